@@ -44,16 +44,17 @@ class StackedStates(Mapping[int, Tensor]):
     def __init__(self, layers: Sequence[int], stacked: Tensor, on_host: HostMemory | None = None) -> None:
         """Layers in the order of the tensor; `on_host`: where it lies, if compiled code may read it there."""
         self.layers, self.stacked, self.on_host = tuple(layers), stacked, on_host
-        self._place = {layer: place for place, layer in enumerate(layers)}
 
     def __getitem__(self, layer: int) -> Tensor:
-        return self.stacked[self._place[layer]]
+        if layer not in self.layers:
+            raise KeyError(layer)
+        return self.stacked[self.layers.index(layer)]
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._place)
+        return iter(self.layers)
 
     def __len__(self) -> int:
-        return len(self._place)
+        return len(self.layers)
 
 
 class PickedRows(Mapping[int, Tensor]):

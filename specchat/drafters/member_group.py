@@ -54,6 +54,10 @@ class MemberGroup:
 
     def observe(self, round: Round) -> None:
         """Let every member learn; each sees the rows of its own riders alone."""
+        if round.reading.rider_logits is None:
+            for member in self.members:
+                member.observe(round)
+            return
         ends = list(itertools.accumulate(self._riders, initial=0))
         for member, (start, end) in zip(self.members, itertools.pairwise(ends), strict=True):
             own = _with_riders(round.reading, start, end)

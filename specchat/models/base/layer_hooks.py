@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from types import MappingProxyType
 
 import torch
@@ -51,8 +52,7 @@ class LayerWatch:
 
     def tapped(self, layers: range) -> tuple[int, ...]:
         """Which of these layers' states are kept, ascending."""
-        taps = self._request.taps
-        return tuple(sorted(layer for layer in taps if layer in layers)) if taps else ()
+        return _tapped(self._request.taps, layers)
 
     def rows(self) -> list[int]:
         """Rows of the whole pass that are still followed."""
@@ -146,6 +146,11 @@ class LayerWatch:
         spread = rows.new_zeros(len(self._plan.nodes), *rows.shape[1:])
         spread[to_device(torch.tensor(places, dtype=torch.int64), rows.device)] = rows
         return spread
+
+
+@lru_cache(maxsize=64)
+def _tapped(taps: frozenset[int], layers: range) -> tuple[int, ...]:
+    return tuple(sorted(layer for layer in taps if layer in layers))
 
 
 def reading_of_all(

@@ -22,7 +22,7 @@ from specchat.models.files.weight_source import WeightSource, head_rows
 from specchat.models.native.adapters import AdapterTables
 from specchat.models.native.c_structures import KEYS, CDecoder, CLayer
 from specchat.models.native.gathered_head import GatheredHead
-from specchat.models.native.head_room import BEST, HeadRoom
+from specchat.models.native.head_room import BEST, HeadRoom, SpareMemory
 from specchat.models.native.kernels import kernels_for
 from specchat.models.native.packing import Packer, RowReader
 from specchat.models.native.pass_rows import PassRows, as_floats
@@ -91,6 +91,7 @@ class NativeNetwork:
         self._c_layers = (CLayer * shape.layers)(*told)
         self._adapters = AdapterTables(shape)
         self._every_layer = range(shape.layers)
+        self._spare = SpareMemory(shape.vocab_size)
         self._reads = partial(self._kernels.logprobs, self.threads)
         self._of_caches: WeakKeyDictionary[KVCache, WholePasses] = WeakKeyDictionary()
         self._c = CDecoder(
@@ -151,7 +152,7 @@ class NativeNetwork:
         return rows.hidden
 
     def _head_room(self, rows: int, totals: bool) -> HeadRoom:
-        return HeadRoom(rows, self.shape.vocab_size, self._reads, highest=totals, totals=totals)
+        return HeadRoom(rows, self.shape.vocab_size, self._reads, self._spare, highest=totals, totals=totals)
 
     def _whole_passes(self, cache: KVCache) -> WholePasses | None:
         """Those over this cache; None where embeddings are computed by the source."""

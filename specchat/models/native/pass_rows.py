@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -42,13 +43,16 @@ class Taps:
         """Room for (rows, width) states after these layers; None where there are none."""
         if not layers:
             return None
-        places = array("i", [-1]) * among
-        for place, layer in enumerate(layers):
-            places[layer] = place
+        places = _places(layers, among)
         stacked = torch.empty(len(layers), rows, width)
         address = stacked.data_ptr()
         states = StackedStates(layers, stacked, HostMemory(address, rows, width))
         return cls(states, places, (places.buffer_info()[0], address))
+
+
+@lru_cache(maxsize=64)
+def _places(layers: tuple[int, ...], among: int) -> array[int]:
+    return array("i", [layers.index(layer) if layer in layers else -1 for layer in range(among)])
 
 
 def about_cache(
