@@ -40,18 +40,14 @@ class Follow:
 
     def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
         """Walk down from the root for as long as the target's own token is a living child."""
+        greedy = context.sampling.greedy and not context.sampling.penalised
+        if greedy and (first := reading.said.first) is not None:  # the model named them: torch need not be asked
+            return walk(tree, reading, lambda node: first[reading.row(node)])
         if reading.logits.device.type != "cpu":
             return walk(tree, reading, self.drawn_together(tree, reading, context))
-        if context.sampling.greedy and not context.sampling.penalised:
-            return walk(tree, reading, self._greedy(reading))
+        if greedy:
+            return walk(tree, reading, lambda node: best_token(reading.after(node)))
         return walk(tree, reading, lambda node: context.draw_after(tree, node, reading.after(node)))
-
-    def _greedy(self, reading: Reading) -> Callable[[int], int]:
-        """The most likely token after a node, as the model named it, or else found."""
-        first = reading.first
-        if first is None:
-            return lambda node: best_token(reading.after(node))
-        return lambda node: first[reading.row(node)]
 
     def drawn_together(self, tree: TokenTree, reading: Reading, context: Context) -> Callable[[int], int]:
         """The token after any living node, all of them drawn in one computation and copied to the host at once.

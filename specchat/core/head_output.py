@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from torch import Tensor
 
@@ -12,19 +13,42 @@ LogProbabilities = Callable[[Sequence[int], Sequence[int]], list[float]]
 """(n,) rows, and of each a token → (n,) what its logits give the token; tokens of one row stand side by side."""
 
 
-@record
-class HeadOutput:
-    """Logits, and what the head computed on the way to them.
+class HeadOutput(Protocol):
+    """Logits, and what the head computed on the way to them."""
 
-    Args:
-        logits: (n, V), or (n, R) where the head has rows for some tokens only.
-        likeliest: (n, K) tokens with the highest logits, best first, where they are found on the way.
-        totals: (n,) logarithm of the sum of the exponentials of the logits, likewise.
-        highest: (n, K) the logits of `likeliest`, likewise.
-        tokens: (R,) int64, the token of each column; None where all tokens have one.
-        first: (n,) the first of `likeliest` for each row as plain numbers, where they lie on the host.
-        log_probabilities: reads some of them off the logits faster than torch, where there is such a way.
-    """
+    @property
+    def logits(self) -> Tensor:
+        """(n, V), or (n, R) where the head has rows for some tokens only."""
+
+    @property
+    def likeliest(self) -> Tensor | None:
+        """(n, K) tokens with the highest logits, best first, of equals the one with the lower number, where they are
+        found on the way."""
+
+    @property
+    def totals(self) -> Tensor | None:
+        """(n,) logarithm of the sum of the exponentials of the logits, likewise."""
+
+    @property
+    def highest(self) -> Tensor | None:
+        """(n, K) the logits of `likeliest`, likewise."""
+
+    @property
+    def tokens(self) -> Tensor | None:
+        """(R,) int64, the token of each column; None where all tokens have one."""
+
+    @property
+    def first(self) -> Sequence[int] | None:
+        """(n,) the first of `likeliest` for each row as plain numbers, where they lie on the host."""
+
+    @property
+    def log_probabilities(self) -> LogProbabilities | None:
+        """Reads some of them off the logits faster than torch, where there is such a way."""
+
+
+@record
+class HeadTensors:
+    """A `HeadOutput` whose tensors are made already."""
 
     logits: Tensor
     likeliest: Tensor | None = None

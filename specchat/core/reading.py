@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from specchat.core.head_output import LogProbabilities
+from specchat.core.head_output import HeadOutput
 from specchat.core.record import record
 from specchat.core.states import TextStates
 from specchat.core.top_tokens import best_tokens
@@ -20,39 +20,30 @@ class Reading:
 
     Args:
         nodes: (R,) the nodes read in this pass, ascending.
-        logits: (R, V) raw, on the model's device; row i is what follows `nodes[i]`. Of dropped nodes it holds
-            nothing that may be used. (R, C) where the request's head has rows for some tokens only.
-        tokens: (C,) int64, the token of each column then; else None.
+        said: the head's output; row i is what follows `nodes[i]`. Of dropped nodes it holds nothing that may be used.
         alive: the nodes that stayed to the end of the pass.
         pruned: for every dropped node, the layer after which it went.
         taps: layer → (R, d) hidden states after that layer, where asked for.
         rider_logits: (riders, V), in the order the riders were given.
         rider_states: layer → (riders, d), for the tapped layers.
-        rider_likeliest: (riders, K), like `likeliest`.
-        likeliest: (R, K) the tokens with the highest logits, best first, of equals the one with the lower number, where
-            the model found them on the way.
-        first: (R,) the first of them as plain numbers, where they lie on the host.
-        highest: (R, K) the logits of `likeliest`, likewise.
-        totals: (R,) logarithm of the sum of the exponentials of the logits, likewise.
+        rider_likeliest: (riders, K), like the head's for nodes.
         text_states: the tapped states of tokens of the text that were read in the same pass, where there were any.
-        log_probabilities: reads them off some rows of `logits`, where the model has a faster way than torch.
     """
 
     nodes: tuple[int, ...]
-    logits: Tensor
+    said: HeadOutput
     alive: frozenset[int]
     pruned: Mapping[int, int] = field(default_factory=dict)
     taps: Mapping[int, Tensor] = field(default_factory=dict)
     rider_logits: Tensor | None = None
     rider_states: Mapping[int, Tensor] = field(default_factory=dict)
     rider_likeliest: Tensor | None = None
-    likeliest: Tensor | None = None
-    first: Sequence[int] | None = None
-    highest: Tensor | None = None
-    totals: Tensor | None = None
     text_states: TextStates | None = None
-    tokens: Tensor | None = None
-    log_probabilities: LogProbabilities | None = None
+
+    @property
+    def logits(self) -> Tensor:
+        """(R, V) raw, on the model's device; (R, C) where the request's head has rows for some tokens only."""
+        return self.said.logits
 
     def after(self, node: int) -> Tensor:
         """(V,) raw logits of the token that follows `node`, which must have been read and be alive; (C,) of some."""
@@ -61,9 +52,10 @@ class Reading:
 
     def best_after(self, nodes: Sequence[int], count: int) -> list[list[int]]:
         """The `count` likeliest tokens after each of these living nodes, best first. One copy to the host."""
-        found = 0 if self.likeliest is None else self.likeliest.shape[1]
-        assert self.tokens is None or count <= found, "of a head for some tokens only so many are named"
-        return _best(self.logits, self.likeliest, [self.row(node) for node in nodes], count)
+        likeliest = self.said.likeliest
+        found = 0 if likeliest is None else likeliest.shape[1]
+        assert self.said.tokens is None or count <= found, "of a head for some tokens only so many are named"
+        return _best(self.logits, likeliest, [self.row(node) for node in nodes], count)
 
     def best_after_riders(self, riders: Sequence[int], count: int) -> list[list[int]]:
         """The same after riders, by their numbers."""
@@ -73,8 +65,8 @@ class Reading:
     def totals_after(self, nodes: Sequence[int]) -> Tensor:
         """(n,) float32: what is to be taken from the logits after these nodes to make log-probabilities of them."""
         rows = [self.row(node) for node in nodes]
-        if self.totals is not None:
-            return self.totals[rows]
+        if self.said.totals is not None:
+            return self.said.totals[rows]
         if self.logits.device.type != "cpu" or not rows:
             return torch.logsumexp(self.logits[rows].float(), dim=-1)
         # One by one, without a copy of the rows: for a copy torch wakes its threads, which takes longer than the sums.
@@ -89,8 +81,8 @@ class Reading:
         if not tokens:
             return []
         rows = [self.row(node) for node in nodes]
-        if self.log_probabilities is not None:
-            return self.log_probabilities(rows, tokens)
+        if self.said.log_probabilities is not None:
+            return self.said.log_probabilities(rows, tokens)
         asked = list(dict.fromkeys(nodes))
         place = {node: at for at, node in enumerate(asked)}
         totals = self.totals_after(asked)[torch.tensor([place[node] for node in nodes])]

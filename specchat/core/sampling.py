@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -36,7 +37,7 @@ class Sampling:
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
 
-    @property
+    @cached_property
     def greedy(self) -> bool:
         """Whether the likeliest token is taken always."""
         return self.temperature == 0.0
@@ -49,7 +50,7 @@ class Sampling:
         """Whether any token of a vocabulary may be excluded."""
         return self.top_k_of(vocab_size) > 0 or self.top_p < 1.0 or self.min_p > 0.0
 
-    @property
+    @cached_property
     def penalised(self) -> bool:
         """Whether a penalty changes any logits."""
         return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0

@@ -12,22 +12,49 @@ from specchat.core.device_copy import rows_of
 from specchat.core.record import record
 
 
+@record
+class HostMemory:
+    """Where (layers, rows, width) float32 numbers without gaps lie on the host; valid as long as their tensor lives."""
+
+    address: int
+    rows: int
+    width: int
+
+
+@record
+class HostRow:
+    """Where one row of some layers' states lies on the host: torch takes longer to make a view than C to read the row.
+
+    Args:
+        address: of the first layer's; the next layer's lies `apart` numbers behind it.
+        layers, width: how many, and of how many numbers each.
+        states: keep the memory.
+    """
+
+    address: int
+    apart: int
+    layers: int
+    width: int
+    states: StackedStates
+
+
 class StackedStates(Mapping[int, Tensor]):
     """States of several layers in one tensor, `stacked`: (layers, rows, d). A layer's are cut out when looked at."""
 
-    def __init__(self, layers: Sequence[int], stacked: Tensor) -> None:
-        """Layers in the order of the tensor."""
-        self.layers, self.stacked = tuple(layers), stacked
-        self._place = {layer: place for place, layer in enumerate(layers)}
+    def __init__(self, layers: Sequence[int], stacked: Tensor, on_host: HostMemory | None = None) -> None:
+        """Layers in the order of the tensor; `on_host`: where it lies, if compiled code may read it there."""
+        self.layers, self.stacked, self.on_host = tuple(layers), stacked, on_host
 
     def __getitem__(self, layer: int) -> Tensor:
-        return self.stacked[self._place[layer]]
+        if layer not in self.layers:
+            raise KeyError(layer)
+        return self.stacked[self.layers.index(layer)]
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._place)
+        return iter(self.layers)
 
     def __len__(self) -> int:
-        return len(self._place)
+        return len(self.layers)
 
 
 class PickedRows(Mapping[int, Tensor]):
@@ -54,6 +81,16 @@ def row_of(layers: Mapping[int, Tensor], wanted: Sequence[int], row: int) -> Ten
     if isinstance(layers, StackedStates) and layers.layers == tuple(wanted):
         return layers.stacked.select(1, row)
     return torch.stack([layers[layer][row] for layer in wanted])
+
+
+def host_row_of(layers: Mapping[int, Tensor], wanted: Sequence[int], row: int) -> HostRow | None:
+    """The same row where it lies on the host; None where it must be copied, or nobody said where that is."""
+    if isinstance(layers, PickedRows):
+        return host_row_of(layers.layers, wanted, layers.rows[row])
+    if not isinstance(layers, StackedStates) or layers.on_host is None or layers.layers != wanted:
+        return None
+    memory, width = layers.on_host, layers.on_host.width
+    return HostRow(memory.address + 4 * width * row, memory.rows * width, len(wanted), width, layers)
 
 
 @record

@@ -80,7 +80,33 @@ class TokenTree:
         self._vocab_size = vocab_size
         self._child_of: dict[tuple[int, int], int] = {}  # by parent and token
         self._draws: dict[int, list[Draw]] = {}  # by parent, where there are any
+        self._unwritten: Iterable[Guess] = ()  # of every draft node, where its draw is not written down yet
         self._frozen = False
+
+    @classmethod
+    def of_points(
+        cls, root_token: int, vocab_size: int, parents: Sequence[int], tokens: Sequence[int], guesses: Iterable[Guess]
+    ) -> TokenTree:
+        """The frozen tree of nodes with these parents and tokens, parents first, of one point guess each.
+
+        Guesses are made when draws are asked for: greedy rounds that nobody looks at never do.
+
+        Raises:
+            ProposalError: a guess is no token of the vocabulary.
+        """
+        tree = cls(root_token, vocab_size)
+        if tokens and not (min(tokens) >= 0 and max(tokens) < vocab_size):
+            for parent, guess in zip(parents, guesses, strict=True):
+                tree.add(parent, guess)
+        depths, child_of = tree.depths, tree._child_of
+        for node, (parent, token) in enumerate(zip(parents, tokens, strict=True), 1):
+            child_of[parent, token] = node
+            depths.append(depths[parent] + 1)
+        assert len(child_of) == len(tokens), "siblings differ in their token"
+        tree.tokens += tokens
+        tree.parents += parents
+        tree._unwritten = guesses
+        return tree.freeze()
 
     def __len__(self) -> int:
         """N: nodes with the root."""
@@ -136,6 +162,10 @@ class TokenTree:
 
     def draws(self, parent: int) -> Sequence[Draw]:
         """How the children of `parent` were drawn, in order; several draws may name one child."""
+        if self._unwritten:
+            for node, guess in enumerate(self._unwritten, 1):
+                self._draws.setdefault(self.parents[node], []).append(_new_tuple(Draw, (node, guess)))
+            self._unwritten = ()
         return self._draws.get(parent, ())
 
     def path(self, node: int) -> tuple[int, ...]:

@@ -87,9 +87,11 @@ class Speculator:
     rule: AcceptanceRule
     controller: Controller
     feed: StateFeed = field(init=False)
+    _on_host: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.feed = StateFeed(self.drafter)
+        self._on_host = self.target.device.type == "cpu"
 
     def start(self, history: Sequence[int], on_chunk: Callable[[int, int], None] | None = None) -> None:
         """Read the prompt up to its last token, which is the first root. Synchronises: its time is no round's."""
@@ -128,7 +130,8 @@ class Speculator:
         tap = self.drafter.text_tap
         layers = tap.layers if tap is not None and wants_states(tap, budget) else frozenset()
         drafting, running = budget.nodes > 0, budget.nodes > 0 and budget.passes
-        taps = layers.union(self.drafter.taps if running else (), self.policy.taps, self.rule.taps)
+        others = [*(self.drafter.taps if running else ()), *self.policy.taps, *self.rule.taps]
+        taps = layers.union(others) if others else layers
         riders = tuple(self.drafter.riders(tree)) if drafting else ()
         hooks = tuple(self.policy.hooks(tree))
         return PassRequest(taps, riders, hooks) if taps or riders or hooks else LOGITS_ONLY
@@ -148,9 +151,8 @@ class Speculator:
         began = time.perf_counter()
         draft, reading = submitted.draft, submitted.reading
         verdict = self.rule.judge(draft.tree, reading, context)
-        on_host = self.target.device.type == "cpu"
-        judged = began if on_host else time.perf_counter()
-        verify_s = (submitted.returned if on_host else judged) - submitted.given
+        judged = began if self._on_host else time.perf_counter()
+        verify_s = (submitted.returned if self._on_host else judged) - submitted.given
         verdict = verdict.cut(cut(verdict.emitted))
         self.target.keep(verdict.path)
         round = Round(

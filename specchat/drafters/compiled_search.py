@@ -60,10 +60,11 @@ class CompiledSearch:
         if found is None:
             return None
         self._grown = True
-        tree = TokenTree(context.root, context.vocab_size)
-        for parent, token, cell, logprob in found:
-            tree.add(parent, point(token, logprob, self._names.get(cell) or self._named(cell)))
-        return tree.freeze()
+        parents, tokens, cells, logprobs = found
+        names = map(self._named, cells)
+        return TokenTree.of_points(
+            context.root, context.vocab_size, parents, tokens, map(point, tokens, logprobs, names)
+        )
 
     def learn(self, emitted: Sequence[int]) -> None:
         """Count which guesses were right, if this round's tree was grown here."""
@@ -99,6 +100,8 @@ class CompiledSearch:
         return cell
 
     def _named(self, cell: int) -> str:
+        if (known := self._names.get(cell)) is not None:
+            return known
         named = "+".join(name for name, digit in self._digit.items() if cell // digit % SURENESSES)
         self._names[cell] = named
         return named

@@ -188,8 +188,8 @@ class DraftModel:
             for row, token in zip(behind, tokens, strict=True)
         ]
         reading = self._model.read(tree, nodes, self._head.request)
-        if reading.logits.shape[1] <= self._vocab_size or reading.tokens is not None:
-            named = as_named(reading.likeliest, reading.highest, reading.totals)
+        if reading.logits.shape[1] <= self._vocab_size or reading.said.tokens is not None:
+            named = as_named(reading.said.likeliest, reading.said.highest, reading.said.totals)
             if named is not None:
                 return named
         return likeliest_of(reading, _CANDIDATES, self._vocab_size).named()
@@ -216,9 +216,9 @@ class DraftModel:
         """(V,) of a node that was read."""
         reading = self._said.source(node)[0]
         logits = reading.after(node)
-        if reading.tokens is None:
+        if reading.said.tokens is None:
             return logits[: self._vocab_size]
-        return over_vocabulary(reading.tokens, logits, self._vocab_size)
+        return over_vocabulary(reading.said.tokens, logits, self._vocab_size)
 
     def _sampled(self, law: Law, node: int, width: int, context: Context, position: int) -> list[int]:
         salt, noise = (context.round, node), self._noise(context.noise)

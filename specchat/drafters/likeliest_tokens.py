@@ -110,9 +110,9 @@ def likeliest_of(reading: Reading, count: int, vocab_size: int) -> Likeliest:
     Args:
         vocab_size: tokens from this number on are rows of padding, which are never proposed.
     """
-    named, highest = reading.likeliest, reading.highest
-    totals = _on_host(reading.totals_after(reading.nodes) if reading.totals is None else reading.totals)
-    if named is not None and highest is not None and (named.shape[1] >= count or reading.tokens is not None):
+    named, highest = reading.said.likeliest, reading.said.highest
+    totals = _on_host(reading.totals_after(reading.nodes) if reading.said.totals is None else reading.said.totals)
+    if named is not None and highest is not None and (named.shape[1] >= count or reading.said.tokens is not None):
         # numpy alone: after a pass torch's own code has left the caches, and every call of it takes tens of µs.
         tokens: Tokens = _on_host(named)[:, :count]
         values: Floats = _on_host(highest)[:, :count]
@@ -120,7 +120,7 @@ def likeliest_of(reading: Reading, count: int, vocab_size: int) -> Likeliest:
         found = torch.tensor(reading.best_after(reading.nodes, min(count, reading.logits.shape[1])))
         tokens = found.numpy()
         values = _on_host(reading.logits.gather(1, found.to(reading.logits.device)).float())
-    if reading.tokens is None and reading.logits.shape[1] > vocab_size:
+    if reading.said.tokens is None and reading.logits.shape[1] > vocab_size:
         values = np.where(tokens < vocab_size, values, -np.inf)
         order = np.argsort(np.isneginf(values), axis=1, kind="stable")
         tokens, values = np.take_along_axis(tokens, order, 1), np.take_along_axis(values, order, 1)

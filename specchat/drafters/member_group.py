@@ -22,32 +22,13 @@ class MemberGroup:
 
     def __init__(self, members: Sequence[Drafter]) -> None:
         self.members = tuple(members)
+        self.text_tap = _joined([member.text_tap for member in members])
         self._riders = [0] * len(self.members)  # how many of each member ride along in this round
 
     @property
     def taps(self) -> list[int]:
         """Layers of the target that any member wants, ascending."""
         return sorted({layer for member in self.members for layer in member.taps})
-
-    @property
-    def text_tap(self) -> StateTap | None:
-        """One tap for all members that want states of the text: each is given those of its own layers."""
-        taps = [member.text_tap for member in self.members]
-        wanted = [tap for tap in taps if tap is not None]
-        if len(wanted) < 2:
-            return wanted[0] if wanted else None
-
-        def take(states: TextStates) -> None:
-            for tap in wanted:
-                tap.take(states.only(tap.layers))
-
-        def skip(first: int, tokens: Sequence[int]) -> None:
-            for tap in wanted:
-                if tap.skip is not None:
-                    tap.skip(first, tokens)
-
-        layers = frozenset[int]().union(*(tap.layers for tap in wanted))
-        return StateTap(layers, take, skip if all(tap.skip is not None for tap in wanted) else None)
 
     @property
     def passes(self) -> int:
@@ -73,6 +54,10 @@ class MemberGroup:
 
     def observe(self, round: Round) -> None:
         """Let every member learn; each sees the rows of its own riders alone."""
+        if round.reading.rider_logits is None:
+            for member in self.members:
+                member.observe(round)
+            return
         ends = list(itertools.accumulate(self._riders, initial=0))
         for member, (start, end) in zip(self.members, itertools.pairwise(ends), strict=True):
             own = _with_riders(round.reading, start, end)
@@ -82,6 +67,25 @@ class MemberGroup:
         """Close every member."""
         for member in self.members:
             member.close()
+
+
+def _joined(taps: Sequence[StateTap | None]) -> StateTap | None:
+    """One tap for all members that want states of the text: each is given those of its own layers."""
+    wanted = [tap for tap in taps if tap is not None]
+    if len(wanted) < 2:
+        return wanted[0] if wanted else None
+
+    def take(states: TextStates) -> None:
+        for tap in wanted:
+            tap.take(states.only(tap.layers))
+
+    def skip(first: int, tokens: Sequence[int]) -> None:
+        for tap in wanted:
+            if tap.skip is not None:
+                tap.skip(first, tokens)
+
+    layers = frozenset[int]().union(*(tap.layers for tap in wanted))
+    return StateTap(layers, take, skip if all(tap.skip is not None for tap in wanted) else None)
 
 
 def _with_riders(reading: Reading, start: int, end: int) -> Reading:

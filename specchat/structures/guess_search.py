@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
-from specchat.core.compiled_guessing import Asked, CompiledLookup, CompiledNetwork, CompiledTable, GrowthPlan, RankShape
+from specchat.core.compiled_guessing import Asked, CompiledLookup, CompiledNetwork, CompiledTable, GrowthPlan
 from specchat.core.context import Context
 from specchat.core.native_sampling import CSampling, as_c
 from specchat.core.noise import Stream
@@ -26,8 +26,8 @@ SURENESSES = 2 * MOST_DOUBLINGS + 2
 _NO_MEMORY, _MISSING_INPUT = 1, 3
 _MOST = 2**31 - 1
 
-Found = list[tuple[int, int, int, float]]
-"""Of each node below the root, parents first: its parent, its token, its cell and its log-probability."""
+Found = tuple[Sequence[int], Sequence[int], Sequence[int], Sequence[float]]
+"""Of the nodes below the root, parents first: their parents, tokens, cells and log-probabilities."""
 
 
 class _CAsked(ctypes.Structure):
@@ -100,7 +100,8 @@ class GuessSearch:
         self._hits, self._trials = (array("d", bytes(8 * SURENESSES**members)) for _ in range(2))
         if learns:
             self._c.hits, self._c.trials = self._hits.buffer_info()[0], self._trials.buffer_info()[0]
-        self._shape: RankShape | None = None  # as C has it
+        self._plan: GrowthPlan | None = None  # as C has it, like what follows
+        self._prices, self._text = array("d"), array("i")
         self._asked: tuple[Asked, ...] = ()
         self._turns: Sequence[AbstractContextManager[object]] = ()
         self._sampling: Sampling | None = None  # as C has it
@@ -117,26 +118,21 @@ class GuessSearch:
 
     def grow(self, context: Context, plan: GrowthPlan, members: Sequence[Asked]) -> Found | int | None:
         """The nodes of most worth; or a token that a network must know first; or None: it takes too many rows."""
-        search, budget, prices = self._c, plan.budget, array("d", plan.budget.prices)
-        if budget.nodes > self._room:
-            self._make_room(budget.nodes)
+        search = self._c
         self._ask(members)
         self._sample(context)
-        self._follow(plan.shape)
-        search.nodes, search.depth, search.width = budget.nodes, budget.depth, budget.width
-        search.batch, search.floor, search.decay, search.fallback = plan.batch, plan.floor, plan.decay, plan.fallback
-        search.calls, search.levels, search.pass_price = min(plan.calls, _MOST), plan.levels, budget.pass_price
-        search.passes, search.prices, search.price = budget.passes, len(prices), prices.buffer_info()[0]
-        search.beams, search.repeat = min(plan.beams, _MOST), plan.repeat
-        text = array("i", context.history[-plan.repeat :] if plan.repeat else ())
-        search.text, search.tail = text.buffer_info()
+        if plan is not self._plan:
+            self._follow(plan)
+        if plan.repeat:
+            self._text = array("i", context.history[-plan.repeat :])
+            search.text, search.tail = self._text.buffer_info()
         outcome = self._in_turn(context.root, self._turns)
         if outcome == _NO_MEMORY:
             raise MemoryError("no memory for a search")
         if outcome:
             return int(search.missing) if outcome == _MISSING_INPUT else None
         some = slice(search.found)
-        return list(zip(self._parents[some], self._tokens[some], self._cells[some], self._logprobs[some], strict=True))
+        return self._parents[some], self._tokens[some], self._cells[some], self._logprobs[some]
 
     def reads(self, member: int) -> int:
         """How many times this network read for the last tree."""
@@ -156,12 +152,19 @@ class GuessSearch:
         self._asked = tuple(members)
         self._turns = [member.turn for member in members if isinstance(member, CompiledNetwork)]
 
-    def _follow(self, shape: RankShape | None) -> None:
-        """Let the tree have this shape."""
-        if shape is not self._shape:
-            self._shape, c = shape, self._c
-            arrays = (None,) * 3 if shape is None else (shape.widths, shape.begins, shape.below)
-            c.widths, c.begins, c.below = (each and each.buffer_info()[0] for each in arrays)
+    def _follow(self, plan: GrowthPlan) -> None:
+        """Let trees be grown like this; mostly it is as the last tree was."""
+        c, budget, shape = self._c, plan.budget, plan.shape
+        if budget.nodes > self._room:
+            self._make_room(budget.nodes)
+        self._plan, self._prices = plan, array("d", budget.prices)
+        c.nodes, c.depth, c.width, c.pass_price = budget.nodes, budget.depth, budget.width, budget.pass_price
+        c.batch, c.floor, c.decay, c.fallback = plan.batch, plan.floor, plan.decay, plan.fallback
+        c.calls, c.levels, c.beams, c.repeat = min(plan.calls, _MOST), plan.levels, min(plan.beams, _MOST), plan.repeat
+        c.passes, (c.price, c.prices) = budget.passes, self._prices.buffer_info()
+        c.tail = 0
+        arrays = (None,) * 3 if shape is None else (shape.widths, shape.begins, shape.below)
+        c.widths, c.begins, c.below = (each and each.buffer_info()[0] for each in arrays)
 
     def _sample(self, context: Context) -> None:
         """Let networks guess what this sampling makes likely after this text."""

@@ -43,6 +43,7 @@ class BestFirst:
     def __init__(self, options: BestFirstOptions) -> None:
         self._batch = options.batch
         self._floor = options.floor
+        self._plan = GrowthPlan(Budget(0))
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
         """None: no node is dropped during the pass."""
@@ -53,5 +54,7 @@ class BestFirst:
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         """The frozen tree of the N ≤ 1 + `budget.nodes` nodes of most worth, the root included."""
-        tree = grown_at_once(drafter, context, GrowthPlan(budget, self._batch, self._floor))
+        if self._plan.budget is not budget:  # mostly it is that of the last round
+            self._plan = GrowthPlan(budget, self._batch, self._floor)
+        tree = grown_at_once(drafter, context, self._plan)
         return tree or search(Growth(context, budget, self._floor), drafter, budget.width, self._batch)

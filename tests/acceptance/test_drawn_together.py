@@ -6,6 +6,7 @@ from contracts.kit import context_for, make_rule, random_tree
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core import sampling as sampling_module
+from specchat.core.head_output import HeadTensors
 from specchat.core.reading import Reading
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT
@@ -25,7 +26,7 @@ def test_a_walk_over_tokens_drawn_together_is_the_lazy_walk(sampling, pruned):
         says = 2 * torch.randn(len(tree), V, generator=torch.Generator().manual_seed(seed))
         dead = {len(tree) - 1} if pruned and len(tree) > 1 else set()
         alive = frozenset(range(len(tree))) - dead
-        reading = Reading(tuple(range(len(tree))), says, alive, dict.fromkeys(dead, 0))
+        reading = Reading(tuple(range(len(tree))), HeadTensors(says), alive, dict.fromkeys(dead, 0))
         context = context_for(sampling, seed, V, [1, 3, 1])
         lazy = rule.judge(tree, reading, context)
         token_after = rule.drawn_together(tree, reading, context)
@@ -43,7 +44,7 @@ def test_a_row_that_needs_a_wider_look_is_drawn_by_itself(monkeypatch):
     rule = make_rule(ACCEPTANCE_RULES["follow"])
     tree = random_tree(V, 14, 1)
     says = torch.zeros(len(tree), V)
-    reading = Reading(tuple(range(len(tree))), says, frozenset(range(len(tree))))
+    reading = Reading(tuple(range(len(tree))), HeadTensors(says), frozenset(range(len(tree))))
     context = context_for(Sampling(1.0, top_p=0.99), 1, V, [1, 3, 1])
     token_after = rule.drawn_together(tree, reading, context)
     assert token_after(ROOT) == rule.judge(tree, reading, context).emitted[0]

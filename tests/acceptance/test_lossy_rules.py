@@ -23,6 +23,7 @@ from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.acceptance.recursion import trials
 from specchat.acceptance.transfer import rest_after_rejection, transferred
 from specchat.core.budget import Budget
+from specchat.core.head_output import HeadTensors
 from specchat.core.reading import Reading
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, Draw, DrawKind, Guess, TokenTree
@@ -44,7 +45,7 @@ def rule(name, **options):
 def reading_of(laws):
     """A reading that says these laws, one for every node."""
     logits = torch.tensor(laws, dtype=torch.float32).log()
-    return Reading(tuple(range(len(laws))), logits, frozenset(range(len(laws))))
+    return Reading(tuple(range(len(laws))), HeadTensors(logits), frozenset(range(len(laws))))
 
 
 def judged(made, tree, laws, sampling=None, seed=7):

@@ -15,6 +15,7 @@ from specchat.bench.proof.checked_combination import CheckedCombination
 from specchat.bench.proof.effort import Effort
 from specchat.bench.proof.finding import FAILED, PASSED, SKIPPED
 from specchat.core import context as contexts
+from specchat.core.head_output import HeadTensors
 from specchat.core.noise import Stream
 from specchat.core.tree import ROOT
 from specchat.core.verdict import Verdict
@@ -93,7 +94,7 @@ class Lopsided(ScriptedModel):
     def read(self, tree, *arguments, **named):
         reading = super().read(tree, *arguments, **named)
         if len(tree) > 1:
-            return dataclasses.replace(reading, logits=reading.logits.flip(-1))
+            return dataclasses.replace(reading, said=HeadTensors(reading.logits.flip(-1)))
         return reading
 
 

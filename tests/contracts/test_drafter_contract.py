@@ -25,6 +25,7 @@ from contracts.kit import (
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
+from specchat.core.head_output import HeadTensors
 from specchat.core.reading import Reading
 from specchat.core.round import Round
 from specchat.core.sampling import Sampling
@@ -67,7 +68,7 @@ def grow(drafter, context, width: int, levels: int) -> TokenTree:
 def play_round(tree: TokenTree, context, path_tokens: list[int], bonus: int) -> Round:
     """A round in which the target agreed with these tokens."""
     path = tree.follow(path_tokens)
-    reading = Reading(tuple(range(len(tree))), torch.zeros(len(tree), V), frozenset(range(len(tree))))
+    reading = Reading(tuple(range(len(tree))), HeadTensors(torch.zeros(len(tree), V)), frozenset(range(len(tree))))
     verdict = Verdict(path, bonus, tree)
     emitted = verdict.emitted
     return Round(context.round, len(context.history), context.history, Budget(8, 3, 2), tree, reading, verdict, emitted)

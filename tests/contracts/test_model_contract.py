@@ -25,10 +25,10 @@ def test_whom_a_model_names_likeliest_has_the_highest_logits(subject):
     tree = random_tree(V, 9, 2)
     subject.model.prefill(PREFIX)
     reading = subject.model.read(tree)
-    if reading.likeliest is not None:
-        best = reading.logits.gather(1, reading.likeliest.long())
+    if reading.said.likeliest is not None:
+        best = reading.logits.gather(1, reading.said.likeliest.long())
         assert torch.equal(best, reading.logits.topk(best.shape[1]).values)
-        assert reading.likeliest[:, 0].tolist() == reading.logits.argmax(dim=1).tolist()
+        assert reading.said.likeliest[:, 0].tolist() == reading.logits.argmax(dim=1).tolist()
     expected = reading.logits[[3, 1]].topk(3).indices.tolist()
     assert reading.best_after([3, 1], 3) == expected
 

@@ -7,6 +7,7 @@ from specchat.controllers.options import GoodputOptions
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.costs import Costs
+from specchat.core.head_output import HeadTensors
 from specchat.core.reading import Reading
 from specchat.core.round import Round, Timings
 from specchat.core.tree import ROOT, Guess, TokenTree
@@ -51,7 +52,7 @@ def a_round(
 ):
     tree = chain(drafted, logprob)
     path = tuple(range(1, accepted + 1))
-    reading = Reading(tuple(range(len(tree))), torch.zeros(len(tree), V), frozenset(range(len(tree))))
+    reading = Reading(tuple(range(len(tree))), HeadTensors(torch.zeros(len(tree), V)), frozenset(range(len(tree))))
     seconds = (given or costs()).verify_s(len(tree) + riders) if verify_s is None else verify_s
     verdict = Verdict(path, 9, tree)
     timings = Timings(draft_s, seconds, learn_s, learn_s)
@@ -62,7 +63,7 @@ def a_round(
 
 def judged(tree, path, bonus=9):
     """A round over this tree in which this path stood."""
-    reading = Reading(tuple(range(len(tree))), torch.zeros(len(tree), V), frozenset(range(len(tree))))
+    reading = Reading(tuple(range(len(tree))), HeadTensors(torch.zeros(len(tree), V)), frozenset(range(len(tree))))
     verdict = Verdict(path, bonus, tree)
     timings = Timings(0.0, costs().verify_s(len(tree)), 0.0)
     emitted = verdict.emitted

@@ -14,6 +14,7 @@ from specchat.controllers.options import CostModelOptions
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.costs import Costs
+from specchat.core.head_output import HeadTensors
 from specchat.core.reading import Reading
 from specchat.core.round import Round, Timings
 from specchat.core.tree import ROOT, Guess, TokenTree
@@ -34,7 +35,7 @@ def full_tree(width, depth):
 def a_round(tree, ranks, verify_s, draft_s=0.0, planned=None):
     """A round in which the guesses of these ranks stood, one below the other."""
     path = tree.follow(ranks)
-    reading = Reading(tuple(range(len(tree))), torch.zeros(len(tree), V), frozenset(range(len(tree))))
+    reading = Reading(tuple(range(len(tree))), HeadTensors(torch.zeros(len(tree), V)), frozenset(range(len(tree))))
     verdict = Verdict(path, 40, tree)
     budget = Budget(tree.drafted if planned is None else planned, 4, 4)
     return Round(0, 3, [1, 2, 3], budget, tree, reading, verdict, verdict.emitted,

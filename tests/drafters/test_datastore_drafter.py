@@ -23,6 +23,7 @@ from contracts.tiny_datastore import CHECKSUM, write_tiny_datastore
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.config.datastore_files import ENDING, Datastores
 from specchat.core.budget import Budget
+from specchat.core.head_output import HeadTensors
 from specchat.core.reading import Reading
 from specchat.core.round import Round
 from specchat.core.sampling import Sampling
@@ -68,7 +69,7 @@ def ask(drafter, history, *path, width=4):
 def emit(drafter, history, *emitted):
     """A plain round in which the target said this, after the drafter was asked."""
     tree = TokenTree(history[-1], V).freeze()
-    reading = Reading((0,), torch.zeros(1, V), frozenset({0}))
+    reading = Reading((0,), HeadTensors(torch.zeros(1, V)), frozenset({0}))
     drafter.propose(tree, [ROOT], 4, context_for(prompt=history))
     verdict = Verdict((), emitted[0], tree)
     drafter.observe(Round(0, len(history), history, Budget(8, 3, 2), tree, reading, verdict, tuple(emitted)))

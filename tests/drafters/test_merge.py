@@ -23,6 +23,7 @@ from contracts.proposing import Proposing
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
+from specchat.core.head_output import HeadTensors
 from specchat.core.reading import Reading
 from specchat.core.round import Round
 from specchat.core.sampling import Sampling
@@ -68,7 +69,9 @@ def ask(drafter, width=8, context=None, wanted=DrawKind.POINT):
 def play(drafter, tree, emitted, **reading):
     """A round over this tree in which the target said `emitted`."""
     path = tree.follow(emitted)
-    read = Reading(tuple(range(len(tree))), torch.zeros(len(tree), V), frozenset(range(len(tree))), **reading)
+    read = Reading(
+        tuple(range(len(tree))), HeadTensors(torch.zeros(len(tree), V)), frozenset(range(len(tree))), **reading
+    )
     verdict = Verdict(path, emitted[len(path)] if len(path) < len(emitted) else None, tree)
     drafter.observe(Round(0, len(PROMPT), PROMPT, Budget(8, 3, 2), tree, read, verdict, tuple(emitted)))
 

@@ -10,6 +10,7 @@ from contracts.kit import V, context_for, scripted_target
 from structures.operations import operations
 
 from specchat.core.budget import Budget
+from specchat.core.head_output import HeadTensors
 from specchat.core.reading import Reading
 from specchat.core.round import Round
 from specchat.core.tree import ROOT, TokenTree
@@ -33,7 +34,7 @@ def tokens(*arguments, **options):
 
 def observe(drafter, context, emitted):
     tree = TokenTree(context.root, V).freeze()
-    reading = Reading((0,), torch.zeros(1, V), frozenset({0}))
+    reading = Reading((0,), HeadTensors(torch.zeros(1, V)), frozenset({0}))
     verdict = Verdict((), emitted[0], tree)
     drafter.observe(
         Round(context.round, len(context.history), context.history, Budget(0), tree, reading, verdict, tuple(emitted))

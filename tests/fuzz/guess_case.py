@@ -129,17 +129,18 @@ def run_guesses(seed: int) -> None:
         for member in made:
             if isinstance(member, _Network) and member.wrong:
                 raise member.wrong[0]
-        emitted = _check(found, budget, context, random) if isinstance(found, list) else []
+        emitted = _check(found, budget, context, random) if isinstance(found, tuple) else []
         search.learn([*emitted, random.randrange(vocab_size)])
         context.emit([*emitted, random.randrange(vocab_size)])
 
 
 def _check(found: Found, budget: Budget, context: Context, random: Random) -> list[int]:
     """The tokens along some path."""
-    depths, paths, last = [0], [()], len(found)
+    nodes = list(zip(*found, strict=True))
+    depths, paths, last = [0], [()], len(nodes)
     assert last <= budget.nodes, f"{last} nodes of {budget.nodes}"
-    assert len({(parent, token) for parent, token, _, _ in found}) == last, "siblings differ"
-    for node, (parent, token, cell, logprob) in enumerate(found, 1):
+    assert len({(parent, token) for parent, token, _, _ in nodes}) == last, "siblings differ"
+    for node, (parent, token, cell, logprob) in enumerate(nodes, 1):
         assert 0 <= parent < node, f"node {node} follows {parent}"
         assert 0 <= token < context.vocab_size, f"token {token}"
         assert cell >= 0, f"cell {cell}"

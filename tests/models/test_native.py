@@ -12,6 +12,7 @@ from test_decoder import FAMILIES, PRECISIONS, V, branching_tree, decoder, netwo
 from specchat.compiled import build as compiling
 from specchat.compiled.build import NativeUnavailable
 from specchat.compiled.processor import cpu_flags
+from specchat.core.head_output import HeadTensors
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.decoding.pass_breakdown import break_down
 from specchat.errors import ModelError
@@ -125,7 +126,7 @@ def test_of_equal_logits_the_lower_numbers_are_named_first(threads):
     own.prefill(prompt())
     reading = own.read(TokenTree(5, V).freeze())
     order = sorted(range(V), key=lambda token: (-reading.logits[0, token], token))
-    assert reading.likeliest[0].tolist() == order[: reading.likeliest.shape[1]]
+    assert reading.said.likeliest[0].tolist() == order[: reading.said.likeliest.shape[1]]
 
 
 @needs_native
@@ -139,8 +140,8 @@ def test_a_model_that_drafts_says_what_its_log_probabilities_lack(vocab_size):
         own.network.threads = threads
         own.prefill(prompt())
         reading = own.read(branching_tree()[0])
-        torch.testing.assert_close(reading.totals, torch.logsumexp(reading.logits, dim=1))
-        totals.append(reading.totals)
+        torch.testing.assert_close(reading.said.totals, torch.logsumexp(reading.logits, dim=1))
+        totals.append(reading.said.totals)
     assert torch.equal(*totals), "the sums are the same with any number of threads"
 
 
@@ -159,7 +160,7 @@ def test_log_probabilities_of_some_tokens_are_those_of_whole_rows(vocab_size):
         found.append(reading.logprobs_after(nodes, tokens))
         whole = torch.log_softmax(reading.logits, dim=1)[nodes, tokens]
         torch.testing.assert_close(torch.tensor(found[-1]), whole)
-        by_torch = replace(reading, log_probabilities=None).logprobs_after(nodes, tokens)
+        by_torch = replace(reading, said=HeadTensors(reading.logits)).logprobs_after(nodes, tokens)
         torch.testing.assert_close(torch.tensor(by_torch), whole)
     assert found[0] == found[1], "every way to add up gives the same sums"
 

@@ -66,7 +66,7 @@ def test_one_call_says_to_the_bit_what_layer_by_layer_is_said(family, view, call
         assert calls == ["layers", "read", "read", "read"], "of the prompt, of each tree"
     for one, other in zip(at_once, apart, strict=True):
         assert one.nodes == other.nodes
-        for said, wanted in ((one.logits, other.logits), (one.likeliest, other.likeliest)):
+        for said, wanted in ((one.logits, other.logits), (one.said.likeliest, other.said.likeliest)):
             assert torch.equal(said, wanted)
         assert all(torch.equal(one.taps[layer], other.taps[layer]) for layer in TAPS)
         assert (one.text_states is None) == (other.text_states is None)
@@ -82,12 +82,33 @@ def test_what_was_read_is_never_written_over_while_someone_holds_it():
         tree.add(ROOT, Guess(token + 1))
         reading = own.read(tree.freeze(), request=PassRequest(taps=TAPS))
         row = reading.logits[1]  # a view of it alone is enough
-        held.append((reading, row, row.clone(), reading.likeliest.clone(), reading.taps[2].clone()))
+        held.append((reading, row, row.clone(), reading.said.likeliest.clone(), reading.taps[2].clone()))
         own.keep([])
     for reading, row, logits, likeliest, states in held:
         assert torch.equal(row, logits)
-        assert torch.equal(reading.likeliest, likeliest)
+        assert torch.equal(reading.said.likeliest, likeliest)
         assert torch.equal(reading.taps[2], states)
+
+
+def test_what_nobody_looked_at_yet_stays_what_it_was_and_what_nobody_holds_makes_room():
+    own, held, fresh = native(network("llama")), [], native(network("llama"))
+    for model in (own, fresh):
+        model.prefill(prompt())
+    places = set()
+    for token in range(12):
+        reading = own.read(TokenTree(token, V).freeze())
+        places.add(reading.said.addresses[0])
+        if token % 3 == 0:
+            held.append(reading)
+        wanted = fresh.read(TokenTree(token, V).freeze()).logits.clone()
+        if token % 3 == 0:
+            held.append(wanted)
+        del reading
+        for model in (own, fresh):
+            model.keep([])
+    assert len(places) < 12, "memory is used again"
+    for reading, wanted in zip(held[::2], held[1::2], strict=True):
+        assert torch.equal(reading.logits, wanted)
 
 
 def test_a_cache_that_has_grown_is_found_where_it_is_now_and_lets_go_of_what_it_had():

@@ -164,8 +164,8 @@ class Rows:
             self.prefix.extend(self._missing)
             self._missing = []
         first_node = plan.start + plan.missing
-        self._row_of.update({node: first_node + i for i, node in enumerate(plan.nodes)})
         self._end = first_node + len(plan.nodes)
+        self._row_of.update(zip(plan.nodes, range(first_node, self._end), strict=True))
 
     def keep(self, path: Sequence[int]) -> list[int]:
         """Rows to keep behind the prefix: the root's and the path's, as far as they were read. Ends the round."""

@@ -92,8 +92,10 @@ class KVCache:
             Rows in use afterwards: start + len(rows).
         """
         end = start + len(rows)
+        if not rows or rows[-1] == end - 1:  # ascending, so each lies where it belongs
+            return end
         moved = [(to, row) for to, row in zip(range(start, end), rows, strict=True) if to != row]
-        if moved and self.place_of:
+        if self.place_of:
             assert self._keys is not None, "rows were written"
             assert self._values is not None, "rows were written"
             self._move_rows(self._keys, self._values, moved)

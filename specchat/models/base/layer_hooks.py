@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
 from specchat.core.device_copy import to_device
-from specchat.core.head_output import HeadOutput
+from specchat.core.head_output import HeadOutput, HeadTensors
 from specchat.core.reading import Reading
 from specchat.core.request import LayerHook, PassRequest
 from specchat.core.states import TextStates
@@ -51,8 +52,7 @@ class LayerWatch:
 
     def tapped(self, layers: range) -> tuple[int, ...]:
         """Which of these layers' states are kept, ascending."""
-        taps = self._request.taps
-        return tuple(sorted(layer for layer in taps if layer in layers)) if taps else ()
+        return _tapped(self._request.taps, layers)
 
     def rows(self) -> list[int]:
         """Rows of the whole pass that are still followed."""
@@ -102,25 +102,28 @@ class LayerWatch:
     def reading(self, said: HeadOutput) -> Reading:
         """The reading of a pass, from the head's output for its living nodes and its riders, in that order."""
         count, riders = len(self._alive), bool(self._request.riders)
-        likeliest = said.likeliest
         if not riders and not self._pruned:
             return reading_of_all(self._plan, said, self._states, self.text_states())
+        likeliest = said.likeliest
         return Reading(
             nodes=self._plan.nodes,
-            logits=self._spread(said.logits[:count]),
+            said=self._of_nodes(said, count),
             alive=frozenset(self._alive),
             pruned=self._pruned,
             taps=self._states,
             rider_logits=said.logits[count:] if riders else None,
             rider_states=self._rider_states if riders else {},
             rider_likeliest=likeliest[count:] if riders and likeliest is not None else None,
-            likeliest=None if likeliest is None else self._spread(likeliest[:count]),
-            highest=None if said.highest is None else self._spread(said.highest[:count]),
-            totals=None if said.totals is None else self._spread(said.totals[:count]),
             text_states=self.text_states(),
-            tokens=said.tokens,
-            log_probabilities=None if self._pruned else said.log_probabilities,
         )
+
+    def _of_nodes(self, said: HeadOutput, count: int) -> HeadTensors:
+        """What a head said of the nodes, of which so many are alive and come first."""
+        likeliest, highest, totals = (
+            None if each is None else self._spread(each[:count]) for each in (said.likeliest, said.highest, said.totals)
+        )
+        reads = None if self._pruned else said.log_probabilities
+        return HeadTensors(self._spread(said.logits[:count]), likeliest, totals, highest, said.tokens, None, reads)
 
     def _ask(self, hook: LayerHook, layer: int, hidden: Tensor) -> list[int] | None:
         """Places among the rows followed that go on after a hook was asked."""
@@ -145,20 +148,13 @@ class LayerWatch:
         return spread
 
 
+@lru_cache(maxsize=64)
+def _tapped(taps: frozenset[int], layers: range) -> tuple[int, ...]:
+    return tuple(sorted(layer for layer in taps if layer in layers))
+
+
 def reading_of_all(
     plan: Plan, said: HeadOutput, taps: Mapping[int, Tensor] = _NO_TAPS, text_states: TextStates | None = None
 ) -> Reading:
     """The reading of a pass without riders in which every node stayed; `taps` are layer → (R, d) states."""
-    return Reading(
-        plan.nodes,
-        said.logits,
-        frozenset(plan.nodes),
-        taps=taps,
-        likeliest=said.likeliest,
-        first=said.first,
-        highest=said.highest,
-        totals=said.totals,
-        text_states=text_states,
-        tokens=said.tokens,
-        log_probabilities=said.log_probabilities,
-    )
+    return Reading(plan.nodes, said, frozenset(plan.nodes), taps=taps, text_states=text_states)

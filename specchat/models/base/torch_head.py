@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specchat.core.head_output import HeadOutput
+from specchat.core.head_output import HeadOutput, HeadTensors
 from specchat.core.top_tokens import best_tokens
 
 _BEST = 64
@@ -57,4 +57,4 @@ class TorchHead:
 def output_of(logits: Tensor) -> HeadOutput:
     """What a head that guesses says besides its (n, R) logits."""
     highest, places = best_tokens(logits, min(_BEST, logits.shape[1]))
-    return HeadOutput(logits, places, logits.logsumexp(dim=-1), highest)
+    return HeadTensors(logits, places, logits.logsumexp(dim=-1), highest)

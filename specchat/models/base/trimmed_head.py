@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from specchat.core.head_output import HeadOutput
+from specchat.core.head_output import HeadOutput, HeadTensors
 
 _MOST_ADDED = 1024
 """Tokens of texts that are kept besides the frequent ones; then they are forgotten, but for those of the text."""
@@ -92,9 +91,10 @@ class TrimmedHead(Generic[Rows]):
     def after(self, states: Tensor) -> HeadOutput:
         """What follows (n, d) states."""
         said = self.product.scores(states)
-        assert said.likeliest is not None, "every head that guesses names the likeliest"
+        places = said.likeliest
+        assert places is not None, "every head that guesses names the likeliest"
         tokens = self.tokens.to(said.logits.device)
-        return replace(said, likeliest=tokens[said.likeliest.long()], tokens=tokens, first=None)
+        return HeadTensors(said.logits, tokens[places.long()], said.totals, said.highest, tokens)
 
     def _new(self, tokens: Sequence[int]) -> list[int]:
         """What has no row of these tokens and of those that wait."""

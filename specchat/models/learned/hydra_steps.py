@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from specchat.core.compiled_guessing import CompiledNetwork
+from specchat.core.states import HostRow
 from specchat.core.trained_network import Ahead, Guessed
 from specchat.models.learned.drafting_inputs import DraftingInputs
 from specchat.models.learned.hydra import Hydra
@@ -74,7 +75,7 @@ class NativeSteps:
 
     def first(self, position: int, root: int, ahead: Ahead | None) -> list[Row]:
         inputs = self._given.tokens.within([root])
-        return self._network.first(self._head, self._given.text.at(position), inputs, root, ahead)
+        return self._network.first(self._head, self._states(position), inputs, root, ahead)
 
     def after(self, parents: Sequence[int], tokens: Sequence[int]) -> None:
         self._network.after(self._head, self._given.tokens.within(tokens), parents, tokens)
@@ -84,7 +85,10 @@ class NativeSteps:
 
     def compiled(self, position: int, tokens: Sequence[int], rows: int) -> CompiledNetwork:
         inputs = self._given.tokens.within(tokens)
-        return self._network.compiled(self._head, self._given.text.at(position), inputs, rows)
+        return self._network.compiled(self._head, self._states(position), inputs, rows)
+
+    def _states(self, position: int) -> HostRow | Tensor:
+        return self._given.text.host_row(position) or self._given.text.at(position)
 
     @property
     def _head(self) -> Named:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from specchat.core.states import TextStates, row_of
+from specchat.core.states import HostRow, TextStates, host_row_of, row_of
 
 _MOST_WAITING_TOKENS = 256
 """States of so many tokens are kept as they came, with all that was read beside them: rows that are asked for by nobody
@@ -57,6 +57,14 @@ class TextInputs:
                 there = row.dtype == torch.float32 and row.is_cpu  # asked every round: a copy to itself takes as long
                 return row if there else row.to("cpu", torch.float32)
         return self._rows[position]
+
+    def host_row(self, position: int) -> HostRow | None:
+        """Where the states at a position lie for compiled code, if they still wait as they came."""
+        assert position < len(self._text), "this position is known"
+        for states in reversed(self._waiting):
+            if states.first <= position:
+                return host_row_of(states.layers, self._taps, position - states.first)
+        return None
 
     def rows(self, first: int, end: int) -> Tensor:
         """(end − first, d) rows of these positions."""

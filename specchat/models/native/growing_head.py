@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
 from specchat.core.head_output import HeadOutput
 from specchat.models.files.gguf_reader import GROUP
 from specchat.models.native.c_structures import CDecoder
-from specchat.models.native.head_room import HeadRoom
+from specchat.models.native.head_room import HeadRoom, SpareMemory
 from specchat.models.native.kernels import Kernels
 from specchat.models.native.product import LANES, CProduct
 from specchat.models.native.tensor_pointers import pointer
@@ -67,8 +69,9 @@ class GrowingHead:
     def scores(self, states: Tensor) -> HeadOutput:
         """Everything that can be said of (n, d) states; tokens are places among the rows."""
         states = states.to("cpu", torch.float32).contiguous()
-        said = HeadRoom(len(states), self.rows, highest=True, totals=True)
+        reads = partial(self._kernels.logprobs, self._threads)
+        said = HeadRoom(len(states), self.rows, reads, SpareMemory(0), highest=True, totals=True)
         if len(states):
             given = pointer("states", states, torch.float32, len(states), len(self._norm))
             self._kernels.head(self._threads, self._c, given, len(states), said)
-        return said.output()
+        return said

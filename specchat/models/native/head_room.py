@@ -3,48 +3,118 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from specchat.core.head_output import HeadOutput, LogProbabilities
-
 BEST = 64
 """How many of the highest logits of a row the head names; best.h has the same number."""
 
+_FEW, _SPARE = 4, 2
+"""Rows that spare memory has room for, and how many such pieces are kept: one is written while the other is seen."""
 
-class HeadRoom:
-    """Room for what a head says of some rows.
+_Memory = tuple[Tensor, int]
+"""Numbers, and their address."""
 
-    Attributes:
-        logits: (rows, V) float32.
-        rows, width: of the logits.
-        best: (rows, BEST) int32, places of the highest, best first.
-        highest: (rows, BEST) float32, those logits; where asked for.
-        totals: (rows,) float32, logarithm of the sum of the exponentials of all; where asked for.
-        addresses: of logits and of these three, as C takes them.
+_NONE_NAMED = array("i", bytes(4 * BEST))
+
+
+class ReadsLogProbabilities(Protocol):
+    """Reads logarithms of probabilities off logits."""
+
+    def __call__(self, said: HeadRoom, rows: Sequence[int], tokens: Sequence[int]) -> list[float]:
+        """(n,) rows, and of each a token → (n,) what its logits give the token; see `Kernels.logprobs`."""
+
+
+class SpareMemory:
+    """Memory for the logits of few rows that is used again once nobody can see it any more.
+
+    Asking torch for it takes as long as judging, between two passes.
     """
 
-    def __init__(self, rows: int, width: int, *, highest: bool = False, totals: bool = False) -> None:
-        self.logits, self.rows, self.width = torch.empty(rows, width), rows, width
-        self._best = array("i", bytes(4 * BEST * rows))  # read sooner than a tensor
-        self.highest = torch.empty(rows, BEST) if highest else None
+    def __init__(self, width: int) -> None:
+        """For rows of this width; none yet."""
+        self._floats, self._free = _FEW * width, list[_Memory]()
+
+    def take(self, floats: int) -> _Memory:
+        """Memory for so many numbers, whatever they are now."""
+        if floats <= self._floats and self._free:
+            return self._free.pop()
+        with torch.inference_mode(False):  # whoever sees it next may be in another mode
+            data = torch.empty(max(floats, self._floats))
+        return data, data.data_ptr()
+
+    def give_back(self, memory: _Memory) -> None:
+        """Nobody sees it any more."""
+        if len(self._free) < _SPARE and len(memory[0]) == self._floats:
+            self._free.append(memory)
+
+
+class HeadRoom:
+    """Room for what a head says of some rows: a `HeadOutput` whose likeliest tokens become a tensor if it is asked for.
+
+    Between two passes nothing is in the processor's caches, and a view that torch makes takes as long as judging.
+
+    Attributes:
+        rows, width: of the logits.
+        totals, highest: where asked for.
+        addresses: of logits, of (rows, BEST) int32 places of the highest, of their (rows, BEST) float32 logits and of
+            the (rows,) totals, as C takes them.
+    """
+
+    tokens = None
+
+    def __init__(
+        self,
+        rows: int,
+        width: int,
+        reads: ReadsLogProbabilities,
+        spare: SpareMemory,
+        *,
+        highest: bool = False,
+        totals: bool = False,
+    ) -> None:
+        self._seen = True  # as long as there is none to give back
+        self._memory, self._spare, self._seen = spare.take(rows * width), spare, False
+        self.rows, self.width = rows, width
+        self._best, self._reads = _NONE_NAMED * rows, reads  # read sooner than a tensor
+        self._highest = torch.empty(rows, BEST) if highest else None
         self.totals = torch.empty(rows) if totals else None
         self.addresses = (
-            *(self.logits.data_ptr(), self._best.buffer_info()[0]),
-            None if self.highest is None else self.highest.data_ptr(),
+            *(self._memory[1], self._best.buffer_info()[0]),
+            None if self._highest is None else self._highest.data_ptr(),
             None if self.totals is None else self.totals.data_ptr(),
         )
 
-    def output(self, log_probabilities: LogProbabilities | None = None) -> HeadOutput:
-        """What was written; of fewer than BEST logits as many are named as there are."""
-        best, highest = self.best, self.highest
-        if self.width < BEST:
-            best, highest = best[:, : self.width], None if highest is None else highest[:, : self.width]
-        return HeadOutput(self.logits, best, self.totals, highest, None, self._best[::BEST], log_probabilities)
+    def __del__(self) -> None:
+        if not self._seen:
+            self._spare.give_back(self._memory)
 
     @property
-    def best(self) -> Tensor:
+    def logits(self) -> Tensor:
+        """(rows, V) float32."""
+        self._seen = True
+        return self._memory[0][: self.rows * self.width].view(self.rows, self.width)
+
+    @property
+    def likeliest(self) -> Tensor:
+        """(rows, K) tokens with the highest logits: BEST, or as many as there are."""
         if not self.rows:
-            return torch.empty(0, BEST, dtype=torch.int32)
-        return torch.frombuffer(self._best, dtype=torch.int32).view(self.rows, BEST)
+            return torch.empty(0, min(BEST, self.width), dtype=torch.int32)
+        return torch.frombuffer(self._best, dtype=torch.int32).view(self.rows, BEST)[:, : self.width]
+
+    @property
+    def highest(self) -> Tensor | None:
+        """(rows, K) their logits."""
+        return None if self._highest is None else self._highest[:, : self.width]
+
+    @property
+    def first(self) -> Sequence[int]:
+        """(rows,) the first of `likeliest`."""
+        return self._best[::BEST]
+
+    def log_probabilities(self, rows: Sequence[int], tokens: Sequence[int]) -> list[float]:
+        """(n,) rows, and of each a token → (n,) what its logits give the token."""
+        return self._reads(self, rows, tokens)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from specchat.core.compiled_guessing import CompiledNetwork
+from specchat.core.states import HostRow
 from specchat.core.trained_network import Ahead, Guessed
 from specchat.errors import ModelError
 from specchat.models.native.head_room import BEST
@@ -33,6 +34,9 @@ _MOST_AHEAD = 1024
 
 Row = tuple[int, int]
 """The row that it follows, −1 where that is the text, and its token."""
+
+States = HostRow | Tensor
+"""Of the target, where a tree begins."""
 
 _Follows = tuple[int | None, int, int | None]
 """The address of the target's states, how far apart they are, and the address of what was made of them."""
@@ -138,7 +142,8 @@ class _Reader:
     ) -> None:
         self._kernels, self._threads, self._tree = kernels, threads, tree
         self._given = named, inputs, room
-        self._head, self._states = named.head.as_c, torch.empty(0)
+        self._head = named.head.as_c
+        self._states: States | None = None
         self._c = _CHydraReader(None, *(ctypes.addressof(each) for each in (self._head, hydra, tree)))
         self.network = CompiledNetwork(kernels.read_rows_address, ctypes.addressof(self._c), self)
 
@@ -147,7 +152,7 @@ class _Reader:
         ours = self._given
         return ours[0] is named and ours[1] is inputs and ours[2] is room and rows <= self._tree.room
 
-    def begin(self, states: Tensor, follows: _Follows) -> None:
+    def begin(self, states: States, follows: _Follows) -> None:
         """A tree begins behind these states."""
         self._states = states  # C has their address
         self._tree.known = 0
@@ -180,12 +185,12 @@ class NativeHydra:
         self._known = 0
         self._reader: _Reader | None = None
 
-    def first(self, named: Named, states: Tensor, inputs: TokenTable, root: int, ahead: Ahead | None) -> list[Row]:
+    def first(self, named: Named, states: States, inputs: TokenTable, root: int, ahead: Ahead | None) -> list[Row]:
         """Begin a tree: read its root, and whatever below it would be asked for if this drafter were asked alone.
 
         Args:
-            states: (taps, d) the target's states at the token before the root, each row without gaps; or (d,) what was
-                made of them.
+            states: (taps, d) the target's states at the token before the root, each row without gaps; or where they
+                lie; or (d,) what was made of them.
             inputs: what steps take of tokens; it knows the root.
 
         Returns:
@@ -198,7 +203,7 @@ class NativeHydra:
         """Read tokens behind other rows; `inputs` knows them."""
         self._read(named, (None, self._hidden, None), inputs, parents, tokens, None)
 
-    def compiled(self, named: Named, states: Tensor, inputs: TokenTable, rows: int) -> CompiledNetwork:
+    def compiled(self, named: Named, states: States, inputs: TokenTable, rows: int) -> CompiledNetwork:
         """Begin a tree that other compiled code reads, up to so many rows; the rest is as for `first`."""
         self._known, follows = 0, self._follow(states)
         reader = self._reader
@@ -219,8 +224,13 @@ class NativeHydra:
         every = named.possible, room.totals[picked]
         return Guessed(*said, *every, lambda: room.logits[: known * width].view(known, width)[picked])
 
-    def _follow(self, states: Tensor) -> _Follows:
+    def _follow(self, states: States) -> _Follows:
         """The address of the target's states, how far apart they are, and the address of what was made of them."""
+        if isinstance(states, HostRow):
+            sizes = states.layers, states.width
+            if sizes != (self._taps, self._hidden):
+                raise ModelError(f"the native kernels refuse states: {sizes}, not {(self._taps, self._hidden)}")
+            return states.address, states.apart, None
         if states.dim() == 1:
             return None, self._hidden, pointer("states", states, torch.float32, self._hidden)
         shape, (apart, together) = states.shape, states.stride()

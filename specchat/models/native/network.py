@@ -22,7 +22,7 @@ from specchat.models.files.weight_source import WeightSource, head_rows
 from specchat.models.native.adapters import AdapterTables
 from specchat.models.native.c_structures import KEYS, CDecoder, CLayer
 from specchat.models.native.gathered_head import GatheredHead
-from specchat.models.native.head_room import BEST, HeadRoom
+from specchat.models.native.head_room import BEST, HeadRoom, SpareMemory
 from specchat.models.native.kernels import kernels_for
 from specchat.models.native.packing import Packer, RowReader
 from specchat.models.native.pass_rows import PassRows, as_floats
@@ -91,6 +91,8 @@ class NativeNetwork:
         self._c_layers = (CLayer * shape.layers)(*told)
         self._adapters = AdapterTables(shape)
         self._every_layer = range(shape.layers)
+        self._spare = SpareMemory(shape.vocab_size)
+        self._reads = partial(self._kernels.logprobs, self.threads)
         self._of_caches: WeakKeyDictionary[KVCache, WholePasses] = WeakKeyDictionary()
         self._c = CDecoder(
             *(shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.head_dim),
@@ -115,18 +117,18 @@ class NativeNetwork:
         if whole is None or not whole.takes(running):
             return layers_then_head(self, running, totals)
         running.counters.node_layers += running.parts.computed(self._every_layer) * len(running.plan.tokens)
-        said = HeadRoom(len(running.plan.nodes), self.shape.vocab_size, highest=totals, totals=totals)
+        said = self._head_room(len(running.plan.nodes), totals)
         whole.read(running, self._kernels, self.threads, self._c, said)
-        return said.output(partial(self._kernels.logprobs, self.threads, said))
+        return said
 
     def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
         hidden = as_floats(hidden)
         rows = hidden.shape[0]
-        said = HeadRoom(rows, self.shape.vocab_size, highest=totals, totals=totals)
+        said = self._head_room(rows, totals)
         if rows:
             states = pointer("states", hidden, torch.float32, rows, self.shape.hidden)
             self._kernels.head(self.threads, self._c, states, rows, said)
-        return said.output(partial(self._kernels.logprobs, self.threads, said))
+        return said
 
     def pass_bytes(self, rows: int, seen: int, logits: bool) -> int:
         shape = self.shape
@@ -148,6 +150,9 @@ class NativeNetwork:
             if stay is not None:
                 rows.drop(stay)
         return rows.hidden
+
+    def _head_room(self, rows: int, totals: bool) -> HeadRoom:
+        return HeadRoom(rows, self.shape.vocab_size, self._reads, self._spare, highest=totals, totals=totals)
 
     def _whole_passes(self, cache: KVCache) -> WholePasses | None:
         """Those over this cache; None where embeddings are computed by the source."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from specchat.core.record import record
-from specchat.core.states import StackedStates
+from specchat.core.states import HostMemory, StackedStates
 from specchat.errors import ModelError
 from specchat.models.base.kv_cache import KVCache
 from specchat.models.base.network import Pass
@@ -26,25 +27,32 @@ LeftOut = tuple[Tensor | None, Tensor | None]
 
 @record
 class Taps:
-    """Layers whose states C copies; `places` says of each layer where among them its states go, or −1."""
+    """Layers whose states C copies.
+
+    Args:
+        places: says of each layer where among them its states go, or −1.
+        addresses: of places and states, as C takes them; valid as long as this lives.
+    """
 
     states: StackedStates
     places: array[int]
+    addresses: tuple[int, int]
 
     @classmethod
-    def of(cls, layers: tuple[int, ...], among: int, *sizes: int) -> Taps | None:
-        """Room for states of these sizes, (rows, d), after these layers; None where there are none."""
+    def of(cls, layers: tuple[int, ...], among: int, rows: int, width: int) -> Taps | None:
+        """Room for (rows, width) states after these layers; None where there are none."""
         if not layers:
             return None
-        places = array("i", [-1]) * among
-        for place, layer in enumerate(layers):
-            places[layer] = place
-        return cls(StackedStates(layers, torch.empty(len(layers), *sizes)), places)
+        places = _places(layers, among)
+        stacked = torch.empty(len(layers), rows, width)
+        address = stacked.data_ptr()
+        states = StackedStates(layers, stacked, HostMemory(address, rows, width))
+        return cls(states, places, (places.buffer_info()[0], address))
 
-    @property
-    def addresses(self) -> tuple[int, int]:
-        """Of both, as C takes them; valid as long as this lives."""
-        return self.places.buffer_info()[0], self.states.stacked.data_ptr()
+
+@lru_cache(maxsize=64)
+def _places(layers: tuple[int, ...], among: int) -> array[int]:
+    return array("i", [layers.index(layer) if layer in layers else -1 for layer in range(among)])
 
 
 def about_cache(
@@ -98,7 +106,8 @@ class PassRows:
 
     def taps(self, layers: tuple[int, ...]) -> Taps | None:
         """Room for the states of the rows after these layers; None where there are none."""
-        return Taps.of(layers, self._shape.layers, *self.hidden.shape)
+        rows, width = self.hidden.shape
+        return Taps.of(layers, self._shape.layers, rows, width)
 
     def as_c(self, taps: Taps | None = None) -> CRows:
         """The same for C; valid as long as this and the taps live and nothing is dropped."""

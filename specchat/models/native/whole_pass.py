@@ -21,7 +21,8 @@ class WholePasses:
     """Embeddings, layers and head over one cache. Tensors that stay are checked when they change, not at every pass."""
 
     def __init__(self, shape: Shape, like: Tensor, embedding: RowReader) -> None:
-        self._shape, self._like, self._embedding = shape, like, ctypes.addressof(embedding.as_c)
+        self._shape, self._like = shape, like
+        self._whole = CWholePass(embedding=ctypes.addressof(embedding.as_c))  # written anew in every pass
         self._narrowest = min((kind.window for kind in shape.attention_kinds if kind.window), default=None)
         self._about = CRows()
         self._of: tuple[weakref.ref[Tensor] | None, object, object] = None, None, None  # what `_about` tells of
@@ -47,11 +48,13 @@ class WholePasses:
             path_ends.append(len(paths))
         numbers = array("i", [*plan.tokens, *plan.positions, *plan.written, *path_ends, *paths])
         taps = None if watch is None else Taps.of(watch.tapped(range(shape.layers)), shape.layers, rows, shape.hidden)
-        whole = CWholePass(
-            *(rows, plan.missing, end, plan.common, len(numbers), 0 if taps is None else len(taps.states)),
-            *(numbers.buffer_info()[0], self._embedding, *((None, None) if taps is None else taps.addresses)),
-            *said.addresses,
-        )
+        whole = self._whole
+        whole.rows, whole.missing, whole.end, whole.common = rows, plan.missing, end, plan.common
+        whole.numbers, whole.count = numbers.buffer_info()
+        whole.tapped = 0
+        if taps is not None:
+            whole.tapped, (whole.tap_of, whole.taps) = len(taps.states), taps.addresses
+        whole.logits, whole.tokens, whole.highest, whole.totals = said.addresses
         kernels.read(threads, decoder, about, whole)
         if watch is not None and taps is not None:
             watch.keep(taps.states)

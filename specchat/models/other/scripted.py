@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from specchat.core.head_output import HeadOutput
+from specchat.core.head_output import HeadOutput, HeadTensors
 from specchat.core.noise import Noise, Stream
 from specchat.core.reading import Counters, Reading
 from specchat.core.request import LOGITS_ONLY, HeadOfSome, PassRequest, Rider
@@ -82,7 +82,7 @@ class ScriptedModel(CachedModel["ScriptedModel"]):
         states = torch.cat([missing, torch.stack([*nodes, *riders])])
         stay = watch.after_layer(0, states)
         said = (states if stay is None else states[stay])[plan.missing :]
-        return watch.reading(HeadOutput(said) if request.head is None else request.head.after(said))
+        return watch.reading(HeadTensors(said) if request.head is None else request.head.after(said))
 
     def head(self, hidden: Tensor) -> Tensor:
         """(n, V) logits: a scripted state is the logits themselves."""

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specchat.core.head_output import HeadOutput
+from specchat.core.head_output import HeadTensors
 from specchat.core.reading import Counters, Reading
 from specchat.core.request import LOGITS_ONLY, HeadOfSome, PassRequest, Rider
 from specchat.core.tree import TokenTree
@@ -80,7 +80,7 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
             states = self._pass(plan, watch.rows, request.riders)[plan.missing :]
         self._text.rows.tree_read(plan)
         head = request.head
-        return watch.reading(HeadOutput(self._head(states)) if head is None else head.after(states))
+        return watch.reading(HeadTensors(self._head(states)) if head is None else head.after(states))
 
     def _of_parts(self, parts: SubLayers) -> ReferenceModel:
         return ReferenceModel(self._whole, self.context_tokens, parts, source=self)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specchat.core.device_copy import to_device
-from specchat.core.head_output import HeadOutput
+from specchat.core.head_output import HeadOutput, HeadTensors
 from specchat.core.request import Adapter, HeadOfSome
 from specchat.models.base.adapters import Adapted, Adapting, Factors, checked, paired, sizes_of
 from specchat.models.base.kv_cache import MoveRows
@@ -93,7 +93,7 @@ class EagerNetwork:
 
     def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
         normed = F.rms_norm(hidden, (self.shape.hidden,), self.weights.norm, self.shape.epsilon)
-        return HeadOutput(self.weights.head(normed))
+        return HeadTensors(self.weights.head(normed))
 
     def read(self, running: Pass, totals: bool = False) -> HeadOutput:
         return layers_then_head(self, running, totals)

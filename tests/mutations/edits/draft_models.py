@@ -41,8 +41,8 @@ EDITS = (
         "drafter draft_model",
         "names the rows of a trimmed head instead of their tokens",
         "models/base/trimmed_head.py",
-        "likeliest=tokens[said.likeliest.long()]",
-        "likeliest=said.likeliest.long()",
+        "tokens[places.long()]",
+        "places.long()",
         ("tests/drafters/test_trim.py",),
     ),
     Mutation(

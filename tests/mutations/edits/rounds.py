@@ -36,7 +36,7 @@ EDITS = (
         "round",
         "takes a device's time when the pass was asked for",
         "decoding/speculate.py",
-        "(submitted.returned if on_host else judged)",
+        "(submitted.returned if self._on_host else judged)",
         "submitted.returned",
         ("tests/decoding/test_timings.py",),
     ),
