@@ -15,8 +15,7 @@ from specchat.core.point_rows import PointRows, joined
 from specchat.core.reading import Reading
 from specchat.core.tree import TokenTree
 from specchat.drafters.point_guesses import Scores, Tokens
-from specchat.structures.called_network import Named
-from specchat.structures.guess_search import MOST_WIDTH
+from specchat.structures.called_network import Named, nothing_named
 
 Floats = np.ndarray[Any, np.dtype[np.float32 | np.float64]]
 Source = TypeVar("Source")
@@ -38,12 +37,13 @@ class Likeliest(NamedTuple):
     logits: bool
 
     def named(self) -> Named:
-        """The same as compiled code takes it."""
+        """The same as compiled code takes it: logits, to the bit where they had 32 bits to begin with."""
         rows, count = self.tokens.shape
-        tokens = torch.full((rows, MOST_WIDTH), -1, dtype=torch.int32)
-        values = torch.full((rows, MOST_WIDTH), -torch.inf)
-        tokens[:, :count], values[:, :count] = torch.from_numpy(self.tokens), torch.from_numpy(self.values)
-        return Named(tokens, values, torch.from_numpy(self.totals).float())
+        named = nothing_named(rows)
+        named.tokens.numpy()[:, :count] = self.tokens
+        named.logits.numpy()[:, :count] = self.values if self.logits else self.values + self.totals[:, None]
+        named.totals.numpy()[:] = self.totals
+        return named
 
 
 class LikeliestByNode(Generic[Source]):

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from specchat.core.compiled_guessing import CompiledNetwork
+from specchat.core.tree import ROOT, TokenTree, point
 from specchat.structures.guess_search import MOST_WIDTH
 
 _ADDRESS, _INT = ctypes.c_void_p, ctypes.c_int32
@@ -25,7 +26,7 @@ class Named(NamedTuple):
 
     Args:
         tokens: (R, MOST_WIDTH) int32, the likeliest first; −1 behind the last.
-        logits: (R, MOST_WIDTH) float32, theirs.
+        logits: (R, MOST_WIDTH) float32, theirs; −inf behind the last.
         totals: (R,) float32, what is to be taken from logits to make log-probabilities of them.
     """
 
@@ -37,6 +38,19 @@ class Named(NamedTuple):
 Read = Callable[[Sequence[int], Sequence[int]], Named]
 """A method that reads tokens behind earlier rows, by their numbers in the order in which they were read; the root is
 behind row −1."""
+
+
+def nothing_named(rows: int) -> Named:
+    """What a network says where it says nothing; to be filled in."""
+    tokens = torch.full((rows, MOST_WIDTH), -1, dtype=torch.int32)
+    return Named(tokens, torch.full((rows, MOST_WIDTH), -torch.inf), torch.zeros(rows))
+
+
+def grow_rows(tree: TokenTree, behind: Sequence[int], tokens: Sequence[int]) -> list[int]:
+    """Put rows that compiled code reads into a tree of them, and return their nodes: a row's number is its node's."""
+    return [
+        ROOT if row < 0 else tree.add(row, point(token, None, "")) for row, token in zip(behind, tokens, strict=True)
+    ]
 
 
 class CalledNetwork:
