@@ -129,7 +129,7 @@ class DraftModel:
         """The probability of the token it holds likeliest after a node; None where it has not read the node."""
         if self._tree is not tree or node not in self._said:
             return None
-        return math.exp(self._said.highest(node))
+        return math.exp(self._said.best(node)[1])
 
     def close(self) -> None:
         """Forget the tree; the model is the pair's."""
@@ -179,7 +179,7 @@ class DraftModel:
             self._tree = tree
         return self._room
 
-    def _named(self, behind: Sequence[int], tokens: Sequence[int]) -> Named:
+    def _named(self, behind: Sequence[int], tokens: Sequence[int], _: int) -> Named:
         """What it holds likely after tokens behind rows of its tree, which are read now."""
         tree = self._tree
         assert tree is not None, "a tree was begun"

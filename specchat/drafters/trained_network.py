@@ -139,7 +139,7 @@ class TrainedNetworkDrafter:
         """Draft with what was learnt from the next reply on."""
         self._network.restore_state(state)
 
-    def _named(self, behind: Sequence[int], tokens: Sequence[int]) -> Named:
+    def _named(self, behind: Sequence[int], tokens: Sequence[int], _: int) -> Named:
         """What it holds likely after tokens of one depth behind rows of its tree, which are read now."""
         tree = self._tree
         assert tree is not None, "a tree was begun"

@@ -35,9 +35,9 @@ class Named(NamedTuple):
     totals: Tensor
 
 
-Read = Callable[[Sequence[int], Sequence[int]], Named]
+Read = Callable[[Sequence[int], Sequence[int], int], Named]
 """A method that reads tokens behind earlier rows, by their numbers in the order in which they were read; the root is
-behind row −1."""
+behind row −1. The last argument is how many tokens will be looked at after each."""
 
 
 def nothing_named(rows: int) -> Named:
@@ -82,7 +82,8 @@ class CalledNetwork:
         read, size = self._read(), _BYTES * count
         assert read is not None, "a drafter reads as long as it is there"
         try:
-            named = read(array("i", ctypes.string_at(behind, size)), array("i", ctypes.string_at(tokens, size)))
+            above, following = (array("i", ctypes.string_at(rows, size)) for rows in (behind, tokens))
+            named = read(above, following, width)
         except BaseException as error:
             self._error = error
             return _FAILED
