@@ -122,12 +122,19 @@ def measure(asked: argparse.Namespace) -> None:
                 continue
             speculator.start(context.history)
             gc.freeze()  # as the engine does
-            grow, taken, nodes = speculator.policy.grow, [], []
+            grow, taken, with_models, nodes = speculator.policy.grow, [], [], []
 
-            def timed(*given: Any, grow: Any = grow, taken: list[float] = taken, nodes: list[int] = nodes) -> Any:
+            def timed(
+                *given: Any,
+                grow: Any = grow,
+                taken: list[float] = taken,
+                with_models: list[float] = with_models,
+                nodes: list[int] = nodes,
+            ) -> Any:
                 models_s, began = clock.models_s, time.thread_time()
                 tree = grow(*given)
-                taken.append(time.thread_time() - began - (clock.models_s - models_s))
+                with_models.append(time.thread_time() - began)
+                taken.append(with_models[-1] - (clock.models_s - models_s))
                 nodes.append(len(tree) - 1)
                 return tree
 
@@ -135,7 +142,9 @@ def measure(asked: argparse.Namespace) -> None:
                 for _ in range(WARM_UP + asked.rounds):
                     speculator.round(context)
             median, most = (1e3 * figure(taken[WARM_UP:]) for figure in (statistics.median, max))
+            drafted = 1e3 * statistics.median(with_models[WARM_UP:])
             grown = f"{median:6.2f} ms  {statistics.median(nodes[WARM_UP:]):4.0f} nodes  at most {most:6.2f} ms"
+            grown += f", with models {drafted:6.2f} ms"
             print(f"{drafter:16} {policy:12} {grown}", flush=True)
 
 

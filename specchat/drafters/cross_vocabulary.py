@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from specchat.core.candidate_penalties import penalised_candidates
+from specchat.core.compiled_guessing import CompiledNetwork, GrowthPlan
 from specchat.core.context import Context
-from specchat.core.point_rows import PointRows
 from specchat.core.request import Rider
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
-from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.drafters.likeliest_tokens import likeliest_of
+from specchat.core.tree import ROOT, TokenTree, point
+from specchat.drafters.compiled_search import lone_search
+from specchat.drafters.likeliest_tokens import Floats, Likeliest, LikeliestByNode, likeliest_of
 from specchat.drafters.options import CrossVocabularyOptions
 from specchat.drafters.parts import Parts
-from specchat.drafters.point_guesses import coupled
+from specchat.drafters.point_guesses import Scores, Tokens, coupled, points_of
 from specchat.drafters.points_alone import points_alone
+from specchat.drafters.translated_guesses import TranslatedGuesses
+from specchat.structures.called_network import CalledNetwork, Named, grow_rows
 from specchat.structures.token_translation import LONGEST_NGRAM, TokenTranslation
 from specchat.structures.translated_text import TranslatedText
 
@@ -43,17 +45,6 @@ class _Place(NamedTuple):
     owed: tuple[int, ...] = ()
 
 
-_Candidate = tuple[float, tuple[int, ...], tuple[int, ...]]
-"""A translated guess: its log-probability, the draft tokens it comes from, and what is owed after it. There are
-thousands in a round, so it is a plain tuple."""
-
-_Said = tuple[list[int], list[float], float]
-"""The draft model's likeliest tokens after a node, the best first, their logits, and what is to be taken from these to
-make log-probabilities of them."""
-
-_logprob_of = operator.itemgetter(0)
-
-
 class CrossVocabulary:
     """Lets any model draft for any other: texts go over as characters, guesses come back as the target's tokens.
 
@@ -73,6 +64,7 @@ class CrossVocabulary:
     so the rule must be one that is right about any tree.
     """
 
+    proposer = "cross_vocabulary"
     taps: Sequence[int] = ()
     text_tap: StateTap | None = None
     draw_kinds = staticmethod(points_alone)
@@ -86,9 +78,13 @@ class CrossVocabulary:
         self._tree: TokenTree | None = None
         self._draft: TokenTree | None = None
         self._root_tokens: list[int] = []  # the text up to the root, as draft tokens
-        self._places: dict[tuple[int, ...], _Place] = {}  # path below the root → its place
-        self._candidates: dict[tuple[int, ...], dict[int, _Candidate]] = {}  # path → by the target's token
-        self._said: dict[int, _Said] = {}  # by node of the draft model's tree
+        self._places: dict[int, _Place] = {}  # by node of the target's tree
+        self._translated: dict[
+            int, tuple[TranslatedGuesses, int]
+        ] = {}  # by the same: what was guessed there, and its row
+        self._said = LikeliestByNode[None]()  # by node of the draft model's tree
+        self._called = CalledNetwork(self._named)
+        self._search = lone_search(self)
 
     @property
     def passes(self) -> int:
@@ -112,17 +108,24 @@ class CrossVocabulary:
             self._begin(tree, context)
         if self._draft is None:
             return [() for _ in frontier]
-        paths = [tuple(tree.path_tokens(node)) for node in frontier]
-        places = [self._place(path) for path in paths]
-        self._read([place.node for place in places if place is not None and not place.owed])
-        positions = [context.position(tree, node) for node in frontier]
-        best = [
-            self._guesses(path, place, position, width, context)
-            for path, place, position in zip(paths, places, positions, strict=True)
-        ]
-        tokens = [[token for _, token in guesses] for guesses in best]
-        logprobs = [[logprob for logprob, _ in guesses] for guesses in best]
-        return PointRows(tokens, logprobs, None, "cross_vocabulary")
+        said = self._say(tree, frontier, width if _likeliest_stay(context) else _CANDIDATES)
+        tokens, logprobs = said.tokens, said.values.astype(np.float64) - said.totals.astype(np.float64)[:, None]
+        if not _likeliest_stay(context):
+            tokens, logprobs = self._in_chat(tree, frontier, tokens, logprobs, said.totals, context)
+        return points_of(tokens, logprobs, width, self.proposer)
+
+    def grow_at_once(self, context: Context, plan: GrowthPlan) -> TokenTree | None:
+        """The tree of what `propose` says, with one call of compiled code between passes."""
+        return None if self._search is None else self._search.grow(context, plan)
+
+    def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> CompiledNetwork:
+        """What compiled code reads a tree with; it says nothing where `propose` would say nothing."""
+        if context.passes:
+            self._begin(TokenTree(context.root, self._vocab_size), context)
+        return CompiledNetwork() if not context.passes or self._draft is None else self._called.network
+
+    def count_passes(self, count: int) -> None:
+        """The model counts them."""
 
     def riders(self, tree: TokenTree) -> Sequence[Rider]:
         """None: it needs nothing of the target's pass but the reading."""
@@ -149,35 +152,76 @@ class CrossVocabulary:
         if tokens is not None and len(tokens) <= self._model.context_tokens:
             self._model.prefill(tokens[:-1])
             self._draft, self._root_tokens = TokenTree(tokens[-1], self._model.vocab_size), tokens
-            self._places[()] = _Place(ROOT)
+            self._places[ROOT] = _Place(ROOT)
 
-    def _place(self, path: tuple[int, ...]) -> _Place | None:
-        """Where a path of the target's tokens ends in the draft model's tree; what others proposed is encoded anew."""
-        if path not in self._places:
-            above, guessed = self._places.get(path[:-1]), self._candidates.get(path[:-1], {}).get(path[-1])
+    def _named(self, behind: Sequence[int], tokens: Sequence[int], width: int) -> Named:
+        """What is guessed after tokens of the target behind rows of its tree."""
+        assert self._tree is not None, "a tree was begun"
+        return self._say(self._tree, grow_rows(self._tree, behind, tokens), width).named()
+
+    def _say(self, tree: TokenTree, nodes: Sequence[int], width: int) -> Likeliest:
+        """(F, C) translated guesses after these nodes, of the `width` likeliest draft tokens and some more."""
+        places = [self._place(tree, node) for node in nodes]
+        self._read([place.node for place in places if place is not None and not place.owed])
+        count = min(width + 2, _CANDIDATES)
+        size = (len(nodes), count + 1)
+        tokens, values = np.zeros(size, dtype=np.int32), np.full(size, -np.inf, dtype=np.float32)
+        totals = np.zeros(len(nodes), dtype=np.float32)
+        read: dict[int, int] = {}  # row → the draft's node
+        for row, place in enumerate(places):
+            if place is not None and place.owed:
+                tokens[row, 0], values[row, 0] = place.owed[0], 0.0
+            elif place is not None and place.node in self._said:
+                read[row] = place.node
+        if read:
+            rows, said = list(read), self._said.rows(list(read.values()))
+            translated = self._translate(list(read.values()), said, count)
+            self._translated.update((nodes[row], (translated, at)) for at, row in enumerate(rows))
+            width = translated.own.shape[1]
+            totals[rows] = said.totals
+            tokens[rows, :width], values[rows, :width] = translated.joined(said)
+        return Likeliest(tokens, values, totals, logits=True)
+
+    def _place(self, tree: TokenTree, node: int) -> _Place | None:
+        """Where a node of the target's tree stands in the draft model's; what others proposed is encoded anew."""
+        if node not in self._places:
+            parent = tree.parents[node]
+            above, guessed = self._places.get(parent), self._guessed(parent, tree.tokens[node])
             if above is not None and guessed is not None:
-                _, tokens, owed = guessed
-                place = _Place(above.node, (*above.tokens, *tokens), owed)
-            elif (spelt := self._translation.draft_tokens(path)) is not None:
+                place = _Place(above.node, (*above.tokens, *guessed[0]), guessed[1])
+            elif (spelt := self._translation.draft_tokens(tree.path_tokens(node))) is not None:
                 place = _Place(ROOT, spelt)
             else:
                 return None
-            self._places[path] = place if place.owed else _Place(self._grown(place.node, place.tokens))
-        return self._places[path]
+            self._places[node] = place if place.owed else _Place(self._grown(place.node, place.tokens))
+        return self._places[node]
 
     def _grown(self, node: int, tokens: Sequence[int]) -> int:
         """The node that these tokens below `node` lead to, put there if need be."""
         assert self._draft is not None, "a tree was begun"
         for token in tokens:
-            node = self._draft.add(node, Guess(token))
+            node = self._draft.add(node, point(token, None, ""))
         return node
+
+    def _guessed(self, node: int, token: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """The draft tokens that a guess below this node comes from, and what is owed after it; None if it is none."""
+        place = self._places.get(node)
+        if place is not None and place.owed:
+            return ((), place.owed[1:]) if place.owed[0] == token else None
+        if node not in self._translated:
+            return None
+        translated, row = self._translated[node]
+        source = translated.source(row, token)
+        if len(source) != 1:
+            return (source, ()) if source else None
+        return source, self._translation.own_tokens(source[0])[1:]
 
     def _read(self, nodes: Sequence[int]) -> None:
         """Read these nodes, and what n-grams may begin after them: one pass more for each of their further tokens."""
         ends: list[tuple[int, tuple[int, ...]]] = [(node, ()) for node in dict.fromkeys(nodes)]
         for _ in range(LONGEST_NGRAM):
             self._read_nodes([node for node, _ in ends])
-            following = [(node, (*ngram, self._best(node)[0])) for node, ngram in ends if node in self._said]
+            following = [(node, (*ngram, self._said.best(node)[0])) for node, ngram in ends if node in self._said]
             ends = [
                 (self._grown(node, ngram[-1:]), ngram)
                 for node, ngram in following
@@ -192,59 +236,40 @@ class CrossVocabulary:
         draft, room = self._draft, self._model.context_tokens - len(self._root_tokens)
         if unread := draft.above([node for node in nodes if draft.depths[node] <= room], self._said):
             reading = self._model.read(draft, unread)
-            said = likeliest_of(reading, _CANDIDATES, self._model.vocab_size)
-            each = zip(said.tokens.tolist(), said.values.tolist(), said.totals.tolist(), strict=True)
-            self._said.update(zip(unread, each, strict=True))
-
-    def _guesses(
-        self, path: tuple[int, ...], place: _Place | None, position: int, width: int, context: Context
-    ) -> list[tuple[float, int]]:
-        """Log-probability and token of each guess below a node, the best first."""
-        if place is None or (not place.owed and place.node not in self._said):
-            return []
-        sampling = context.sampling
-        ordered = sampling.greedy and not sampling.penalised  # then the likeliest stay the likeliest
-        candidates = self._translated(place, width + 2 if ordered else _CANDIDATES)
-        self._candidates[path] = candidates
-        best = [(candidate[0], token) for token, candidate in candidates.items()]
-        if not ordered and best:
-            best = self._in_chat(path, place, position, best, context)
-        best.sort(key=_logprob_of, reverse=True)
-        return best[:width]
+            self._said.add(unread, likeliest_of(reading, _CANDIDATES, self._model.vocab_size), None)
 
     def _in_chat(
-        self, path: tuple[int, ...], place: _Place, position: int, best: list[tuple[float, int]], context: Context
-    ) -> list[tuple[float, int]]:
-        """The same guesses as the chat's penalties and the target's noise order them, with their log-probabilities."""
-        tokens, logprobs = np.array([[token for _, token in best]]), np.array([[logprob for logprob, _ in best]])
-        if context.sampling.penalised and not place.owed:
-            totals = np.array([self._said[place.node][2]])
-            about = context.sampling, context.counts, [path]
-            tokens, logprobs = penalised_candidates(tokens, logprobs, totals, *about)
-        if not context.sampling.greedy:
-            tokens, logprobs = coupled(tokens, logprobs, [position], context)
-        return list(zip(logprobs[0].tolist(), tokens[0].tolist(), strict=True))
+        self, tree: TokenTree, nodes: Sequence[int], tokens: Tokens, logprobs: Scores, totals: Floats, context: Context
+    ) -> tuple[Tokens, Scores]:
+        """The same guesses as the chat's penalties and the target's noise order them; what is owed stays certain."""
+        rows = [row for row, node in enumerate(nodes) if node in self._translated and logprobs[row, 0] > -np.inf]
+        if rows:
+            some, each = tokens[rows], logprobs[rows]
+            if context.sampling.penalised:
+                paths = [tree.path_tokens(nodes[row]) for row in rows]
+                about = totals[rows].astype(np.float64), context.sampling, context.counts, paths
+                some, each = penalised_candidates(some, each, *about)
+            if not context.sampling.greedy:
+                some, each = coupled(some, each, [context.position(tree, nodes[row]) for row in rows], context)
+            tokens[rows], logprobs[rows] = some, each
+        return tokens, logprobs
 
-    def _translated(self, place: _Place, count: int) -> dict[int, _Candidate]:
-        """By the target's token: what so many of the likeliest tokens at a place stand for, and the n-gram there."""
-        if place.owed:
-            return {place.owed[0]: (0.0, (), place.owed[1:])}
-        found: dict[int, _Candidate] = {}
-        ngram, merged, merged_logprob = self._merged(place.node)
-        own_tokens, vocab_size = self._translation.own_tokens, self._vocab_size
-        tokens, values, total = self._said[place.node]
-        for token, value in zip(tokens[:count], values, strict=False):
-            logprob = value - total
-            if merged is not None and token == tokens[0]:
-                logprob += math.log(max(1e-9, -math.expm1(merged_logprob - logprob)))
-            own = own_tokens(token)
-            if own and own[0] < vocab_size and logprob > -math.inf:
-                candidate: _Candidate = logprob, (token,), own[1:]
-                found[own[0]] = _joined(found[own[0]], candidate) if own[0] in found else candidate
-        if merged is not None:
-            candidate = merged_logprob, ngram, ()
-            found[merged] = _joined(found[merged], candidate) if merged in found else candidate
-        return found
+    def _translate(self, nodes: Sequence[int], said: Likeliest, count: int) -> TranslatedGuesses:
+        """What so many of the likeliest tokens after nodes of the draft model's tree are; `said` is about these."""
+        named = said.tokens[:, :count]
+        size = (len(nodes), named.shape[1] + 1)
+        own, logprobs = np.full(size, -1), np.full(size, -np.inf)
+        own[:, :-1] = self._translation.first_own_tokens(named)
+        logprobs[:, :-1] = said.values[:, :count]
+        logprobs -= said.totals[:, None]
+        ngrams = {}
+        for row, node in enumerate(nodes):
+            ngram, merged, likely = self._merged(node)
+            if merged is not None:
+                logprobs[row, 0] += math.log(max(1e-9, -math.expm1(likely - logprobs[row, 0])))
+                own[row, -1], logprobs[row, -1], ngrams[row] = merged, likely, ngram
+        none = (own < 0) | (own >= self._vocab_size) | (logprobs == -np.inf)
+        return TranslatedGuesses(named, np.where(none, -1 - np.arange(size[1]), own), logprobs, ngrams)
 
     def _merged(self, node: int) -> tuple[tuple[int, ...], int | None, float]:
         """The longest n-gram along the likeliest tokens after a node, the target's token, and its log-probability."""
@@ -253,27 +278,22 @@ class CrossVocabulary:
         longest: tuple[tuple[int, ...], int | None, float] = ((), None, -math.inf)
         logprob, at = 0.0, node
         while at in self._said:
-            best, likely = self._best(at)
+            best, likely = self._said.best(at)
             ngram, logprob = (*ngram, best), logprob + likely
             if (token := self._translation.merged(ngram)) is not None:
                 longest = (ngram, token, logprob)
-            child = self._draft.child(at, best)
-            if child is None or not self._translation.begins_ngram(ngram):
+            child = self._draft.child(at, best) if self._translation.begins_ngram(ngram) else None
+            if child is None:
                 break
             at = child
         return longest
 
-    def _best(self, node: int) -> tuple[int, float]:
-        """The likeliest token after a node of the draft model's tree, and its log-probability."""
-        tokens, values, total = self._said[node]
-        return tokens[0], values[0] - total
-
     def _forget_tree(self) -> None:
         self._tree, self._draft = None, None
-        self._places, self._candidates, self._said = {}, {}, {}
+        self._places, self._translated = {}, {}
+        self._said.clear()
 
 
-def _joined(one: _Candidate, other: _Candidate) -> _Candidate:
-    """Of two guesses of one token the likelier one says how it goes on; their probabilities add up."""
-    _, tokens, owed = max(one, other, key=_logprob_of)
-    return float(np.logaddexp(one[0], other[0])), tokens, owed
+def _likeliest_stay(context: Context) -> bool:
+    """Whether the likeliest tokens are the guesses."""
+    return context.sampling.greedy and not context.sampling.penalised

@@ -16,14 +16,14 @@ from specchat.core.round import Round
 from specchat.core.sampling import Law
 from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
-from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree, point
+from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.drafters.compiled_search import lone_search
 from specchat.drafters.frequent_head import FrequentHead, over_vocabulary
 from specchat.drafters.likeliest_tokens import LikeliestByNode, likeliest_of
 from specchat.drafters.options import DraftModelOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import coupled, points_of
-from specchat.structures.called_network import CalledNetwork, Named, as_named
+from specchat.structures.called_network import CalledNetwork, Named, as_named, grow_rows
 
 _CANDIDATES = 64
 """How many of its likeliest tokens are considered as points."""
@@ -129,7 +129,7 @@ class DraftModel:
         """The probability of the token it holds likeliest after a node; None where it has not read the node."""
         if self._tree is not tree or node not in self._said:
             return None
-        return math.exp(self._said.highest(node))
+        return math.exp(self._said.best(node)[1])
 
     def close(self) -> None:
         """Forget the tree; the model is the pair's."""
@@ -179,15 +179,11 @@ class DraftModel:
             self._tree = tree
         return self._room
 
-    def _named(self, behind: Sequence[int], tokens: Sequence[int]) -> Named:
+    def _named(self, behind: Sequence[int], tokens: Sequence[int], _: int) -> Named:
         """What it holds likely after tokens behind rows of its tree, which are read now."""
         tree = self._tree
         assert tree is not None, "a tree was begun"
-        nodes = [
-            ROOT if row < 0 else tree.add(row, point(token, None, ""))
-            for row, token in zip(behind, tokens, strict=True)
-        ]
-        reading = self._model.read(tree, nodes, self._head.request)
+        reading = self._model.read(tree, grow_rows(tree, behind, tokens), self._head.request)
         if reading.logits.shape[1] <= self._vocab_size or reading.said.tokens is not None:
             named = as_named(reading.said.likeliest, reading.said.highest, reading.said.totals)
             if named is not None:

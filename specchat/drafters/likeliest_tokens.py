@@ -15,8 +15,7 @@ from specchat.core.point_rows import PointRows, joined
 from specchat.core.reading import Reading
 from specchat.core.tree import TokenTree
 from specchat.drafters.point_guesses import Scores, Tokens
-from specchat.structures.called_network import Named
-from specchat.structures.guess_search import MOST_WIDTH
+from specchat.structures.called_network import Named, nothing_named
 
 Floats = np.ndarray[Any, np.dtype[np.float32 | np.float64]]
 Source = TypeVar("Source")
@@ -38,12 +37,13 @@ class Likeliest(NamedTuple):
     logits: bool
 
     def named(self) -> Named:
-        """The same as compiled code takes it."""
+        """The same as compiled code takes it: logits, to the bit where they had 32 bits to begin with."""
         rows, count = self.tokens.shape
-        tokens = torch.full((rows, MOST_WIDTH), -1, dtype=torch.int32)
-        values = torch.full((rows, MOST_WIDTH), -torch.inf)
-        tokens[:, :count], values[:, :count] = torch.from_numpy(self.tokens), torch.from_numpy(self.values)
-        return Named(tokens, values, torch.from_numpy(self.totals).float())
+        named = nothing_named(rows)
+        named.tokens.numpy()[:, :count] = self.tokens
+        named.logits.numpy()[:, :count] = self.values if self.logits else self.values + self.totals[:, None]
+        named.totals.numpy()[:] = self.totals
+        return named
 
 
 class LikeliestByNode(Generic[Source]):
@@ -85,18 +85,26 @@ class LikeliestByNode(Generic[Source]):
         totals = said.totals[rows].tolist() if said.logits else None
         return PointRows(said.tokens[rows, :width].tolist(), said.values[rows, :width].tolist(), totals, proposer)
 
-    def highest(self, node: int) -> float:
-        """The log-probability of the likeliest token after a node."""
+    def rows(self, nodes: Sequence[int]) -> Likeliest:
+        """What was said after these nodes, of passes that say as much."""
+        if nodes == self._last[0]:  # as good as always
+            return self._last[1]
+        places = [self._at[node] for node in nodes]
+        tokens = np.stack([said.tokens[row] for said, row, _ in places])
+        values = np.stack([said.values[row] for said, row, _ in places])
+        return Likeliest(tokens, values, np.array([said.totals[row] for said, row, _ in places]), places[0][0].logits)
+
+    def best(self, node: int) -> tuple[int, float]:
+        """The likeliest token after a node, and its log-probability."""
         said, row, _ = self._at[node]
-        return float(said.values[row, 0]) - (float(said.totals[row]) if said.logits else 0.0)
+        return int(said.tokens[row, 0]), float(said.values[row, 0]) - (float(said.totals[row]) if said.logits else 0.0)
 
     def candidates(self, tree: TokenTree, nodes: Sequence[int], context: Context) -> tuple[Tokens, Scores]:
         """For each of F nodes the likeliest tokens by the chat's penalties, and log-probabilities: (F, C) each."""
-        places = [self._at[node] for node in nodes]
-        tokens = np.stack([said.tokens[row] for said, row, _ in places])
-        logprobs: Scores = np.stack([said.values[row] for said, row, _ in places], dtype=np.float64)
-        totals = np.array([float(said.totals[row]) for said, row, _ in places])
-        if places[0][0].logits:
+        said = self.rows(nodes)
+        tokens, totals = said.tokens, said.totals.astype(np.float64)
+        logprobs: Scores = said.values.astype(np.float64)
+        if said.logits:
             logprobs -= totals[:, None]
         if not context.sampling.penalised:
             return tokens, logprobs

@@ -7,7 +7,7 @@ from itertools import groupby
 
 import torch
 
-from specchat.core.compiled_guessing import CompiledNetwork
+from specchat.core.compiled_guessing import CompiledNetwork, GrowthPlan
 from specchat.core.context import Context
 from specchat.core.learnt import Learnt
 from specchat.core.request import Rider
@@ -16,12 +16,14 @@ from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
 from specchat.core.trained_network import Ahead, Guessed
 from specchat.core.tree import Guess, TokenTree
+from specchat.drafters.compiled_search import lone_search
 from specchat.drafters.frequent_head import over_vocabulary
 from specchat.drafters.likeliest_tokens import Likeliest, LikeliestByNode
 from specchat.drafters.options import TrainedNetworkOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import coupled, points_of
 from specchat.drafters.points_alone import points_alone
+from specchat.structures.called_network import CalledNetwork, Named, grow_rows, nothing_named
 
 
 class TrainedNetworkDrafter:
@@ -46,6 +48,9 @@ class TrainedNetworkDrafter:
         self._tree: TokenTree | None = None
         self._ready = False
         self._said = LikeliestByNode[Guessed]()
+        self._called = CalledNetwork(self._named)
+        self._in_c = False
+        self._search = lone_search(self)
 
     @property
     def passes(self) -> int:
@@ -77,16 +82,25 @@ class TrainedNetworkDrafter:
         said = dict(zip(nodes, guesses, strict=True))
         return [said.get(node, ()) for node in frontier]
 
-    def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> CompiledNetwork | None:
-        """The network, where it can be asked like this; one that says nothing where `propose` would say nothing."""
-        self._tree = None
+    def grow_at_once(self, context: Context, plan: GrowthPlan) -> TokenTree | None:
+        """The tree of what `propose` says, in one call of compiled code, or with one between steps."""
+        return None if self._search is None else self._search.grow(context, plan)
+
+    def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> CompiledNetwork:
+        """What compiled code reads a tree with; it says nothing where `propose` would say nothing."""
+        self._tree, self._in_c = None, False
         if not (context.passes and self._network.begin(context.history)):
             return CompiledNetwork()
-        return self._network.compiled(tokens, rows)
+        if (network := self._network.compiled(tokens, rows)) is not None:
+            self._in_c = True
+            return network
+        self._tree = TokenTree(context.root, self._vocab_size)
+        return self._called.network
 
     def count_passes(self, count: int) -> None:
-        """Compiled code let the network read so many times."""
-        self._network.count_passes(count)
+        """Compiled code let the network read so many times; steps in Python were counted."""
+        if self._in_c:
+            self._network.count_passes(count)
 
     def riders(self, tree: TokenTree) -> Sequence[Rider]:
         """None: it reads the target's states, not rows of its own."""
@@ -125,13 +139,22 @@ class TrainedNetworkDrafter:
         """Draft with what was learnt from the next reply on."""
         self._network.restore_state(state)
 
+    def _named(self, behind: Sequence[int], tokens: Sequence[int], _: int) -> Named:
+        """What it holds likely after tokens of one depth behind rows of its tree, which are read now."""
+        tree = self._tree
+        assert tree is not None, "a tree was begun"
+        nodes = grow_rows(tree, behind, tokens)
+        if tree.depths[nodes[0]] >= self._network.depth:
+            return nothing_named(len(nodes))
+        return _likeliest(self._network.read(tree, nodes)).named()
+
     def _read(self, tree: TokenTree, frontier: Sequence[int]) -> None:
         """Read the frontier and whatever lies unread above it (nodes that another drafter proposed)."""
         unread = tree.above(frontier, self._said)
         for _, nodes in groupby(sorted(unread, key=lambda node: (tree.depths[node], node)), tree.depths.__getitem__):
             level = list(nodes)
             said = self._network.read(tree, level)
-            self._said.add(level, Likeliest(said.tokens, said.logprobs, said.totals, logits=False), said)
+            self._said.add(level, _likeliest(said), said)
 
     def _guesses(self, tree: TokenTree, nodes: Sequence[int], width: int, context: Context) -> Proposal:
         sampling = context.sampling
@@ -156,3 +179,7 @@ class TrainedNetworkDrafter:
         """(V,) logits after a node; what cannot be guessed is impossible."""
         said, row = self._said.source(node)
         return over_vocabulary(torch.from_numpy(said.possible), said.logits[row], self._vocab_size)
+
+
+def _likeliest(said: Guessed) -> Likeliest:
+    return Likeliest(said.tokens, said.logprobs, said.totals, logits=False)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from specchat.core.compiled_guessing import CompiledNetwork
+from specchat.core.tree import ROOT, TokenTree, point
 from specchat.structures.guess_search import MOST_WIDTH
 
 _ADDRESS, _INT = ctypes.c_void_p, ctypes.c_int32
@@ -25,7 +26,7 @@ class Named(NamedTuple):
 
     Args:
         tokens: (R, MOST_WIDTH) int32, the likeliest first; −1 behind the last.
-        logits: (R, MOST_WIDTH) float32, theirs.
+        logits: (R, MOST_WIDTH) float32, theirs; −inf behind the last.
         totals: (R,) float32, what is to be taken from logits to make log-probabilities of them.
     """
 
@@ -34,9 +35,22 @@ class Named(NamedTuple):
     totals: Tensor
 
 
-Read = Callable[[Sequence[int], Sequence[int]], Named]
+Read = Callable[[Sequence[int], Sequence[int], int], Named]
 """A method that reads tokens behind earlier rows, by their numbers in the order in which they were read; the root is
-behind row −1."""
+behind row −1. The last argument is how many tokens will be looked at after each."""
+
+
+def nothing_named(rows: int) -> Named:
+    """What a network says where it says nothing; to be filled in."""
+    tokens = torch.full((rows, MOST_WIDTH), -1, dtype=torch.int32)
+    return Named(tokens, torch.full((rows, MOST_WIDTH), -torch.inf), torch.zeros(rows))
+
+
+def grow_rows(tree: TokenTree, behind: Sequence[int], tokens: Sequence[int]) -> list[int]:
+    """Put rows that compiled code reads into a tree of them, and return their nodes: a row's number is its node's."""
+    return [
+        ROOT if row < 0 else tree.add(row, point(token, None, "")) for row, token in zip(behind, tokens, strict=True)
+    ]
 
 
 class CalledNetwork:
@@ -68,7 +82,8 @@ class CalledNetwork:
         read, size = self._read(), _BYTES * count
         assert read is not None, "a drafter reads as long as it is there"
         try:
-            named = read(array("i", ctypes.string_at(behind, size)), array("i", ctypes.string_at(tokens, size)))
+            above, following = (array("i", ctypes.string_at(rows, size)) for rows in (behind, tokens))
+            named = read(above, following, width)
         except BaseException as error:
             self._error = error
             return _FAILED

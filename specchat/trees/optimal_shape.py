@@ -28,10 +28,15 @@ class OptimalShapes:
     def __init__(self, rates: Sequence[float], nodes: int, depth: int) -> None:
         self.values: list[Floats] = [np.zeros(nodes + 1)]  # [depth][nodes]: expected accepted tokens
         self._sizes: list[list[Ints]] = [[]]  # [depth][rank][nodes left]: nodes of that child's subtree, 0 for none
-        for _ in range(depth):
-            value, sizes = _level(rates, self.values[-1])
+        level = _Level(rates, nodes)
+        for done in range(depth):
+            value, sizes = level.above(self.values[-1])
             self.values.append(value)
             self._sizes.append(sizes)
+            if done and np.array_equal(value, self.values[-2]):  # what is deeper is this again
+                self.values += [value] * (depth - done - 1)
+                self._sizes += [sizes] * (depth - done - 1)
+                break
 
     def children(self, nodes: int, depth: int) -> Mapping[RankPath, int]:
         """How many children every rank path of the best tree gets; () is the root."""
@@ -48,21 +53,27 @@ class OptimalShapes:
         return counts
 
 
-def _level(rates: Sequence[float], below: Floats) -> tuple[Floats, list[Ints]]:
-    """F_d from F_{d−1}, and how many nodes every rank's subtree then has: (nodes + 1,) each."""
-    nodes = len(below) - 1
-    later = np.zeros(nodes + 1)
-    sizes: list[Ints] = []
-    for rate in reversed(rates):
-        padded = np.concatenate([np.full(nodes, -np.inf), later])
+class _Level:
+    """F_d from F_{d−1}, in arrays that serve all levels: a level takes as many steps as there are ranks."""
+
+    def __init__(self, rates: Sequence[float], nodes: int) -> None:
+        self._rates = rates
+        self._rows = np.arange(nodes + 1) * nodes  # where they begin in the flat totals
+        padded = np.full(2 * nodes + 1, -np.inf)
+        self._later = padded[nodes:]  # G of the ranks that follow
         # [n, m − 1] is G(n − m); no tree where m exceeds n
-        others = (
-            np.lib.stride_tricks.sliding_window_view(padded, nodes)[: nodes + 1, ::-1] if nodes else padded[:, None]
-        )
-        totals = others + rate * (1.0 + below[: max(nodes, 1)])
-        best = totals.argmax(axis=1)
-        value = totals[np.arange(nodes + 1), best]
-        pays = (value > 0.0) & (np.arange(nodes + 1) > 0)
-        later = np.where(pays, value, 0.0)
-        sizes.append(np.where(pays, best + 1, 0))
-    return later, sizes[::-1]
+        windows = np.lib.stride_tricks.sliding_window_view(padded, max(nodes, 1))
+        self._others = windows[: nodes + 1, ::-1] if nodes else np.empty((1, 0))
+        self._totals = np.empty((nodes + 1, nodes))
+
+    def above(self, below: Floats) -> tuple[Floats, list[Ints]]:
+        """F_d, and how many nodes every rank's subtree then has: (nodes + 1,) each."""
+        later, totals, sizes = self._later, self._totals, []
+        gains = 1.0 + below[:-1]
+        later[:] = 0.0
+        for rate in reversed(self._rates) if len(gains) else ():
+            np.add(self._others, rate * gains, out=totals)
+            best = totals.argmax(axis=1)
+            np.maximum(totals.take(self._rows + best), 0.0, out=later)
+            sizes.append(np.where(later > 0.0, best + 1, 0))
+        return later.copy(), sizes[::-1]

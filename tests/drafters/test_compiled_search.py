@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 from contracts.models import shared_network
-from contracts.tiny_networks import tiny_trained
+from contracts.tiny_networks import all_tiny_trained, tiny_trained
 
 from specchat.compiled.build import NativeUnavailable
 from specchat.config.trained_drafters import TrainedDrafters
@@ -19,10 +19,12 @@ from specchat.drafters import compiled_search
 from specchat.drafters.draft_model import DraftModel
 from specchat.drafters.merge import Merge
 from specchat.drafters.parts import PairResources
+from specchat.drafters.trained_network import TrainedNetworkDrafter
 from specchat.errors import ModelError
 from specchat.models.base.shape import Shape
 from specchat.models.files.tensor_source import TensorSource
 from specchat.models.learned import network_loading
+from specchat.models.learned.networks import NETWORKS
 from specchat.models.learned.text_inputs import TextInputs
 from specchat.models.native.network import NativeNetwork
 from specchat.models.own.decoder import Decoder
@@ -72,7 +74,7 @@ def grown(monkeypatch):
 def spoken(target, of, budgets=BUDGETS, tokens=120, draft=None, **settings):
     """Trees, passes and text of a reply whose rounds have these budgets in turn."""
     chosen = {"drafter": "merge", "policy": "best_first", "temperature": 0.0, "method_options": {"merge.of": of}}
-    resources = PairResources(trained=TrainedDrafters("tiny", (tiny_trained("hydra", target),)))
+    resources = PairResources(trained=all_tiny_trained(target))
     settings = Settings().but({**chosen, **settings})
     speculator = assemble(settings, target, draft, resources=resources)
     context = Context(list(TEXT), len(TEXT), target.vocab_size, sampling=sampling(settings))
@@ -98,7 +100,7 @@ def claims(round):
 
 
 def level_by_level(monkeypatch):
-    for drafter in (Merge, DraftModel):
+    for drafter in (Merge, DraftModel, TrainedNetworkDrafter):
         monkeypatch.setattr(drafter, "grow_at_once", lambda self, context, plan: None)
 
 
@@ -141,6 +143,27 @@ def test_every_policy_has_the_trees_it_would_grow_itself(target, monkeypatch, gr
     assert step_by_step == at_once
 
 
+def same_up_to_rounding(ours, theirs):
+    """Whether two replies had the same trees; numpy and C sum in different orders."""
+    assert ours[1] == theirs[1]
+    for one, other in zip(ours[0], theirs[0], strict=True):
+        assert without_claims(one) == without_claims(other)
+        assert claims(one) == pytest.approx(claims(other), abs=1e-9)
+
+
+@pytest.mark.parametrize("settings", [{}, {"policy": "graph"}, SAMPLINGS[1]], ids=["greedy", "graph", "sampled"])
+@pytest.mark.parametrize("method", sorted(NETWORKS))
+def test_a_trained_network_alone_is_asked_by_compiled_code_too(target, monkeypatch, grown, method, settings):
+    given = {"drafter": method, "tokens": 60, **settings}
+    at_once = spoken(target, "none", **given)
+    assert len(grown) > 15
+    assert sum(len(tokens) - 1 for tokens, *_ in at_once[0]) > 40
+    level_by_level(monkeypatch)
+    grown.clear()
+    same_up_to_rounding(spoken(target, "none", **given), at_once)
+    assert not grown
+
+
 def test_what_one_way_learns_the_other_knows(target, monkeypatch, grown):
     """Every second round is grown level by level."""
     alone = spoken(target, "suffix+hydra")
@@ -163,18 +186,13 @@ def test_tokens_that_the_network_does_not_know_are_told_to_it(target, monkeypatc
 @pytest.mark.parametrize("of", ["suffix+hydra", "hydra(tokens=4)+hydra"])
 @pytest.mark.parametrize("settings", SAMPLINGS, ids=lambda settings: " ".join(settings))
 def test_with_these_sampling_settings_too_both_ways_grow_the_same_trees(target, monkeypatch, grown, settings, of):
-    """Up to rounding: numpy and C sum in different orders."""
     at_once = spoken(target, of, tokens=60, **settings)
     assert len(grown) > 20
     assert sum(len(tokens) - 1 for tokens, *_ in at_once[0]) > 50
     level_by_level(monkeypatch)
     grown.clear()
-    step_by_step = spoken(target, of, tokens=60, **settings)
+    same_up_to_rounding(spoken(target, of, tokens=60, **settings), at_once)
     assert not grown
-    assert step_by_step[1] == at_once[1]
-    for ours, theirs in zip(at_once[0], step_by_step[0], strict=True):
-        assert without_claims(ours) == without_claims(theirs)
-        assert claims(ours) == pytest.approx(claims(theirs), abs=1e-9)
 
 
 @pytest.mark.parametrize("settings", SAMPLINGS, ids=lambda settings: " ".join(settings))

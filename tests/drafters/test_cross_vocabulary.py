@@ -69,6 +69,43 @@ def test_the_text_is_the_targets_own_and_most_guesses_stand(own, other, sampling
     assert sum(round.draft_passes for round in rounds) > 0
 
 
+@pytest.mark.parametrize("policy", ["best_first", "graph"])
+@pytest.mark.parametrize(("own", "other"), PAIRS)
+@pytest.mark.parametrize(
+    "sampling",
+    [Sampling(), Sampling(temperature=0.7, top_p=0.9), Sampling(temperature=0.5, repetition_penalty=1.3)],
+    ids=["greedy", "warm", "penalised"],
+)
+def test_compiled_code_grows_the_trees_that_level_by_level_grow(monkeypatch, own, other, sampling, policy):
+    """With n-grams, with tokens that are several of the target's, and with penalties, which what is owed escapes."""
+    replies = []
+    for at_once in (True, False):
+        target, drafter = drafter_of(own, other, writer(other, sharpness=2.0, other="the fox ran to the hen; "))
+        if drafter._search is None:
+            pytest.skip("there is no compiler")
+        if not at_once:
+            monkeypatch.setattr(drafter, "_search", None)
+        context = context_of(own, sampling=sampling)
+        _, rounds = speak(engine(target, drafter, policy, Budget(9, 6, 3)), 40, context)
+        trees = [(round.tree.tokens, round.tree.parents, round.draft_passes) for round in rounds]
+        claims = [draw.guess.logprob for round in rounds for node in range(9) for draw in round.tree.draws(node)]
+        replies.append((trees, claims))
+    assert replies[0][0] == replies[1][0]
+    assert replies[0][1] == pytest.approx(replies[1][1], abs=1e-9)
+    assert len(replies[0][1]) > 40
+
+
+def test_guesses_are_ordered_before_the_chat_chooses_among_them():
+    """An n-gram is found last and is often the likeliest: truncation must see it first."""
+    target, drafter = drafter_of(COARSE, LETTERS)
+    sampling = Sampling(temperature=1.0, top_p=0.5)
+    context = context_of(COARSE, TEXT[: TEXT.index(" hen")], sampling)
+    engine(target, drafter).start(context.history)
+    drafter._translation.learn(COARSE.encode(" hen")[0])
+    [guesses] = drafter.propose(TokenTree(context.root, COARSE.size), [ROOT], 8, context)
+    assert [COARSE.pieces[guess.token] for guess in guesses] == [b" hen"]
+
+
 def test_a_draft_token_that_is_several_of_the_targets_needs_no_pass_for_the_others():
     target, drafter = drafter_of(LETTERS, COARSE)
     context = context_of(LETTERS, TEXT[: TEXT.index(" sat")])

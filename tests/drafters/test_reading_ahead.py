@@ -14,6 +14,7 @@ from specchat.decoding.assemble import assemble
 from specchat.decoding.speculate import Plan
 from specchat.drafters.merge import Merge
 from specchat.drafters.parts import PairResources
+from specchat.drafters.trained_network import TrainedNetworkDrafter
 from specchat.models.base.shape import Shape
 from specchat.models.files.tensor_source import TensorSource
 from specchat.models.learned import hydra_drafting
@@ -38,9 +39,10 @@ def target():
 
 
 @pytest.fixture(autouse=True)
-def _merges_grow_level_by_level(monkeypatch):
-    """As they do above temperature 0; else compiled code lets the network read what it needs (`compiled_search`)."""
-    monkeypatch.setattr(Merge, "grow_at_once", lambda self, context, plan: None)
+def _trees_grow_level_by_level(monkeypatch):
+    """As under `chain` or in a cascade; else compiled code lets the network read what it needs (`compiled_search`)."""
+    for drafter in (Merge, TrainedNetworkDrafter):
+        monkeypatch.setattr(drafter, "grow_at_once", lambda self, context, plan: None)
 
 
 @pytest.fixture

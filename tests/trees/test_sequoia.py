@@ -48,6 +48,12 @@ def test_no_tree_of_as_many_nodes_and_levels_is_worth_more(nodes, rates):
         assert sum(worth(path, rates) for path in found) == pytest.approx(best)
 
 
+def test_levels_that_no_tree_would_use_are_not_worked_out():
+    shapes = OptimalShapes(FALLING, 3, 9)
+    assert all(value is shapes.values[4] for value in shapes.values[5:])
+    assert all(shapes.children(3, depth) == shapes.children(3, 3) for depth in range(4, 10))
+
+
 def test_where_rates_rise_the_best_rank_first_is_not_the_optimum():
     found = rank_paths(OptimalShapes(RISING, 4, 3).children(4, 3))
     assert {(0,), (1,), (2,)} < found, "the last rank stands most often, and needs the others"

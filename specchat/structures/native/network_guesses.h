@@ -87,7 +87,8 @@ static void couple(const Sampling *s, uint64_t key, Said *said) {
 
 /* Make up to `width` guesses of a network's candidates behind this path of drafted tokens. */
 static void guess_as_sampled(const Sampled *s, double total, const int32_t *path, int32_t depth, int32_t width, Said *said) {
-    if (said->count == 0) return;
+    bool certain = said->count == 1 && said->logprobs[0] == 0; /* whatever the chat penalises */
+    if (said->count == 0 || certain) return;
     if (s->how.penalised) penalise(s, total, path, depth, said);
     if (s->how.temperature > 0) couple(&s->how, position_key(s->key, (uint64_t)(s->position + depth)), said);
     if (said->count > width) said->count = width;
