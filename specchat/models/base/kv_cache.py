@@ -99,11 +99,14 @@ class KVCache:
             self._move_rows(self._keys, self._values, moved)
         return end
 
-    def copy_rows_(self, source: KVCache, rows: Sequence[int], known: int = 0) -> None:
+    def copy_rows_(
+        self, source: KVCache, rows: Sequence[int], known: int = 0, layers: Collection[int] | None = None
+    ) -> None:
         """Copy these rows of another cache to the front, for the layers that this one has. In place.
 
         Args:
             known: the first so many lie there already, and are not copied again.
+            layers: those for which they are copied, all of which this one has; None for all.
         """
         start = known - known % self._together  # whole blocks
         rows = rows[start:]
@@ -122,9 +125,9 @@ class KVCache:
         among, *orders = (to_device(index, own[0].device) for index in (among, inside, swapped))
         theirs = source._by_row(source._keys, source._values)
         for to, of, order in zip(self._by_row(*own), theirs, orders, strict=True):
-            for layer, place in self.place_of.items():
+            for layer in self.place_of if layers is None else layers:
                 taken = of[source.place_of[layer]].index_select(1, among).flatten(1, 3).index_select(1, order)
-                written = to[place, :, blocks]
+                written = to[self.place_of[layer], :, blocks]
                 written.copy_(taken.view(written.shape))
 
     def room_for(self, rows: int, like: Tensor) -> tuple[Tensor, Tensor]:

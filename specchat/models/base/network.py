@@ -108,6 +108,13 @@ class Network(Protocol):
     def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
         """A head of these tokens' rows alone."""
 
+    def chunk_scores(self, running: Pass, chunk_tokens: int) -> Tensor:
+        """(layers, chunks) float32 on the host: how well chunks of the rows before a pass's one row answer its queries.
+
+        That is the product of a query with the mean of a chunk's keys, over the root of the head size; the mean of all
+        heads. Zeros for layers without attention.
+        """
+
     def read(self, running: Pass, totals: bool = False) -> HeadOutput:
         """What the head makes of the states of the rows behind the missing tokens; `totals` as `head` takes it."""
 

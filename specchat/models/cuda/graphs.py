@@ -102,6 +102,9 @@ class GraphNetwork:
     def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
         return self._eager.head(hidden, totals)
 
+    def chunk_scores(self, running: Pass, chunk_tokens: int) -> Tensor:
+        return self._eager.chunk_scores(running, chunk_tokens)
+
     def read(self, running: Pass, totals: bool = False) -> HeadOutput:
         return layers_then_head(self, running, totals)
 

@@ -66,6 +66,8 @@ class CRows(ctypes.Structure):
         *[(name, ctypes.c_void_p) for name in ("low_rank", "adapter_of")],
         ("tapped", ctypes.c_int32),
         *[(name, ctypes.c_void_p) for name in ("tap_of", "taps")],
+        *[(name, ctypes.c_int32) for name in ("chunks", "chunk_rows")],
+        ("chunk_scores", ctypes.c_void_p),
     ]
 
 

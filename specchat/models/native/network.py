@@ -134,6 +134,16 @@ class NativeNetwork:
         said = 4 * rows * (shape.vocab_size + BEST) if logits else 0
         return states + masks + said + self._kernels.working_bytes(self.threads, self._c, rows, seen)
 
+    def chunk_scores(self, running: Pass, chunk_tokens: int) -> Tensor:
+        shape = self.shape
+        scores = torch.zeros(shape.layers, shape.heads, running.plan.common // chunk_tokens)
+        about = PassRows(running, shape, self.like, self._adapters)
+        rows = about.as_c()
+        rows.chunks, rows.chunk_rows, rows.chunk_scores = scores.shape[2], chunk_tokens, scores.data_ptr()
+        running.counters.node_layers += running.parts.computed(self._every_layer)
+        self._kernels.layers(self.threads, self._c, rows, self._every_layer)
+        return scores.mean(dim=1)
+
     def run(self, running: Pass) -> Tensor:
         rows, watch = PassRows(running, self.shape, self.like, self._adapters), running.watch
         for layers in running.segments(self.shape.layers):
