@@ -35,9 +35,10 @@ class SparseContext:
     """An engine of its own writes ahead with the target's weights and some rows of the target's cache.
 
     Those are the first chunk of the text, the last tokens, and in each layer the chunks whose mean keys answer the
-    queries of the text's last token best. The inner engine has a drafter of its own (`below`), so that it too writes several tokens in a pass: an engine is a drafter of
-    an engine. Its tokens are drawn from the sparse model's own law, which goes with them where the rule wants it.
-    Under `follow` they are drawn with the target's own noise. Beside each of them stand the next likeliest as points.
+    queries of the text's last token best. The inner engine has a drafter of its own (`below`), so that it too writes
+    several tokens in a pass: an engine is a drafter of an engine. Its tokens are drawn from the sparse model's own law,
+    which goes with them where the rule wants it. Under `follow` they are drawn with the target's own noise. Beside each
+    of them stand the next likeliest as points.
 
     A text no longer than the budget is kept whole; then the guesses are the target's own tokens.
 
