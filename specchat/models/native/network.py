@@ -13,7 +13,7 @@ from torch import Tensor
 
 from specchat.core.head_output import HeadOutput
 from specchat.core.request import HeadOfSome
-from specchat.models.base.kv_cache import KVCache, MoveRows
+from specchat.models.base.kv_cache import KVCache, RowCopies
 from specchat.models.base.network import Pass, layers_then_head
 from specchat.models.base.prepared_source import prepared
 from specchat.models.base.shape import Shape
@@ -72,7 +72,7 @@ class NativeNetwork:
         self.keys_together = KEYS
         self.threads = torch.get_num_threads()
         self._kernels = kernels_for(processor)
-        self.move_rows: MoveRows | None = self._kernels.move_rows
+        self.row_copies: RowCopies | None = self._kernels
         self._source: WeightSource = prepared(source, shape)
         packer = Packer(self._kernels, self._source, precision)
         with ThreadPoolExecutor(self.threads) as pool:

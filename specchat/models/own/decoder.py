@@ -53,7 +53,7 @@ class Decoder(CachedModel["Decoder"]):
             self._parts.attention,
             context_tokens,
             network.keys_together,
-            network.move_rows,
+            network.row_copies,
             source.cache if source else None,
         )
         super().__init__(CachedText(self.cache, source._text if source else None))

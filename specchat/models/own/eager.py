@@ -15,7 +15,7 @@ from specchat.core.device_copy import to_device
 from specchat.core.head_output import HeadOutput
 from specchat.core.request import Adapter, HeadOfSome
 from specchat.models.base.adapters import Adapted, Adapting, Factors, checked, paired, sizes_of
-from specchat.models.base.kv_cache import MoveRows
+from specchat.models.base.kv_cache import RowCopies
 from specchat.models.base.network import Pass, layers_then_head
 from specchat.models.base.pass_sizes import PassSizes
 from specchat.models.base.sub_layers import SubLayers
@@ -68,7 +68,7 @@ class EagerNetwork:
         self.nbytes = weights.nbytes
         self.kernels = "torch"
         self.keys_together = 1
-        self.move_rows: MoveRows | None = None
+        self.row_copies: RowCopies | None = None
         self.threads = torch.get_num_threads()  # torch's own; nothing here changes them
         shape = weights.shape
         queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
