@@ -158,6 +158,25 @@ def test_going_back_behind_parts_of_layers_reads_the_text_again(path):
 
 
 @pytest.mark.parametrize("path", ABLE)
+def test_a_view_of_parts_of_layers_borrows_all_of_them_or_what_every_layer_holds(path):
+    model = BUILDERS[path](shared_network("llama"), 512)
+    model.prefill(TEXT[:-1])
+    part, text = model.twin(), [*TEXT, 4]
+    assert isinstance(part, HoldsPartsByLayer)
+    part.borrow_of_layers(TEXT[:-1], positions_of(model.layers))
+    after(part, text)
+    view, direct = part.view(), model.twin()
+    view.borrow(text, range(len(text)))
+    assert isinstance(direct, HoldsPartsByLayer)
+    direct.borrow_of_layers(TEXT[:-1], positions_of(model.layers))
+    after(direct, text)
+    assert torch.equal(after(view, [*text, 8]), after(direct, [*text, 8]))
+    view.borrow(text, [3, 5, 149])
+    assert view._text.rows.held == 1
+    assert view.cached(text) == len(text)
+
+
+@pytest.mark.parametrize("path", ABLE)
 def test_all_of_a_text_is_borrowed_over_parts_of_layers(path):
     model = BUILDERS[path](shared_network("llama"), 512)
     model.prefill(TEXT[:-1])

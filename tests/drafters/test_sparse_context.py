@@ -116,3 +116,14 @@ def test_beside_what_is_written_stand_the_next_likeliest():
                  controller="fixed", width=3, depth=3, nodes=9, temperature=0.9)  # fmt: skip
     assert any(len(round.tree.children(0)) > 1 for round in said.rounds)
     assert said.tokens == reply(scripted_target(), prompt=LONG, max_tokens=40, controller="off", temperature=0.9).tokens
+
+
+@pytest.mark.parametrize("below", ["layer_skip", "early_exit"])
+@pytest.mark.parametrize("path", list(BUILDERS))
+def test_views_of_the_target_with_a_part_draft_below_it(path, below):
+    """What they borrow is what the part holds."""
+    model = BUILDERS[path](shared_network("llama"), 512)
+    said = collect(
+        converse(model, max_tokens=12, **CHAIN, **options(budget=64, refresh=8, below=below)).reply(LONG[:200], 7)
+    )
+    assert len(said.tokens) == 12

@@ -222,12 +222,17 @@ class Rows:
         """The tokens of the prefix that have a row."""
         return [*(self.prefix[position] for position in self._borrowed), *self.prefix[self._borrowed_text :]]
 
-    def at(self, positions: Sequence[int]) -> list[int]:
-        """The rows of these positions of the prefix, which must not be among those left out."""
-        assert not self._each_its_own, "a position has one row"
-        borrowed = {position: row for row, position in enumerate(self._borrowed)}
-        left_out = self._borrowed_text - len(self._borrowed)
-        return [borrowed[position] if position < self._borrowed_text else position - left_out for position in positions]
+    def lend(self, positions: Sequence[int], held: int) -> tuple[list[int], Sequence[int], bool]:
+        """Which of these positions of the first `held` tokens have a row, those rows, and `each_its_own` of `borrow`.
+
+        Where each layer has rows of its own, those are lent only to who wants all of the text.
+        """
+        first, count = self._borrowed_text, len(self._borrowed)
+        if self._each_its_own and held >= first and sum(position < held for position in positions) == held:
+            return [*self._borrowed, *range(first, held)], range(count + held - first), True
+        row_of = {} if self._each_its_own else {position: row for row, position in enumerate(self._borrowed)}
+        there = [p for p in positions if p < held and (p >= first or p in row_of)]
+        return there, [row_of[p] if p < first else p - first + count for p in there], False
 
     def _gaps(self) -> tuple[int, ...]:
         return tuple(self._borrowed) if len(self._borrowed) < self._borrowed_text else ()

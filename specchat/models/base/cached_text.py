@@ -56,10 +56,11 @@ class CachedText:
         """
         assert self._source is not None, "rows are borrowed from the model that this one was made from"
         held = self._source.cached(tokens)
-        some = [position for position in positions if position < held]
+        some, rows, each_its_own = self._source.rows.lend(positions, held)
         if self._cache is not None and self._source._cache is not None:
-            self._cache.copy_rows_(self._source._cache, self._source.rows.at(some), self.rows.lent(tokens, some))
-        self.rows.borrow(tokens[:held], some)
+            known = 0 if each_its_own else self.rows.lent(tokens, some)
+            self._cache.copy_rows_(self._source._cache, rows, known)
+        self.rows.borrow(tokens[:held], some, each_its_own)
 
     @torch.inference_mode()
     def borrow_of_layers(self, tokens: Sequence[int], positions: Tensor, windowed: Collection[int]) -> None:
