@@ -14,15 +14,13 @@ from specchat.core.request import Rider
 from specchat.core.round import Round
 from specchat.core.sampling import law, penalise
 from specchat.core.seams import Proposal
-from specchat.core.states import StateTap
 from specchat.core.top_tokens import best_tokens
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
+from specchat.drafters.cache_parts import part_of
 from specchat.drafters.options import SparseContextOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import coupled, points_of
-from specchat.structures.text_chunks import TextChunks
 
-_CHUNK_TOKENS = 8
 _CANDIDATES = 64
 
 
@@ -36,16 +34,18 @@ class _Step(NamedTuple):
 class SparseContext:
     """An engine of its own writes ahead with the target's weights and some rows of the target's cache.
 
-    Those are the first chunk of the text, the last tokens, and the chunks most like what was read last. The inner
-    engine has a drafter of its own (`below`), so that it too writes several tokens in a pass: an engine is a drafter of
-    an engine. Its tokens are drawn from the sparse model's own law, which goes with them where the rule wants it.
-    Under `follow` they are drawn with the target's own noise. Beside each of them stand the next likeliest as points.
+    Those are the first chunk of the text, the last tokens, and in each layer the chunks whose mean keys answer the
+    queries of the text's last token best. The inner engine has a drafter of its own (`below`), so that it too writes
+    several tokens in a pass: an engine is a drafter of an engine. Its tokens are drawn from the sparse model's own law,
+    which goes with them where the rule wants it. Under `follow` they are drawn with the target's own noise. Beside each
+    of them stand the next likeliest as points.
 
     A text no longer than the budget is kept whole; then the guesses are the target's own tokens.
 
-    Reference: Sun et al., TriForce, arXiv:2404.11912. Differs: chunks are compared by states of one layer, the same
-    chunks for all layers and heads, instead of by queries and keys of each; `below` looks up unless it is a draft
-    model; what is written is read by the sparse model until the part is chosen anew.
+    Reference: Sun et al., TriForce, arXiv:2404.11912. Differs: the heads of a layer hold the same chunks, those
+    that all of them together ask for; a target that does not tell keys and queries (through transformers) has chunks
+    compared by states after one layer; `below` looks up unless it is a draft model; what is written is read by the
+    sparse model until the part is chosen anew.
     """
 
     taps: Sequence[int] = ()
@@ -65,8 +65,8 @@ class SparseContext:
         given = {f"{below.name}.{option}": value for option, value in options.members[0].given}
         draft = parts.draft_model if self._drafts else None
         self._engine = parts.engine({**inner, "method_options": given}, self._view, draft)
-        self._chunks = TextChunks(parts.target.layers // 2, _CHUNK_TOKENS)
-        self.text_tap = StateTap(frozenset({parts.target.layers // 2}), self._chunks.take)
+        self._part = part_of(self._view, parts.target.layers)
+        self.text_tap = self._part.text_tap
         self._chosen_at = 0  # tokens of the text when the part was chosen
         self._tree: TokenTree | None = None
         self._inner: Context | None = None
@@ -81,7 +81,7 @@ class SparseContext:
         """Choose the part of the text, and let the inner engine read what the target does not hold."""
         self._tree = None
         if len(history) <= self._view.context_tokens:
-            self._choose(history[:-1])
+            self._choose(history)
             self._engine.start(history)
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
@@ -104,13 +104,13 @@ class SparseContext:
     def close(self) -> None:
         """Let go of the text."""
         self._tree, self._inner, self._written = None, None, []
-        self._chunks.forget()
+        self._part.forget()
 
     def _begin(self, context: Context) -> None:
         """Bring the inner engine to the end of the text; its draws are the outer engine's, where those are points."""
         text, budget = context.history, self._options.budget
         if len(text) > budget and not 0 <= len(text) - self._chosen_at < self._options.refresh:
-            self._choose(text[:-1])
+            self._choose(text)
         noise = context.noise
         if context.wanted is not DrawKind.POINT:
             noise = self._noise(noise).child(str(context.round))
@@ -118,10 +118,9 @@ class SparseContext:
         self._engine.start(self._inner.history)
         self._written = []
 
-    def _choose(self, text: Sequence[int]) -> None:
-        budget = self._options.budget
-        self._view.borrow(text, self._chunks.choose(len(text), budget, recent_tokens=budget // 4))
-        self._chosen_at = len(text)
+    def _choose(self, history: Sequence[int]) -> None:
+        self._part.borrow(history, self._options.budget)
+        self._chosen_at = len(history)
 
     def _after(self, tree: TokenTree, node: int, width: int, context: Context) -> Sequence[Guess]:
         depth = tree.depths[node]

@@ -6,6 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+import torch
+from torch import Tensor
+
 from specchat.structures.text_chunks import chunk_positions
 
 
@@ -34,10 +37,10 @@ class RetrievedText:
         if not self._chosen or not 0 <= len(text) - self._chosen_at < self._refresh:
             recent = self._budget // 4
 
-            def likeness(first: int, end: int) -> Sequence[float]:
-                return shared_words(text[first:end], self._size, text[-recent:])
+            def likeness(first: int, end: int) -> Tensor:
+                return torch.tensor(shared_words(text[first:end], self._size, text[-recent:]), dtype=torch.float64)
 
-            self._chosen = chunk_positions(len(text), self._budget, recent, self._size, likeness)
+            self._chosen = chunk_positions(len(text), self._budget, recent, self._size, likeness).tolist()
             self._chosen_at = len(text)
         return [*(text[position] for position in self._chosen), *text[self._chosen_at :]]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -41,30 +41,30 @@ class TextChunks:
 
         That is the cosine, after the mean of all chunks is taken away.
         """
-        return chunk_positions(tokens, budget_tokens, recent_tokens, self._size, self.likeness)
+        chosen: list[int] = chunk_positions(tokens, budget_tokens, recent_tokens, self._size, self.likeness).tolist()
+        return chosen
 
     @torch.inference_mode()
-    def likeness(self, first: int, end: int) -> Sequence[float]:
+    def likeness(self, first: int, end: int) -> Tensor:
         """For each chunk between two positions how like it is to the last token known; nothing is known of later ones.
 
         Chunks of which not all states are known are as unlike as can be.
         """
         known = min(end, self._known) - first
         whole = max(0, known // self._size)
-        missing = [-1.0] * ((end - first) // self._size - whole)
+        missing = torch.full(((end - first) // self._size - whole,), -1.0)
         if self._states is None or not whole:
             return missing
         rows = self._states[first : first + whole * self._size].float()
         means = rows.view(whole, self._size, -1).mean(dim=1)
         centre = means.mean(dim=0)
         query = self._states[self._known - 1].float() - centre
-        found: list[float] = torch.cosine_similarity(means - centre, query[None], dim=1).tolist()
-        return [*found, *missing]
+        return torch.cat([torch.cosine_similarity(means - centre, query[None], dim=1).cpu(), missing])
 
 
 def chunk_positions(
-    tokens: int, budget_tokens: int, recent_tokens: int, size: int, likeness: Callable[[int, int], Sequence[float]]
-) -> list[int]:
+    tokens: int, budget_tokens: int, recent_tokens: int, size: int, likeness: Callable[[int, int], Tensor]
+) -> Tensor:
     """Positions of a text of so many tokens, ascending, at most as many as the budget.
 
     The first chunk, the last `recent_tokens` and what is left of their chunk, and of the others those that are most
@@ -72,14 +72,19 @@ def chunk_positions(
 
     Args:
         size: tokens of a chunk.
-        likeness: (first position, position behind the last) → for each chunk between them how like it is.
+        likeness: (first position, position behind the last) → (…, chunks) how like it is for each chunk between them.
+
+    Returns:
+        (…, n) int64; (tokens,) of a text that is taken whole.
     """
     if tokens <= budget_tokens:
-        return list(range(tokens))
+        return torch.arange(tokens)
     recent = max(0, tokens - recent_tokens) // size * size
     first = min(size, recent)
     places = max(0, (budget_tokens - first - (tokens - recent)) // size)
     scores = likeness(first, recent)
-    order = sorted(range(len(scores)), key=lambda chunk: (scores[chunk], chunk), reverse=True)
-    starts = sorted([*(first + chunk * size for chunk in order[:places]), *([0] if first else [])])
-    return [*(start + i for start in starts for i in range(size)), *range(recent, tokens)]
+    latest_first = scores.flip(-1).argsort(dim=-1, descending=True, stable=True)[..., :places]
+    chunks = (scores.shape[-1] - 1 - latest_first).sort(dim=-1).values
+    chosen = (first + size * chunks[..., None] + torch.arange(size)).flatten(-2)
+    begin, end = torch.arange(first), torch.arange(recent, tokens)
+    return torch.cat([begin.expand(*chosen.shape[:-1], -1), chosen, end.expand(*chosen.shape[:-1], -1)], dim=-1)

@@ -113,6 +113,21 @@ def test_a_cache_is_borrowed_through_views_with_fewer_layers_and_past_the_first_
     assert torch.equal(after(kept, [*text, 5]), after(direct, [*text, 5]))
 
 
+def test_of_a_part_only_what_is_there_is_borrowed_again(build):
+    model = build(shared_network("llama"), 256)
+    model.prefill(PREFIX)
+    part = model.view()
+    part.borrow(PREFIX, [0, 4, 8, 12])
+    after(part, [*PREFIX, 5, 6])
+    again, direct = part.view(), model.view()
+    again.borrow([*PREFIX, 5], range(len(PREFIX) + 1))
+    direct.borrow(PREFIX, [0, 4, 8, 12])
+    torch.testing.assert_close(after(again, [*PREFIX, 5, 9]), after(direct, [*PREFIX, 5, 9]), **CLOSE)
+    again.borrow(PREFIX, [3, 4, 5, 12])
+    direct.borrow(PREFIX, [4, 12])
+    assert torch.equal(after(again, [*PREFIX, 9]), after(direct, [*PREFIX, 9]))
+
+
 def test_what_was_borrowed_before_is_not_copied_again(build, monkeypatch):
     model = build(shared_network("llama"), 256)
     model.prefill(PREFIX)

@@ -62,7 +62,7 @@ def test_it_reads_nothing_of_a_text_that_the_target_holds_and_sees_no_more_than_
     target.prefill(LONG[:-1])
     drafter = drafter_over(target, budget=64)
     drafter.start(LONG)
-    assert drafter.passes == 0
+    assert (drafter.passes, drafter._view.counters.rows) == (1, 1), "one row of the target asks what to keep"
     assert drafter._view.cached(LONG) == len(LONG) - 1
     assert drafter._view._text.rows.held <= 64
 
@@ -81,8 +81,8 @@ def test_the_part_is_chosen_anew_as_the_text_grows():
     said = {}
     for refresh in (8, 1000):
         conversation = converse(far_sighted(4), max_tokens=64, **CHAIN, **options(budget=64, refresh=refresh))
-        chunks, chosen = conversation._speculator.drafter._chunks, []
-        chunks.choose = counting(chunks.choose, chosen)
+        part, chosen = conversation._speculator.drafter._part, []
+        part.borrow = counting(part.borrow, chosen)
         said[refresh] = collect(conversation.reply(LONG, 7)).tokens, len(chosen)
     assert said[8][0] == said[1000][0]
     assert said[1000][1] == 1
@@ -116,3 +116,14 @@ def test_beside_what_is_written_stand_the_next_likeliest():
                  controller="fixed", width=3, depth=3, nodes=9, temperature=0.9)  # fmt: skip
     assert any(len(round.tree.children(0)) > 1 for round in said.rounds)
     assert said.tokens == reply(scripted_target(), prompt=LONG, max_tokens=40, controller="off", temperature=0.9).tokens
+
+
+@pytest.mark.parametrize("below", ["layer_skip", "early_exit"])
+@pytest.mark.parametrize("path", list(BUILDERS))
+def test_views_of_the_target_with_a_part_draft_below_it(path, below):
+    """What they borrow is what the part holds."""
+    model = BUILDERS[path](shared_network("llama"), 512)
+    said = collect(
+        converse(model, max_tokens=12, **CHAIN, **options(budget=64, refresh=8, below=below)).reply(LONG[:200], 7)
+    )
+    assert len(said.tokens) == 12

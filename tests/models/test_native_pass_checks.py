@@ -130,19 +130,49 @@ def test_a_cache_of_other_numbers_is_not_moved():
         kernels.kernels_for().move_rows(cache, cache.clone(), [(0, 1)])
 
 
+def by_row(keys, values):
+    """(layers, heads, rows, head_dim) copies of both: of values the second of a pair of rows lies first."""
+    layers, heads, rows, size = keys.shape
+    keys = keys.view(layers, heads, rows // KEYS, size // 2, 2, KEYS // 2, 2).permute(0, 1, 2, 5, 4, 3, 6)
+    values = values.view(layers, heads, rows // 2, size, 2).transpose(3, 4).flip(3)
+    return keys.reshape(layers, heads, rows, size).clone(), values.reshape(layers, heads, rows, size).clone()
+
+
+def filled_cache(rows):
+    cache = KVCache(range(3), rows, KEYS, kernels.kernels_for())
+    stored = cache.room_for(rows, torch.empty(2, 32, dtype=torch.bfloat16))
+    for each in stored:
+        each.copy_(torch.randn(each.shape))
+    return cache, *stored
+
+
+@pytest.mark.parametrize("first", [0, 1, 6])
+def test_rows_of_another_cache_are_copied_as_the_cache_lays_them_out(first):
+    to, *own = filled_cache(1024)
+    of, *theirs = filled_cache(1536)
+    rows = [*range(6), 9, 8, 40, 41, 42, 1001, 1300, 1301, 77]
+    before, taken = by_row(*own), by_row(*theirs)
+    to.copy_rows_(of, rows, first, layers=(0, 2))
+    for old, new, source in zip(before, by_row(*own), taken, strict=True):
+        assert torch.equal(new[:, :, first : len(rows)][[0, 2]], source[:, :, rows[first:]][[0, 2]])
+        assert torch.equal(new[1], old[1])
+        assert torch.equal(new[:, :, :first], old[:, :, :first])
+        assert torch.equal(new[:, :, len(rows) :], old[:, :, len(rows) :])
+
+
+@pytest.mark.parametrize("row", [-1, 1536])
+def test_rows_that_another_cache_does_not_have_are_not_copied(row):
+    (to, *_), (of, *_) = filled_cache(1024), filled_cache(1536)
+    with pytest.raises(ModelError, match="a row that is copied is"):
+        to.copy_rows_(of, [3, row])
+
+
 def test_rows_move_as_the_cache_lays_them_out():
-    cache = KVCache(range(3), 128, KEYS, kernels.kernels_for().move_rows)
-    keys, values = cache.room_for(128, torch.empty(2, 32, dtype=torch.bfloat16))
-    for stored in (keys, values):
-        stored.copy_(torch.randn(stored.shape))
+    cache, keys, values = filled_cache(128)
 
-    def rows():  # (layers, heads, rows, …), the second of a pair of values' rows first
-        by_row = cache._by_row(keys, values)
-        return by_row[0].flatten(2, 4).clone(), by_row[1].flip(4).flatten(2, 4).clone()
-
-    before = rows()
+    before = by_row(keys, values)
     assert cache.keep_rows_(30, [31, 34, 71]) == 33
-    for old, new in zip(before, rows(), strict=True):
+    for old, new in zip(before, by_row(keys, values), strict=True):
         assert torch.equal(new[:, :, 30:33], old[:, :, [31, 34, 71]])
         assert torch.equal(new[:, :, :30], old[:, :, :30])
         assert torch.equal(new[:, :, 33:], old[:, :, 33:])

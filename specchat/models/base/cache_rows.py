@@ -32,7 +32,8 @@ class Plan:
         common: the first so many rows are attended to by all.
         paths: for each node and rider, the rows of its path, itself included. It attends to them and to all missing
             tokens; a missing token attends to those up to itself.
-        borrowed: positions of the first rows, where only these of their text are there.
+        borrowed: positions of the first rows, where only these of their text are there. Where each layer has rows of
+            its own, those of the layers that see a window.
         places: where in the cache the rows are written, where they do not lie side by side.
     """
 
@@ -79,15 +80,23 @@ class Rows:
         self._end = 0  # first row behind the tree's
         self._borrowed: list[int] = []  # positions of the borrowed rows, which come first
         self._borrowed_text = 0  # so many tokens of the prefix have no rows but those
+        self._each_its_own = False  # those are the positions of layers that see a window; others hold others
 
     @property
     def held(self) -> int:
         """Rows of the prefix: one per token, unless only some of it was borrowed."""
         return len(self.prefix) - self._borrowed_text + len(self._borrowed)
 
+    @property
+    def whole(self) -> bool:
+        """Whether every token of the prefix has a row, the one of its position."""
+        return self.held == len(self.prefix)
+
     def rewind(self, tokens: Sequence[int]) -> list[int]:
         """Forget the tree and everything that differs from `tokens`; returns the tokens still to be read."""
         reused = common_prefix(self.prefix, tokens)
+        if self._each_its_own and reused < self._borrowed_text:
+            reused = 0  # as many rows would have to be left in every layer
         del self.prefix[reused:]
         if reused < self._borrowed_text:
             self._borrow(reused, [position for position in self._borrowed if position < reused])
@@ -185,32 +194,52 @@ class Rows:
         self.prefix = [-1] * tokens
         self._forget_tree()
 
-    def borrow(self, tokens: Sequence[int], positions: Sequence[int]) -> None:
-        """Count the rows at these positions of a text as read, and its other tokens as left out."""
+    def borrow(self, tokens: Sequence[int], positions: Sequence[int], each_its_own: bool = False) -> None:
+        """Count the rows at these positions of a text as read, and its other tokens as left out.
+
+        Args:
+            each_its_own: layers that see the whole text hold as many rows, each those of positions of its own.
+        """
         self.prefix = list(tokens)
-        self._borrow(len(tokens), positions)
+        self._borrow(len(tokens), positions, each_its_own)
         self._forget_tree()
+
+    def plan_aside(self, tokens: Sequence[int]) -> Plan:
+        """A pass over the first token of a text that has no row yet, or else its last one; its row is not kept.
+
+        It sees the text before it, and is written where no row is in use.
+        """
+        held = min(common_prefix(self.prefix, tokens), len(tokens) - 1)
+        assert self.whole, "all of the text before it is here"
+        return Plan(self._end, 0, (ROOT,), [tokens[held]], [held], None, held, [[self._end]])
 
     def lent(self, tokens: Sequence[int], positions: Sequence[int]) -> int:
         """How many of the rows at these positions of a text are here already, borrowed and at the front."""
-        same = common_prefix(self.prefix, tokens)
+        same = 0 if self._each_its_own else common_prefix(self.prefix, tokens)
         return bisect.bisect_left(self._borrowed[: common_prefix(self._borrowed, positions)], same)
 
     def known(self) -> list[int]:
         """The tokens of the prefix that have a row."""
         return [*(self.prefix[position] for position in self._borrowed), *self.prefix[self._borrowed_text :]]
 
-    def at(self, positions: Sequence[int]) -> list[int]:
-        """The rows of these positions of the prefix, which must not be among those left out."""
-        borrowed = {position: row for row, position in enumerate(self._borrowed)}
-        left_out = self._borrowed_text - len(self._borrowed)
-        return [borrowed[position] if position < self._borrowed_text else position - left_out for position in positions]
+    def lend(self, positions: Sequence[int], held: int) -> tuple[list[int], Sequence[int], bool]:
+        """Which of these positions of the first `held` tokens have a row, those rows, and `each_its_own` of `borrow`.
+
+        Where each layer has rows of its own, those are lent only to who wants all of the text.
+        """
+        first, count = self._borrowed_text, len(self._borrowed)
+        if self._each_its_own and held >= first and sum(position < held for position in positions) == held:
+            return [*self._borrowed, *range(first, held)], range(count + held - first), True
+        row_of = {} if self._each_its_own else {position: row for row, position in enumerate(self._borrowed)}
+        there = [p for p in positions if p < held and (p >= first or p in row_of)]
+        return there, [row_of[p] if p < first else p - first + count for p in there], False
 
     def _gaps(self) -> tuple[int, ...]:
         return tuple(self._borrowed) if len(self._borrowed) < self._borrowed_text else ()
 
-    def _borrow(self, text: int, positions: Sequence[int]) -> None:
+    def _borrow(self, text: int, positions: Sequence[int], each_its_own: bool = False) -> None:
         self._borrowed_text, self._borrowed = text, list(positions)
+        self._each_its_own = each_its_own
 
     def _forget_tree(self) -> None:
         self._tree = None

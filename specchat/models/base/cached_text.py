@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import torch
+from torch import Tensor
 
 from specchat.core.request import PassRequest
 from specchat.core.states import StateTap
@@ -55,10 +56,31 @@ class CachedText:
         """
         assert self._source is not None, "rows are borrowed from the model that this one was made from"
         held = self._source.cached(tokens)
-        some = [position for position in positions if position < held]
+        some, rows, each_its_own = self._source.rows.lend(positions, held)
         if self._cache is not None and self._source._cache is not None:
-            self._cache.copy_rows_(self._source._cache, self._source.rows.at(some), self.rows.lent(tokens, some))
-        self.rows.borrow(tokens[:held], some)
+            known = 0 if each_its_own else self.rows.lent(tokens, some)
+            self._cache.copy_rows_(self._source._cache, rows, known)
+        self.rows.borrow(tokens[:held], some, each_its_own)
+
+    @torch.inference_mode()
+    def borrow_of_layers(self, tokens: Sequence[int], positions: Tensor, windowed: Collection[int]) -> None:
+        """Hold copies of the source's rows of a text, in each layer those at its own positions.
+
+        Args:
+            positions: (layers, n) int64, ascending; all of tokens that the source holds.
+            windowed: layers that see a window: what they see depends on positions, so that theirs must be the same.
+        """
+        assert self._source is not None, "rows are borrowed from the model that this one was made from"
+        assert self._cache is not None, "layers have rows"
+        assert self._source._cache is not None, "layers have rows"
+        assert self._source.rows.whole, "a row of the source is that of its position"
+        held = self._source.cached(tokens)
+        near = positions[sorted(windowed)] if windowed else positions[:1]
+        assert bool((near == near[0]).all()), "layers that see a window hold the same positions"
+        assert not positions.numel() or int(positions.max()) < held, "what is borrowed was read"
+        for layer in self._cache.place_of:
+            self._cache.copy_rows_(self._source._cache, positions[layer].tolist(), layers=(layer,))
+        self.rows.borrow(tokens[:held], near[0].tolist(), each_its_own=True)
 
     def keep(self, path: Sequence[int]) -> None:
         """End the round: keep the rows of the root and of the path, as far as they were read."""

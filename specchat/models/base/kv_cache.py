@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
+from typing import Protocol
 from weakref import WeakSet
 
 import torch
@@ -14,8 +15,18 @@ from specchat.models.base.large_pages import zeros
 _FIRST_CAPACITY = 1024
 
 
-MoveRows = Callable[[Tensor, Tensor, Sequence[tuple[int, int]]], None]
-"""Copies rows of all layers onto others, in place: keys, values, (to, from) of each row, ascending."""
+KeysValues = tuple[Tensor, Tensor]
+"""Keys and values, (…, heads, capacity, head_dim) each."""
+
+
+class RowCopies(Protocol):
+    """Copies rows where the cache is laid out for C."""
+
+    def move_rows(self, keys: Tensor, values: Tensor, moves: Sequence[tuple[int, int]]) -> None:
+        """Copy rows of all layers onto others, in place: (to, from) of each, ascending."""
+
+    def copy_rows(self, to: KeysValues, of: KeysValues, rows: Sequence[int], first: int) -> None:
+        """Copy rows of one layer of another cache: row i becomes a copy of `rows[i]`, from row `first` on."""
 
 
 class KVCache:
@@ -29,7 +40,7 @@ class KVCache:
         layers: Collection[int],
         max_rows: int,
         keys_together: int = 1,
-        move_rows: MoveRows | None = None,
+        row_copies: RowCopies | None = None,
         beside: KVCache | None = None,
     ) -> None:
         """Empty, for one text.
@@ -39,13 +50,12 @@ class KVCache:
             layers: numbers of the layers that keep keys and values.
             keys_together: keys of so many rows lie side by side, for those who read them so: pair of values by pair of
                 values, even rows before odd ones. Values then lie in pairs of rows, value by value, odd rows first.
-            move_rows: how rows are moved where they lie together; None where each lies by itself.
+            row_copies: who copies rows where they lie together; None where each lies by itself.
         """
         self.place_of = {layer: place for place, layer in enumerate(sorted(layers))}
         self.max_rows = max_rows
         self._together = keys_together
-        self._move_rows = _move_rows_ if move_rows is None else move_rows
-        self._pair = min(keys_together, 2)
+        self._row_copies = row_copies
         self._keys: Tensor | None = None  # (layers, heads, capacity, head_dim), or as `keys_together` says
         self._values: Tensor | None = None
         self._start = 0
@@ -98,36 +108,28 @@ class KVCache:
         if self.place_of:
             assert self._keys is not None, "rows were written"
             assert self._values is not None, "rows were written"
-            self._move_rows(self._keys, self._values, moved)
+            move = _move_rows_ if self._row_copies is None else self._row_copies.move_rows
+            move(self._keys, self._values, moved)
         return end
 
-    def copy_rows_(self, source: KVCache, rows: Sequence[int], known: int = 0) -> None:
+    def copy_rows_(
+        self, source: KVCache, rows: Sequence[int], known: int = 0, layers: Collection[int] | None = None
+    ) -> None:
         """Copy these rows of another cache to the front, for the layers that this one has. In place.
 
         Args:
             known: the first so many lie there already, and are not copied again.
+            layers: those for which they are copied, all of which this one has; None for all.
         """
-        start = known - known % self._together  # whole blocks
-        rows = rows[start:]
-        if not rows or not self.place_of:
+        if len(rows) <= known or not self.place_of:
             return
         assert source._keys is not None, "rows were written"
         assert source._values is not None, "rows were written"
-        together = self._together
-        wanted = torch.tensor([*rows, *[rows[-1]] * (-len(rows) % together)])
-        among = torch.unique(wanted // together)  # rows that lie together are moved together
-        inside = torch.searchsorted(among, wanted // together) * together + wanted % together
-        last = self._pair - 1
-        swapped = (inside ^ last).view(-1, self._pair).flip(1).flatten()  # pairs of values lie the other way round
-        own = self.room_for(start + len(wanted), source._values[0].transpose(0, 1))
-        blocks = slice(start // together, (start + len(wanted)) // together)
-        among, *orders = (to_device(index, own[0].device) for index in (among, inside, swapped))
-        theirs = source._by_row(source._keys, source._values)
-        for to, of, order in zip(self._by_row(*own), theirs, orders, strict=True):
-            for layer, place in self.place_of.items():
-                taken = of[source.place_of[layer]].index_select(1, among).flatten(1, 3).index_select(1, order)
-                written = to[place, :, blocks]
-                written.copy_(taken.view(written.shape))
+        keys, values = self.room_for(len(rows), source._values[0].transpose(0, 1))
+        copy = _copy_rows_ if self._row_copies is None else self._row_copies.copy_rows
+        for layer in self.place_of if layers is None else layers:
+            place, theirs = self.place_of[layer], source.place_of[layer]
+            copy((keys[place], values[place]), (source._keys[theirs], source._values[theirs]), rows, known)
 
     def room_for(self, rows: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """All keys and values, (layers, heads, capacity, head_dim) each, with room for at least so many rows.
@@ -171,17 +173,6 @@ class KVCache:
         wanted = max(rows, min(max(_FIRST_CAPACITY, 2 * capacity), most))
         return wanted + -wanted % self._together
 
-    def _by_row(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Views whose dimensions 2, 3 and 4 count rows: blocks of rows that lie together, their pairs, both of a pair.
-
-        Keys come as (…, head_dim / 2, 2) in the order of rows; values as (…, head_dim), the second of a pair first.
-        Where no rows lie together, blocks and pairs are rows.
-        """
-        (layers, heads, _, head_dim), pair = keys.shape, self._pair
-        pairs = self._together // pair
-        keys = keys.view(layers, heads, -1, head_dim // pair, pair, pairs, pair).permute(0, 1, 2, 5, 4, 3, 6)
-        return keys, values.view(layers, heads, -1, pairs, head_dim, pair).transpose(4, 5)
-
     def _grown(self, old: Tensor | None, like: Tensor, capacity: int) -> Tensor:
         new = zeros((len(self.place_of), like.shape[-2], capacity, like.shape[-1]), like)
         if old is not None:
@@ -194,3 +185,11 @@ def _move_rows_(keys: Tensor, values: Tensor, moves: Sequence[tuple[int, int]]) 
     """Copy rows onto others where each lies by itself. In place."""
     to, source = to_device(torch.tensor(moves), keys.device).t()
     keys[:, :, to], values[:, :, to] = keys[:, :, source], values[:, :, source]
+
+
+@torch.inference_mode()
+def _copy_rows_(to: KeysValues, of: KeysValues, rows: Sequence[int], first: int) -> None:
+    """Copy rows of another cache's layer where each lies by itself. In place."""
+    wanted = to_device(torch.tensor(rows[first:]), of[0].device)
+    for own, theirs in zip(to, of, strict=True):
+        own[:, first : len(rows)] = theirs.index_select(1, wanted)

@@ -16,7 +16,7 @@ from specchat.core.reading import Counters
 from specchat.core.record import record
 from specchat.core.request import HeadOfSome, Rider
 from specchat.models.base.cache_rows import Plan
-from specchat.models.base.kv_cache import KVCache, MoveRows
+from specchat.models.base.kv_cache import KVCache, RowCopies
 from specchat.models.base.layer_hooks import LayerWatch
 from specchat.models.base.shape import AttentionKind, Shape
 from specchat.models.base.sub_layers import SubLayers
@@ -86,8 +86,8 @@ class Network(Protocol):
     """The name of the matrix kernels."""
     keys_together: int
     """Keys of how many rows lie side by side in the cache it is handed."""
-    move_rows: MoveRows | None
-    """Moves rows of a cache where `keys_together` says that C lays it out."""
+    row_copies: RowCopies | None
+    """Copies rows of a cache where `keys_together` says that C lays it out."""
     threads: int
     """How many threads it may use, where it has threads of its own."""
     like: Tensor
@@ -107,6 +107,13 @@ class Network(Protocol):
 
     def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
         """A head of these tokens' rows alone."""
+
+    def chunk_scores(self, running: Pass, chunk_tokens: int) -> Tensor:
+        """(layers, chunks) float32 on the host: how well chunks of the rows before a pass's one row answer its queries.
+
+        That is the product of a query with the mean of a chunk's keys, over the root of the head size; the mean of all
+        heads. Zeros for layers without attention.
+        """
 
     def read(self, running: Pass, totals: bool = False) -> HeadOutput:
         """What the head makes of the states of the rows behind the missing tokens; `totals` as `head` takes it."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from specchat.core.head_output import HeadOutput
 from specchat.core.request import Adapter, HeadOfSome
 from specchat.models.base.adapters import acting, adapters_of
-from specchat.models.base.kv_cache import KVCache, MoveRows
+from specchat.models.base.kv_cache import KVCache, RowCopies
 from specchat.models.base.network import Pass, layers_then_head
 from specchat.models.cuda.recording import Recorder
 from specchat.models.cuda.static_pass import WINDOW, Inputs, StaticPass
@@ -77,7 +77,7 @@ class GraphNetwork:
         self.nbytes = eager.nbytes
         self.kernels = "torch, CUDA graphs"
         self.keys_together = eager.keys_together
-        self.move_rows: MoveRows | None = eager.move_rows
+        self.row_copies: RowCopies | None = eager.row_copies
         self.threads = eager.threads
         self.like = eager.like
         self.trouble = ""  # why no more is recorded
@@ -101,6 +101,9 @@ class GraphNetwork:
 
     def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
         return self._eager.head(hidden, totals)
+
+    def chunk_scores(self, running: Pass, chunk_tokens: int) -> Tensor:
+        return self._eager.chunk_scores(running, chunk_tokens)
 
     def read(self, running: Pass, totals: bool = False) -> HeadOutput:
         return layers_then_head(self, running, totals)

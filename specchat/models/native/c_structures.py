@@ -1,4 +1,4 @@
-"""The structures of decoder.h, field by field: a decoder's weights, and the rows of one pass."""
+"""The structures that C takes, field by field: a decoder's weights, the rows of one pass, a cache's heads."""
 
 from __future__ import annotations
 
@@ -66,6 +66,8 @@ class CRows(ctypes.Structure):
         *[(name, ctypes.c_void_p) for name in ("low_rank", "adapter_of")],
         ("tapped", ctypes.c_int32),
         *[(name, ctypes.c_void_p) for name in ("tap_of", "taps")],
+        *[(name, ctypes.c_int32) for name in ("chunks", "chunk_rows")],
+        ("chunk_scores", ctypes.c_void_p),
     ]
 
 
@@ -77,3 +79,9 @@ class CWholePass(ctypes.Structure):
         *[(name, ctypes.c_void_p) for name in ("numbers", "embedding", "tap_of", "taps")],
         *[(name, ctypes.c_void_p) for name in ("logits", "tokens", "highest", "totals")],
     ]
+
+
+class CHeads(ctypes.Structure):
+    """`Heads` of cache.h."""
+
+    _fields_ = [("keys", ctypes.c_void_p), ("values", ctypes.c_void_p), ("capacity", ctypes.c_int32)]

@@ -107,6 +107,10 @@ static int parts_check(const Decoder *d, const Rows *r) {
     if (r->tapped && (r->tap_of == NULL || r->taps == NULL)) return refuse("no room for tapped states");
     for (int i = 0; i < d->layers && r->tapped; i++)
         if (in_range("a tapped layer's place", r->tap_of[i], -1, r->tapped - 1)) return REFUSED;
+    if (in_range("chunks", r->chunks, 0, r->end)) return REFUSED;
+    if (r->chunks && in_range("rows of a chunk", r->chunk_rows, 1, r->end / r->chunks)) return REFUSED;
+    if (r->chunks && r->rows != 1) return refuse("chunks scored for %d rows, not for one", r->rows);
+    if (r->chunks && r->chunk_scores == NULL) return refuse("no room for scores of chunks");
     return DONE;
 }
 

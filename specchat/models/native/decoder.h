@@ -53,6 +53,9 @@ typedef struct {
     int32_t tapped;
     const int32_t *tap_of; /* (layers), where among the copies a layer's states go, −1 for nowhere */
     float *taps;           /* (tapped, rows, hidden) */
+    /* What the queries of the one row find in the mean keys of chunks of the cache's first rows; none where none are asked for. */
+    int32_t chunks, chunk_rows;
+    float *chunk_scores; /* (layers, heads, chunks) */
 } Rows;
 
 /* Exponentials of a row's logits are summed up in stretches of so many. */

@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 
 from specchat.errors import ModelError
+from specchat.models.base.kv_cache import KeysValues
 from specchat.models.native.build import load
+from specchat.models.native.c_structures import CHeads
 from specchat.models.native.head_room import BEST, HeadRoom
 from specchat.models.native.tensor_pointers import pointer
 
@@ -52,6 +54,7 @@ class Kernels:
         library.hydra_check.argtypes = [_POINTER]
         library.hydra_read.argtypes = [*(_POINTER,) * 4, _INTEGER, _POINTER]
         library.cache_move.argtypes = [_POINTER, _POINTER, _INTEGER, _INTEGER, _INTEGER, _POINTER, _INTEGER]
+        library.cache_copy.argtypes = [_POINTER, _POINTER, _INTEGER, _INTEGER, _POINTER, _INTEGER, _INTEGER]
         library.linear_check.argtypes = library.head_alone_check.argtypes = [_POINTER]
         library.linear.argtypes = [*(_POINTER,) * 3, _INTEGER, _POINTER]
         library.linear_of_stored.argtypes = [*(_POINTER,) * 2, ctypes.c_float, *(_POINTER,) * 2]
@@ -102,6 +105,17 @@ class Kernels:
         cache = pointer("keys", keys, torch.bfloat16, *sizes), pointer("values", values, torch.bfloat16, *sizes)
         flat = (ctypes.c_int32 * (2 * len(moves)))(*itertools.chain.from_iterable(moves))
         self._done(self._library.cache_move(*cache, layers * heads, capacity, head_dim, flat, len(moves)))
+
+    def copy_rows(self, to: KeysValues, of: KeysValues, rows: Sequence[int], first: int) -> None:
+        """Copy rows of one layer of another cache: row i becomes a copy of `rows[i]`, from row `first` on.
+
+        Args:
+            to, of: (heads, capacity, head_dim) bfloat16 each, keys and values, as decoder.h lays them out.
+        """
+        heads, _, head_dim = to[0].shape
+        flat, own, theirs = array("i", rows), _heads(to, heads, head_dim), _heads(of, heads, head_dim)
+        about = ctypes.byref(own), ctypes.byref(theirs), heads, head_dim, flat.buffer_info()[0]
+        self._done(self._library.cache_copy(*about, first, len(flat)))
 
     def head(self, threads: int, decoder: Any, hidden: int, rows: int, said: HeadRoom) -> None:
         """Final norm and head of (rows, d) float32 states at this address."""
@@ -255,6 +269,12 @@ class Kernels:
             raise MemoryError("no memory for a pass")
         if outcome:
             raise ModelError(f"the native kernels refuse this: {self._library.refusal().decode(errors='replace')}")
+
+
+def _heads(cache: KeysValues, heads: int, head_dim: int) -> CHeads:
+    capacity = cache[0].shape[1]
+    sizes = torch.bfloat16, heads, capacity, head_dim
+    return CHeads(pointer("keys", cache[0], *sizes), pointer("values", cache[1], *sizes), capacity)
 
 
 @lru_cache(maxsize=4)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from specchat.core.head_output import HeadOutput
 from specchat.core.request import HeadOfSome
-from specchat.models.base.kv_cache import KVCache, MoveRows
+from specchat.models.base.kv_cache import KVCache, RowCopies
 from specchat.models.base.network import Pass, layers_then_head
 from specchat.models.base.prepared_source import prepared
 from specchat.models.base.shape import Shape
@@ -72,7 +72,7 @@ class NativeNetwork:
         self.keys_together = KEYS
         self.threads = torch.get_num_threads()
         self._kernels = kernels_for(processor)
-        self.move_rows: MoveRows | None = self._kernels.move_rows
+        self.row_copies: RowCopies | None = self._kernels
         self._source: WeightSource = prepared(source, shape)
         packer = Packer(self._kernels, self._source, precision)
         with ThreadPoolExecutor(self.threads) as pool:
@@ -135,6 +135,16 @@ class NativeNetwork:
         states, masks = 4 * rows * shape.hidden, len(shape.attention_kinds) * rows * seen
         said = 4 * rows * (shape.vocab_size + BEST) if logits else 0
         return states + masks + said + self._kernels.working_bytes(self.threads, self._c, rows, seen)
+
+    def chunk_scores(self, running: Pass, chunk_tokens: int) -> Tensor:
+        shape = self.shape
+        scores = torch.zeros(shape.layers, shape.heads, running.plan.common // chunk_tokens)
+        about = PassRows(running, shape, self.like, self._adapters)
+        rows = about.as_c()
+        rows.chunks, rows.chunk_rows, rows.chunk_scores = scores.shape[2], chunk_tokens, scores.data_ptr()
+        running.counters.node_layers += running.parts.computed(self._every_layer)
+        self._kernels.layers(self.threads, self._c, rows, self._every_layer)
+        return scores.mean(dim=1)
 
     def run(self, running: Pass) -> Tensor:
         rows, watch = PassRows(running, self.shape, self.like, self._adapters), running.watch

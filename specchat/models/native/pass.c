@@ -10,6 +10,7 @@
 
 #include "cache.h"
 #include "check.h"
+#include "chunk_scores.h"
 #include "floor.h"
 #include "gather.h"
 #include "hydra.h"
@@ -155,6 +156,7 @@ static void attention_half(Pass *p) {
     int rows = p->rows->rows;
     round_rows(team, p->hidden, p->layer->input_norm, d->epsilon, rows, d->hidden, &p->x);
     make_qkv(p);
+    if (p->rows->chunks) together(team, ATTENTION, score_heads, p, d->heads, 1);
     together(team, ATTENTION, attend_pieces, p, parts_of(p) * d->kv_heads, 1);
     round_rows(team, p->mixed, NULL, 0, rows, d->heads * d->head_dim, &p->x);
     add_product(p, &p->layer->o, FIRST_O, &p->x, p->layer->post_attention_norm);

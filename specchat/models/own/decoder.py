@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from specchat.core.head_output import HeadOutput
+from specchat.core.optional_model_abilities import ChunkScores
 from specchat.core.reading import Counters, Reading
 from specchat.core.request import LOGITS_ONLY, HeadOfSome, PassRequest, Rider
 from specchat.core.tree import TokenTree
@@ -52,10 +53,11 @@ class Decoder(CachedModel["Decoder"]):
             self._parts.attention,
             context_tokens,
             network.keys_together,
-            network.move_rows,
+            network.row_copies,
             source.cache if source else None,
         )
         super().__init__(CachedText(self.cache, source._text if source else None))
+        self._source = source
         # A tree may reach a little past the end of the context before it is cut.
         rotations = shape.rotations(context_tokens + 1024) if source is None else source.rotations
         self.rotations: tuple[Tensor | None, ...] = tuple(
@@ -101,6 +103,30 @@ class Decoder(CachedModel["Decoder"]):
     def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
         """A head with rows for these tokens alone."""
         return self.network.trimmed_head(tokens)
+
+    @torch.inference_mode()
+    def chunk_scores(self, tokens: Sequence[int], chunk_tokens: int) -> ChunkScores:
+        """Score the chunks of a text that the source holds, by the queries of the first token that it does not hold."""
+        source = self._source
+        assert source is not None, "rows are borrowed from the decoder that this one was made from"
+        plan = source._text.rows.plan_aside(tokens)
+        self.counters.passes += 1
+        self.counters.rows += 1
+        embed, rotations = self.network.embed, self.rotations
+        running = Pass(plan, embed, rotations, source.cache, self.counters, source._parts)
+        scores = self.network.chunk_scores(running, chunk_tokens)
+        scores[sorted(self._windowed)] = 0
+        return ChunkScores(plan.common, scores)
+
+    def borrow_of_layers(self, tokens: Sequence[int], positions: Tensor) -> None:
+        """Hold copies of the source's rows of a text, in each layer those at its own positions."""
+        self._text.borrow_of_layers(tokens, positions, self._windowed)
+
+    @property
+    def _windowed(self) -> frozenset[int]:
+        """Layers that see only a window of the text."""
+        kinds, kind_of = self.network.shape.attention_kinds, self.network.shape.kind_of
+        return frozenset(layer for layer, kind in enumerate(kind_of) if kinds[kind].window is not None)
 
     def cache_bytes(self, tokens: int, longest: int | None = None) -> int:
         """The most that its cache, and those of its twins and views, take until each holds so many tokens."""

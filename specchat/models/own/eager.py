@@ -15,7 +15,7 @@ from specchat.core.device_copy import to_device
 from specchat.core.head_output import HeadOutput, HeadTensors
 from specchat.core.request import Adapter, HeadOfSome
 from specchat.models.base.adapters import Adapted, Adapting, Factors, checked, paired, sizes_of
-from specchat.models.base.kv_cache import MoveRows
+from specchat.models.base.kv_cache import RowCopies
 from specchat.models.base.network import Pass, layers_then_head
 from specchat.models.base.pass_sizes import PassSizes
 from specchat.models.base.sub_layers import SubLayers
@@ -68,7 +68,7 @@ class EagerNetwork:
         self.nbytes = weights.nbytes
         self.kernels = "torch"
         self.keys_together = 1
-        self.move_rows: MoveRows | None = None
+        self.row_copies: RowCopies | None = None
         self.threads = torch.get_num_threads()  # torch's own; nothing here changes them
         shape = weights.shape
         queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
@@ -106,10 +106,30 @@ class EagerNetwork:
         )  # fmt: skip
         return sizes.bytes(rows, seen, logits)
 
+    def chunk_scores(self, running: Pass, chunk_tokens: int) -> Tensor:
+        shape, common = self.shape, running.plan.common
+        whole = common // chunk_tokens * chunk_tokens
+        found: list[Tensor] = []
+
+        def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+            means = keys[:, :whole].float().view(len(keys), -1, chunk_tokens, shape.head_dim).mean(dim=2)
+            asked = queries.float().view(shape.kv_heads, -1, shape.head_dim)
+            found.append((asked @ means.transpose(1, 2)).mean(dim=(0, 1)) * shape.head_dim**-0.5)
+            return fused(queries, keys, values, mask)
+
+        self._run(running, attend)
+        scores = torch.zeros(shape.layers, whole // chunk_tokens)
+        for layer, said in zip(sorted(running.parts.attention), found, strict=True):
+            scores[layer] = said.cpu()
+        return scores
+
     def run(self, running: Pass) -> Tensor:
+        return self._run(running, fused)
+
+    def _run(self, running: Pass, attend: Attention) -> Tensor:
         hidden, watch = running.hidden, running.watch
         seen = running.masks(self.shape.attention_kinds)  # stay on the host: they are looked at there
-        tensors = self._tensors(running, seen)
+        tensors = self._tensors(running, seen, attend)
         added: Tensor | None = None
         for index in range(self.shape.layers):
             running.counters.node_layers += running.parts.computed(range(index, index + 1)) * len(hidden)
@@ -164,7 +184,7 @@ class EagerNetwork:
         )
         return tensors.attend(queries, keys[:, : tensors.seen], values[:, : tensors.seen], tensors.masks[kind])
 
-    def _tensors(self, running: Pass, seen: list[Tensor]) -> PassTensors:
+    def _tensors(self, running: Pass, seen: list[Tensor], attend: Attention) -> PassTensors:
         end = running.plan.mask.shape[1]
         keys, values = running.cache.room_for(end, self.like)
         places = to_device(torch.tensor(running.plan.written), self.device)
@@ -172,7 +192,7 @@ class EagerNetwork:
         masks = [self._mask(mask) for mask in seen]
         adapted = Adapted.of(running.riders, self.prepared, self.device)
         return PassTensors(
-            rotations, places, keys, values, end, masks, fused, running.parts, running.cache.place_of, adapted
+            rotations, places, keys, values, end, masks, attend, running.parts, running.cache.place_of, adapted
         )
 
     def _adapted(

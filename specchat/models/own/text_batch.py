@@ -39,8 +39,8 @@ class TextBatch:
         self._parts = SubLayers.of_all(self.network.shape.layers)
         self._room = -(-self.longest_tokens // _TOGETHER) * _TOGETHER
         self._held = [0] * texts
-        together, move = self.network.keys_together, self.network.move_rows
-        self._cache = KVCache(self._parts.attention, texts * self._room, together, move)
+        together, copies = self.network.keys_together, self.network.row_copies
+        self._cache = KVCache(self._parts.attention, texts * self._room, together, copies)
 
     def held(self, text: int) -> int:
         """How many tokens of a text were read."""

@@ -1,0 +1,83 @@
+"""Which part of a long text's cache a view of the target holds, to draft with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from torch import Tensor
+
+from specchat.core.optional_model_abilities import HoldsPartsByLayer
+from specchat.core.seams import Model
+from specchat.core.states import StateTap
+from specchat.structures.text_chunks import TextChunks, chunk_positions
+
+_CHUNK_TOKENS = 8
+_RECENT = 4
+"""Of the budget, one part in so many is for the last tokens."""
+
+
+class CachePart(Protocol):
+    """Chooses the part that a view holds."""
+
+    text_tap: StateTap | None
+
+    def borrow(self, history: Sequence[int], budget: int) -> None:
+        """Let the view hold a part of the text before its last token, no more than so many rows in a layer."""
+
+    def forget(self) -> None:
+        """Give back what is known of the text."""
+
+
+def part_of(view: Model, layers: int) -> CachePart:
+    """By each layer's own keys and queries where the view can, else by states after the middle one of its layers."""
+    return PartByLayer(view) if isinstance(view, HoldsPartsByLayer) else PartByStates(view, layers // 2)
+
+
+class PartByLayer:
+    """Every layer holds the chunks whose mean keys answer its queries best.
+
+    The queries are those of the text's last token, which the target reads next.
+    """
+
+    text_tap: StateTap | None = None
+
+    def __init__(self, view: HoldsPartsByLayer) -> None:
+        self._view = view
+
+    def borrow(self, history: Sequence[int], budget: int) -> None:
+        text = history[:-1]
+        if len(text) <= budget:
+            self._view.borrow(text, range(len(text)))
+            return
+        found = self._view.chunk_scores(history, _CHUNK_TOKENS)
+
+        def between(first: int, end: int) -> Tensor:
+            return found.scores[:, first // _CHUNK_TOKENS : end // _CHUNK_TOKENS]
+
+        if found.tokens <= budget:
+            self._view.borrow(text, range(found.tokens))
+        else:
+            chosen = chunk_positions(found.tokens, budget, budget // _RECENT, _CHUNK_TOKENS, between)
+            self._view.borrow_of_layers(text, chosen)
+
+    def forget(self) -> None:
+        """Nothing is known between two choices."""
+
+
+class PartByStates:
+    """The chunks most like the last token that was read, by states after one layer; the same for all layers."""
+
+    def __init__(self, view: Model, layer: int) -> None:
+        self._view = view
+        self._chunks = TextChunks(layer, _CHUNK_TOKENS)
+        self.text_tap: StateTap | None = StateTap(frozenset({layer}), self._chunks.take)
+
+    def borrow(self, history: Sequence[int], budget: int) -> None:
+        text = history[:-1]
+        chosen = self._chunks.choose(len(text), budget, recent_tokens=budget // _RECENT)
+        self._view.borrow(text, chosen)
+
+    def forget(self) -> None:
+        """Forget the states."""
+        self._chunks.forget()
