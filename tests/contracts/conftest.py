@@ -1,12 +1,15 @@
-"""Every model of the table, made anew for each test, and what builds one."""
+"""Every model of the table, made anew for each test, what builds one, and tables with the plug-ins of these tests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from contracts.models import BUILDERS, Subject, every_model, network_models
+from contracts.models import BUILDERS, Subject, every_model, network_models, shared_network
+from contracts.table_plugins import listed
+
+from specchat.core.seams import Model
 
 
 @pytest.fixture(params=list(every_model()))
@@ -25,3 +28,16 @@ def network(request) -> Subject:
 def build(request) -> Callable[..., Any]:
     """Builds models of one path from a network."""
     return BUILDERS[request.param]
+
+
+@pytest.fixture(params=list(BUILDERS))
+def make_model(request) -> Callable[[], Model]:
+    """Makes models of one path, over weights that all of them share."""
+    return lambda: BUILDERS[request.param](shared_network("llama"), 512)
+
+
+@pytest.fixture
+def plugins_listed() -> Iterator[None]:
+    """The plug-ins of these tests stand in the tables."""
+    with listed():
+        yield

@@ -11,7 +11,7 @@ from contracts.covering import covering, named
 from contracts.kit import PROMPT, Letters, collect, converse, reply
 from contracts.models import BUILDERS, HIDDEN, V, shared_network
 from contracts.smallest_drafters import Stateful
-from contracts.table_plugins import PLUGINS, listed
+from contracts.table_plugins import PLUGINS
 from contracts.trained_folders import trained_folder
 from safetensors.torch import load_file
 
@@ -24,19 +24,9 @@ from specchat.core.verdict import Reason
 from specchat.drafters.parts import PairResources
 from specchat.errors import CombinationError
 
+pytestmark = pytest.mark.usefixtures("plugins_listed")
+
 TREE = {"policy": "expansion", "controller": "fixed", "nodes": 6, "depth": 3, "width": 2, "max_tokens": 24}
-
-
-@pytest.fixture(autouse=True)
-def tables():
-    with listed():
-        yield
-
-
-@pytest.fixture(params=list(BUILDERS))
-def build(request):
-    """A model of one path, over weights that all of them share."""
-    return lambda: BUILDERS[request.param](shared_network("llama"), 512)
 
 
 class Backwards(Letters):
@@ -91,21 +81,21 @@ def words_of(settings):
 
 
 @pytest.mark.parametrize(
-    ("build", "settings", "temperature"),
+    ("make_model", "settings", "temperature"),
     covering(
         named(BUILDERS),
         [pytest.param(settings, id=words_of(settings)) for settings in DRAFTERS_OF_TESTS],
         [pytest.param(0.0, id="greedy"), pytest.param(0.8, id="warm")],
     ),
-    indirect=["build"],
+    indirect=["make_model"],
 )
-def test_what_the_seams_carry_never_changes_the_text(build, resources, settings, temperature):
-    target, draft = build(), build()
+def test_what_the_seams_carry_never_changes_the_text(make_model, resources, settings, temperature):
+    target, draft = make_model(), make_model()
     if "cross_vocabulary" in named(settings):
         resources = dataclasses.replace(resources, draft_vocabulary=Backwards(V))
     changes = {**TREE, **settings, "temperature": temperature}
     said = collect(converse(target, draft, resources.vocabulary, resources, **changes).reply(PROMPT, 7))
-    plain = reply(build(), controller="off", temperature=temperature, max_tokens=24)
+    plain = reply(make_model(), controller="off", temperature=temperature, max_tokens=24)
     assert said.tokens == plain.tokens
     assert said.ledger.drafted > 0
 
@@ -118,14 +108,14 @@ def test_every_plug_in_is_assembled():
 # -------------------------------------------------------------------------------------------- what they were given
 
 
-def conversed(build, resources=None, **settings):
-    conversation = converse(build(), build(), None, resources, **{**TREE, **settings})
+def conversed(make_model, resources=None, **settings):
+    conversation = converse(make_model(), make_model(), None, resources, **{**TREE, **settings})
     said = collect(conversation.reply(PROMPT, 7))
     return conversation, conversation._speculator, said
 
 
-def test_a_view_of_the_target_reads_on_its_own_and_is_often_right(build):
-    conversation, speculator, said = conversed(build, drafter="self_drafting")
+def test_a_view_of_the_target_reads_on_its_own_and_is_often_right(make_model):
+    conversation, speculator, said = conversed(make_model, drafter="self_drafting")
     model = speculator.drafter.model
     assert model is not conversation.target
     assert 0 < model.counters.node_layers < 3 * model.counters.rows
@@ -133,9 +123,9 @@ def test_a_view_of_the_target_reads_on_its_own_and_is_often_right(build):
     assert said.ledger.draft_passes > 0
 
 
-def test_a_part_of_the_targets_cache_is_not_read_again(build):
+def test_a_part_of_the_targets_cache_is_not_read_again(make_model):
     prompt = [(7 * i + 3) % V for i in range(60)]
-    conversation = converse(build(), None, **{**TREE, "drafter": "part_of_cache"})
+    conversation = converse(make_model(), None, **{**TREE, "drafter": "part_of_cache"})
     collect(conversation.reply(prompt, 7))
     again = [*prompt, 5, 9, 2, 4]
     drafter = conversation._speculator.drafter
@@ -144,9 +134,9 @@ def test_a_part_of_the_targets_cache_is_not_read_again(build):
     assert drafter.model.counters.rows - before < 40 + 4 * len(said.rounds), "the prompt came from the target's cache"
 
 
-def test_riders_without_an_adapter_say_what_a_plain_pass_says_behind_the_path(build):
+def test_riders_without_an_adapter_say_what_a_plain_pass_says_behind_the_path(make_model):
     network = shared_network("llama")
-    _, speculator, said = conversed(build, drafter="riding", width=1, policy="chain")
+    _, speculator, said = conversed(make_model, drafter="riding", width=1, policy="chain")
     assert all(round.riders == 2 * len(round.tree) for round in said.rounds)
     table, mask = network.get_input_embeddings().weight.detach(), speculator.drafter.mask
     agreed = 0
@@ -161,9 +151,9 @@ def test_riders_without_an_adapter_say_what_a_plain_pass_says_behind_the_path(bu
 
 
 @pytest.mark.parametrize("drafter", ["self_drafting", "merge"])
-def test_the_rule_finds_the_states_and_laws_it_asked_for(build, drafter):
+def test_the_rule_finds_the_states_and_laws_it_asked_for(make_model, drafter):
     asked = {"drafter": drafter, "method_options": {"merge.of": "self_drafting"}}
-    conversation, speculator, said = conversed(build, **asked, rule="looks_twice", temperature=0.7)
+    conversation, speculator, said = conversed(make_model, **asked, rule="looks_twice", temperature=0.7)
     rule = speculator.rule
     assert [states.shape for states in rule.states] == [(len(round.tree), HIDDEN) for round in said.rounds]
     drafted = [round for round in said.rounds if round.tree.drafted]
@@ -175,16 +165,16 @@ def test_the_rule_finds_the_states_and_laws_it_asked_for(build, drafter):
     assert conversation.losslessness.lossless
 
 
-def test_the_policy_drops_nodes_where_it_said_it_would_look(build):
-    _, speculator, said = conversed(build, drafter="self_drafting", policy="drops_some", nodes=9, width=3)
+def test_the_policy_drops_nodes_where_it_said_it_would_look(make_model):
+    _, speculator, said = conversed(make_model, drafter="self_drafting", policy="drops_some", nodes=9, width=3)
     assert set(speculator.policy.looked) == {0}
     assert len(speculator.policy.looked) == sum(round.tree.drafted > 0 for round in said.rounds)
     assert any(Reason.PRUNED in round.verdict.reasons for round in said.rounds)
     assert all(set(round.reading.taps) == {0} for round in said.rounds)
 
 
-def test_a_nested_engine_draws_from_the_law_it_names(build):
-    _, speculator, said = conversed(build, drafter="nested", width=1, rule="multi_step", temperature=0.8)
+def test_a_nested_engine_draws_from_the_law_it_names(make_model):
+    _, speculator, said = conversed(make_model, drafter="nested", width=1, rule="multi_step", temperature=0.8)
     draws = [draw for round in said.rounds for node in range(len(round.tree)) for draw in round.tree.draws(node)]
     assert draws
     assert all(draw.guess.kind is DrawKind.IID for draw in draws)
@@ -202,33 +192,33 @@ def test_a_nested_engine_draws_from_the_law_it_names(build):
                 torch.testing.assert_close(draw.guess.q.double(), expected.double(), atol=1e-4, rtol=1e-3)
 
 
-def test_members_and_drafters_have_noise_of_their_own(build):
+def test_members_and_drafters_have_noise_of_their_own(make_model):
     parts = []
     with pytest.MonkeyPatch.context() as patch:
         made = Stateful.__init__
         patch.setattr(Stateful, "__init__", lambda s, o, p: (parts.append(p), made(s, o, p))[1])
-        converse(build(), None, drafter="merge", method_options={"merge.of": "stateful,stateful2"})
-        converse(build(), None, drafter="stateful")
+        converse(make_model(), None, drafter="merge", method_options={"merge.of": "stateful,stateful2"})
+        converse(make_model(), None, drafter="stateful")
     noises = {part.noise(Noise(3)) for part in parts}
     assert len(noises) == 3
     assert Noise(3) not in noises
 
 
-def test_a_trained_drafter_is_built_from_the_weights_that_are_named_or_the_newest(build, resources, tmp_path):
+def test_a_trained_drafter_is_built_from_the_weights_that_are_named_or_the_newest(make_model, resources, tmp_path):
     newest = resources.trained.choose("trained")
     older = trained_folder(tmp_path / "older", load_file(newest.weights), "trained")
     both = dataclasses.replace(resources, trained=TrainedDrafters("tiny", (newest, older)))
     for name, expected in (("", newest), ("older", older)):
-        _, speculator, _ = conversed(build, both, drafter="trained", method_options={"trained.weights": name})
+        _, speculator, _ = conversed(make_model, both, drafter="trained", method_options={"trained.weights": name})
         assert speculator.drafter.trained is expected
 
 
 @pytest.mark.parametrize("drafter", ["trained", "merge"])
-def test_a_drafter_without_its_weights_is_refused_with_the_reason_and_what_works(build, drafter):
+def test_a_drafter_without_its_weights_is_refused_with_the_reason_and_what_works(make_model, drafter):
     settings = {"drafter": drafter, "method_options": {"merge.of": "suffix,trained"}}
     with pytest.raises(CombinationError, match=r"drafter 'trained' needs weights .* nearest that works: drafter 'suff"):
-        conversed(build, **settings)
-    conversation = converse(build(), None)
+        conversed(make_model, **settings)
+    conversation = converse(make_model(), None)
     with pytest.raises(CombinationError):
         conversation.change(conversation.settings.but(settings))
     assert collect(conversation.reply(PROMPT, 7)).tokens

@@ -7,31 +7,20 @@ import itertools
 import pytest
 import torch
 from contracts.kit import collect, converse
-from contracts.models import BUILDERS, V, shared_network
-from contracts.table_plugins import listed
+from contracts.models import V
 
 from specchat.core.states import StateTap
 from specchat.models.base.cache_rows import common_prefix
 
+pytestmark = pytest.mark.usefixtures("plugins_listed")
+
 TREE = {"policy": "expansion", "controller": "fixed", "nodes": 6, "depth": 3, "width": 2, "max_tokens": 24}
 
 
-@pytest.fixture(autouse=True)
-def tables():
-    with listed():
-        yield
-
-
-@pytest.fixture(params=list(BUILDERS))
-def build(request):
-    """A model of one path, over weights that all of them share."""
-    return lambda: BUILDERS[request.param](shared_network("llama"), 512)
-
-
-def true_states(build, tokens, layer):
+def true_states(make_model, tokens, layer):
     """(n, d) from one plain pass over the tokens."""
     taken = []
-    model = build()
+    model = make_model()
     model.prefill([*tokens, *range(9)], tap=StateTap(frozenset({layer}), taken.append))  # long enough not to be put off
     return torch.cat([states.layers[layer] for states in taken])[: len(tokens)]
 
@@ -39,10 +28,10 @@ def true_states(build, tokens, layer):
 class Watched:
     """A conversation whose drafter's knowledge is checked after every event."""
 
-    def __init__(self, build, **settings):
-        self.build = build
+    def __init__(self, make_model, **settings):
+        self.make_model = make_model
         changes = {**TREE, "drafter": "stateful", "method_options": {"stateful.layer": 1}, **settings}
-        self.conversation = converse(build(), build(), **changes)
+        self.conversation = converse(make_model(), make_model(), **changes)
         self.drafter = self.conversation._speculator.drafter
         self.text = []
 
@@ -62,7 +51,7 @@ class Watched:
         starts = [kept, *(end for _, end in new)][: len(new)]
         assert [first for first, _ in new] == starts, "in order, nothing twice"
         assert (new[-1][1] if new else kept) == len(after)
-        expected = true_states(self.build, after, drafter.layer)
+        expected = true_states(self.make_model, after, drafter.layer)
         torch.testing.assert_close(torch.stack(drafter.states), expected, atol=2e-4, rtol=2e-4)
 
     def known(self):
@@ -72,8 +61,8 @@ class Watched:
 LONG = [(5 * i + i // 7) % V for i in range(40)]
 
 
-def test_every_token_of_a_chat_is_seen_once_with_its_own_state(build):
-    chat = Watched(build)
+def test_every_token_of_a_chat_is_seen_once_with_its_own_state(make_model):
+    chat = Watched(make_model)
     known = chat.known()
     chat.say(LONG)
     chat.check(known)
@@ -83,8 +72,8 @@ def test_every_token_of_a_chat_is_seen_once_with_its_own_state(build):
         chat.check(known)
 
 
-def test_an_edit_is_seen_from_its_first_token_on(build):
-    chat = Watched(build)
+def test_an_edit_is_seen_from_its_first_token_on(make_model):
+    chat = Watched(make_model)
     chat.say(LONG)
     for place in (35, 10, 0):
         known = chat.known()
@@ -96,8 +85,8 @@ def test_an_edit_is_seen_from_its_first_token_on(build):
 
 
 @pytest.mark.parametrize("max_tokens", [1, 2, 5, 9])
-def test_a_reply_that_is_cut_ends_for_the_drafter_where_the_text_ends(build, max_tokens):
-    chat = Watched(build, max_tokens=max_tokens)
+def test_a_reply_that_is_cut_ends_for_the_drafter_where_the_text_ends(make_model, max_tokens):
+    chat = Watched(make_model, max_tokens=max_tokens)
     known = chat.known()
     chat.say(LONG)
     chat.check(known, unread=2)
@@ -106,8 +95,8 @@ def test_a_reply_that_is_cut_ends_for_the_drafter_where_the_text_ends(build, max
     chat.check(known, unread=2)
 
 
-def test_stretches_written_with_other_methods_are_caught_up_with(build):
-    chat = Watched(build)
+def test_stretches_written_with_other_methods_are_caught_up_with(make_model):
+    chat = Watched(make_model)
     conversation, mine = chat.conversation, chat.conversation.settings
     others = [mine.but({"drafter": "prompt_lookup"}), mine.but({"controller": "off"}), mine.but({"temperature": 0.5})]
     for other in others:
@@ -127,8 +116,8 @@ def test_stretches_written_with_other_methods_are_caught_up_with(build):
         chat.check(chat.known())
 
 
-def test_replies_beside_the_chat_change_no_states_of_the_chat(build):
-    chat = Watched(build)
+def test_replies_beside_the_chat_change_no_states_of_the_chat(make_model):
+    chat = Watched(make_model)
     chat.say(LONG)
     for changes in ({"drafter": "prompt_lookup"}, {}):
         with chat.conversation.apart(changes) as apart:
@@ -138,8 +127,8 @@ def test_replies_beside_the_chat_change_no_states_of_the_chat(build):
     chat.check(known)
 
 
-def test_a_prompt_that_is_stopped_while_it_is_read_is_gone_on_with(build):
-    chat = Watched(build)
+def test_a_prompt_that_is_stopped_while_it_is_read_is_gone_on_with(make_model):
+    chat = Watched(make_model)
     prompt = [(11 * i) % V for i in range(400)]
     asked = itertools.count()
     chat.say(prompt, cancelled=lambda: next(asked) >= 0)
@@ -149,8 +138,8 @@ def test_a_prompt_that_is_stopped_while_it_is_read_is_gone_on_with(build):
     chat.check(known)
 
 
-def test_what_has_to_be_read_again_is_not_said_to_be_reused(build):
-    conversation = converse(build(), None, **{**TREE, "drafter": "prompt_lookup"})
+def test_what_has_to_be_read_again_is_not_said_to_be_reused(make_model):
+    conversation = converse(make_model(), None, **{**TREE, "drafter": "prompt_lookup"})
     collect(conversation.reply(LONG, 7))
     assert collect(conversation.reply([*LONG, 4], 7)).begun.reused_tokens >= 39
     conversation.change(conversation.settings.but({"drafter": "stateful"}))
@@ -158,13 +147,13 @@ def test_what_has_to_be_read_again_is_not_said_to_be_reused(build):
     assert collect(conversation.reply([*LONG, 6], 7)).begun.reused_tokens >= 39
 
 
-def test_members_of_a_merge_see_the_states_of_their_own_layers(build):
+def test_members_of_a_merge_see_the_states_of_their_own_layers(make_model):
     options = {"merge.of": "stateful,stateful2", "stateful.layer": 0, "stateful2.layer": 2}
-    conversation = converse(build(), None, **{**TREE, "drafter": "merge", "method_options": options})
+    conversation = converse(make_model(), None, **{**TREE, "drafter": "merge", "method_options": options})
     said = collect(conversation.reply(LONG, 7))
     text = [*LONG, *said.tokens]
     for member, layer in zip(conversation._speculator.drafter.members, (0, 2), strict=True):
         assert member.tokens == text[: len(member.tokens)]
         assert len(member.tokens) >= len(text) - 1
-        expected = true_states(build, member.tokens, layer)
+        expected = true_states(make_model, member.tokens, layer)
         torch.testing.assert_close(torch.stack(member.states), expected, atol=2e-4, rtol=2e-4)

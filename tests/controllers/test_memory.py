@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-import torch
-import transformers
 from contracts.kit import Letters, V, context_for, converse, make_policy, make_rule, random_tree, scripted_target, speak
 from contracts.models import BUILDERS, perturbed
 from contracts.proposing import Proposing, counting_up
 from tensor_bytes import TensorBytes
+from wide_networks import WIDE_V, wide_network
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.controllers.memory import Memory
@@ -22,26 +21,17 @@ from specchat.models.own.decoder import Decoder
 from specchat.registry import NoOptions
 from specchat.trees import TREE_POLICIES
 
-WIDE_V = 6000
-"""Logits are most of what a round takes, as with real models."""
-
 
 @pytest.fixture(scope="module")
-def wide_network():
-    """A network with a large vocabulary."""
-    config = transformers.LlamaConfig(
-        vocab_size=WIDE_V, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=4096,
-    )  # fmt: skip
-    config._attn_implementation = "sdpa"
-    torch.manual_seed(0)
-    return transformers.LlamaForCausalLM(config).eval()
+def network():
+    """Two thin layers: the logits are nearly all."""
+    return wide_network(width=64, inner=128, layers=2, heads=4)
 
 
 @pytest.mark.parametrize("nodes", [0, 20, 100])
 @pytest.mark.parametrize("path", list(BUILDERS))
-def test_the_predicted_peak_of_a_pass_is_within_five_per_cent_of_the_bytes_of_its_tensors(path, nodes, wide_network):
-    model = BUILDERS[path](wide_network, 2048)
+def test_the_predicted_peak_of_a_pass_is_within_five_per_cent_of_the_bytes_of_its_tensors(path, nodes, network):
+    model = BUILDERS[path](network, 2048)
     text = [3 + i % 50 for i in range(300)]
     model.prefill(text)
     if path == "graphs":
@@ -62,8 +52,8 @@ def test_the_predicted_peak_of_a_pass_is_within_five_per_cent_of_the_bytes_of_it
 
 
 @pytest.mark.parametrize("path", [path for path in BUILDERS if path != "graphs"])
-def test_the_predicted_cache_is_what_it_takes_while_it_grows(path, wide_network):
-    model = BUILDERS[path](wide_network, 2048)
+def test_the_predicted_cache_is_what_it_takes_while_it_grows(path, network):
+    model = BUILDERS[path](network, 2048)
     predicted = {tokens: model.cache_bytes(tokens) for tokens in (1, 1000, 1030)}
     assert predicted[1] == predicted[1000] < predicted[1030]
     counted = TensorBytes()
@@ -80,10 +70,10 @@ def test_the_predicted_cache_is_what_it_takes_while_it_grows(path, wide_network)
 
 
 @pytest.fixture(scope="module")
-def pair(wide_network):
+def pair(network):
     """Makes a target and a draft model with large vocabularies."""
-    other = perturbed(wide_network, 0.02)
-    return lambda: [BUILDERS["decoder"](network, 2048) for network in (wide_network, other)]
+    other = perturbed(network, 0.02)
+    return lambda: [BUILDERS["decoder"](one, 2048) for one in (network, other)]
 
 
 def limited(pair, limit, **settings):
@@ -145,8 +135,8 @@ def test_riders_count_as_rows():
     assert pair.round_bytes(4, 10, riders=3) - pair.round_bytes(4, 10) == 3 * 8 * V
 
 
-def test_a_context_fits_into_what_is_left_and_the_least_is_what_it_says(wide_network):
-    model = BUILDERS["decoder"](wide_network, 2048)
+def test_a_context_fits_into_what_is_left_and_the_least_is_what_it_says(network):
+    model = BUILDERS["decoder"](network, 2048)
     pair = PairMemory(model)
     least = pair.plain_bytes(LEAST_TOKENS)
     assert pair.most_tokens(least) >= LEAST_TOKENS

@@ -8,10 +8,10 @@ import weakref
 
 import pytest
 import torch
-import transformers
 from contracts.kit import PROMPT, Letters, collect, context_for, converse
 from contracts.models import native_is_here, source_of
 from tensor_bytes import TensorBytes
+from wide_networks import WIDE_V, wide_network
 
 from specchat.controllers.memory import Memory
 from specchat.core.budget import Budget
@@ -26,9 +26,6 @@ from specchat.models.own.decoder import Decoder
 from specchat.models.pruning.prunable_file import PrunableFile
 from specchat.registry import NoOptions
 
-WIDE_V = 6000
-"""Logits are most of what a round takes, as with real models."""
-
 CPU = torch.device("cpu")
 RATIO, TEXTS, TOKENS = 0.3, 4, 64
 
@@ -36,13 +33,7 @@ RATIO, TEXTS, TOKENS = 0.3, 4, 64
 @pytest.fixture(scope="module")
 def network():
     """Weights enough that they count beside the logits."""
-    config = transformers.LlamaConfig(
-        vocab_size=WIDE_V, hidden_size=128, intermediate_size=512, num_hidden_layers=4, num_attention_heads=8,
-        num_key_value_heads=4, max_position_embeddings=4096,
-    )  # fmt: skip
-    config._attn_implementation = "sdpa"
-    torch.manual_seed(0)
-    return transformers.LlamaForCausalLM(config).eval()
+    return wide_network(width=128, inner=512, layers=4, heads=8)
 
 
 def prunable(network, native: bool = False) -> PrunableFile:

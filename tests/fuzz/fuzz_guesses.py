@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import partial
 from pathlib import Path
 
-from specchat.compiled.build import NativeUnavailable
 from tests.fuzz.guess_case import run_guesses
-from tests.fuzz.sanitized import Sanitized, runtime
+from tests.fuzz.sanitized import do_case
 
 ATTEMPTS = 0
 """None in pytest: there tests/models/test_native_sanitized.py makes them under sanitizers."""
 
 
 def attempt(seed: int, folder: Path) -> None:
-    try:
-        runtime()
-    except NativeUnavailable:
-        run_guesses(seed)
-        return
-    assert _process().do(f"guesses {seed}") == "done", "every tree is grown"
-
-
-@lru_cache
-def _process() -> Sanitized:
-    return Sanitized()
+    assert do_case(f"guesses {seed}", partial(run_guesses, seed)) == "done", "every tree is grown"

@@ -12,6 +12,7 @@ import select
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
@@ -109,6 +110,21 @@ class Sanitized:
             )
             atexit.register(self.close)
         return self._process
+
+
+def do_case(case: str, unguarded: Callable[[], None]) -> str:
+    """Do one case under sanitizers, or here where the compiler has none; what became of it, in a line."""
+    try:
+        runtime()
+    except NativeUnavailable:
+        unguarded()
+        return "done"
+    return _shared().do(case)
+
+
+@lru_cache
+def _shared() -> Sanitized:
+    return Sanitized()
 
 
 def main() -> None:

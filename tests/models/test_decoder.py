@@ -98,6 +98,20 @@ def branching_tree():
     return tree.freeze(), right, tip
 
 
+def read_dropping(model):
+    """Logits over a tree of which all nodes stay, a reading of it that drops two of five after the first of three
+    layers, and the nodes that stay."""
+    tree, right, tip = branching_tree()
+    staying = (ROOT, right, tip)
+    model.prefill(prompt())
+    whole = model.read(tree).logits
+    spent = model.counters.node_layers
+    model.prefill(prompt())
+    reading = model.read(tree, request=requested(look=lambda layer, *_: set(staying) if layer == 0 else None))
+    assert model.counters.node_layers - spent == 5 + 3 + 3
+    return whole, reading, staying
+
+
 def two_rounds(model):
     """Logits over a tree, and over the next round's root after keeping a scattered path."""
     tree, right, tip = branching_tree()
@@ -176,16 +190,8 @@ def test_it_says_what_transformers_says(family, precision):
 def test_a_dropped_node_is_computed_no_further():
     net = network("llama")
     own = decoder(net)
-    tree, right, tip = branching_tree()
-    own.prefill(prompt())
-    whole = own.read(tree).logits
-    spent = own.counters.node_layers
-    own.prefill(prompt())
-    reading = own.read(
-        tree, request=requested(look=lambda layer, hidden, nodes: {0, right, tip} if layer == 0 else None)
-    )
-    assert own.counters.node_layers - spent == 5 + 3 + 3
-    assert reading.alive == {0, right, tip}
+    whole, reading, (_, right, tip) = read_dropping(own)
+    assert reading.alive == {ROOT, right, tip}
     assert set(reading.pruned.values()) == {0}
     for node in reading.alive:
         torch.testing.assert_close(reading.after(node), whole[node], rtol=1e-4, atol=1e-4)

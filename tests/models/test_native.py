@@ -4,10 +4,20 @@ from dataclasses import replace
 
 import pytest
 import torch
-from contracts.pass_requests import requested
 from gguf import GGMLQuantizationType
 from gguf.quants import quantize
-from test_decoder import FAMILIES, PRECISIONS, V, branching_tree, decoder, network, prompt, source_of, two_rounds
+from test_decoder import (
+    FAMILIES,
+    PRECISIONS,
+    V,
+    branching_tree,
+    decoder,
+    network,
+    prompt,
+    read_dropping,
+    source_of,
+    two_rounds,
+)
 
 from specchat.compiled import build as compiling
 from specchat.compiled.build import NativeUnavailable
@@ -195,16 +205,8 @@ def test_a_prompt_read_in_pieces_gets_the_same_bits():
 @needs_native
 def test_dropping_rows_leaves_the_bits_of_those_that_stay():
     own = native(network("llama"))
-    tree, right, tip = branching_tree()
-    own.prefill(prompt())
-    whole = own.read(tree).logits
-    spent = own.counters.node_layers
-    own.prefill(prompt())
-    reading = own.read(
-        tree, request=requested(look=lambda layer, hidden, nodes: {0, right, tip} if layer == 0 else None)
-    )
-    assert own.counters.node_layers - spent == 5 + 3 + 3
-    for node in (0, right, tip):
+    whole, reading, staying = read_dropping(own)
+    for node in staying:
         assert torch.equal(reading.after(node), whole[node])
 
 

@@ -25,15 +25,21 @@ def said_together(model, chunks):
 CHUNKS = [[(0, 9), (9, 10), (10, 11)], [(0, 40), (40, 41)], [(0, 2), (2, 3), (3, 30)]]
 
 
-@needs_native
-@pytest.mark.parametrize("family", ["llama, tied", "mistral, sliding window", "gemma3"])
-def test_texts_read_together_get_the_bits_of_texts_read_alone(family):
-    model = native(network(family))
+def read_in_chunks(model):
+    """Three texts, and the logits after the end of each where they are read together, piece by piece."""
     whole = texts([11, 41, 30])
     chunks = [[text[a:b] for a, b in spans] for text, spans in zip(whole, CHUNKS, strict=True)]
     ends = {}
     for rows, said in said_together(model, chunks):
         ends.update({text: said.logits[row] for text, row in rows.items()})
+    return whole, ends
+
+
+@needs_native
+@pytest.mark.parametrize("family", ["llama, tied", "mistral, sliding window", "gemma3"])
+def test_texts_read_together_get_the_bits_of_texts_read_alone(family):
+    model = native(network(family))
+    whole, ends = read_in_chunks(model)
     for text, tokens in enumerate(whole):
         assert torch.equal(ends[text], read_after(model, tokens))
 
@@ -41,11 +47,7 @@ def test_texts_read_together_get_the_bits_of_texts_read_alone(family):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_torchs_layers_read_texts_together_too(family):
     model = decoder(network(family))
-    whole = texts([11, 41, 30])
-    chunks = [[text[a:b] for a, b in spans] for text, spans in zip(whole, CHUNKS, strict=True)]
-    ends = {}
-    for rows, said in said_together(model, chunks):
-        ends.update({text: said.logits[row] for text, row in rows.items()})
+    whole, ends = read_in_chunks(model)
     for text, tokens in enumerate(whole):
         alone = read_after(model, tokens)
         torch.testing.assert_close(ends[text], alone, atol=1e-4 * float(alone.std()), rtol=0)
