@@ -111,6 +111,11 @@ def branches(round: RoundDone) -> bool:
     return len(set(parents)) < len(parents)
 
 
+def is_large(round: RoundDone | None) -> bool:
+    """Whether the tree of the round fills a window, and the target went some way down in it."""
+    return round is not None and len(round.tree.tokens) > 12 and len(round.verdict.path) >= 2
+
+
 async def in_the_middle(app: App, pilot: Keys) -> None:
     """The chat while its second reply is written, at a round with branches."""
     first, second = QUESTIONS[app.size.width, app.size.height]
@@ -204,11 +209,14 @@ def text_of(app: App) -> str:
 
 
 async def showing(app: App, pilot: Keys) -> None:
-    """Trees that fill the window, at a round that has something to show."""
-    await whole(app, pilot)
-    await say(app, pilot, "/show Write a class for a linked list with insert, remove and find.")
-    panel = app.views.tree_panel
-    await until(pilot, lambda: panel.round is not None and len(panel.round.tree.tokens) > 12 and tells(panel.round))
+    """Trees that fill the window, at a round that has something to show and whose verdict is told."""
+    await ask(app, pilot, "/show Write a class for a linked list with insert, remove and find.")
+    panel, rounds = app.views.tree_panel, app.chat.rounds
+
+    def told() -> bool:
+        return re.search(r"kept \d+ of", text_of(app)) is not None
+
+    await until(pilot, lambda: app.chat.running is None or (len(rounds) > 8 and is_large(panel.round) and told()))
 
 
 SESSIONS: dict[tuple[int, int], tuple[Scene, ...]] = {
