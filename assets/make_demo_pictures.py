@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from app_picture import picture_of
 from textual.pilot import Pilot
 
 from specchat.engine.near.replay import FASTEST, Player, Recording
@@ -31,7 +32,7 @@ async def main() -> None:
     end = next(at for at, event in enumerate(recording.events) if isinstance(event, Finished))
     async with played(Recording(recording.header, recording.events[: end + 1])) as (app, pilot):
         await turn_back(app, pilot)
-        (HERE / "screenshot-chat-120x40.svg").write_text(app.export_screenshot(title="specchat"))
+        (HERE / "screenshot-chat-120x40.svg").write_text(picture_of(app))
     async with played(recording) as (app, pilot):
         (HERE / "clip.svg").unlink(missing_ok=True)
         await app.control.actions.clips.write("svg", HERE / "clip.svg")

@@ -2,7 +2,8 @@
 
 Opens the real app on the real engine, with a history of its own, and takes each picture as the screen stands. Nothing
 is drawn or changed by hand; run it again when the app has changed. The pair is `qwen-coder` of the user's models.toml.
-Pictures of one size are taken in one session, one after another, so that the chat is written once.
+Pictures of one size are taken in one session, one after another, so that the chat is written once. The sizes share
+the history, so that the lists of chats and of prompts have something to show.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from app_picture import picture_of
 from textual.pilot import Pilot
 
 from specchat.cli.chat import shipped_questions
@@ -29,17 +31,26 @@ from specchat.tui.control.app_setup import AppSetup
 from specchat.tui.state.prompt_history import History
 
 HERE = Path(__file__).parent
-QUESTIONS = (
-    "Write a Python class for a stack with push, pop and peek, and a unit test for each. No explanation.",
-    "Now a queue and a deque in the same way, with their tests.",
-)
 SETTINGS = {
-    "pair": "qwen-coder", "seed": 1, "temperature": 0.0, "max_tokens": 500,
+    "pair": "qwen-coder", "seed": 1, "temperature": 0.0, "max_tokens": 1000,
     "policy": "best_first", "controller": "fixed", "nodes": 10, "width": 3, "depth": 5,
 }  # fmt: skip
 """The pair's own drafter, and trees that branch in most rounds."""
 
 WIDE, SMALL, NARROW = (120, 40), (80, 24), (60, 20)
+QUESTIONS = {
+    WIDE: (
+        "Write a Python class for a stack with push, pop and peek, and a unit test for each. No explanation.",
+        "Now a queue in the same way, with its tests.",
+    ),
+    SMALL: (
+        "Write a Python function that merges two sorted lists. No explanation.",
+        "Now one that merges any number of them, with a docstring.",
+    ),
+    NARROW: ("Write a Python class for a point. No explanation.", "Add the distance between two points."),
+}
+"""Two a size; the replies end by themselves."""
+
 PATIENCE_S = 900.0
 """A busy machine takes its time; what the engine does in it is not hurried."""
 
@@ -89,8 +100,9 @@ async def replied(app: App, pilot: Keys) -> None:
 
 
 def tells(round: RoundDone) -> bool:
-    """Whether several guesses of the round were kept, and some rejected."""
-    return len(round.verdict.path) >= 3 and round.verdict.reasons.count("rejected") >= 2
+    """Whether several guesses of the round were kept and some rejected, and the reply went on after them."""
+    reasons = round.verdict.reasons
+    return len(round.verdict.path) >= 3 and reasons.count("rejected") >= 2 and "cut" not in reasons
 
 
 def branches(round: RoundDone) -> bool:
@@ -99,11 +111,17 @@ def branches(round: RoundDone) -> bool:
     return len(set(parents)) < len(parents)
 
 
+def is_large(round: RoundDone | None) -> bool:
+    """Whether the tree of the round fills a window, and the target went some way down in it."""
+    return round is not None and len(round.tree.tokens) > 12 and len(round.verdict.path) >= 2
+
+
 async def in_the_middle(app: App, pilot: Keys) -> None:
     """The chat while its second reply is written, at a round with branches."""
-    await ask(app, pilot, QUESTIONS[0])
+    first, second = QUESTIONS[app.size.width, app.size.height]
+    await ask(app, pilot, first)
     await replied(app, pilot)
-    await ask(app, pilot, QUESTIONS[1])
+    await ask(app, pilot, second)
     rounds = app.chat.rounds
     await until(pilot, lambda: app.chat.running is None or (len(rounds) > 8 and tells(rounds[-1])))
 
@@ -147,7 +165,8 @@ def command(text: str) -> Act:
 
 async def touring(app: App, pilot: Keys) -> None:
     """The tour, as at the first start."""
-    await say(app, pilot, "/tour")
+    await app.control.actions.tour.start()
+    await pilot.pause(0.5)
 
 
 async def walking(app: App, pilot: Keys) -> None:
@@ -189,7 +208,20 @@ def text_of(app: App) -> str:
     return app.export_screenshot().replace("&#160;", " ")
 
 
+async def showing(app: App, pilot: Keys) -> None:
+    """Trees that fill the window, at a round that has something to show and whose verdict is told."""
+    await ask(app, pilot, "/show Write a class for a linked list with insert, remove and find.")
+    panel, rounds = app.views.tree_panel, app.chat.rounds
+
+    def told() -> bool:
+        return re.search(r"kept \d+ of", text_of(app)) is not None
+
+    await until(pilot, lambda: app.chat.running is None or (len(rounds) > 8 and is_large(panel.round) and told()))
+
+
 SESSIONS: dict[tuple[int, int], tuple[Scene, ...]] = {
+    SMALL: (Scene("chat-80x24", in_the_middle), Scene("settings-80x24", press("f2"))),
+    NARROW: (Scene("chat-60x20", in_the_middle),),
     WIDE: (
         Scene("tour", touring, ("escape",)),
         Scene("tokens", press("f8"), ("f8",)),
@@ -201,14 +233,13 @@ SESSIONS: dict[tuple[int, int], tuple[Scene, ...]] = {
         Scene("help", press("f1"), ("escape",)),
         Scene("tree-log", command("/tree log")),
         Scene("tree-map", command("/tree map")),
-        Scene("tree-walking", walking),
+        Scene("tree-walking", walking, ("escape", "escape")),
         Scene("race", racing, ("escape",)),
         Scene("bench", measuring, ("escape",)),
         Scene("chat-light", command("/theme specchat-light")),
+        Scene("show", showing, ("ctrl+l", "escape")),
         Scene("tree-slow-motion", slowly),
     ),
-    SMALL: (Scene("chat-80x24", in_the_middle), Scene("settings-80x24", press("f2"))),
-    NARROW: (Scene("chat-60x20", in_the_middle),),
 }
 
 
@@ -228,7 +259,7 @@ async def session(size: tuple[int, int], scenes: list[Scene], home: Path) -> Non
         theme = app.theme
         for scene in scenes:
             await scene.act(app, pilot)
-            (HERE / f"screenshot-{scene.name}.svg").write_text(app.export_screenshot(title="specchat"))
+            (HERE / f"screenshot-{scene.name}.svg").write_text(picture_of(app))
             print(scene.name, flush=True)
             app.theme = theme
             await pilot.press(*scene.leave)

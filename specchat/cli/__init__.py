@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from specchat import __version__
 from specchat.cli.arguments import prepared, refuse_options_before_command
 from specchat.cli.bench import bench
 from specchat.cli.chats import app as chats_app
@@ -64,6 +65,12 @@ PlainMarks = Annotated[
 ]
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"specchat {__version__}")
+        raise typer.Exit
+
+
 @app.callback(invoke_without_command=True)
 @takes_settings
 def chat(
@@ -94,6 +101,9 @@ def chat(
             help="Let other programs use the chat's engine over HTTP, as /serve does; without a PORT, on 8000.",
         ),
     ] = None,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_print_version)
+    ] = False,
 ) -> None:
     """Open the chat."""
     if context.invoked_subcommand is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from itertools import pairwise
 
 import typer
@@ -19,10 +20,11 @@ def prepared(arguments: list[str]) -> list[str]:
     `specchat train --resume` takes no id.
 
     Raises:
-        UsageError: an argument is not text in the encoding of the terminal.
+        UsageError: an argument is not text in the encoding of the terminal, or a question stands in a command's place.
     """
     for number, argument in enumerate(arguments, 1):
         _refuse_bytes(number, argument)
+    _refuse_question(arguments)
     if arguments[:1] == ["train"]:
         return arguments
     return [
@@ -30,6 +32,12 @@ def prepared(arguments: list[str]) -> list[str]:
         for argument, after in pairwise([*arguments, "-"])
         for word in ([argument, ""] if argument in _MAY_BE_ALONE and after.startswith("-") else [argument])
     ]
+
+
+def _refuse_question(arguments: list[str]) -> None:
+    """No command's name has a blank in it."""
+    if arguments and " " in (question := arguments[0].strip()) and not question.startswith("-"):
+        raise UsageError(f"no command is called {question!r}; to ask it: specchat run {shlex.quote(question)}")
 
 
 def _refuse_bytes(number: int, argument: str) -> None:

@@ -16,6 +16,8 @@ from specchat.errors import SpecchatError
 from specchat.registry import Option
 from specchat.settings import OPTIONS, Settings, parse_method_options
 
+_PANEL = "Settings (a pair's own defaults come before those named here)"
+
 _VALUES = {"int": "INTEGER", "float": "FLOAT", "str": "TEXT", "bool": "true|false"}
 
 
@@ -65,13 +67,14 @@ def as_flags(settings: Mapping[str, Any]) -> list[str]:
 
 def _flag(option: Option) -> inspect.Parameter:
     names = "" if option.name == "pair" else ", ".join(known_names(option.name))
-    about = "; ".join(text for text in (option.range_text() or names, f"default {option.default}") if text)
+    default = "" if option.default == "" else f"default {str(option.default).lower()}"
+    about = "; ".join(text for text in (option.range_text() or names, default) if text)
     extra = typer.Option(
         f"--{option.name.replace('_', '-')}",
         metavar=_VALUES[option.kind],
-        help=f"{option.help} ({about})",  # in brackets it would be taken for markup
+        help=f"{option.help} ({about})" if about else option.help,  # in brackets it would be taken for markup
         show_default=False,
-        rich_help_panel="Settings",
+        rich_help_panel=_PANEL,
         autocompletion=_completion(option.name),
     )
     return _parameter(option.name, str | None, extra)  # its own `parse` says what is wrong with a value
@@ -81,7 +84,7 @@ def _stop() -> inspect.Parameter:
     return _parameter(
         "stop",
         list[str] | None,
-        typer.Option("--stop", help="text that ends the reply; may be given again", rich_help_panel="Settings"),
+        typer.Option("--stop", help="text that ends the reply; may be given again", rich_help_panel=_PANEL),
     )
 
 
@@ -93,7 +96,7 @@ def _set() -> inspect.Parameter:
             "--set",
             metavar="METHOD.OPTION=VALUE",
             help="a method's own option",
-            rich_help_panel="Settings",
+            rich_help_panel=_PANEL,
             autocompletion=_options_of_methods,
         ),
     )

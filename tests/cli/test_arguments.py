@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import typer
 
+from specchat import __version__
 from specchat.cli import app, main
 from specchat.cli.arguments import prepared
 
@@ -101,3 +102,21 @@ def test_a_port_that_is_none_is_refused_before_the_screen_is_taken(port, monkeyp
 def test_options_that_may_stand_alone_have_an_empty_value():
     assert prepared(["--serve", "-r"]) == ["--serve", "", "-r", ""]
     assert prepared(["-r", "ab", "--serve", "9000"]) == ["-r", "ab", "--serve", "9000"]
+
+
+def test_a_question_in_place_of_a_command_is_answered_with_the_command_that_asks_it(monkeypatch, capsys):
+    line = refused(["Why is it so?"], monkeypatch, capsys)
+    assert line.endswith("to ask it: specchat run 'Why is it so?'")
+
+
+def test_the_version_is_said(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["specchat", "--version"])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert (left.value.code, capsys.readouterr().out) == (0, f"specchat {__version__}\n")
+
+
+def test_help_names_no_default_where_there_is_none():
+    helps = {p.opts[0]: p.help for p in typer.main.get_command(app).params}
+    assert helps["--memory"].endswith("empty: no limit")
+    assert helps["--learn"].endswith("(default false)")

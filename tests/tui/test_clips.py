@@ -9,7 +9,7 @@ from io import BytesIO
 
 import pytest
 from driving import driving
-from fake import rounds_of
+from fake import ready, rounds_of
 from PIL import Image, ImageColor
 
 from specchat.errors import UsageError
@@ -99,6 +99,18 @@ def test_without_pillow_or_a_font_a_gif_is_refused_and_the_message_says_what_hel
     monkeypatch.setattr(clip_gif, "FONTS", ("NoSuchFont.ttf",))
     with pytest.raises(UsageError, match="NoSuchFont"):
         as_gif(frames)
+
+
+async def test_a_clip_of_a_reply_by_another_pair_does_not_name_the_model_that_is_loaded(tmp_path):
+    async with driving() as d:
+        await d.say("How does it work?")
+        await d.reply()
+        await d.hear(ready(pair="coder", target="Coder-1.5B", draft="", dtype="int4"))
+        await d.say(f"/clip {tmp_path / 'a.cast'}")
+        written = (tmp_path / "a.cast").read_text(encoding="utf-8")
+        assert "pair smol" in written
+        assert "prompt_lookup" in written
+        assert not any(word in written for word in ("Coder", "SmolLM2", "int4"))
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -124,6 +124,21 @@ async def test_the_system_message_goes_first_and_can_be_removed():
         assert d.link.last(Generate).messages[0].role == "user"
 
 
+@pytest.mark.parametrize("width", [120, 60, 40])
+async def test_what_a_key_does_stands_in_one_column_of_the_help(width):
+    async with driving((width, 24)) as d:
+        await d.pilot.press("f1")
+        await d.until("stop at")
+        rows = [row.replace("│", " ") for row in d.screen().splitlines()]
+        first, end = (next(at for at, row in enumerate(rows) if row.split()[:1] == [key]) for key in ("Esc", "Ctrl+C"))
+        column = rows[first].index("stop at")
+        assert {len(row) - len(row.lstrip()) for row in rows[first + 1 : end]} <= {column}
+        assert (
+            " ".join(" ".join(row[column:].split()) for row in rows[first:end])
+            == "stop at the next round, keep the text"
+        )
+
+
 async def test_help_opens_and_closes():
     async with driving() as d:
         await d.pilot.press("f1")
@@ -138,6 +153,18 @@ async def test_the_palette_lists_commands_before_anything_is_typed():
     async with driving() as d:
         await d.pilot.press("ctrl+p")
         await d.until("choose what to talk to")
+
+
+async def test_the_palette_says_each_command_once_and_finds_whole_words():
+    async with driving() as d:
+        await d.pilot.press("ctrl+p", *"tree")
+        await d.until("/show")
+        lines = [line.strip() for line in d.screen().splitlines()]
+        (first,) = (at for at, line in enumerate(lines) if line.startswith("/tree"))
+        assert lines[first] == "/tree  hide or show the tree, or draw it so (Ctrl+T)"
+        assert lines[first + 1].startswith("/show")
+        assert not any(line.startswith("/pause") for line in lines)
+        assert "🔎" not in d.screen()
 
 
 async def test_the_palette_runs_commands_and_asks_for_what_they_need():

@@ -48,6 +48,16 @@ async def test_what_is_done_once_is_said_in_full_and_beside_a_chat_as_far_as_the
         assert beside_a_chat in d.drawn(d.app.views.notice)
 
 
+async def test_what_is_read_is_named_whole_where_there_is_room():
+    name = "reading smollm2-135m-instruct: configuration"
+    async with driving() as d:
+        await d.say("hi")
+        await d.reply("fine")
+        await d.say("/pair smol-1.7b")
+        await d.hear(ev.Loading("read", name.removeprefix("reading "), 1_000, 20_000, unit="ms"))
+        assert name in d.drawn(d.app.views.notice)
+
+
 async def test_escape_cancels_loading_and_the_pair_before_stays_usable():
     async with driving() as d:
         await d.say("hi")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 from fake import LOSS, round_at, rounds_of, stats_of
@@ -139,3 +141,18 @@ def test_the_plan_of_a_round_says_what_was_chosen_and_why():
     assert plan_of(plain) == "plain: off"
     assert plan_of(msgspec.structs.replace(round, tree=alone)) == "nothing guessed: fixed by you"
     assert plan_of(None) == plan_of(msgspec.structs.replace(round, why="")) == ""
+
+
+def test_the_reason_for_lossless_is_said_whole_or_not_at_all():
+    reason = "rule 'follow' keeps exactly what the target itself draws"
+    facts = Facts(loss=ev.Losslessness(True, reason), context_tokens=1, context_limit=8, memory_bytes=10**9)
+    for height in range(1, 8):
+        said = " ".join("".join(text for text, _ in line).strip() for line in stats_lines(facts, 41, height))
+        assert (reason in said) == (height >= 5)
+        assert ("rule" in said) == (height >= 5)
+
+
+def test_narrow_figures_are_said_shorter_and_not_cut():
+    facts = Facts(figures=counted(rounds_of()))
+    lines = ["".join(text for text, _ in line) for line in stats_lines(facts, 22, 9)]
+    assert any(re.fullmatch(r"guesses  \d+\.\d of \d+(\.\d)?", line) for line in lines)

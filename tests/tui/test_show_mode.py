@@ -129,3 +129,8 @@ def test_the_subtitle_is_the_end_of_the_reply_in_whole_lines():
     assert ["".join(text for text, _ in line).strip() for line in lines] == ["three four", "five"]
     assert lines[1] == [("five", "drafted")]
     assert last_wrapped_lines([], 10, 2) == []
+
+
+def test_line_breaks_of_the_reply_stay_line_breaks_in_the_subtitle():
+    lines = last_wrapped_lines([("def f():\n", "target"), ("    return 1\n\n", "drafted"), ("\n", "target")], 40, 3)
+    assert lines == [[("def f():", "target")], [("    return 1", "drafted")]]

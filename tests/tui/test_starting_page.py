@@ -152,3 +152,18 @@ async def test_the_keys_of_the_questions_do_nothing_in_a_chat():
         await d.pilot.press("alt+x")
         await d.settle()
         assert len(d.generates()) == 1
+
+
+async def test_narrow_questions_are_wrapped_and_any_of_their_lines_asks_them():
+    async with driving((60, 20)) as d:
+        lines = d.screen().splitlines()
+        assert "…" not in "".join(line[:31] for line in lines)
+        (row,) = (at for at, line in enumerate(lines) if "a rainy day." in line)
+        await d.pilot.click(offset=(lines[row].index("rainy"), row))
+        await d.settle()
+        assert d.generates()[-1].messages == [Message("user", QUESTIONS[1])]
+
+
+async def test_an_empty_tree_says_whole_words_what_will_stand_there():
+    async with driving((60, 20)) as d:
+        assert "each round's token tree" in " ".join(d.drawn(d.app.views.tree_panel).split())

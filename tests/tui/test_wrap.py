@@ -45,3 +45,11 @@ def test_bars_and_sparks_measure():
     assert (bar(0.5, 4), bar(2, 2), bar(0.0, 2), bar(0.25, 2)) == ("━━  ", "━━", "  ", "╸ ")
     assert spark([0, 1, 8], 8) == " ▁█"
     assert spark([], None) == ""
+
+
+def test_a_group_of_words_longer_than_the_line_breaks_between_them():
+    text = "1.2×\u00a0±\u00a00.3\u00a0(12\u00a0plain\u00a0rounds)"
+    assert [text[start:end] for start, end in wrap(text, 16)] == [
+        "1.2×\u00a0±\u00a00.3\u00a0(12\u00a0",
+        "plain\u00a0rounds)",
+    ]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from specchat.engine.near.machine_summary import machine
 from specchat.engine.near.race_result import settings_line
+from specchat.engine.protocol.events import Ready
 from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError, nearest
 from specchat.tui.control.engine_session import EngineSession
@@ -39,17 +40,23 @@ class Clips:
         return file
 
     def _about(self) -> list[str]:
-        """Model, hardware, settings and figures of the reply."""
+        """Model, hardware, settings and figures of the reply; of a pair that is not loaded only its name is known."""
         ready, reply = self._chat.engine.ready, self._chat.last_reply()
-        if ready is None or reply is None:
+        if reply is None:
             return []
-        models = f"{ready.target}{f', drafted for by {ready.draft}' if ready.draft else ''}"
+        same = ready if ready is not None and reply.facts.pair in ("", ready.pair) else None
         settings = reply.facts.settings or self._chat.engine.settings
         return [
-            visible(f"{models} · {ready.device} · {self._machine()}"),
-            visible(settings_line(settings, reply.facts.seed or 0, ready.dtype)),
+            visible(
+                f"{self._models(same)} · {same.device} · {self._machine()}" if same else f"pair {reply.facts.pair}"
+            ),
+            visible(settings_line(settings, reply.facts.seed or 0, same.dtype if same else "")),
             visible(f"{reply.figures.line()} · shown slowed down"),
         ]
+
+    @staticmethod
+    def _models(ready: Ready) -> str:
+        return ready.target + (f", drafted for by {ready.draft}" if ready.draft else "")
 
     def _machine(self) -> str:
         """The machine that the engine runs on."""

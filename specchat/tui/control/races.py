@@ -164,7 +164,7 @@ class Races:
         if chat.writing:
             raise UsageError(self._ports.busy_reason)
         if not chat.can_generate:
-            raise UsageError("no pair is ready")
+            raise UsageError("no pair is ready; try again once it is loaded")
         refuse_plain(self._chat.engine.settings)
 
     def _messages(self, prompt: str) -> list[Message]:

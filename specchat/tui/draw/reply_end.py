@@ -9,17 +9,21 @@ from specchat.tui.text.wrap import wrap
 
 
 def last_wrapped_lines(runs: Sequence[tuple[str, str]], width: int, height: int) -> list[ScreenLine]:
-    """The end of these runs as at most `height` screen lines; line breaks are shown as blanks."""
+    """The end of these runs as at most `height` screen lines, long ones wrapped, empty ones left out."""
     kept: list[tuple[str, str]] = []
     characters = 0
     for text, role in reversed(runs):
         if characters > width * height:
             break
-        kept.insert(0, (" ".join(text.split("\n")).replace("\t", " "), role))
-        characters += len(text)
+        kept.insert(0, (text.replace("\t", "    "), role))
+        characters += len(text.strip())
     whole = "".join(text for text, _ in kept)
-    spans = wrap(whole, max(1, width))[-height:] if whole else []
-    return [_between(kept, start, start + len(whole[start:end].rstrip())) for start, end in spans]
+    spans: list[tuple[int, int]] = []
+    begin = 0
+    for line in whole.split("\n"):
+        spans += [(begin + start, begin + end) for start, end in wrap(line, max(1, width)) if line[start:end].strip()]
+        begin += len(line) + 1
+    return [_between(kept, start, start + len(whole[start:end].rstrip())) for start, end in spans[-height:]]
 
 
 def _between(runs: Sequence[tuple[str, str]], start: int, end: int) -> ScreenLine:

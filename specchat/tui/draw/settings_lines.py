@@ -112,6 +112,8 @@ def _range_line(field: Field, width: int) -> ScreenLine:
     parts.append(f"default {numbers.setting(field.default) or 'empty'}")
     if field.saved != field.value:
         parts.append(f"saved {numbers.setting(field.saved) or 'empty'}")
+    while len(parts) > 1 and width_of([(" · ".join(parts), "")]) > width:
+        parts.pop(0)
     return [(cut(" · ".join(parts), width), "dim")]
 
 

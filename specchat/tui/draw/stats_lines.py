@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from specchat.engine.near.speedup import source_of
@@ -43,10 +44,15 @@ def plan_of(round: RoundDone | None) -> str:
 
 
 def stats_lines(facts: Facts, width: int, height: int) -> list[ScreenLine]:
-    """As many lines as fit by their rank, in reading order."""
+    """As many lines as fit by their rank, in reading order; lines of one rank are shown together or not at all."""
     entries = _all_lines(facts, width)
-    kept = sorted(range(len(entries)), key=lambda index: entries[index][0])[:height]
-    return [entries[index][1] for index in sorted(kept)]
+    counts = Counter(rank for rank, _ in entries)
+    kept: set[int] = set()
+    for rank in sorted(counts):
+        if counts[rank] <= height:
+            kept.add(rank)
+            height -= counts[rank]
+    return [line for rank, line in entries if rank in kept]
 
 
 def _all_lines(facts: Facts, width: int) -> list[tuple[int, ScreenLine]]:
@@ -57,7 +63,7 @@ def _all_lines(facts: Facts, width: int) -> list[tuple[int, ScreenLine]]:
         entries.append((0, _fitted(_speed(figures, facts.writing), width)))
         entries.append((1, _fitted(_speedup(figures), width)))
         if figures.drafted:
-            entries.append((3, _fitted(_acceptance(figures), width)))
+            entries.append((3, _fitted(_acceptance(figures, width), width)))
             entries.append((4, _fitted(_share(figures), width)))
             entries += [(rank, line) for rank, line in zip((6, 5), _depths(figures, width), strict=True)]
         if facts.writing and facts.effect is not None and (did := facts.effect.figures(width - _LABEL)):
@@ -66,7 +72,7 @@ def _all_lines(facts: Facts, width: int) -> list[tuple[int, ScreenLine]]:
             entries.append((7, [*_label("plan"), (cut(facts.plan, max(1, width - _LABEL)), "dim")]))
         entries += [(9 + i, line) for i, line in enumerate(_split(figures, width))]
     if facts.loss is not None:
-        entries += [(rank, line) for rank, line in zip((2, 15, 16), _lossless(facts.loss, width), strict=False)]
+        entries += [(rank, line) for rank, line in zip((2, 15, 15), _lossless(facts.loss, width), strict=False)]
     if facts.context_limit:
         entries.append((12, _context(facts, width)))
     if facts.shares is not None:
@@ -105,10 +111,12 @@ def _speedup(figures: Figures) -> ScreenLine:
     return [*_label("speed-up"), (speedup.text, "bonus") if speedup else ("—", "dim"), source]
 
 
-def _acceptance(figures: Figures) -> ScreenLine:
+def _acceptance(figures: Figures, width: int) -> ScreenLine:
     rounds = max(1, figures.rounds)
     made = figures.drafted / rounds
     kept = f"kept {figures.accepted / rounds:.1f} of {made:.{0 if made >= 2 else 1}f}"
+    if _LABEL + width_of([(kept, "")]) > width:
+        kept = kept.removeprefix("kept ")
     return [*_label("guesses"), (kept, "accepted"), (f"  τ {figures.acceptance_length:.1f}", "bonus"),
             (" a round", "dim")]  # fmt: skip
 

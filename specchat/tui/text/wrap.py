@@ -36,13 +36,19 @@ def wrap(text: str, width: int) -> list[tuple[int, int]]:
 
 
 def _hard_breaks(text: str, start: int, end: int, width: int) -> list[int]:
-    """Where a word longer than a screen line must be broken; never before its first character."""
+    """Where a word longer than a screen line must be broken: after a no-break space if there is one in the line, and
+    never before its first character.
+    """
     breaks: list[int] = []
-    used = 0
+    used = blank = 0
+    line = start
     for index in range(start, end):
         wide = cell_len(text[index])
         if used and used + wide > width:
-            breaks.append(index)
-            used = 0
+            line = blank if blank > line else index
+            breaks.append(line)
+            used = cell_len(text[line:index])
         used += wide
+        if text[index] == "\u00a0":
+            blank = index + 1
     return breaks

@@ -138,11 +138,12 @@ def progress_line(chat: Chat, width: int, cancels: str) -> ScreenLine:
     """`fetching model.safetensors ████▌    62 % · 143 of 230 MB · 12 MB/s · 7 s left    Esc cancels`."""
     assert chat.engine.loading is not None, "progress is shown while something loads"
     what, share, figures = numbers.loading(chat.engine.loading)
-    room = width // 3 if share is not None else width - len(cancels) - len(figures) - 4
-    line: ScreenLine = [(cut(what, max(8, room)) + "  ", "text")]
+    progress: ScreenLine = [(figures, "dim")]
     if share is not None:
-        line += [(bar(share, max(4, min(20, width // 5))), "bar"), (f" {share:4.0%} ".replace("%", " %"), "text")]
-    line.append((figures, "dim"))
+        done = bar(share, max(4, min(20, width // 5)))
+        progress = [(done, "bar"), (f" {share:4.0%} ".replace("%", " %"), "text"), *progress]
+    room = width - width_of(progress) - len(cancels) - 4
+    line: ScreenLine = [(cut(what, max(8, room)) + "  ", "text"), *progress]
     gap = width - width_of(line) - len(cancels)
     return [*line, (" " * gap, ""), (cancels, "dim")] if gap > 0 else clip(line, width)
 

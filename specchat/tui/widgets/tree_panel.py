@@ -24,6 +24,7 @@ from specchat.tui.draw.token_tree.ribbon import Columns, Ribbon, ribbon, ribbon_
 from specchat.tui.draw.tree_captions import summary_of, title_of
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.text.cells import ScreenLine
+from specchat.tui.text.wrap import wrap
 from specchat.tui.widgets.painted_lines import PaintedLines
 
 _MAP_ROUNDS = 8
@@ -206,7 +207,7 @@ class TreePanel(PaintedLines, can_focus=True):
         self._ribbon = None
         round = self.round
         if round is None:
-            return [[(self._empty, "dim")]]
+            return [[(self._empty[start:end].strip(), "dim")] for start, end in wrap(self._empty, width)]
         upto = self._revealed[1] if self._revealed is not None and self._pinned is None else None
         picture = picture_of(round, self._marks, upto, self._chosen)
         if fitting_mode(self.mode, width, height) == "strip":

@@ -44,6 +44,7 @@ class Welcome(PaintedLines):
         self._chat, self._marks = chat, marks
         self._tree: GrowingTree | None = None
         self._questions_at = 0  # the line of the first one
+        self._asked_by: list[int] = []  # the question that stands in each line from there on
         self._pointed: int | None = None
 
     class QuestionChosen(Message):
@@ -81,7 +82,7 @@ class Welcome(PaintedLines):
             state += [[] for _ in range(_STATE_LINES - len(state))]
         room = height - 1 - len(state) - bool(state)
         found, room = _fitted(self._found(column), room)
-        questions, room = _fitted(self._questions(column), room)
+        questions, room = _fitted(self._questions(column, room - 1), room)
         tree, room = _fitted(self._growing(wide := min(width, _TREE_COLUMN), min(room - 1, _TREE_LINES)), room)
         about, room = _fitted(_about(width, column), room)
         name = [_DOTS, _NAME] if room and not tree else [_NAME]
@@ -106,7 +107,7 @@ class Welcome(PaintedLines):
     def _question_at(self, event: MouseMove | Click) -> int | None:
         offset = event.get_content_offset(self)
         at = offset.y - self._questions_at if offset is not None else -1
-        return at if 0 <= at < len(QUESTIONS) and self._questions_at else None
+        return self._asked_by[at] if 0 <= at < len(self._asked_by) and self._questions_at else None
 
     def _point(self, question: int | None) -> None:
         if question != self._pointed:
@@ -116,13 +117,19 @@ class Welcome(PaintedLines):
     def _growing(self, width: int, height: int) -> list[ScreenLine]:
         return [] if self._tree is None else growing_tree_lines(self._tree, width, height, self._marks)
 
-    def _questions(self, column: int) -> list[ScreenLine]:
-        """Each question with its key; the one under the pointer stands out."""
+    def _questions(self, column: int, height: int) -> list[ScreenLine]:
+        """Each question with its key, wrapped if the height allows it; the one under the pointer stands out."""
         keys = [hint(self, f"question.{which}", "") for which in ("first", "second", "third")]
         wide = max(map(len, keys)) + 1
+        wrapped = [[said[start:end].strip() for start, end in wrap(said, column - wide)] for said in QUESTIONS]
+        if sum(map(len, wrapped)) > height:
+            wrapped = [[cut(said, column - wide)] for said in QUESTIONS]
+        self._asked_by = [at for at, parts in enumerate(wrapped) for _ in parts]
+        roles = ["selected" if at == self._pointed else "text" for at in range(len(QUESTIONS))]
         return [
-            [(key.ljust(wide), "accepted"), (cut(said, column - wide), "selected" if at == self._pointed else "text")]
-            for at, (key, said) in enumerate(zip(keys, QUESTIONS, strict=True))
+            [((key if first else "").ljust(wide), "accepted"), (part, role)]
+            for key, parts, role in zip(keys, wrapped, roles, strict=True)
+            for first, part in zip([True, *([False] * len(parts))], parts, strict=False)
         ]
 
     def _found(self, column: int) -> list[ScreenLine]:
@@ -142,16 +149,18 @@ class Welcome(PaintedLines):
                 *_paragraph(what, column, "text"),
                 line,
                 [(figures, "dim")],
-                [(cancels + "you can already type", "dim")],
+                *_paragraph(cancels + "you can already type", column, "dim"),
             ]
         if chat.engine.phase in ("starting", "loading"):
             name = chat.engine.loading_pair
             return [[(f"getting {name} ready; you can already type" if name else "starting", "dim")]]
         if chat.engine.ready is not None and chat.engine.phase == "ready":
             ready = chat.engine.ready
-            with_draft = f" · drafts by {ready.draft}" if ready.draft else ""
+            target: ScreenLine = [(ready.target, "accepted")]
+            by = f"drafts by {ready.draft}" if ready.draft else ""
+            one: ScreenLine = [*target, (f" · {by}" if by else "", "dim")]
             place = " · ".join(part for part in (ready.device, ready.dtype) if part)
-            return [[(ready.target, "accepted"), (with_draft, "dim")], [(place, "dim")]]
+            return [*([one] if width_of(one) <= column else [target, [(by, "dim")]]), [(place, "dim")]]
         return []
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from functools import partial
 from typing import Protocol, cast
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.content import Content
 
 from specchat.tui.control.actions import Actions
 from specchat.tui.control.commands.command import Command
@@ -31,19 +34,22 @@ class CommandsProvider(Provider):
     async def discover(self) -> Hits:
         """All commands, before anything is typed."""
         for command in COMMANDS.values():
-            yield DiscoveryHit(f"/{command.name}", partial(self._run, command), help=self._about(command))
+            yield DiscoveryHit(self._line(command), partial(self._run, command))
 
     async def search(self, query: str) -> Hits:
-        """Commands whose name or help fits."""
-        matcher = self.matcher(query)
+        """Commands whose line has all the words typed, those first whose name has them."""
+        words = query.lower().split()
         for command in COMMANDS.values():
-            text = f"/{command.name}  {command.help}"
-            if (score := matcher.match(text)) > 0:
-                yield Hit(score, matcher.highlight(text), partial(self._run, command), help=self._about(command))
+            line = self._line(command)
+            if all(word in line.lower() for word in words):
+                shown = Content(line)
+                for word in words:
+                    shown = shown.highlight_regex(re.compile(re.escape(word), re.IGNORECASE), style="underline")
+                yield Hit(_score(f"/{command.name}", words), shown, partial(self._run, command))
 
-    def _about(self, command: Command) -> str:
+    def _line(self, command: Command) -> str:
         key = self._actions.ports.key_of(command.binding or command.name)
-        return command.help + (f" ({key})" if key else "")
+        return f"/{command.name}  {command.help}" + (f" ({key})" if key else "")
 
     async def _run(self, command: Command) -> None:
         actions = self._actions
@@ -52,3 +58,10 @@ class CommandsProvider(Provider):
             actions.views.prompt.focus()
         else:
             await actions.ports.attempt(command.run(actions, ""))
+
+
+def _score(name: str, words: Sequence[str]) -> float:
+    """From 0 to 1: how much of the name the words are; a name that begins with one comes before all others."""
+    begins = any(name.startswith((word, f"/{word}")) for word in words)
+    share = sum(len(word) for word in words if word in name) / len(name)
+    return 0.1 + 0.4 * min(1.0, share) + 0.5 * begins

@@ -24,9 +24,15 @@ def strip(picture: Picture, width: int, height: int, marks: Marks) -> list[Scree
 
 
 def _rest(picture: Picture, marks: Marks) -> ScreenLine:
+    """How many there are of each other state; the numbers are not struck through, as their tokens would be."""
     line: ScreenLine = []
     beside = [node for node in picture.nodes if node.state not in ("root", "accepted")]
     for shown_state in ("rejected", "unreached", "pruned", "cut", "pending"):
         if count := sum(node.shown_state == shown_state for node in beside):
-            line.append((f"  {marks.glyph(shown_state)}{count}", shown_state))
+            line.append(
+                (
+                    f"  {marks.glyph(shown_state)}{count}",
+                    "crossed" if shown_state in ("rejected", "pruned", "cut") else shown_state,
+                )
+            )
     return line
