@@ -243,8 +243,8 @@ def test_a_trimmed_head_gives_its_tokens_the_logits_of_the_whole_one(subject):
         some = subject.model.read(tree, request=PassRequest(head=head))
         tokens = head.tokens.tolist()
         assert tokens == list(dict.fromkeys([5, 3, 60, 17, *([8] if added else []), *added]))[: len(tokens)]
-        assert some.tokens is not None
-        assert some.tokens.tolist() == tokens
+        assert some.said.tokens is not None
+        assert some.said.tokens.tolist() == tokens
         torch.testing.assert_close(some.logits, whole[:, tokens].float(), **CLOSE)
         best = some.best_after([0], 3)[0]
         assert best == [tokens[place] for place in some.logits[0].topk(3).indices.tolist()]
