@@ -123,6 +123,7 @@ class GuessSearch:
         self._sample(context)
         if plan is not self._plan:
             self._follow(plan)
+        search.calls, search.passes = min(plan.calls, _MOST), plan.budget.passes  # C counts down, and forbids passes
         if plan.repeat:
             self._text = array("i", context.history[-plan.repeat :])
             search.text, search.tail = self._text.buffer_info()
@@ -160,8 +161,8 @@ class GuessSearch:
         self._plan, self._prices = plan, array("d", budget.prices)
         c.nodes, c.depth, c.width, c.pass_price = budget.nodes, budget.depth, budget.width, budget.pass_price
         c.batch, c.floor, c.decay, c.fallback = plan.batch, plan.floor, plan.decay, plan.fallback
-        c.calls, c.levels, c.beams, c.repeat = min(plan.calls, _MOST), plan.levels, min(plan.beams, _MOST), plan.repeat
-        c.passes, (c.price, c.prices) = budget.passes, self._prices.buffer_info()
+        c.levels, c.beams, c.repeat = plan.levels, min(plan.beams, _MOST), plan.repeat
+        c.price, c.prices = self._prices.buffer_info()
         c.tail = 0
         arrays = (None,) * 3 if shape is None else (shape.widths, shape.begins, shape.below)
         c.widths, c.begins, c.below = (each and each.buffer_info()[0] for each in arrays)

@@ -243,14 +243,14 @@ def test_a_trimmed_head_gives_its_tokens_the_logits_of_the_whole_one(subject):
         some = subject.model.read(tree, request=PassRequest(head=head))
         tokens = head.tokens.tolist()
         assert tokens == list(dict.fromkeys([5, 3, 60, 17, *([8] if added else []), *added]))[: len(tokens)]
-        assert some.tokens is not None
-        assert some.tokens.tolist() == tokens
+        assert some.said.tokens is not None
+        assert some.said.tokens.tolist() == tokens
         torch.testing.assert_close(some.logits, whole[:, tokens].float(), **CLOSE)
         best = some.best_after([0], 3)[0]
         assert best == [tokens[place] for place in some.logits[0].topk(3).indices.tolist()]
-        assert some.likeliest is not None
-        assert some.highest is not None
-        torch.testing.assert_close(some.highest[0], some.logits[0].topk(some.highest.shape[1]).values)
+        assert some.said.likeliest is not None
+        assert some.said.highest is not None
+        torch.testing.assert_close(some.said.highest[0], some.logits[0].topk(some.said.highest.shape[1]).values)
         torch.testing.assert_close(some.totals_after([0, 1]), some.logits[:2].logsumexp(dim=-1), **CLOSE)
 
 

@@ -45,7 +45,7 @@ def test_the_predicted_peak_of_a_pass_is_within_five_per_cent_of_the_bytes_of_it
         inside = model.network._kernels.working_bytes(model.network.threads, model.network._c, 1 + nodes, 301 + nodes)
         assert inside > 0
         predicted -= inside  # no tensors
-    assert said.logits.nbytes < counted.peak
+    assert said.logits.nbytes <= counted.peak
     assert counted.peak <= predicted + 40_000
     if nodes:
         assert predicted <= 1.05 * counted.peak + 40_000

@@ -12,7 +12,7 @@ from torch import Tensor
 BEST = 64
 """How many of the highest logits of a row the head names; best.h has the same number."""
 
-_FEW, _SPARE = 4, 2
+FEW, _SPARE = 4, 2
 """Rows that spare memory has room for, and how many such pieces are kept: one is written while the other is seen."""
 
 _Memory = tuple[Tensor, int]
@@ -36,7 +36,7 @@ class SpareMemory:
 
     def __init__(self, width: int) -> None:
         """For rows of this width; none yet."""
-        self._floats, self._free = _FEW * width, list[_Memory]()
+        self._floats, self._free = FEW * width, list[_Memory]()
 
     def take(self, floats: int) -> _Memory:
         """Memory for so many numbers, whatever they are now."""

@@ -22,7 +22,7 @@ from specchat.models.files.weight_source import WeightSource, head_rows
 from specchat.models.native.adapters import AdapterTables
 from specchat.models.native.c_structures import KEYS, CDecoder, CLayer
 from specchat.models.native.gathered_head import GatheredHead
-from specchat.models.native.head_room import BEST, HeadRoom, SpareMemory
+from specchat.models.native.head_room import BEST, FEW, HeadRoom, SpareMemory
 from specchat.models.native.kernels import kernels_for
 from specchat.models.native.packing import Packer, RowReader
 from specchat.models.native.pass_rows import PassRows, as_floats
@@ -133,7 +133,7 @@ class NativeNetwork:
     def pass_bytes(self, rows: int, seen: int, logits: bool) -> int:
         shape = self.shape
         states, masks = 4 * rows * shape.hidden, len(shape.attention_kinds) * rows * seen
-        said = 4 * rows * (shape.vocab_size + BEST) if logits else 0
+        said = 4 * (max(rows, FEW) * shape.vocab_size + rows * BEST) if logits else 0
         return states + masks + said + self._kernels.working_bytes(self.threads, self._c, rows, seen)
 
     def chunk_scores(self, running: Pass, chunk_tokens: int) -> Tensor:
