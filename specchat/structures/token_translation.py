@@ -22,6 +22,7 @@ _UNKNOWN = -2
 """No token: what a draft token is has not been asked."""
 
 Tokens = np.ndarray[Any, np.dtype[np.int32 | np.int64]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class TokenTranslation:
@@ -41,6 +42,7 @@ class TokenTranslation:
         # By draft token, and −1 behind the last.
         self._first = np.full(0 if tables is None else tables[1].size + 1, _UNKNOWN, dtype=np.int32)
         self._first[-1:] = -1
+        self._begins = np.zeros(len(self._first), dtype=np.bool_)
         self._to_own: dict[int, tuple[int, ...]] = {}
         self._to_draft: dict[int, tuple[int, ...]] = {}
         self._ngrams: dict[tuple[int, ...], int] = {}
@@ -58,7 +60,7 @@ class TokenTranslation:
         """For each draft token, any shape, the first of the target's tokens that spell it; −1 where none do."""
         if self.same:
             return tokens
-        places = np.minimum(tokens, self._other.size)
+        places = np.minimum(tokens, len(self._first) - 1)
         first = self._first[places]
         if (first == _UNKNOWN).any():
             for token in np.unique(places[first == _UNKNOWN]).tolist():
@@ -90,11 +92,18 @@ class TokenTranslation:
         self._to_draft[token] = ngram = self.draft_tokens([token]) or ()
         if 1 < len(ngram) <= LONGEST_NGRAM and _spell(self._other, ngram) == _spell(self._own, [token]):
             self._ngrams[ngram] = token
+            self._begins[ngram[0]] = True
             self._beginnings |= {ngram[:end] for end in range(1, len(ngram))}
 
     def merged(self, ngram: tuple[int, ...]) -> int | None:
         """The target's token that these draft tokens together spell, if the target used it."""
         return self._ngrams.get(ngram)
+
+    def begin_ngrams(self, tokens: Tokens) -> Flags:
+        """For each draft token, any shape, whether an n-gram goes on from it."""
+        if self.same:
+            return np.zeros(tokens.shape, dtype=np.bool_)
+        return self._begins[np.minimum(tokens, len(self._begins) - 1)]
 
     def begins_ngram(self, tokens: tuple[int, ...]) -> bool:
         """Whether an n-gram goes on from these draft tokens."""
@@ -120,7 +129,7 @@ class TokenTranslation:
         return self._tables[1]
 
     def _spelled_by_own(self, token: int) -> tuple[int, ...]:
-        if token >= self._other.size:
+        if token >= len(self._first) - 1:
             return ()
         spelt = self._other.token_spelling(token)
         if (named := self._named.get(spelt)) is not None:
