@@ -184,8 +184,9 @@ class CrossVocabulary:
         """The same for nodes that stand at these nodes of the draft model's tree."""
         said = self._said.rows(read)
         named = said.tokens[:, :count]
-        beginning = np.flatnonzero(self._translation.begin_ngrams(named[:, 0])).tolist()
-        self._read_on([read[row] for row in beginning])
+        beginning = [row for row, begins in enumerate(self._translation.begin_ngrams(named[:, 0]).tolist()) if begins]
+        if beginning:
+            self._read_on([read[row] for row in beginning])
         merged = {row: found for row in beginning if (found := self._merged(read[row])) is not None}
         own = self._translation.first_own_tokens(named)
         guesses = TranslatedGuesses.of(said, named, np.where(own < self._vocab_size, own, -1), merged)

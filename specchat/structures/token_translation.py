@@ -19,7 +19,7 @@ model's pass has emptied the caches."""
 
 
 _UNKNOWN = -2
-"""No token: what a draft token is has not been asked."""
+"""Less than any token, and than none: what a draft token is has not been asked."""
 
 Tokens = np.ndarray[Any, np.dtype[np.int32 | np.int64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
@@ -60,12 +60,11 @@ class TokenTranslation:
         """For each draft token, any shape, the first of the target's tokens that spell it; −1 where none do."""
         if self.same:
             return tokens
-        places = np.minimum(tokens, len(self._first) - 1)
-        first = self._first[places]
-        if (first == _UNKNOWN).any():
-            for token in np.unique(places[first == _UNKNOWN]).tolist():
+        first = self._first.take(tokens, mode="clip")
+        if first.min(initial=0) == _UNKNOWN:
+            for token in set(tokens[first == _UNKNOWN].tolist()):
                 self._first[token] = next(iter(self.own_tokens(token)), -1)
-            first = self._first[places]
+            first = self._first.take(tokens, mode="clip")
         return first
 
     def draft_tokens(self, tokens: Sequence[int]) -> tuple[int, ...] | None:
@@ -103,7 +102,7 @@ class TokenTranslation:
         """For each draft token, any shape, whether an n-gram goes on from it."""
         if self.same:
             return np.zeros(tokens.shape, dtype=np.bool_)
-        return self._begins[np.minimum(tokens, len(self._begins) - 1)]
+        return self._begins.take(tokens, mode="clip")
 
     def begins_ngram(self, tokens: tuple[int, ...]) -> bool:
         """Whether an n-gram goes on from these draft tokens."""
