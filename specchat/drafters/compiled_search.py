@@ -19,6 +19,9 @@ from specchat.structures.guess_search import (
     GuessSearch,
 )
 
+NEVER_SURE = 2.0
+"""More than any guess is likely: networks are asked whatever others guess."""
+
 _MOST_ROWS = 1024
 """Trees for which a network reads more are grown level by level."""
 
@@ -26,18 +29,15 @@ _MOST_ROWS = 1024
 class CompiledSearch:
     """Grows the trees that policies grow of the same drafters' proposals; of a merge's it holds what both learn."""
 
-    def __init__(
-        self, members: Sequence[AskedByCompiledCode], names: Sequence[str], sure: float = 1.0, learns: bool = True
-    ) -> None:
+    def __init__(self, members: Sequence[AskedByCompiledCode], names: Sequence[str], search: GuessSearch) -> None:
         """Nothing learnt yet.
 
         Args:
             names: the members' as their guesses carry them, all different.
-            sure: a network is not asked where another member has a guess at least so likely.
-            learns: whether guesses are as likely as their like were right; else as the one member says.
+            search: for as many members.
         """
         self._members = tuple(members)
-        self._search = GuessSearch(len(members), sure, learns)
+        self._search = search
         self._digit = {name: SURENESSES**place for place, name in enumerate(names)}
         self._names: dict[int, str] = {}  # of cells
         self._cells: dict[Cell, int] = {}
@@ -107,8 +107,13 @@ class CompiledSearch:
         return named
 
 
-def merged_search(members: Sequence[object], numbers: dict[int, int], sure: float) -> CompiledSearch | None:
-    """For these members, of which some have numbers behind their names; None where some cannot be asked like this."""
+def merged_search(
+    members: Sequence[object], numbers: dict[int, int], sure: float = NEVER_SURE, apart: bool = False, top: int = 0
+) -> CompiledSearch | None:
+    """For these members, of which some have numbers behind their names; None where some cannot be asked like this.
+
+    The rest is as for `GuessSearch`.
+    """
     able = [member for member in members if isinstance(member, AskedByCompiledCode)]
     if len(able) != len(members) or not 0 < len(able) <= MOST_MEMBERS:
         return None
@@ -117,7 +122,7 @@ def merged_search(members: Sequence[object], numbers: dict[int, int], sure: floa
         for place, member in enumerate(able)
     ]
     try:
-        return CompiledSearch(able, names, sure)
+        return CompiledSearch(able, names, GuessSearch(len(able), sure, apart=apart, top=top))
     except NativeUnavailable:
         return None
 
@@ -125,6 +130,7 @@ def merged_search(members: Sequence[object], numbers: dict[int, int], sure: floa
 def lone_search(drafter: AskedByCompiledCode) -> CompiledSearch | None:
     """For one drafter, whose guesses are as likely as it says; None where there is no compiler."""
     try:
-        return CompiledSearch((weakref.proxy(drafter),), (drafter.proposer,), learns=False)
+        search = GuessSearch(1, NEVER_SURE, learns=False)
+        return CompiledSearch((weakref.proxy(drafter),), (drafter.proposer,), search)
     except NativeUnavailable:
         return None

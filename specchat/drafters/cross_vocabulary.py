@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -22,7 +21,7 @@ from specchat.drafters.options import CrossVocabularyOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import Scores, Tokens, coupled, points_of
 from specchat.drafters.points_alone import points_alone
-from specchat.drafters.translated_guesses import TranslatedGuesses
+from specchat.drafters.translated_guesses import Merged, TranslatedGuesses
 from specchat.structures.called_network import CalledNetwork, Named, grow_rows
 from specchat.structures.token_translation import LONGEST_NGRAM, TokenTranslation
 from specchat.structures.translated_text import TranslatedText
@@ -163,38 +162,52 @@ class CrossVocabulary:
         """(F, C) translated guesses after these nodes, of the `width` likeliest draft tokens and some more."""
         places = [self._place(tree, node) for node in nodes]
         self._read([place.node for place in places if place is not None and not place.owed])
+        said = self._said
+        read = {row: place.node for row, place in enumerate(places) if place and not place.owed and place.node in said}
         count = min(width + 2, _CANDIDATES)
+        if len(read) == len(nodes):  # as good as always
+            return self._translated_after(nodes, list(read.values()), count)
         size = (len(nodes), count + 1)
-        tokens, values = np.zeros(size, dtype=np.int32), np.full(size, -np.inf, dtype=np.float32)
+        tokens, values = np.full(size, -1, dtype=np.int32), np.full(size, -np.inf, dtype=np.float32)
         totals = np.zeros(len(nodes), dtype=np.float32)
-        read: dict[int, int] = {}  # row → the draft's node
         for row, place in enumerate(places):
             if place is not None and place.owed:
                 tokens[row, 0], values[row, 0] = place.owed[0], 0.0
-            elif place is not None and place.node in self._said:
-                read[row] = place.node
         if read:
-            rows, said = list(read), self._said.rows(list(read.values()))
-            translated = self._translate(list(read.values()), said, count)
-            self._translated.update((nodes[row], (translated, at)) for at, row in enumerate(rows))
-            width = translated.own.shape[1]
-            totals[rows] = said.totals
-            tokens[rows, :width], values[rows, :width] = translated.joined(said)
+            rows = list(read)
+            some = self._translated_after([nodes[row] for row in rows], list(read.values()), count)
+            width = some.tokens.shape[1]
+            tokens[rows, :width], values[rows, :width], totals[rows] = some.tokens, some.values, some.totals
         return Likeliest(tokens, values, totals, logits=True)
+
+    def _translated_after(self, nodes: Sequence[int], read: Sequence[int], count: int) -> Likeliest:
+        """The same for nodes that stand at these nodes of the draft model's tree."""
+        said = self._said.rows(read)
+        named = said.tokens[:, :count]
+        beginning = [row for row, begins in enumerate(self._translation.begin_ngrams(named[:, 0]).tolist()) if begins]
+        if beginning:
+            self._read_on([read[row] for row in beginning])
+        merged = {row: found for row in beginning if (found := self._merged(read[row])) is not None}
+        own = self._translation.first_own_tokens(named)
+        guesses = TranslatedGuesses.of(said, named, np.where(own < self._vocab_size, own, -1), merged)
+        self._translated.update((node, (guesses, row)) for row, node in enumerate(nodes))
+        return guesses.joined()
 
     def _place(self, tree: TokenTree, node: int) -> _Place | None:
         """Where a node of the target's tree stands in the draft model's; what others proposed is encoded anew."""
-        if node not in self._places:
-            parent = tree.parents[node]
-            above, guessed = self._places.get(parent), self._guessed(parent, tree.tokens[node])
-            if above is not None and guessed is not None:
-                place = _Place(above.node, (*above.tokens, *guessed[0]), guessed[1])
-            elif (spelt := self._translation.draft_tokens(tree.path_tokens(node))) is not None:
-                place = _Place(ROOT, spelt)
-            else:
-                return None
-            self._places[node] = place if place.owed else _Place(self._grown(place.node, place.tokens))
-        return self._places[node]
+        if node in self._places:
+            return self._places[node]
+        parent = tree.parents[node]
+        above, guessed = self._places.get(parent), self._guessed(parent, tree.tokens[node])
+        if above is not None and guessed is not None:
+            tokens, owed = (*above.tokens, *guessed[0]), guessed[1]
+            place = _Place(above.node, tokens, owed) if owed else _Place(self._grown(above.node, tokens))
+        elif (spelt := self._translation.draft_tokens(tree.path_tokens(node))) is not None:
+            place = _Place(self._grown(ROOT, spelt))
+        else:
+            return None
+        self._places[node] = place
+        return place
 
     def _grown(self, node: int, tokens: Sequence[int]) -> int:
         """The node that these tokens below `node` lead to, put there if need be."""
@@ -216,11 +229,10 @@ class CrossVocabulary:
             return (source, ()) if source else None
         return source, self._translation.own_tokens(source[0])[1:]
 
-    def _read(self, nodes: Sequence[int]) -> None:
-        """Read these nodes, and what n-grams may begin after them: one pass more for each of their further tokens."""
+    def _read_on(self, nodes: Sequence[int]) -> None:
+        """Read on where n-grams may begin: one pass more for each of their further tokens."""
         ends: list[tuple[int, tuple[int, ...]]] = [(node, ()) for node in dict.fromkeys(nodes)]
-        for _ in range(LONGEST_NGRAM):
-            self._read_nodes([node for node, _ in ends])
+        for _ in range(LONGEST_NGRAM - 1):
             following = [(node, (*ngram, self._said.best(node)[0])) for node, ngram in ends if node in self._said]
             ends = [
                 (self._grown(node, ngram[-1:]), ngram)
@@ -229,8 +241,9 @@ class CrossVocabulary:
             ]
             if not ends:
                 return
+            self._read([node for node, _ in ends])
 
-    def _read_nodes(self, nodes: Sequence[int]) -> None:
+    def _read(self, nodes: Sequence[int]) -> None:
         """One pass over nodes and whatever lies unread above them, as far as the draft model's context goes."""
         assert self._draft is not None, "a tree was begun"
         draft, room = self._draft, self._model.context_tokens - len(self._root_tokens)
@@ -244,7 +257,7 @@ class CrossVocabulary:
         """The same guesses as the chat's penalties and the target's noise order them; what is owed stays certain."""
         rows = [row for row, node in enumerate(nodes) if node in self._translated and logprobs[row, 0] > -np.inf]
         if rows:
-            some, each = tokens[rows], logprobs[rows]
+            some, each = np.maximum(tokens[rows], 0), logprobs[rows]
             if context.sampling.penalised:
                 paths = [tree.path_tokens(nodes[row]) for row in rows]
                 about = totals[rows].astype(np.float64), context.sampling, context.counts, paths
@@ -254,34 +267,16 @@ class CrossVocabulary:
             tokens[rows], logprobs[rows] = some, each
         return tokens, logprobs
 
-    def _translate(self, nodes: Sequence[int], said: Likeliest, count: int) -> TranslatedGuesses:
-        """What so many of the likeliest tokens after nodes of the draft model's tree are; `said` is about these."""
-        named = said.tokens[:, :count]
-        size = (len(nodes), named.shape[1] + 1)
-        own, logprobs = np.full(size, -1), np.full(size, -np.inf)
-        own[:, :-1] = self._translation.first_own_tokens(named)
-        logprobs[:, :-1] = said.values[:, :count]
-        logprobs -= said.totals[:, None]
-        ngrams = {}
-        for row, node in enumerate(nodes):
-            ngram, merged, likely = self._merged(node)
-            if merged is not None:
-                logprobs[row, 0] += math.log(max(1e-9, -math.expm1(likely - logprobs[row, 0])))
-                own[row, -1], logprobs[row, -1], ngrams[row] = merged, likely, ngram
-        none = (own < 0) | (own >= self._vocab_size) | (logprobs == -np.inf)
-        return TranslatedGuesses(named, np.where(none, -1 - np.arange(size[1]), own), logprobs, ngrams)
-
-    def _merged(self, node: int) -> tuple[tuple[int, ...], int | None, float]:
-        """The longest n-gram along the likeliest tokens after a node, the target's token, and its log-probability."""
+    def _merged(self, node: int) -> Merged | None:
+        """The longest n-gram along the likeliest tokens after a node."""
         assert self._draft is not None, "a tree was begun"
         ngram: tuple[int, ...] = ()
-        longest: tuple[tuple[int, ...], int | None, float] = ((), None, -math.inf)
-        logprob, at = 0.0, node
+        longest, logprob, at = None, 0.0, node
         while at in self._said:
             best, likely = self._said.best(at)
             ngram, logprob = (*ngram, best), logprob + likely
             if (token := self._translation.merged(ngram)) is not None:
-                longest = (ngram, token, logprob)
+                longest = Merged(ngram, token, logprob)
             child = self._draft.child(at, best) if self._translation.begins_ngram(ngram) else None
             if child is None:
                 break

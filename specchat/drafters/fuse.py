@@ -31,7 +31,7 @@ class Fuse(SeparateTreeGroup):
     draw_kinds = staticmethod(points_alone)
 
     def __init__(self, options: FuseOptions, parts: Parts) -> None:
-        super().__init__(parts)
+        super().__init__(parts, options.top)
         self._top = options.top
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:

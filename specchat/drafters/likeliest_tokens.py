@@ -90,6 +90,10 @@ class LikeliestByNode(Generic[Source]):
         if nodes == self._last[0]:  # as good as always
             return self._last[1]
         places = [self._at[node] for node in nodes]
+        said = places[0][0]
+        if all(each is said for each, _, _ in places):
+            rows = [row for _, row, _ in places]
+            return Likeliest(said.tokens[rows], said.values[rows], said.totals[rows], said.logits)
         tokens = np.stack([said.tokens[row] for said, row, _ in places])
         values = np.stack([said.values[row] for said, row, _ in places])
         return Likeliest(tokens, values, np.array([said.totals[row] for said, row, _ in places]), places[0][0].logits)

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from specchat.core.compiled_guessing import GrowthPlan
 from specchat.core.context import Context
-from specchat.core.round import Round
 from specchat.core.seams import Proposal
 from specchat.core.tree import DrawKind, Guess, TokenTree
-from specchat.drafters.compiled_search import merged_search
-from specchat.drafters.member_group import MemberGroup
-from specchat.drafters.merged_guesses import MergedGuesses
+from specchat.drafters.merging_group import MergingGroup
 from specchat.drafters.options import MergeOptions
 from specchat.drafters.parts import Parts
 
 
-class Merge(MemberGroup):
+class Merge(MergingGroup):
     """Asks all members about every node and merges their guesses by token, the most probable first.
 
     How probable a guess is, is learnt (see `merged_guesses`). A member that runs a model is asked only at nodes where
@@ -35,18 +31,9 @@ class Merge(MemberGroup):
         return frozenset({DrawKind.POINT}).union(*members)
 
     def __init__(self, options: MergeOptions, parts: Parts) -> None:
-        super().__init__(parts.members())
-        self._guesses = MergedGuesses(parts.choices)
+        super().__init__(parts, options.sure)
         self._models = {index for index, choice in enumerate(parts.choices) if choice.runs_a_network}
         self._sure = options.sure
-        self._search = merged_search(self.members, self._guesses.numbers, options.sure)
-        if self._search is not None:
-            self._guesses.learn_in(self._search)
-
-    def start(self, history: Sequence[int]) -> None:
-        """Let every member begin; what was learnt about their guesses stays."""
-        self._forget_round()
-        super().start(history)
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         """(F,) the members' guesses merged by token; members that run a model are asked last, and only where needed."""
@@ -56,27 +43,6 @@ class Merge(MemberGroup):
             for node, guesses in zip(nodes, member.propose(tree, nodes, width, context) if nodes else (), strict=True):
                 said[node][index] = self._guesses.named(index, guesses)
         return [self._guesses.merged(tuple(tree.path_tokens(node)), said[node], width) for node in frontier]
-
-    def grow_at_once(self, context: Context, plan: GrowthPlan) -> TokenTree | None:
-        """The tree of what `propose` says, in one call of compiled code, where all members allow it."""
-        return None if self._search is None else self._search.grow(context, plan)
-
-    def observe(self, round: Round) -> None:
-        """Update the acceptance rates, then let every member learn."""
-        self._guesses.learn(round.emitted)
-        if self._search is not None:
-            self._search.learn(round.emitted)
-        super().observe(round)
-
-    def close(self) -> None:
-        """Close every member."""
-        self._forget_round()
-        super().close()
-
-    def _forget_round(self) -> None:
-        self._guesses.forget_round()
-        if self._search is not None:
-            self._search.forget_round()
 
     def _is_sure(self, said: Sequence[Sequence[Guess]]) -> bool:
         """Whether one of these points is so likely that no model need be asked."""

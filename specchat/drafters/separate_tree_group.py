@@ -4,41 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specchat.core.round import Round
 from specchat.core.tree import TokenTree
-from specchat.drafters.member_group import MemberGroup
 from specchat.drafters.member_paths import MemberPaths
-from specchat.drafters.merged_guesses import MergedGuesses
+from specchat.drafters.merging_group import MergingGroup
 from specchat.drafters.parts import Parts
 
 
-class SeparateTreeGroup(MemberGroup):
+class SeparateTreeGroup(MergingGroup):
     """Members that are asked about nodes of their own trees alone, and whose guesses are merged by learnt acceptance.
 
     What is proposed at a node is left to the drafters that extend it.
     """
 
-    def __init__(self, parts: Parts) -> None:
-        super().__init__(parts.members())
-        self._guesses = MergedGuesses(parts.choices)
+    def __init__(self, parts: Parts, top: int = 0) -> None:
+        """Of others' guesses those stay that the first member has among its `top`, where it has any; 0: all."""
+        super().__init__(parts, apart=True, top=top)
         self._paths = MemberPaths(len(self.members))
         self._tree: TokenTree | None = None
-
-    def start(self, history: Sequence[int]) -> None:
-        """Let every member begin; what was learnt about their guesses stays."""
-        self._forget_round()
-        super().start(history)
-
-    def observe(self, round: Round) -> None:
-        """Update the acceptance rates, then let every member learn."""
-        self._guesses.learn(round.emitted)
-        self._forget_round()
-        super().observe(round)
-
-    def close(self) -> None:
-        """Close every member."""
-        self._forget_round()
-        super().close()
 
     def _paths_to(self, tree: TokenTree, frontier: Sequence[int]) -> dict[int, tuple[int, ...]]:
         """Node → the tokens from below the root down to it. A tree that was not seen before begins a round."""
@@ -48,6 +30,6 @@ class SeparateTreeGroup(MemberGroup):
         return {node: tuple(tree.path_tokens(node)) for node in frontier}
 
     def _forget_round(self) -> None:
-        self._guesses.forget_round()
+        super()._forget_round()
         self._paths.forget_round()
         self._tree = None

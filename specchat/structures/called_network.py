@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 from weakref import WeakMethod
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -42,8 +43,10 @@ behind row −1. The last argument is how many tokens will be looked at after ea
 
 def nothing_named(rows: int) -> Named:
     """What a network says where it says nothing; to be filled in."""
-    tokens = torch.full((rows, MOST_WIDTH), -1, dtype=torch.int32)
-    return Named(tokens, torch.full((rows, MOST_WIDTH), -torch.inf), torch.zeros(rows))
+    # Made by numpy: after a pass torch's own code has left the caches.
+    tokens = np.full((rows, MOST_WIDTH), -1, dtype=np.int32)
+    logits = np.full((rows, MOST_WIDTH), -np.inf, dtype=np.float32)
+    return Named(*map(torch.from_numpy, (tokens, logits, np.zeros(rows, dtype=np.float32))))
 
 
 def grow_rows(tree: TokenTree, behind: Sequence[int], tokens: Sequence[int]) -> list[int]:

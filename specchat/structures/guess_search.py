@@ -61,6 +61,7 @@ class _CSearch(ctypes.Structure):
             (name, ctypes.c_int32)
             for name in ("calls", "levels", "beams", "repeat", "tail", "passes", "missing", "found")
         ],
+        *[(name, ctypes.c_int32) for name in ("apart", "top")],
         *[(name, ctypes.c_void_p) for name in ("text", "price")],
         *[(name, ctypes.c_double) for name in ("floor", "decay", "pass_price", "sure", "fallback")],
         *[(name, ctypes.c_void_p) for name in ("widths", "begins", "below", "hits", "trials")],
@@ -81,12 +82,14 @@ class GuessSearch:
         NativeUnavailable: when it is made, where it cannot be compiled.
     """
 
-    def __init__(self, members: int, sure: float, learns: bool = True) -> None:
+    def __init__(self, members: int, sure: float, learns: bool = True, apart: bool = False, top: int = 0) -> None:
         """Without a tree.
 
         Args:
             sure: a network is not asked where another member has a guess at least so likely.
             learns: whether guesses are as likely as their like were right; else as the one member says.
+            apart: whether each member is asked about the root and below its own guesses alone.
+            top: of other members' guesses those stay that the first has among so many, where it has any; 0: all.
         """
         assert 1 <= members <= MOST_MEMBERS, "few members"
         assert learns or members == 1, "guesses of several members are weighed by what was right"
@@ -96,7 +99,7 @@ class GuessSearch:
         if not self._growing:
             raise MemoryError("no memory for a search")
         weakref.finalize(self, library.guess_search_free, self._growing)
-        self._c = _CSearch(members=members, sure=sure)
+        self._c = _CSearch(members=members, sure=sure, apart=apart, top=top)
         self._hits, self._trials = (array("d", bytes(8 * SURENESSES**members)) for _ in range(2))
         if learns:
             self._c.hits, self._c.trials = self._hits.buffer_info()[0], self._trials.buffer_info()[0]

@@ -19,9 +19,10 @@ model's pass has emptied the caches."""
 
 
 _UNKNOWN = -2
-"""No token: what a draft token is has not been asked."""
+"""Less than any token, and than none: what a draft token is has not been asked."""
 
 Tokens = np.ndarray[Any, np.dtype[np.int32 | np.int64]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class TokenTranslation:
@@ -41,6 +42,7 @@ class TokenTranslation:
         # By draft token, and −1 behind the last.
         self._first = np.full(0 if tables is None else tables[1].size + 1, _UNKNOWN, dtype=np.int32)
         self._first[-1:] = -1
+        self._begins = np.zeros(len(self._first), dtype=np.bool_)
         self._to_own: dict[int, tuple[int, ...]] = {}
         self._to_draft: dict[int, tuple[int, ...]] = {}
         self._ngrams: dict[tuple[int, ...], int] = {}
@@ -58,12 +60,11 @@ class TokenTranslation:
         """For each draft token, any shape, the first of the target's tokens that spell it; −1 where none do."""
         if self.same:
             return tokens
-        places = np.minimum(tokens, self._other.size)
-        first = self._first[places]
-        if (first == _UNKNOWN).any():
-            for token in np.unique(places[first == _UNKNOWN]).tolist():
+        first = self._first.take(tokens, mode="clip")
+        if first.min(initial=0) == _UNKNOWN:
+            for token in set(tokens[first == _UNKNOWN].tolist()):
                 self._first[token] = next(iter(self.own_tokens(token)), -1)
-            first = self._first[places]
+            first = self._first.take(tokens, mode="clip")
         return first
 
     def draft_tokens(self, tokens: Sequence[int]) -> tuple[int, ...] | None:
@@ -90,11 +91,18 @@ class TokenTranslation:
         self._to_draft[token] = ngram = self.draft_tokens([token]) or ()
         if 1 < len(ngram) <= LONGEST_NGRAM and _spell(self._other, ngram) == _spell(self._own, [token]):
             self._ngrams[ngram] = token
+            self._begins[ngram[0]] = True
             self._beginnings |= {ngram[:end] for end in range(1, len(ngram))}
 
     def merged(self, ngram: tuple[int, ...]) -> int | None:
         """The target's token that these draft tokens together spell, if the target used it."""
         return self._ngrams.get(ngram)
+
+    def begin_ngrams(self, tokens: Tokens) -> Flags:
+        """For each draft token, any shape, whether an n-gram goes on from it."""
+        if self.same:
+            return np.zeros(tokens.shape, dtype=np.bool_)
+        return self._begins.take(tokens, mode="clip")
 
     def begins_ngram(self, tokens: tuple[int, ...]) -> bool:
         """Whether an n-gram goes on from these draft tokens."""
@@ -120,7 +128,7 @@ class TokenTranslation:
         return self._tables[1]
 
     def _spelled_by_own(self, token: int) -> tuple[int, ...]:
-        if token >= self._other.size:
+        if token >= len(self._first) - 1:
             return ()
         spelt = self._other.token_spelling(token)
         if (named := self._named.get(spelt)) is not None:

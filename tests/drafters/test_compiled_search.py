@@ -18,6 +18,7 @@ from specchat.decoding.assemble import assemble, sampling
 from specchat.drafters import compiled_search
 from specchat.drafters.draft_model import DraftModel
 from specchat.drafters.merge import Merge
+from specchat.drafters.merging_group import MergingGroup
 from specchat.drafters.parts import PairResources
 from specchat.drafters.trained_network import TrainedNetworkDrafter
 from specchat.errors import ModelError
@@ -100,7 +101,7 @@ def claims(round):
 
 
 def level_by_level(monkeypatch):
-    for drafter in (Merge, DraftModel, TrainedNetworkDrafter):
+    for drafter in (MergingGroup, DraftModel, TrainedNetworkDrafter):
         monkeypatch.setattr(drafter, "grow_at_once", lambda self, context, plan: None)
 
 
@@ -161,6 +162,30 @@ def test_a_trained_network_alone_is_asked_by_compiled_code_too(target, monkeypat
     level_by_level(monkeypatch)
     grown.clear()
     same_up_to_rounding(spoken(target, "none", **given), at_once)
+    assert not grown
+
+
+GROUPS = (
+    {"fuse.draft": "draft_model", "fuse.lookup": "suffix", "fuse.top": "8"},
+    {"fuse.draft": "draft_model", "fuse.lookup": "token_recycling", "fuse.top": "2"},
+    {"fuse.draft": "hydra", "fuse.lookup": "suffix", "fuse.top": "4"},
+    {"fuse.draft": "token_recycling", "fuse.lookup": "suffix(min_match=1)", "fuse.top": "1"},
+    {"several.of": "suffix+draft_model+token_recycling"},
+    {"several.of": "hydra(tokens=4)+hydra"},
+)
+
+
+@pytest.mark.parametrize("settings", [{}, {"policy": "comb"}, SAMPLINGS[1]], ids=["greedy", "comb", "sampled"])
+@pytest.mark.parametrize("given", GROUPS, ids=lambda given: "-".join(given.values()))
+def test_members_with_trees_of_their_own_are_asked_by_compiled_code_too(target, monkeypatch, grown, given, settings):
+    drafter, _ = next(iter(given)).split(".")
+    options = {"drafter": drafter, "method_options": given, "tokens": 60, **settings}
+    at_once = spoken(target, "none", draft=target.twin(), **options)
+    assert len(grown) > 8
+    assert sum(len(tokens) - 1 for tokens, *_ in at_once[0]) > 40
+    level_by_level(monkeypatch)
+    grown.clear()
+    same_up_to_rounding(spoken(target, "none", draft=target.twin(), **options), at_once)
     assert not grown
 
 

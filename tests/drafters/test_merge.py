@@ -30,7 +30,7 @@ from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.core.verdict import Verdict
 from specchat.decoding.speculate import Speculator
-from specchat.drafters import merge
+from specchat.drafters import merging_group
 from specchat.drafters.choice import choose
 from specchat.drafters.member_group import MemberGroup
 from specchat.drafters.merge import Merge
@@ -218,7 +218,7 @@ def test_the_text_is_the_targets_own(named, policy, sampling):
 
 def test_a_draft_model_reads_the_nodes_that_others_proposed_and_stays_in_step(monkeypatch):
     """The stranger proposes what the target says; below it the draft model must know where it is."""
-    monkeypatch.setattr(merge, "merged_search", lambda *members: None)  # it would not know of the stranger
+    monkeypatch.setattr(merging_group, "merged_search", lambda *about: None)  # it would not know of the stranger
 
     def right(tree, node, width, context):
         return [Guess(int(target_says()([*context.history, *tree.path_tokens(node)]).argmax()), proposer="stranger")]

@@ -111,7 +111,8 @@ def run_guesses(seed: int) -> None:
     vocab_size = random.choice([2, 3, 50, 5000])
     kinds = [random.choice([_Network, _Lookup, _Table]) for _ in range(random.randint(1, MOST_MEMBERS))]
     made = [kind(random, vocab_size) for kind in kinds]
-    search = GuessSearch(len(made), random.choice([0.0, 0.5, 1.1]), learns=len(made) > 1 or random.random() < 0.5)
+    apart = (random.random() < 0.5, random.choice([0, 1, 8, 100])) if len(made) > 1 else (False, 0)
+    search = GuessSearch(len(made), random.choice([0.0, 0.5, 1.1]), len(made) > 1 or random.random() < 0.5, *apart)
     text = [random.randrange(vocab_size) for _ in range(random.choice([1, 30]))]
     context = Context(text, len(text), vocab_size, _sampling(random), Noise(seed))
     for _ in range(12):

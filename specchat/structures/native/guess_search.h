@@ -59,6 +59,8 @@ typedef struct {
     int32_t passes;       /* whether networks may be asked, and, afterwards, whether they still might */
     int32_t missing;      /* result: the token that a network does not know */
     int32_t found;        /* result: how many guesses stay */
+    int32_t apart;        /* whether each member is asked about the root and below its own guesses alone */
+    int32_t top;          /* of other members' guesses those stay that the first has among so many; 0: all */
     const int32_t *text;  /* (tail) its last tokens, which stand before those of a path */
     const double *price;  /* (prices), never falling; the last holds for all that follow */
     double floor, decay, pass_price, sure;

@@ -4,6 +4,36 @@
 
 #include "guess_search.h"
 
+/* Whether a member is asked about this guess. */
+static bool may_ask(const Search *s, int32_t member, const Guess *guess) {
+    int32_t digits = guess->cell;
+    for (int32_t i = 0; i < member; i++) digits /= SURENESSES;
+    return !s->apart || guess->depth == 0 || digits % SURENESSES;
+}
+
+/* How many guesses a member is asked for. */
+static int32_t wanted_of(const Search *s, int32_t member) {
+    int32_t wanted = member == 0 && s->top > s->width ? s->top : s->width;
+    return wanted < MOST_WIDTH ? wanted : MOST_WIDTH;
+}
+
+/* Leave out what the first member does not hold likely, if it says anything, and what it was asked for beyond the width. */
+static void prune(const Search *s, Said *said) {
+    int32_t top = s->top < said->count ? s->top : said->count;
+    for (Said *other = said + 1; top && other < said + s->members; other++) {
+        int32_t kept = 0;
+        for (int32_t i = 0; i < other->count; i++) {
+            int32_t rank = 0;
+            while (rank < top && said->tokens[rank] != other->tokens[i]) rank++;
+            if (rank == top) continue;
+            other->tokens[kept] = other->tokens[i];
+            other->logprobs[kept++] = other->logprobs[i];
+        }
+        other->count = kept;
+    }
+    if (said->count > s->width) said->count = s->width;
+}
+
 /* Draft anew from the end of the text and the path to this guess. */
 static int32_t draft_from(const Search *s, Growing *g, int32_t member, Guess *guess) {
     const Asked *asked = &s->asked[member];
@@ -38,7 +68,7 @@ static int32_t look_up(const Search *s, Growing *g, int32_t member, int32_t node
     }
     if (!drafted && draft_from(s, g, member, guess)) return NO_MEMORY;
     said->count = 0;
-    for (int32_t i = guess->draft[member]; i < guess->draft_end[member] && said->count < s->width; i++)
+    for (int32_t i = guess->draft[member]; i < guess->draft_end[member] && said->count < wanted_of(s, member); i++)
         if (g->above.all[i] == guess->place[member]) {
             said->tokens[said->count] = g->tokens.all[i];
             said->logprobs[said->count++] = log(g->chances.all[i]);
@@ -53,7 +83,7 @@ static void follow_token(const Search *s, const Growing *g, int32_t member, int3
     if (token < 0 || token >= asked->tokens) return;
     const int32_t *successors = asked->successors + (size_t)token * (size_t)asked->count;
     if (successors[0] < 0) return;
-    for (; said->count < asked->count && said->count < s->width; said->count++) {
+    for (; said->count < asked->count && said->count < wanted_of(s, member); said->count++) {
         said->tokens[said->count] = successors[said->count];
         said->logprobs[said->count] = asked->by_rank[said->count];
     }
@@ -72,13 +102,13 @@ static void hear(const Search *s, const Growing *g, int32_t member, int32_t node
     if (takes_likeliest(&s->sampled)) return;
     int32_t path[guess->depth + 1];
     for (int32_t i = guess->depth; i > 0; i--, at = &g->guesses.all[at->parent]) path[i - 1] = at->token;
-    guess_as_sampled(&s->sampled, (double)g->totals.all[row], path, guess->depth, s->width, said);
+    guess_as_sampled(&s->sampled, (double)g->totals.all[row], path, guess->depth, wanted_of(s, member), said);
 }
 
 /* Read guesses of one depth, whose parents were read; those that stand in the frontier are said something about. */
 static int32_t read_level(Search *s, Growing *g, int32_t member, const int32_t *level, int32_t count, int32_t row) {
     const Asked *asked = &s->asked[member];
-    int32_t behind[count], tokens[count], width = takes_likeliest(&s->sampled) ? s->width : MOST_WIDTH;
+    int32_t behind[count], tokens[count], width = takes_likeliest(&s->sampled) ? wanted_of(s, member) : MOST_WIDTH;
     if (!ROOM(g->named, (int64_t)count * MOST_WIDTH) || !ROOM(g->logprobs, (int64_t)count * MOST_WIDTH)) return NO_MEMORY;
     if (!ROOM(g->totals, count)) return NO_MEMORY;
     for (int32_t i = 0; i < count; i++) {
@@ -129,6 +159,7 @@ static int32_t ask_network(Search *s, Growing *g, int32_t member, Candidate *scr
     g->chosen.count = 0;
     if (!ROOM(g->chosen, g->frontier.count)) return NO_MEMORY;
     for (int32_t at = 0; at < g->frontier.count; at++) {
+        if (!may_ask(s, member, &g->guesses.all[g->frontier.all[at]])) continue;
         int32_t found = join(&g->said.all[at * s->members], s->members, scratch);
         if (!any_as_likely(&s->rates, scratch, found, s->sure)) g->chosen.all[g->chosen.count++] = g->frontier.all[at];
     }
@@ -145,6 +176,7 @@ static int32_t ask_members(Search *s, Growing *g, int32_t *rows_read) {
     for (int32_t member = 0; member < s->members; member++)
         for (int32_t at = 0; at < g->frontier.count && looks_up(&s->asked[member]); at++) {
             Said *said = &g->said.all[at * s->members + member];
+            if (!may_ask(s, member, &g->guesses.all[g->frontier.all[at]])) continue;
             if (s->asked[member].successors)
                 follow_token(s, g, member, g->frontier.all[at], said);
             else if (look_up(s, g, member, g->frontier.all[at], said))
@@ -155,5 +187,6 @@ static int32_t ask_members(Search *s, Growing *g, int32_t *rows_read) {
         int32_t outcome = ask_network(s, g, member, scratch, &rows_read[member]);
         if (outcome) return outcome;
     }
+    for (int32_t at = 0; at < g->frontier.count && s->top; at++) prune(s, &g->said.all[at * s->members]);
     return DONE;
 }
