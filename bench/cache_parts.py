@@ -37,7 +37,7 @@ def main() -> None:
     asked.add_argument("--pair", default="smol")
     asked.add_argument("--budgets", default="256,512,1024")
     asked.add_argument("--refresh", type=int, default=64)
-    asked.add_argument("--tokens", type=int, default=192, help="of each reply")
+    asked.add_argument("--tokens", type=int, default=192, help="of each reply; 0: costs alone")
     asked.add_argument("--only", default=",".join(CHOICES), help=f"of {', '.join(CHOICES)}")
     measure(asked.parse_args())
 
@@ -47,7 +47,8 @@ def measure(asked: argparse.Namespace) -> None:
     settings = settings_in_force({"pair": asked.pair, **SIZES, "temperature": 0.8})
     pair = load_pair(settings)
     prompts = long_prompts(pair)
-    for budget in map(int, asked.budgets.split(",")):
+    budgets = [int(budget) for budget in asked.budgets.split(",")]
+    for budget in budgets if asked.tokens else ():
         texts: dict[str, list[int]] = {}
         for choice in asked.only.split(","):
             given = {"sparse_context.budget": budget, "sparse_context.refresh": asked.refresh}
@@ -60,7 +61,7 @@ def measure(asked: argparse.Namespace) -> None:
             tokens, accepted = rounds["tokens"] / rounds["rounds"], rounds["accepted"] / rounds["drafted"]
             found = f"tokens a round {tokens:.2f}  accepted {accepted:.3f} of {rounds['drafted']}"
             print(f"budget {budget:5}  {choice:9} {found} in {rounds['rounds']} rounds", flush=True)
-    for budget in map(int, asked.budgets.split(",")):
+    for budget in budgets:
         costs(pair.target.model, budget)
 
 
