@@ -132,7 +132,7 @@ DRAFTERS = Table(
     Method(
         "sparse_context",
         "specchat.drafters.sparse_context:SparseContext",
-        "the target with a retrieved part of its own cache, for which another drafter guesses in turn",
+        "the target with the part of its own cache that each layer asks for; another drafter guesses for it in turn",
         "TriForce arXiv:2404.11912",
         options=SparseContextOptions,
         runs_the_target=True,

@@ -46,6 +46,7 @@ class PartByLayer:
         self._view = view
 
     def borrow(self, history: Sequence[int], budget: int) -> None:
+        """Hold what each layer asks for; a text within the budget as it is, without a pass."""
         text = history[:-1]
         if len(text) <= budget:
             self._view.borrow(text, range(len(text)))
@@ -74,6 +75,7 @@ class PartByStates:
         self.text_tap: StateTap | None = StateTap(frozenset({layer}), self._chunks.take)
 
     def borrow(self, history: Sequence[int], budget: int) -> None:
+        """Hold the chunks most like the end."""
         text = history[:-1]
         chosen = self._chunks.choose(len(text), budget, recent_tokens=budget // _RECENT)
         self._view.borrow(text, chosen)

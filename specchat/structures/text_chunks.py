@@ -46,9 +46,9 @@ class TextChunks:
 
     @torch.inference_mode()
     def likeness(self, first: int, end: int) -> Tensor:
-        """For each chunk between two positions how like it is to the last token known; nothing is known of later ones.
+        """(chunks,) for each chunk between two positions how like it is to the last token known.
 
-        Chunks of which not all states are known are as unlike as can be.
+        Chunks of which not all states are known, as those of later tokens, are as unlike as can be.
         """
         known = min(end, self._known) - first
         whole = max(0, known // self._size)

@@ -214,6 +214,16 @@ def _adapter(network: NativeNetwork, random: Random) -> Adapter:
     return Adapter(factors)
 
 
+def _hold_part(model: Decoder, text: list[int], random: Random, whole: bool) -> None:
+    """A twin that asks which chunks of the text matter, holds some rows of it, and reads behind them."""
+    view = model.twin()
+    found = view.chunk_scores(text, random.randint(1, 40))
+    assert not whole or found.scores.isfinite().all()
+    some = torch.tensor(sorted(random.sample(range(found.tokens), random.randint(1, found.tokens))))
+    view.borrow_of_layers(text, some.expand(model.layers, -1))
+    view.read(TokenTree(text[-1], model.vocab_size).freeze())
+
+
 def _use(network: NativeNetwork, random: Random, whole: bool) -> None:
     """A prompt, trees with riders, taps and rows that drop out, and what remains of the path."""
 
@@ -244,3 +254,4 @@ def _use(network: NativeNetwork, random: Random, whole: bool) -> None:
         model.head(change(reading.taps[0]))
         path = [node for node in range(1, len(tree)) if tree.parents[node] == ROOT][:1]
         model.keep([node for node in path if node in reading.alive])
+        _hold_part(model, [*model._text.rows.prefix, token()], random, whole)

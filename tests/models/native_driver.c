@@ -107,6 +107,16 @@ int main(void) {
     float found[4];
     if (log_probabilities(team, logits, tokens, BEST, END, VOCAB, 4, row_of, asked, found)) return 1;
     print("log-probabilities", found, sizeof found);
+    float scores[LAYERS * HEADS * 67];
+    Rows asked_row = {1, END, CAPACITY, hidden, positions + END - 1, places + END - 1, keys, values,
+                      {{PROMPT, END, turns, seen + (END - 1) * END}}, .kept = LAYERS, .chunks = 67, .chunk_rows = 8, .chunk_scores = scores};
+    if (decoder_layers(team, &decoder, &asked_row, 0, LAYERS)) return 1;
+    print("chunk scores", scores, sizeof scores);
+    uint32_t *other_keys = room(cache), *other_values = room(cache);
+    Heads of = {keys, values, CAPACITY}, to = {other_keys, other_values, CAPACITY};
+    if (cache_copy(&to, &of, LAYERS * KV_HEADS, SIZE, places + 5, 2, 300)) return 1;
+    print("copied keys", other_keys, cache);
+    print("copied values", other_values, cache);
     team_free(team);
     return 0;
 }

@@ -100,6 +100,36 @@ def test_taps_without_room_are_refused(monkeypatch, change, said):
         own.read(TokenTree(5, V).freeze(), request=replace(LOOKING, taps=frozenset({1})))
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda c: setattr(c, "chunks", -1), "chunks is -1"),
+        (lambda c: setattr(c, "chunk_rows", 0), "rows of a chunk is 0"),
+        (lambda c: setattr(c, "chunk_rows", c.end), "rows of a chunk is"),
+        (lambda c: setattr(c, "chunk_scores", None), "no room for scores"),
+    ],
+)
+def test_scores_of_chunks_that_are_not_there_are_refused(monkeypatch, change, said):
+    own = native(network("llama"))
+    own.prefill(prompt())
+    change_rows(monkeypatch, change)
+    with pytest.raises(ModelError, match=said):
+        own.twin().chunk_scores([*prompt(), 5], 4)
+
+
+def test_chunks_are_scored_for_one_row_alone(monkeypatch):
+    own = native(network("llama"))
+    own.prefill(prompt())
+    room = torch.zeros(1000)
+
+    def change(rows):
+        rows.chunks, rows.chunk_rows, rows.chunk_scores = 1, 4, room.data_ptr()
+
+    change_rows(monkeypatch, change)
+    with pytest.raises(ModelError, match="chunks scored for"):
+        own.read(branching_tree()[0], request=LOOKING)
+
+
 @pytest.mark.parametrize("place", [-1, 10_000, 3])
 def test_a_row_written_elsewhere_than_it_sees_is_refused(monkeypatch, place):
     own = native(network("llama"))

@@ -119,8 +119,8 @@ class EagerNetwork:
 
         self._run(running, attend)
         scores = torch.zeros(shape.layers, whole // chunk_tokens)
-        for layer, said in zip(sorted(running.parts.attention), found, strict=True):
-            scores[layer] = said.cpu()
+        if found:
+            scores[sorted(running.parts.attention)] = torch.stack(found).cpu()
         return scores
 
     def run(self, running: Pass) -> Tensor:

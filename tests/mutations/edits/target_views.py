@@ -145,4 +145,12 @@ EDITS = (
         "(lambda *part: None)(text, ",
         ("tests/drafters/test_sparse_context.py", "-k", "reads_nothing"),
     ),
+    Mutation(
+        "drafter sparse_context",
+        "lets every layer hold what the first one asks for",
+        "drafters/cache_parts.py",
+        "self._view.borrow_of_layers(text, chosen)",
+        "self._view.borrow_of_layers(text, chosen[:1].expand_as(chosen))",
+        ("tests/drafters/test_cache_parts.py", "-k", "brute_force"),
+    ),
 )
