@@ -84,7 +84,7 @@ def row_of(layers: Mapping[int, Tensor], wanted: Sequence[int], row: int) -> Ten
 
 
 def host_row_of(layers: Mapping[int, Tensor], wanted: Sequence[int], row: int) -> HostRow | None:
-    """The same row where it lies on the host; None where it must be copied, or nobody said where that is."""
+    """Where a row of (layers, d) states lies on the host; None where it must be copied, or its place is not known."""
     if isinstance(layers, PickedRows):
         return host_row_of(layers.layers, wanted, layers.rows[row])
     if not isinstance(layers, StackedStates) or layers.on_host is None or layers.layers != wanted:
