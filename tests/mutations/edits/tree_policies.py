@@ -99,8 +99,8 @@ EDITS = (
         "policy sequoia",
         "skips ranks that do not pay",
         "trees/optimal_shape.py",
-        "later = np.where(pays, value, 0.0)",
-        "later = np.where(pays, np.maximum(value, later), later)",
+        "np.maximum(totals.take(self._rows + best), 0.0, out=later)",
+        "np.maximum(totals.take(self._rows + best), later, out=later)",
         ("tests/trees/test_sequoia.py", "-k", "worth_more"),
     ),
     Mutation(
