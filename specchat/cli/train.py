@@ -22,7 +22,8 @@ def train(
     tokens: Annotated[int, typer.Option(help="Tokens of replies to write and to learn from.")] = 400_000,
     hours: Annotated[float, typer.Option(help="Learn for so long at most; 0 is as long as it helps.")] = 0.0,
     name: Annotated[
-        str, typer.Option(help="What the drafter is called.", show_default="the pair's name and the drafter's")
+        str,
+        typer.Option(help="What the drafter is called.", show_default="PAIR-DRAFTER, or that with a number"),
     ] = "",
     seed: Annotated[int, typer.Option(min=0, help="The same seed writes the same texts.")] = 0,
     threads: Annotated[int, typer.Option(min=0, help="Processor threads; 0 chooses.")] = 0,
@@ -42,8 +43,11 @@ def train(
     it says next. Every stage can be stopped with Ctrl+C and gone on with by --resume. Nothing leaves this machine.
     """
     from specchat.cli.training_run import RunOptions, run_training
+    from specchat.config.drafter_names import suggested_name
     from specchat.training.training_request import TrainingRequest
 
-    request = TrainingRequest(pair, drafter, prompts, tokens, hours, name or f"{pair}-{drafter}", seed, resume)
+    request = TrainingRequest(
+        pair, drafter, prompts, tokens, hours, name or suggested_name(pair, drafter), seed, resume
+    )
     how = RunOptions(output, threads=threads, yes=yes, verdict=verdict, stop_at_eof=stop_at_eof)
     raise typer.Exit(run_training(request, how))

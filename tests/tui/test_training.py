@@ -37,7 +37,7 @@ async def test_a_drafter_is_trained_while_the_chat_goes_on_and_its_verdict_is_us
         await d.pilot.press("enter")
         await d.until(corner)
         words = ("train", "smol", "--drafter=hydra", "--prompts=self", "--tokens=400000", "--hours=0")
-        assert trainer.asked == [(*words, "--name=smol-hydra", "--threads=1", "--output=jsonl", "--stop-at-eof")]
+        assert trainer.asked == [(*words, "--name=smol-hydra-2", "--threads=1", "--output=jsonl", "--stop-at-eof")]
         await d.say("/train")
         screen = await d.until("12 min left")
         assert "✓ replies 3,125 texts" in " ".join(screen.split())
@@ -48,16 +48,15 @@ async def test_a_drafter_is_trained_while_the_chat_goes_on_and_its_verdict_is_us
         trainer.open_gate()
         screen = await d.until("use it from now on?")
         assert "merged with suffix 1.52 1.40–1.60 2.10" in " ".join(screen.split())
-        assert "quickest: smol-hydra merged with suffix, 1.52 × plain, smol's default 1.32 ×" in " ".join(
-            screen.split()
-        )
+        verdict = "quickest: smol-hydra-2 merged with suffix, 1.52 × plain, smol's default 1.32 ×"
+        assert verdict in " ".join(screen.replace("│", " ").split()), "it may stand on two lines"
         if size[1] == 40:
             assert "1,200,000 1.70" in " ".join(screen.split())
         await d.pilot.press("u")
         await d.until("used from now on")
         load = d.link.last(Load).settings
         assert (load["drafter"], load["nodes"]) == ("merge", 8)
-        assert load["method_options"] == {"hydra.weights": "smol-hydra", "merge.of": "suffix+hydra"}
+        assert load["method_options"] == {"hydra.weights": "smol-hydra-2", "merge.of": "suffix+hydra"}
         kept = settings_of(load_catalog().pair("smol"))
         assert (kept.drafter, kept.method_options["merge.of"]) == ("merge", "suffix+hydra")
         await d.pilot.press("escape")
@@ -92,9 +91,9 @@ async def test_a_training_that_is_stopped_keeps_the_best_and_is_resumed(trainer)
     async with driving(training=trainer.here) as d:
         await begun(d, trainer)
         await d.say("/train stop")
-        await d.until("■ smol-hydra stopped: /train")
+        await d.until("■ smol-hydra-2 stopped: /train")
         await d.say("/train")
-        await d.until("the best is kept as smol-hydra, τ 1.61; /train resume goes on")
+        await d.until("the best is kept as smol-hydra-2, τ 1.61; /train resume goes on")
         await d.pilot.press("escape")
         await d.say("/train stop")
         await d.until("no drafter is being trained")
@@ -128,7 +127,9 @@ async def test_why_a_training_failed_is_said_in_one_line(trainer):
     async with driving(training=trainer.here) as d:
         await begun(d, trainer)
         trainer.open_gate("specchat: not enough space in /cache: the states need 3.3 GB, 1.0 GB are free")
-        await d.until("smol-hydra was not trained: not enough space in /cache: the states need 3.3 GB, 1.0 GB are free")
+        await d.until(
+            "smol-hydra-2 was not trained: not enough space in /cache: the states need 3.3 GB, 1.0 GB are free"
+        )
         assert "✕ not trained: /train" in d.drawn(d.app.views.status)
         await d.say("/train")
         assert isinstance(d.app.screen, TrainingScreen)
@@ -141,8 +142,8 @@ async def test_a_verdict_does_not_disturb_who_is_writing(trainer):
         await begun(d, trainer)
         d.app.views.prompt.write("half a thought")
         trainer.open_gate()
-        await d.until("smol-hydra is trained; /train shows what it is worth")
-        assert "✓ smol-hydra is trained: /train" in d.drawn(d.app.views.status)
+        await d.until("smol-hydra-2 is trained; /train shows what it is worth")
+        assert "✓ smol-hydra-2 is trained: /train" in d.drawn(d.app.views.status)
         d.app.views.prompt.clear()
         await d.say("/train")
         screen = await d.until("smol's default stays the quickest: 1.32 × plain")
@@ -156,13 +157,13 @@ async def test_a_training_that_cannot_be_started_is_said(trainer):
         d.app.control.trainings.runner.command = lambda *words: ["/no/such/program"]
         await d.say("/train")
         await d.pilot.press("enter")
-        await d.until("smol-hydra was not trained: it could not be started: No such file or directory")
+        await d.until("smol-hydra-2 was not trained: it could not be started: No such file or directory")
 
 
 @pytest.mark.parametrize(("phase", "said"), [("stopping", True), ("stopped", True), ("done", False), ("failed", False)])
 def test_leaving_says_how_to_go_on_with_a_training(capsys, phase, said):
     _say_training_stopped(Training(REQUEST, phase))
-    assert ("the training of smol-hydra was stopped; /train resume" in capsys.readouterr().out) == said
+    assert ("the training of smol-hydra-2 was stopped; /train resume" in capsys.readouterr().out) == said
 
 
 def test_a_training_goes_on_while_a_recording_is_played_in_place_of_the_chat():

@@ -16,7 +16,7 @@ from specchat.tui.control.trainings import TrainingHere
 from specchat.tui.screens.train_form import TrainForm
 from specchat.tui.state.training import TrainingChoices
 
-REQUEST = TrainingChoices("smol", "hydra", "self", 400_000, 0.0, "smol-hydra")
+REQUEST = TrainingChoices("smol", "hydra", "self", 400_000, 0.0, "smol-hydra-2")
 
 BEGIN = [
     Needed(2_700_000, 3_300_000_000, 1_100_000_000),
@@ -26,9 +26,9 @@ BEGIN = [
     Reached("learning", 0.2, 1.0, "", 900.0, 1.31, [0.3, 0.4]),
     Reached("learning", 0.42, 1.0, "", 700.0, 1.61, [0.45, 0.45, 0.5]),
 ]
-TRAINED = Trained("smol-hydra", "hydra", "t", "/drafters/smol-hydra", 5_300_000, True, 1_200_000, 1.7, [0.5, 0.4],
+TRAINED = Trained("smol-hydra-2", "hydra", "t", "/drafters/smol-hydra-2", 5_300_000, True, 1_200_000, 1.7, [0.5, 0.4],
                   Curve([0, 400_000, 1_200_000], [1.0, 1.4, 1.7]))  # fmt: skip
-SETTINGS = {"drafter": "merge", "nodes": 8, "hydra.weights": "smol-hydra", "merge.of": "suffix+hydra"}
+SETTINGS = {"drafter": "merge", "nodes": 8, "hydra.weights": "smol-hydra-2", "merge.of": "suffix+hydra"}
 WAYS = [MeasuredWay("plain", 1.0, tau=1.0), MeasuredWay("default", 1.32, 1.2, 1.5, 1.6)]
 BETTER = Judged([*WAYS, MeasuredWay("merged with suffix", 1.52, 1.4, 1.6, 2.1)], "merged with suffix", SETTINGS)
 WORSE = Judged([*WAYS, MeasuredWay("merged with suffix", 1.12, 1.0, 1.2, 2.1)])

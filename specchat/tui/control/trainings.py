@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.config import own_drafters_dir
+from specchat.config.drafter_names import suggested_name
 from specchat.errors import UsageError
 from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.ports import AppPorts
@@ -140,10 +141,8 @@ class Trainings:
     def _suggested(self, drafter: str) -> TrainingChoices:
         """The defaults, under a name that is not taken."""
         pair, unfinished = self._chat.engine.pair, self.runner.unfinished()
-        first = f"{pair}-{drafter}"
-        names = [first, *(f"{first}-{number}" for number in range(2, 100))]
         begun = unfinished.name if unfinished else ""
-        name = next((name for name in names if name != begun and not (own_drafters_dir() / name).exists()), first)
+        name = suggested_name(pair, drafter, lambda name: name == begun or (own_drafters_dir() / name).exists())
         return TrainingChoices(pair, drafter, "self", _TOKENS, 0.0, name)
 
     def _show(self) -> None:

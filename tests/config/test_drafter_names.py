@@ -1,0 +1,23 @@
+"""What a drafter that is to be trained is called, and that none takes the place of another unasked."""
+
+from __future__ import annotations
+
+from specchat.config import load_catalog
+from specchat.config.directories import shipped_drafters_dir
+from specchat.config.drafter_names import suggested_name
+
+
+def test_a_name_that_comes_with_specchat_gets_a_number() -> None:
+    assert suggested_name("gemma", "hydra") == "gemma-hydra"
+    assert suggested_name("smol", "hydra") == "smol-hydra-2"
+    assert suggested_name("smol", "hydra", lambda name: name == "smol-hydra-2") == "smol-hydra-3"
+
+
+def test_a_pair_that_drafts_with_shipped_weights_names_them() -> None:
+    """Else the newest would be used: a training of one's own, before anybody chose it."""
+    catalog = load_catalog()
+    for pair in catalog.pairs.values():
+        options = pair.defaults.get("method_options", {})
+        if "hydra" in str(options.get("merge.of", "")):
+            assert (shipped_drafters_dir() / options["hydra.weights"]).is_dir(), pair.name
+    assert "hydra" in catalog.pair("smol").defaults["method_options"]["merge.of"]
