@@ -62,7 +62,10 @@ class Fuse(SeparateTreeGroup):
         if likely:
             top = {guess.token for guess in likely[: self._top]}
             looked_up = [guess for guess in looked_up if guess.token in top]
-        drafted = [_point(guess, context) for guess in (likely or ())[:width]]
+        points: dict[int, Guess] = {}
+        for guess in (likely or ())[:width]:
+            points.setdefault(guess.token, _point(guess, context))  # two draws of one token are one point
+        drafted = list(points.values())
         self._paths.add(_DRAFT, path, drafted)
         self._paths.add(_LOOKUP, path, looked_up)
         said = [self._guesses.named(_DRAFT, drafted), self._guesses.named(_LOOKUP, looked_up)]
