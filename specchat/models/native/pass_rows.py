@@ -106,8 +106,7 @@ class PassRows:
 
     def taps(self, layers: tuple[int, ...]) -> Taps | None:
         """Room for the states of the rows after these layers; None where there are none."""
-        rows, width = self.hidden.shape
-        return Taps.of(layers, self._shape.layers, rows, width)
+        return Taps.of(layers, self._shape.layers, self.hidden.shape[0], self._shape.hidden)
 
     def as_c(self, taps: Taps | None = None) -> CRows:
         """The same for C; valid as long as this and the taps live and nothing is dropped."""
