@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from driving import driving
+from rich.cells import cell_len
 
 from specchat.config import shipped_file
 from specchat.engine.near.replay import Recording
@@ -27,7 +28,8 @@ def rounds() -> list[ev.RoundDone]:
 
 
 def text_of(lines) -> list[str]:
-    return ["".join(text for text, _ in line) for line in lines]
+    """A character for every cell: a wide one is followed by itself."""
+    return ["".join(char * cell_len(char) for text, _ in line for char in text) for line in lines]
 
 
 @pytest.mark.parametrize("marks", [UNICODE, ASCII], ids=["unicode", "ascii"])
