@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from specchat.drafters.members import Member, parse_members
 from specchat.errors import UsageError, short
 from specchat.registry import option
 
 
+class _MadeOf:
+    """Options of which `of` names drafters; those that cannot be read are refused at once."""
+
+    method: ClassVar[str]
+    of: str
+
+    def __post_init__(self) -> None:
+        _ = self.members
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The drafters it is made of, in order; whether they exist, the drafters' table knows."""
+        return parse_members(f"{self.method}.of", self.of)
+
+
 @dataclass(frozen=True)
-class MergeOptions:
+class MergeOptions(_MadeOf):
     """Options of `merge`."""
+
+    method: ClassVar[str] = "merge"
 
     of: str = option(
         "suffix,token_recycling",
@@ -25,18 +43,12 @@ class MergeOptions:
         maximum=1.0,
     )
 
-    def __post_init__(self) -> None:
-        _ = self.members
-
-    @property
-    def members(self) -> tuple[Member, ...]:
-        """The drafters it is made of; whether they exist, the drafters' table knows."""
-        return parse_members("merge.of", self.of)
-
 
 @dataclass(frozen=True)
-class CascadeOptions:
+class CascadeOptions(_MadeOf):
     """Options of `cascade`."""
+
+    method: ClassVar[str] = "cascade"
 
     of: str = option(
         "suffix,token_recycling",
@@ -49,31 +61,17 @@ class CascadeOptions:
         maximum=1.0,
     )
 
-    def __post_init__(self) -> None:
-        _ = self.members
-
-    @property
-    def members(self) -> tuple[Member, ...]:
-        """The drafters it is made of, in order; whether they exist, the drafters' table knows."""
-        return parse_members("cascade.of", self.of)
-
 
 @dataclass(frozen=True)
-class SeveralOptions:
+class SeveralOptions(_MadeOf):
     """Options of `several`."""
+
+    method: ClassVar[str] = "several"
 
     of: str = option(
         "suffix,token_recycling",
         "drafters that grow a tree each, with commas or + between them: draft_model+draft_model(model=NAME)+suffix",
     )
-
-    def __post_init__(self) -> None:
-        _ = self.members
-
-    @property
-    def members(self) -> tuple[Member, ...]:
-        """The drafters it is made of; whether they exist, the drafters' table knows."""
-        return parse_members("several.of", self.of)
 
 
 @dataclass(frozen=True)
