@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from two_vocabularies import COARSE, FINE, LETTERS, PAIRS, TEXT, Pieces
 
@@ -17,6 +18,15 @@ def test_what_is_translated_spells_the_same(own, other):
         assert b"".join(map(own.token_bytes, there)) == other.token_bytes(token)
     back = translation.draft_tokens(own.encode(TEXT))
     assert b"".join(map(other.token_bytes, back)) == TEXT.encode()
+
+
+@pytest.mark.parametrize(("own", "other"), PAIRS)
+def test_what_a_table_lacks_is_no_token_of_the_target(own, other):
+    translation = TokenTranslation((own, other))
+    asked = np.array([[0, other.size - 1, -1], [other.size, 2 * other.size, 0]])
+    first = [(translation.own_tokens(token) or (-1,))[0] for token in (0, other.size - 1)]
+    assert translation.first_own_tokens(asked).tolist() == [[*first, -1], [-1, -1, first[0]]]
+    assert not translation.begin_ngrams(asked).any()
 
 
 @pytest.mark.parametrize(("own", "other"), PAIRS)
