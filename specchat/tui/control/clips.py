@@ -56,7 +56,7 @@ class Clips:
 
     @staticmethod
     def _models(ready: Ready) -> str:
-        return ready.target + (f", drafted for by {ready.draft}" if ready.draft else "")
+        return ready.target + (f", draft model {ready.draft}" if ready.draft else "")
 
     def _machine(self) -> str:
         """The machine that the engine runs on."""

@@ -157,10 +157,10 @@ class Welcome(PaintedLines):
         if chat.engine.ready is not None and chat.engine.phase == "ready":
             ready = chat.engine.ready
             target: ScreenLine = [(ready.target, "accepted")]
-            by = f"drafts by {ready.draft}" if ready.draft else ""
-            one: ScreenLine = [*target, (f" · {by}" if by else "", "dim")]
+            draft = f"draft model {ready.draft}" if ready.draft else ""
+            one: ScreenLine = [*target, (f" · {draft}" if draft else "", "dim")]
             place = " · ".join(part for part in (ready.device, ready.dtype) if part)
-            return [*([one] if width_of(one) <= column else [target, [(by, "dim")]]), [(place, "dim")]]
+            return [*([one] if width_of(one) <= column else [target, [(draft, "dim")]]), [(place, "dim")]]
         return []
 
 
