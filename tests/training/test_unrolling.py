@@ -6,7 +6,8 @@ from training_kit import V, some_texts, target
 
 from specchat.models.learned.batch import Batch
 from specchat.models.learned.losses import columns_of
-from specchat.models.learned.unrolling import acceptance, chain_loss
+from specchat.models.learned.sizes import Sizes
+from specchat.models.learned.unrolling import STATE_SHARE, acceptance, chain_loss
 from specchat.training import fitting
 from specchat.training.checkpoints import Standing
 from specchat.training.corpus import Corpus
@@ -34,12 +35,20 @@ class Told:
     def logits(self, states):
         return states
 
+    def normed(self, states):
+        return states
 
-def batch(law):
-    """A text of which everything is drafted, and the target's whole law at every place."""
+    @property
+    def sizes(self):
+        return Sizes(WORDS, (0, 1), epsilon=1e-5)
+
+
+def batch(law, features=None):
+    """A text of which everything is drafted, and the target's whole law at every place; without states of the target,
+    unless some are given."""
     likeliest = torch.arange(WORDS).expand(1, LENGTH, WORDS)
     return Batch(
-        features=torch.zeros(1, LENGTH, 1, 1),
+        features=torch.zeros(1, LENGTH, WORDS) if features is None else features,
         tokens=torch.tensor([TOKENS]),
         first=torch.tensor([0]),
         last=torch.tensor([LENGTH - 2]),
@@ -71,6 +80,22 @@ def test_a_deeper_guess_is_learnt_where_the_one_before_it_was_right_from_the_law
     wanted = sum(divergence(logits[0][0, place], law[0, place + 1]) for place in range(ANCHORS))
     wanted += sum(divergence(logits[1][0, place], law[0, place + 2]) for place in right)
     assert float(loss) == pytest.approx(wanted / ANCHORS, rel=1e-4)
+
+
+def test_a_guess_learns_the_last_state_of_the_target_at_its_own_place():
+    law = torch.rand(1, LENGTH, WORDS, generator=torch.Generator().manual_seed(4)).softmax(2)
+    states = torch.randn(1, LENGTH, 2, WORDS, generator=torch.Generator().manual_seed(5))
+    right = {0, 1, 4}
+    logits = told(right)
+
+    def loss(*features):
+        given = batch(law, *features)
+        return chain_loss(Told(logits), given, torch.arange(WORDS), STEPS, torch.Generator().manual_seed(0))[0]
+
+    last = states[0, :, -1] / states[0, :, -1].square().mean(dim=1, keepdim=True).sqrt()
+    wanted = sum((logits[0][0, place] - last[place + 1]).square().mean() for place in range(ANCHORS))
+    wanted += sum((logits[1][0, place] - last[place + 2]).square().mean() for place in right)
+    assert float(loss(states) - loss()) == pytest.approx(STATE_SHARE * float(wanted) / ANCHORS, rel=1e-4)
 
 
 def test_acceptance_counts_chains_that_say_what_the_text_says():

@@ -92,7 +92,11 @@ class Eagle(nn.Module):
 
     def logits(self, states: Tensor) -> Tensor:
         """(…, R) logits of the token that follows, for each of the shared tokens."""
-        return self.shared.logits(unit(states, self.sizes.epsilon) * self.norm)
+        return self.shared.logits(self.normed(states))
+
+    def normed(self, states: Tensor) -> Tensor:
+        """(…, d) what the head is multiplied with."""
+        return unit(states, self.sizes.epsilon) * self.norm
 
     def states(self, fused: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
         """What `unroll` takes the logits of: (B, S − steps, d) for each step; from (B, S, d) what `fused` gives."""

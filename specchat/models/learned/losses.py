@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from specchat.models.learned.shared_weights import unit
+
 _NEAR = 4
 """A guess is a near miss where the token is among this many of the network's likeliest."""
 
@@ -55,6 +57,17 @@ def divergence(logits: Tensor, labels: Labels) -> Tensor:
     log_rest = torch.log1p(-q.sum(dim=1).clamp_max(1.0 - _LEAST))
     said: Tensor = torch.special.xlogy(labels.p, labels.p).sum(dim=1) + torch.special.xlogy(labels.rest, labels.rest)
     return said - (labels.p * log_q).sum(dim=1) - labels.rest * log_rest
+
+
+def state_distance(normed: Tensor, target: Tensor, epsilon: float) -> Tensor:
+    """(n,) mean square of what the network's head input differs by from the target's.
+
+    Args:
+        normed: (n, d) of the network.
+        target: (n, d) the target's last states, not yet normed.
+    """
+    distance: Tensor = (normed - unit(target, epsilon)).square().mean(dim=1)
+    return distance
 
 
 def followed(logits: Tensor, wanted: Tensor, chance: Tensor) -> Tensor:

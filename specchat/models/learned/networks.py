@@ -51,6 +51,9 @@ class LearnedNetwork(Protocol):
     def logits(self, states: Tensor) -> Tensor:
         """(…, R) logits of the token that follows, for each of the shared tokens."""
 
+    def normed(self, states: Tensor) -> Tensor:
+        """(…, d) what the head is multiplied with; the target's is its last state, brought to a mean square of 1."""
+
     def unroll(self, features: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
         """(B, S − steps, R) logits for each step; see `Hydra.unroll`."""
 

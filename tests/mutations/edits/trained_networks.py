@@ -100,6 +100,14 @@ EDITS = (
     ),
     Mutation(
         "training",
+        "learns the target's state of the place before",
+        "models/learned/unrolling.py",
+        "batch.features[rows, at, -1]",
+        "batch.features[rows, at - 1, -1]",
+        UNROLLING,
+    ),
+    Mutation(
+        "training",
         "counts a guess as right that is one place early",
         "models/learned/unrolling.py",
         "batch.tokens[rows, places + step + 1]",
