@@ -55,8 +55,8 @@ class Draft:
 def chance(count: int, followed: int, matched: int) -> float:
     """How likely what followed a match of so many tokens `count` of `followed` times follows it once more.
 
-    Less than its share: one occurrence of two tokens went on otherwise every second time, one of ten tokens hardly ever,
-    and what went on in two ways mostly goes on in a third. Never more than the share.
+    At most its share. Two tokens that occurred once go on as before every second or third time, ten nearly always; and
+    what went on in two ways mostly goes on in a third (counted in replies of SmolLM2, docs/measurements.md).
     """
     odds = count * count * matched / (3.0 + 6.0 * matched * (followed - count))
     return min(count / followed, odds / (1.0 + odds))
