@@ -26,10 +26,14 @@ class Suffix:
     `propose` hands its tree out node by node. Below a node that another drafter proposed, the text up to there is
     matched anew.
 
+    What a guess claims is less than that share, by how long its match is and how often it went on so: see `chance` in
+    `suffix_draft`.
+
     Past replies stay across chats, up to `remember` tokens; the oldest go first.
 
     Reference: Oliaro et al., SuffixDecoding, arXiv:2411.04975. Differs: a continuation's probability is its share of
-    the occurrences that went on at all, so the end of the text itself, which matches everything, counts nothing.
+    the occurrences that went on at all, so the end of the text itself, which matches everything, counts nothing; and
+    policies are told the chance that it goes on so again, where the paper has the share alone.
     """
 
     taps: Sequence[int] = ()

@@ -20,6 +20,7 @@ from specchat.drafters.parts import Parts
 from specchat.models.other.scripted import ScriptedModel
 from specchat.structures import suffix_draft, suffix_trees
 from specchat.structures.native_suffix_tree import NativeSuffixTree
+from specchat.structures.suffix_draft import chance
 from specchat.structures.suffix_tree import SuffixTree
 from specchat.trees import TREE_POLICIES
 
@@ -109,27 +110,38 @@ def test_unlikely_continuations_are_not_drafted():
     assert len(grown(suffix(min_probability=0.04, offset=20), history)) > 0
 
 
-def test_probabilities_are_shares_of_what_followed():
+def test_a_guess_claims_what_its_match_and_its_count_are_worth():
     drafter, history = suffix(offset=4), [7, 1, 2, 7, 1, 2, 7, 1, 3, 7, 1, 4, 9, 7, 1]
     drafter.start(history)
     guesses = drafter.propose(TokenTree(1, BIG), [ROOT], 8, context_for(vocab_size=BIG, prompt=history))[0]
-    assert [(guess.token, round(math.exp(guess.logprob), 6)) for guess in guesses] == [(2, 0.5), (3, 0.25), (4, 0.25)]
+    claims = [(guess.token, math.exp(guess.logprob)) for guess in guesses]
+    assert claims == [(token, pytest.approx(chance(count, 4, 2))) for token, count in ((2, 2), (3, 1), (4, 1))]
+
+
+@pytest.mark.parametrize("matched", [1, 2, 5, 20])
+def test_a_claim_grows_with_match_and_count_and_is_never_more_than_the_share(matched):
+    for followed in (1, 2, 3, 10, 1000):
+        claims = [chance(count, followed, matched) for count in range(1, followed + 1)]
+        assert claims == sorted(claims)
+        assert all(0.0 < claim <= count / followed for count, claim in enumerate(claims, 1))
+        assert chance(1, followed, matched) <= chance(1, followed, matched + 1)
+        assert chance(followed, followed, matched) < chance(followed, followed, matched + 1)
+
+
+def followers(text, run):
+    """The tokens that followed a run, by counting."""
+    places = (i + len(run) for i in range(len(text) - len(run)) if tuple(text[i : i + len(run)]) == run)
+    return [text[place] for place in places]
 
 
 def brute_force_score(text, match, limit, floor, depth):
     """Sum of path probabilities of the best `limit` continuations after the last `match` tokens, by counting."""
     run = tuple(text[len(text) - match :])
-
-    def following(path):
-        whole = (*run, *path)
-        places = [i + len(whole) for i in range(len(text) - len(whole)) if tuple(text[i : i + len(whole)]) == whole]
-        return [text[place] for place in places]
-
     values = {(): 1.0}
     frontier = [()]
     while frontier:
         path = frontier.pop()
-        tokens = following(path)
+        tokens = followers(text, (*run, *path))
         for token in set(tokens):
             value = values[path] * tokens.count(token) / len(tokens)
             if value >= floor and len(path) + 1 + match <= depth:
@@ -150,19 +162,19 @@ def test_the_match_with_the_largest_expected_score_is_drafted_from(seed):
         match: brute_force_score(history, match, min(match + 2, 10 - match), 0.1, 10)
         for match, _ in tree.matches(history, 9)
     }
-    context = context_for(vocab_size=BIG, prompt=history)
-    value = {(): 1.0}
-    growing, total = TokenTree(history[-1], BIG), 0.0
-    frontier = [ROOT]
-    while frontier:
-        node = frontier.pop()
-        path = tuple(growing.path_tokens(node))
-        for guess in drafter.propose(growing, [node], 8, context)[0]:
-            value[(*path, guess.token)] = value[path] * math.exp(guess.logprob)
-            total += value[(*path, guess.token)]
-            frontier.append(growing.add(node, guess))
-    assert total == pytest.approx(max(scores.values()), abs=1e-9)
-    assert sorted(map(tuple, paths)) == sorted(path for path in value if path)
+    assert any(
+        score == pytest.approx(max(scores.values())) and score == pytest.approx(shares(history, match, paths))
+        for match, score in scores.items()
+    )
+
+
+def shares(text, match, paths):
+    """Sum of the probabilities of these paths after the last `match` tokens, by counting."""
+    run, value = tuple(text[len(text) - match :]), {(): 1.0}
+    for path in sorted(map(tuple, paths), key=len):
+        tokens = followers(text, (*run, *path[:-1]))
+        value[path] = value[path[:-1]] * tokens.count(path[-1]) / max(1, len(tokens))
+    return sum(value.values()) - 1.0
 
 
 def test_a_repeated_request_takes_more_than_eight_tokens_a_round():
@@ -192,9 +204,7 @@ def test_only_the_matches_with_room_for_more_are_looked_into(monkeypatch):
     drafter.start(history)
     continued = []
     follow = suffix_draft._continue
-    monkeypatch.setattr(
-        suffix_draft, "_continue", lambda place, room, floor: continued.append(room) or follow(place, room, floor)
-    )
+    monkeypatch.setattr(suffix_draft, "_continue", lambda place, *size: continued.append(size) or follow(place, *size))
     drafter.propose(TokenTree(5, BIG), [ROOT], 1, context_for(vocab_size=BIG, prompt=history))
     assert len(continued) == 1
 

@@ -3,10 +3,10 @@
 #include "drafts.h"
 
 typedef struct {
-    double value; /* of the whole path */
+    double value; /* of the whole path: the product of shares */
     double chance;
     int64_t order;
-    int32_t token, above;
+    int32_t token, above, matched;
     Place place;
 } Option;
 
@@ -25,7 +25,7 @@ typedef struct {
 } Draft;
 
 typedef struct {
-    int32_t limit; /* tokens that may be drafted */
+    int32_t limit, matched; /* tokens that may be drafted; the match's length */
     Place place;
 } Start;
 
@@ -61,25 +61,30 @@ static Option pop(Heap *heap) {
     return best;
 }
 
-/* Put everything on the heap that follows a place often enough; `value` is that of the path to it. */
-static int push_next(const Tree *tree, Heap *heap, Place at, int32_t above, double value, double probability) {
-    int64_t times = followed(tree, at);
-    double least = (double)times * probability / value;
+/* How likely what followed a match of so many tokens `count` of `times` times follows it once more. */
+static inline double chance_of(double count, double times, double matched) {
+    double odds = count * count * matched / (3.0 + 6.0 * matched * (times - count));
+    return fmin(count / times, odds / (1.0 + odds));
+}
+
+/* Put what follows a path on the heap, as `longer` says, if it followed often enough. */
+static int push_often(const Tree *tree, Heap *heap, Option path, int32_t above, int32_t token, Place longer, double probability) {
+    double times = (double)followed(tree, path.place), count = (double)occurrences(tree, longer);
+    if (count < times * probability / path.value) return DONE;
+    double chance = chance_of(count, times, path.matched);
+    return push(heap, (Option){path.value * (count / times), chance, 0, token, above, path.matched + 1, longer});
+}
+
+/* Put everything on the heap that follows a path often enough; `above` is its entry in the draft. */
+static int push_next(const Tree *tree, Heap *heap, Option path, int32_t above, double probability) {
+    Place at = path.place;
     const Node *node = at.node;
     if (at.into < written(node)) {
-        Place longer = {node, at.into + 1};
-        int64_t count = occurrences(tree, longer);
-        double chance = (double)count / (double)times;
         int32_t token = node->text->tokens[node->start + at.into];
-        return (double)count >= least ? push(heap, (Option){value * chance, chance, 0, token, above, longer}) : DONE;
+        return push_often(tree, heap, path, above, token, (Place){node, at.into + 1}, probability);
     }
-    for (const Node *child = node->first_child; child; child = child->after) {
-        Place longer = {child, 1};
-        int64_t count = occurrences(tree, longer);
-        double chance = (double)count / (double)times;
-        if ((double)count < least) continue;
-        if (push(heap, (Option){value * chance, chance, 0, child->token, above, longer})) return NO_MEMORY;
-    }
+    for (const Node *child = node->first_child; child; child = child->after)
+        if (push_often(tree, heap, path, above, child->token, (Place){child, 1}, probability)) return NO_MEMORY;
     return DONE;
 }
 
@@ -89,7 +94,7 @@ static int continue_from(const Tree *tree, Heap *heap, Start start, double proba
     heap->order = 0;
     draft->count = 0;
     draft->saved = 0;
-    if (push_next(tree, heap, start.place, 0, 1.0, probability)) return NO_MEMORY;
+    if (push_next(tree, heap, (Option){.value = 1.0, .matched = start.matched, .place = start.place}, 0, probability)) return NO_MEMORY;
     while (heap->count && draft->count < start.limit) {
         Option option = pop(heap);
         int32_t at = draft->count++;
@@ -97,7 +102,7 @@ static int continue_from(const Tree *tree, Heap *heap, Start start, double proba
         draft->tokens[at] = option.token;
         draft->chances[at] = option.chance;
         draft->saved += option.value;
-        if (push_next(tree, heap, option.place, at + 1, option.value, probability)) return NO_MEMORY;
+        if (push_next(tree, heap, option, at + 1, probability)) return NO_MEMORY;
     }
     return DONE;
 }
@@ -110,7 +115,7 @@ static int32_t find_starts(const Tree *tree, const int32_t *text, int32_t size, 
     for (; found < longest; found++) {
         Place place = find(tree, text + size - found - 1, found + 1);
         if (place.node == NULL || followed(tree, place) == 0) break;
-        matches[found] = (Start){limits[found + 1], place};
+        matches[found] = (Start){limits[found + 1], found + 1, place};
     }
     for (int32_t at = found - 1, before; at >= 0; at = before) {
         Start best = matches[at];

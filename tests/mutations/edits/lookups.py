@@ -74,6 +74,14 @@ EDITS = (
     ),
     Mutation(
         "drafter suffix",
+        "claims the whole share of a match, however short",
+        "structures/suffix_draft.py",
+        "min(count / followed, odds / (1.0 + odds))",
+        "count / followed",
+        ("tests/drafters/test_suffix.py", "-k", "claim"),
+    ),
+    Mutation(
+        "drafter suffix",
         "drafts from matches that are too short",
         "drafters/options/lookups.py",
         "if match >= self.min_match else 0",
