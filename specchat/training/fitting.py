@@ -17,7 +17,7 @@ from specchat.errors import TrainingError
 from specchat.models.learned.batch import Batch
 from specchat.models.learned.losses import columns_of
 from specchat.models.learned.networks import save_weights
-from specchat.models.learned.unrolling import Acceptance, acceptance, chain_loss
+from specchat.models.learned.unrolling import STATE_SHARE, Acceptance, acceptance, chain_loss
 from specchat.training.checkpoints import Standing, load_checkpoint, save_checkpoint
 from specchat.training.corpus import Corpus
 from specchat.training.files import writing
@@ -98,7 +98,9 @@ class Fitting:
         self._steps = steps
         self._texts = texts
         self._seed = seed
-        self._about = {**about, "texts in a batch": texts, "optimizer": NetworkOptimizer.name}
+        self._about = {
+            **about, "texts in a batch": texts, "optimizer": NetworkOptimizer.name, "state share": STATE_SHARE,
+        }  # fmt: skip
         self._clock = clock
         self._checkpoint = folder / "checkpoint.safetensors"
         self._device = network.shared.head.device
