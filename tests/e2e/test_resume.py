@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import time
 
 import pytest
 
@@ -61,7 +60,7 @@ def test_a_program_that_is_killed_leaves_the_question_and_what_was_written(termi
     first.type("/speed 4" + ENTER)  # so that it is killed in the middle of the reply
     first.type("never ending" + ENTER)
     first.until(lambda text: " guess" in text)
-    time.sleep(1.5)
+    first.until(lambda _: bool(kept()[1:] and kept()[1].content))
     os.kill(first.process.pid, signal.SIGKILL)
     again = start(terminals, "-c")
     again.until(lambda text: "never ending" in text and "interrupted" in text)

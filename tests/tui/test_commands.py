@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from driving import driving
+from driving import driving, wait_for
 
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Change, Generate, Load
@@ -169,10 +169,7 @@ async def test_the_palette_says_each_command_once_and_finds_whole_words():
 
 async def test_the_palette_runs_commands_and_asks_for_what_they_need():
     async with driving() as d:
-        await d.pilot.press("ctrl+p")
-        await d.pilot.pause(0.1)
-        await d.pilot.press(*"/set change")
-        await d.pilot.pause(0.5)
+        await d.pilot.press("ctrl+p", *"/set change")
+        await d.until("/set change /set change one setting")
         await d.pilot.press("enter")
-        await d.pilot.pause(0.2)
-        assert d.app.views.prompt.text == "/set "
+        await wait_for(d.pilot, lambda: d.app.views.prompt.text == "/set ")

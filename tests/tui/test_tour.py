@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from driving import driving
+from driving import driving, wait_for
 from fake import hello
 
 from specchat.engine.near.client import Engine
@@ -106,8 +106,7 @@ async def test_the_log_of_the_engine_is_shown_with_its_place(tmp_path):
         async with driving() as d:
             await d.say("/log")
             assert "there is no engine here" in d.drawn(d.app.views.notice)
-            while not log.read_text():
-                await d.pilot.pause(0.05)
+            await wait_for(d.pilot, log.read_text)
             d.app.control.session.link, fake = engine, d.app.control.session.link
             await d.say("/log")
             assert isinstance(d.app.screen, LogScreen)
