@@ -19,10 +19,18 @@ async def test_while_a_pair_is_loaded_its_own_settings_are_shown():
             "drafter": smol.drafter, "nodes": smol.nodes, "temperature": smol.temperature, "width": 5,
         }  # fmt: skip
         assert smol.drafter in d.drawn(form)
-        assert str(form.border_subtitle) == "of smol, which is being loaded"
+        assert str(form.border_subtitle) == "loading smol"
         await d.hear(ready())
         assert "prompt_lookup" in d.drawn(form)
-        assert "which is" not in str(form.border_subtitle)
+        assert "loading" not in str(form.border_subtitle)
+
+
+async def test_after_a_load_that_failed_the_settings_are_those_of_the_next_try():
+    async with driving(loaded=False, engine_here=True, settings={"pair": "smol"}) as d:
+        await d.hear(hello(), ev.Failed("WeightsError", "no network", during="load"))
+        await opened_form(d)
+        assert str(d.app.control.side_panel.form.border_subtitle) == "smol is not loaded"
+        assert settings_of(load_catalog().pair("smol")).drafter in d.drawn(d.app.control.side_panel.form)
 
 
 async def test_while_another_pair_is_loaded_the_settings_are_those_it_will_have():
@@ -32,7 +40,7 @@ async def test_while_another_pair_is_loaded_the_settings_are_those_it_will_have(
         form, fields = d.app.control.side_panel.form, d.app.control.side_panel.fields
         await d.app.control.session.load({"pair": "qwen-coder"})
         await d.pilot.pause()
-        assert str(form.border_subtitle) == "of qwen-coder, which is being loaded"
+        assert str(form.border_subtitle) == "loading qwen-coder"
         coder = settings_of(load_catalog().pair("qwen-coder"))
         assert {f.name: f.value for f in fields()}["drafter"] == coder.drafter
         await d.hear(ev.Failed("Cancelled", "stopped", during="load"))

@@ -53,10 +53,11 @@ class SidePanel:
         if engine.phase == "ready":
             return fields_of(engine.hello, engine.settings, self._files.shipped, self._files.saved), engine.pair, ""
         if expected := self._files.expected():
-            state = "being loaded" if engine.phase in ("starting", "loading") else "not loaded"
-            return fields_of(engine.hello, *expected), "", f"of {engine.loading_pair}, which is {state}"
+            loading = engine.phase in ("starting", "loading")
+            remark = f"loading {engine.loading_pair}" if loading else f"{engine.loading_pair} is not loaded"
+            return fields_of(engine.hello, *expected), "", remark
         if engine.ready is not None:
-            return fields_of(engine.hello, engine.settings), "", f"of {engine.pair}, which is left"
+            return fields_of(engine.hello, engine.settings), "", f"still of {engine.pair}"
         return [], "", ""
 
     def toggle_settings(self) -> None:
