@@ -20,8 +20,10 @@ def test_a_command_is_found_by_its_word_and_text_is_none():
 
 
 def test_an_unknown_word_is_answered_with_the_nearest():
-    with pytest.raises(UsageError, match="did you mean 'retry'"):
+    with pytest.raises(UsageError, match="no command /rety; did you mean '/retry'"):
         find("/rety")
+    with pytest.raises(UsageError, match="no command /xyzzy; /help shows all of them"):
+        find("/xyzzy")
 
 
 def test_every_command_stands_in_the_help():
@@ -40,7 +42,7 @@ def test_hints_follow_what_is_typed():
 async def test_an_unknown_command_is_not_sent_and_stays_in_the_prompt():
     async with driving() as d:
         await d.say("/rety")
-        assert "did you mean 'retry'" in d.drawn(d.app.views.notice)
+        assert "did you mean '/retry'" in d.drawn(d.app.views.notice)
         assert d.app.views.prompt.text == "/rety"
         assert not any(isinstance(c, Generate) for c in d.link.sent)
 

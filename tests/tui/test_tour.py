@@ -90,6 +90,26 @@ async def test_a_home_that_cannot_be_written_does_not_keep_the_app_from_starting
         assert "Watch it guess" in d.screen()
 
 
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)], ids=str)
+async def test_every_page_is_whole_with_its_title_and_the_way_on(tmp_path, size):
+    async with driving(size, toured=tmp_path / "toured") as d:
+        for page, title in enumerate(("Watch it guess", "A few keys", "Make it yours"), 1):
+            screen = " ".join(d.screen().replace("│", " ").split())
+            assert title in screen
+            assert f"{page} of 3 · Enter goes on · Esc skips" in screen
+            await d.pilot.press("enter")
+            await d.pilot.pause()
+
+
+async def test_in_a_narrow_window_what_keys_do_is_whole_where_there_is_height(tmp_path):
+    async with driving((60, 26), toured=tmp_path / "toured") as d:
+        await d.pilot.press("enter")
+        await d.pilot.pause()
+        screen = " ".join(line[:30].strip() for line in d.screen().splitlines())
+        assert "A few keys" in screen
+        assert "stop at the next round, keep the text" in " ".join(screen.split())
+
+
 @pytest.mark.parametrize("size", [(80, 24), (40, 12), (20, 5)])
 async def test_every_page_fits_small_windows(tmp_path, size):
     async with driving(size, toured=tmp_path / "toured") as d:
