@@ -124,3 +124,11 @@ def test_the_models_and_the_memory_are_whole_in_a_narrow_window():
     said = drawn(PairListState([pair], "other", held_bytes=5_000_000_000), width=53, height=16).split("─\n")[1]
     assert "Qwen2.5-Coder-1.5B-Instruct ← Qwen2.5-Coder-0.5B-Instruct" in " ".join(said.split())
     assert "about 6.0 GB of memory · 2.0 GB free · 5.0 GB held by other" in " ".join(said.split())
+
+
+def test_trained_drafters_are_named_whole_in_a_narrow_window():
+    summary = "98 MB, fetched in seconds; a small trained network and the text so far guess"
+    pair = replace(SMOL, summary=summary, trained=("smol-hydra (hydra)",), needed_bytes=1, free_bytes=2)
+    said = drawn(PairListState([pair]), width=53, height=16)
+    assert "trained drafters: smol-hydra (hydra)" in " ".join(said.split())
+    assert "…" in drawn(PairListState([pair]), width=53, height=10), "in little height they are cut"

@@ -157,14 +157,14 @@ def _about(state: PairListState, pair: PairInfo, names: int, width: int, room: i
     models = f"{pair.name}: {models}" if cell_len(pair.name) > names else models  # the list has cut it
     wrong = _wrapped(pair.refusal or state.failed.get(pair.name, ""), width)
     trained = f"trained drafters: {', '.join(pair.trained)}" if pair.trained else ""
-    about = _wrapped(" · ".join(part for part in (pair.summary, trained, pair.remark, pair.notes) if part), width)
+    about = " · ".join(part for part in (pair.summary, trained, pair.remark, pair.notes) if part)
     memory = _wrapped(_memory(state, pair), width)
     head = _wrapped(models, width)
     if len(head + wrong + memory) > room:
         head = [cut(models, width)]
-    about = about[: min(1 if wrong else 2, max(0, room - len(head + wrong + memory)))]
+    left = min(1 if wrong else 3, room - len(head + wrong + memory))
     role = "warn" if pair.short_of_memory(state.held_bytes) else "dim"
-    parts = ((head, "strong"), (wrong, "bad"), (about, "text"), (memory, role))
+    parts = ((head, "strong"), (wrong, "bad"), (_wrapped(about, width, left), "text"), (memory, role))
     return [(line, role) for lines, role in parts for line in lines][:room]
 
 
@@ -180,10 +180,10 @@ def _memory(state: PairListState, pair: PairInfo) -> str:
     return free
 
 
-def _wrapped(text: str, width: int) -> list[str]:
-    """The text in two lines at most."""
-    lines = [text[a:b].strip() for a, b in wrap(text, width)] if text else []
-    return [*lines[:1], cut(" ".join(lines[1:]), width)] if len(lines) > 2 else lines
+def _wrapped(text: str, width: int, most: int = 2) -> list[str]:
+    """The text in at most so many lines, the last one cut."""
+    lines = [text[a:b].strip() for a, b in wrap(text, width)] if text and most > 0 else []
+    return [*lines[: most - 1], cut(" ".join(lines[most - 1 :]), width)] if len(lines) > most else lines
 
 
 def _keys(state: PairListState, pair: PairInfo, width: int, hint: Callable[[str, str], str]) -> ScreenLine:
