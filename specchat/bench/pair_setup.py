@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from specchat.config import load_catalog, settings_of, user_settings
+from specchat.config import load_catalog, settings_of, starting_pair
 from specchat.engine.protocol.environment import engine_environment
 from specchat.settings import GREEDY, Settings
 
@@ -21,8 +21,7 @@ def prepare_environment(threads: int = 0) -> None:
 
 def settings_in_force(chosen: Mapping[str, Any], **fallback: Any) -> Settings:
     """What the pair starts with but greedy, then `fallback`, then what was asked for."""
-    name = chosen.get("pair") or user_settings().get("pair") or Settings().pair
-    return settings_of(load_catalog().pair(name), GREEDY, fallback, chosen)
+    return settings_of(load_catalog().pair(starting_pair(chosen)), GREEDY, fallback, chosen)
 
 
 def load_pair(settings: Settings, say: Callable[[str], None] = lambda what: None) -> LoadedPair:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from specchat import __version__
-from specchat.cli.arguments import prepared, refuse_options_before_command
+from specchat.cli.arguments import one_prompt, prepared, refuse_options_before_command
 from specchat.cli.bench import bench
 from specchat.cli.chats import app as chats_app
 from specchat.cli.chats import chat_ids
@@ -130,7 +130,10 @@ def chat(
 @takes_settings
 def run(
     settings: dict[str, Any],
-    prompt: Annotated[str | None, typer.Argument(help="What to ask; standard input is read when piped.")] = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PROMPT]", help="What to ask, in quotes; standard input is read when piped."),
+    ] = None,
     output: Annotated[
         Output, typer.Option(help="text; one JSON object; or the event stream as JSON lines.")
     ] = Output.text,
@@ -154,7 +157,7 @@ def run(
     else:
         from specchat.cli.run import run_once as write
 
-    raise typer.Exit(write(prompt, settings, output, record, system, engine))
+    raise typer.Exit(write(one_prompt(words or []), settings, output, record, system, engine))
 
 
 @app.command()

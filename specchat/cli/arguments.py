@@ -8,7 +8,7 @@ from itertools import pairwise
 import typer
 
 from specchat.engine.protocol.text import visible
-from specchat.errors import UsageError
+from specchat.errors import UsageError, cut
 
 _MAY_BE_ALONE = ("-r", "--resume", "--serve")
 
@@ -38,6 +38,20 @@ def _refuse_question(arguments: list[str]) -> None:
     """No command's name has a blank in it."""
     if arguments and " " in (question := arguments[0].strip()) and not question.startswith("-"):
         raise UsageError(f"no command is called {question!r}; to ask it: specchat run {shlex.quote(question)}")
+
+
+def one_prompt(words: list[str]) -> str | None:
+    """The prompt, if there is one.
+
+    Raises:
+        UsageError: there are several arguments: a question without quotes, or something that is no part of it.
+    """
+    if len(words) > 1:
+        raise UsageError(
+            f"the prompt is one argument, and here are {len(words)}; in quotes: "
+            f"specchat run {shlex.quote(cut(' '.join(words)))}"
+        )
+    return words[0] if words else None
 
 
 def _refuse_bytes(number: int, argument: str) -> None:

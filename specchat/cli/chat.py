@@ -18,6 +18,7 @@ from specchat.config import (
     load_catalog,
     private_dir,
     shipped_file,
+    starting_pair,
     state_dir,
     user_app,
     user_keys,
@@ -27,7 +28,6 @@ from specchat.engine.near.client import Link
 from specchat.engine.near.replay import Player, Recording
 from specchat.engine.protocol.text import visible
 from specchat.errors import SpecchatError
-from specchat.settings import Settings
 from specchat.store.database import default_path
 from specchat.tui.app import SpecchatApp, run_app
 from specchat.tui.control.app_setup import AppSetup
@@ -65,7 +65,8 @@ def open_chat(
     guard = take_terminal()
     wanted = {**user_settings(), **settings}
     if not engine:
-        load_catalog().pair(wanted.get("pair", Settings().pair))  # a wrong name is told before the screen is taken
+        settings = {**settings, "pair": starting_pair(settings)}
+        load_catalog().pair(settings["pair"])  # a wrong name is told before the screen is taken
 
     def connect(wake: Callable[[], None]) -> Link:
         return start_engine(engine, wanted, wake)

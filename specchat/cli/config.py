@@ -31,11 +31,10 @@ def get_setting(
         _print_written(pair)
         return
     from specchat.cli.config_entries import entry
-    from specchat.config import load_catalog, user_settings
-    from specchat.settings import Settings
+    from specchat.config import load_catalog, starting_pair
 
     found = entry(name)
-    chosen = load_catalog().pair(pair or user_settings().get("pair", Settings().pair))
+    chosen = load_catalog().pair(starting_pair({"pair": pair}))
     value = found.start(chosen)
     typer.echo(", ".join(value) if isinstance(value, tuple) else _toml(value))
 

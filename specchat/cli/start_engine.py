@@ -13,10 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from specchat.config import load_catalog, private_dir, state_dir, user_settings
+from specchat.config import load_catalog, private_dir, starting_pair, state_dir, user_settings
 from specchat.engine.near.client import Engine
 from specchat.errors import UsageError
-from specchat.settings import Settings
 
 
 def start_engine(command: str, settings: dict[str, Any], wake: Callable[[], None] | None = None) -> Engine:
@@ -37,7 +36,7 @@ def check_pair(settings: Mapping[str, Any]) -> None:
     Raises:
         UsageError: names the nearest one.
     """
-    load_catalog().pair({**user_settings(), **settings}.get("pair", Settings().pair))
+    load_catalog().pair(starting_pair(settings))
 
 
 def engine_log() -> Path:

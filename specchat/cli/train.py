@@ -44,10 +44,10 @@ def train(
     """
     from specchat.cli.training_run import RunOptions, run_training
     from specchat.config.drafter_names import suggested_name
-    from specchat.training.training_request import TrainingRequest
+    from specchat.training.training_request import TrainingRequest, is_begun
 
-    request = TrainingRequest(
-        pair, drafter, prompts, tokens, hours, name or suggested_name(pair, drafter), seed, resume
-    )
+    older = f"{pair}-{drafter}"  # the name of before, where a drafter that comes with specchat has it now
+    name = name or (older if resume and is_begun(older) else suggested_name(pair, drafter))
+    request = TrainingRequest(pair, drafter, prompts, tokens, hours, name, seed, resume)
     how = RunOptions(output, threads=threads, yes=yes, verdict=verdict, stop_at_eof=stop_at_eof)
     raise typer.Exit(run_training(request, how))

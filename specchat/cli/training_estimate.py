@@ -10,7 +10,7 @@ from specchat.errors import UsageError
 from specchat.models.inspect.model_files import describe_model
 from specchat.models.inspect.pair_check import place_of
 from specchat.models.inspect.training_cost import training_cost
-from specchat.models.inspect.training_limits import refuse_impossible, trainable_target
+from specchat.models.inspect.training_limits import refuse_hiding, refuse_impossible, trainable_target
 from specchat.tui.state.training import TrainingChoices
 
 
@@ -31,6 +31,7 @@ def estimated(request: TrainingChoices) -> Estimated:
         WeightsError: the target's files cannot be read.
     """
     refuse_impossible(request.drafter, request.prompts, request.tokens, request.hours, request.name)
+    refuse_hiding(request.name)
     target = trainable_target(request.pair)
     if (place := place_of(target)) is None:
         raise UsageError(f"{target.name} is not on this machine; `specchat models pull {request.pair}` fetches it")

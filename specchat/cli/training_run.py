@@ -18,6 +18,7 @@ from specchat.cli.training_progress import print_report, reporter
 from specchat.cli.training_stops import RunningClock, stoppable
 from specchat.cli.training_verdict import measure, print_verdict
 from specchat.config import ModelSpec
+from specchat.config.drafter_names import whose_name
 from specchat.engine.protocol.training_report import Curve, Judged, Needed, Trained
 from specchat.engine.protocol.training_text import curve_lines
 from specchat.errors import UsageError
@@ -60,6 +61,7 @@ def run_training(request: TrainingRequest, how: RunOptions) -> int:
     if request.prompts == CHATS and not how.yes:
         _ask_for_chats()
     request.check()
+    _say_whose_name(request, how.output)
     prepare_environment(settings.threads)
     clock = RunningClock()
     with stoppable(clock, at_eof=how.stop_at_eof):
@@ -133,6 +135,16 @@ def _ask_for_chats() -> None:
     question = "Learn from what you wrote in your chats? Texts and drafter stay on this machine."
     if not typer.confirm(question):
         raise UsageError("nothing was read and nothing trained")
+
+
+def _say_whose_name(request: TrainingRequest, output: Output) -> None:
+    """An older training may have the name of a drafter that comes with specchat by now."""
+    if (whose := whose_name(request.name)) and output is not Output.jsonl:
+        typer.echo(
+            f"note: the drafter {request.name} {whose} too, and what is trained is used in its place; to have both, "
+            f"rename the folder {request.folder} when it is done",
+            err=True,
+        )
 
 
 def _say_needs(needs: Needs, output: Output) -> None:

@@ -12,7 +12,7 @@ from specchat.config.directories import (
     state_dir,
 )
 from specchat.config.mirrors import load_mirrors
-from specchat.config.setting_layers import flat, settings_of, shipped_settings
+from specchat.config.setting_layers import flat, settings_of, shipped_settings, starting_pair
 from specchat.config.tables import PACKAGE
 from specchat.config.user_config import AppOptions, user_app, user_keys, user_settings, users_config
 from specchat.config.values import (
@@ -61,6 +61,7 @@ __all__ = [
     "shipped_drafters_dir",
     "shipped_file",
     "shipped_settings",
+    "starting_pair",
     "state_dir",
     "user_app",
     "user_keys",

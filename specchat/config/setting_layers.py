@@ -10,6 +10,15 @@ from specchat.config.values import PairSpec
 from specchat.settings import Settings
 
 
+def starting_pair(wanted: Mapping[str, Any]) -> str:
+    """The pair that is loaded where this is wanted: the one it names, else the user's, else the shipped default.
+
+    Raises:
+        ConfigError: config.toml says something we cannot accept.
+    """
+    return str(wanted.get("pair") or user_settings().get("pair") or Settings().pair)
+
+
 def shipped_settings(pair: PairSpec) -> Settings:
     """What the pair would start with if the user had written nothing."""
     return Settings().but({**pair.defaults, "pair": pair.name})

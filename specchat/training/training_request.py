@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.config import cache_dir, own_drafters_dir, private_dir
+from specchat.config.drafter_names import free_name
 from specchat.errors import TrainingError
-from specchat.models.inspect.training_limits import CHATS, SELF, prompts_file, refuse_impossible
+from specchat.models.inspect.training_limits import CHATS, SELF, prompts_file, refuse_hiding, refuse_impossible
 from specchat.training.prompt_sources import prompts_of, prompts_of_chats
+
+_RUNS = "runs"
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,12 @@ class TrainingRequest:
             TrainingError: a drafter of this name is there already.
         """
         refuse_impossible(self.drafter, self.prompts, self.tokens, self.hours, self.name)
+        if not (self.resume and is_begun(self.name)):
+            refuse_hiding(self.name)
         if not self.resume and self.folder.exists():
+            free = free_name(self.name, lambda name: (own_drafters_dir() / name).exists() or is_begun(name))
             raise TrainingError(
-                f"a trained drafter called {self.name!r} is there already, in {self.folder}; choose another --name"
+                f"a trained drafter called {self.name!r} is there already, in {self.folder}; {free!r} is free"
             )
         self.given_prompts()
 
@@ -62,6 +68,15 @@ class TrainingRequest:
         if self.prompts == CHATS:
             return prompts_of_chats()
         return prompts_of(prompts_file(self.prompts))
+
+
+def is_begun(name: str) -> bool:
+    """Whether a training of this name was begun here, for any target."""
+    return (own_drafters_dir() / name).exists() or any(_trainings_dir().glob(f"*/*/{_RUNS}/{name}"))
+
+
+def _trainings_dir() -> Path:
+    return cache_dir() / "training"
 
 
 @dataclass(frozen=True)
@@ -83,8 +98,8 @@ class Places:
         if source not in (SELF, CHATS):
             prompts = request.given_prompts() or []
             source = hashlib.blake2b("\n".join(prompts).encode(), digest_size=6).hexdigest()
-        data = cache_dir() / "training" / f"{target}-{checksum[:12]}" / f"{source}-{request.seed}"
-        places = cls(data, data / "runs" / request.name, request.folder)
+        data = _trainings_dir() / f"{target}-{checksum[:12]}" / f"{source}-{request.seed}"
+        places = cls(data, data / _RUNS / request.name, request.folder)
         if places.run.exists() and not request.resume:
             raise TrainingError(
                 f"a training called {request.name!r} is there already: --resume goes on with it; "

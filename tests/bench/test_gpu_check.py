@@ -178,6 +178,24 @@ def test_what_was_measured_is_kept_until_asked_for_again_or_elsewhere(tmp_path):
     assert same.parts["bandwidth"].outcome.figures["read_bytes_per_s"] > 0
 
 
+def test_results_that_cannot_be_written_leave_those_that_were_there(tmp_path, monkeypatch):
+    file = tmp_path / "result.json"
+    check(TINY, file, ["bandwidth"], say=lambda text: None)
+    before = file.read_text()
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("no space")))
+    with pytest.raises(OSError, match="no space"):
+        check(TINY, file, ["bandwidth"], again=True, say=lambda text: None)
+    assert list(tmp_path.iterdir()) == [file]
+    assert file.read_text() == before
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"setup": {}', "{}"])
+def test_a_file_that_holds_no_results_is_refused_in_one_line(tmp_path, text):
+    (tmp_path / "result.json").write_text(text)
+    with pytest.raises(UsageError, match=r"result.json holds no results of this program; remove it"):
+        Results(tmp_path / "result.json", TINY.describe(), {}).load()
+
+
 def test_a_part_that_breaks_does_not_stop_the_others(tmp_path, monkeypatch):
     def break_(setup, results):
         raise RuntimeError("out of something")

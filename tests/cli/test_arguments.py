@@ -120,3 +120,8 @@ def test_help_names_no_default_where_there_is_none():
     helps = {p.opts[0]: p.help for p in typer.main.get_command(app).params}
     assert helps["--memory"].endswith("empty: no limit")
     assert helps["--learn"].endswith("(default false)")
+
+
+def test_a_prompt_without_quotes_is_answered_with_the_quoted_one(monkeypatch, capsys):
+    said = refused(["run", "why", "is", "the", "sky", "--max-tokens", "8", "blue?"], monkeypatch, capsys)
+    assert said.endswith("the prompt is one argument, and here are 5; in quotes: specchat run 'why is the sky blue?'")

@@ -18,11 +18,12 @@ from tiny_models import add_tiny_pair
 from typer.testing import CliRunner
 
 from specchat.bench.configurations import parse_configurations
-from specchat.cli import training_verdict
+from specchat.cli import training_run, training_verdict
 from specchat.cli.train import train
+from specchat.cli.training_estimate import estimated
 from specchat.cli.training_progress import Lines, reporter
 from specchat.cli.training_verdict import Way, as_configuration, judge, print_verdict, use, ways_to_use
-from specchat.config import data_dir, load_catalog, settings_of
+from specchat.config import cache_dir, data_dir, load_catalog, settings_of
 from specchat.engine.protocol.training_report import Curve, Judged, MeasuredWay
 from specchat.engine.protocol.training_text import curve_lines, table_lines
 from specchat.errors import SpecchatError, UsageError
@@ -33,6 +34,8 @@ from specchat.store.records import Chat, Message
 from specchat.training import job
 from specchat.training.job import Stage
 from specchat.training.prompt_sources import prompts_of_chats
+from specchat.training.training_request import TrainingRequest
+from specchat.tui.state.training import TrainingChoices
 
 WHEN = "2026-01-31T12:00:00.000Z"
 
@@ -63,6 +66,11 @@ def error_of(*arguments: str) -> SpecchatError:
         (("smol", "--hours", "nan"), "--hours nan must be 0"),
         (("smol", "--prompts", "selv"), "--prompts 'selv' is neither 'self', 'chats' nor a file"),
         (("smol", "--name", "../x"), "--name '../x' is no name"),
+        (
+            ("smol", "--name", "smol-hydra"),
+            "comes with specchat, and yours would be used in its place; 'smol-hydra-2' is",
+        ),
+        (("smol", "--name", "smol-hydra", "--resume"), "'smol-hydra-2' is free"),
         (("smol", "--prompts", "chats", "--yes"), "--prompts chats: no chat of yours is kept here yet"),
     ],
 )
@@ -71,6 +79,44 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_loaded(arguments, 
     assert isinstance(error, UsageError)
     assert said in str(error)
     assert "\n" not in str(error)
+
+
+def test_the_apps_dialog_refuses_them_too():
+    with pytest.raises(UsageError, match="'smol-hydra-2' is free"):
+        estimated(TrainingChoices("smol", "hydra", "self", 400_000, 0.0, "smol-hydra"))
+
+
+@pytest.fixture
+def requested(monkeypatch) -> list[TrainingRequest]:
+    """What is trained instead of training it."""
+    requests: list[TrainingRequest] = []
+    monkeypatch.setattr(training_run, "trainable_target", lambda pair: None)
+    monkeypatch.setattr(training_run, "_train", lambda request, *_: requests.append(request))
+    monkeypatch.setattr(training_run, "_print_verdict", lambda *_: None)
+    return requests
+
+
+def older_training(name: str) -> None:
+    """A training that was begun when no drafter of this name came with specchat."""
+    (cache_dir() / "training" / "target-0123" / "self-0" / "runs" / name).mkdir(parents=True)
+
+
+@pytest.mark.parametrize("named", [(), ("--name", "smol-hydra")], ids=["unnamed", "named"])
+def test_an_older_training_with_a_shipped_drafters_name_goes_on_and_says_whose_name_it_has(requested, named):
+    older_training("smol-hydra")
+    result = CliRunner().invoke(app, ["smol", *named, "--resume", "--no-verdict"])
+    assert result.exit_code == 0, result.output
+    assert [request.name for request in requested] == ["smol-hydra"]
+    assert "smol-hydra comes with specchat too" in result.stderr
+    assert str(requested[0].folder) in result.stderr
+
+
+def test_a_training_without_a_name_takes_one_that_hides_no_drafter(requested):
+    for words in ([], ["--resume"]):
+        result = CliRunner().invoke(app, ["smol", *words, "--no-verdict"])
+        assert result.exit_code == 0, result.output
+        assert "comes with" not in result.stderr
+    assert [request.name for request in requested] == ["smol-hydra-2"] * 2
 
 
 def test_a_tiny_model_is_trained_and_judged_from_the_command_line(tiny, monkeypatch):

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from specchat.config import load_catalog
+from specchat.config import load_catalog, users_models
 from specchat.config.directories import shipped_drafters_dir
-from specchat.config.drafter_names import suggested_name
+from specchat.config.drafter_names import suggested_name, whose_name
 
 
 def test_a_name_that_comes_with_specchat_gets_a_number() -> None:
     assert suggested_name("gemma", "hydra") == "gemma-hydra"
     assert suggested_name("smol", "hydra") == "smol-hydra-2"
     assert suggested_name("smol", "hydra", lambda name: name == "smol-hydra-2") == "smol-hydra-3"
+
+
+def test_a_name_in_models_toml_gets_a_number(tmp_path) -> None:
+    users_models().parent.mkdir(parents=True, exist_ok=True)
+    files = "".join(
+        f'[[drafters.gemma-hydra.files]]\nname = "{name}"\nsize = 5\nsha256 = "{"0" * 64}"\n'
+        for name in ("drafter.toml", "weights.safetensors")
+    )
+    users_models().write_text(
+        '[drafters.gemma-hydra]\nmethod = "hydra"\ntarget = "smollm2-135m-instruct"\n'
+        'sources = [{hub = "someone/drafter", revision = "main"}]\nlicence = "MIT"\n' + files
+    )
+    assert suggested_name("gemma", "hydra") == "gemma-hydra-2"
+    assert whose_name("gemma-hydra") == "is named in models.toml"
 
 
 def test_a_pair_that_drafts_with_shipped_weights_names_them() -> None:

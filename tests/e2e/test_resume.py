@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import signal
-import time
+from contextlib import suppress
 
 import pytest
 
+from specchat.errors import StoreError
 from specchat.store.chats import Chats
 from specchat.store.database import default_path, open_to_read
 from specchat.store.records import Message
@@ -39,6 +40,12 @@ def kept() -> list[Message]:
         return chats.chat(chats.last())[1]
 
 
+def reply_is_kept() -> bool:
+    with suppress(StoreError):  # nothing is kept yet
+        return any(message.role == "assistant" and message.content for message in kept())
+    return False
+
+
 def test_a_chat_goes_on_after_leaving_and_coming_back(terminals: list[Terminal]) -> None:
     first = start(terminals)
     first.type("hello there" + ENTER)
@@ -61,7 +68,7 @@ def test_a_program_that_is_killed_leaves_the_question_and_what_was_written(termi
     first.type("/speed 4" + ENTER)  # so that it is killed in the middle of the reply
     first.type("never ending" + ENTER)
     first.until(lambda text: " guess" in text)
-    time.sleep(1.5)
+    first.until(lambda _: reply_is_kept())
     os.kill(first.process.pid, signal.SIGKILL)
     again = start(terminals, "-c")
     again.until(lambda text: "never ending" in text and "interrupted" in text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 
@@ -56,7 +55,7 @@ def test_a_pair_is_added_looked_at_loaded_and_talked_to(terminals: list[Terminal
     chat.type("a")
     chat.until("draft model, or nothing")
     chat.type("scriptd" + ENTER)
-    time.sleep(1)  # keys that come before the next line has the focus belong to the line before
+    chat.until(lambda text: text.count("scriptd") == 2)  # the name is proposed, and has the focus
     chat.type(ENTER)
     chat.until("no file, no repository")
     assert not users_models().exists()

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_native import needs_native
+from native_kit import needs_native
 
 from specchat.compiled import build as compiling
 from specchat.compiled.build import NativeUnavailable

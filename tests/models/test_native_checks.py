@@ -6,8 +6,8 @@ from threading import Barrier, Thread
 import numpy as np
 import pytest
 import torch
+from native_kit import native, needs_native
 from test_decoder import network, two_rounds
-from test_native import native, needs_native
 
 from specchat.errors import ModelError
 from specchat.models.base import prepared_source

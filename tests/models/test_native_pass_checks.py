@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 from contracts.pass_requests import requested
+from native_kit import native, needs_native
 from test_decoder import V, branching_tree, network, prompt
-from test_native import native, needs_native
 
 from specchat.core.request import Adapter, PassRequest, Rider
 from specchat.core.tree import TokenTree

@@ -1,7 +1,7 @@
 """What is written in C under AddressSanitizer and UBSan: odd models, whole and damaged, odd logits, any guesses."""
 
 import pytest
-from test_native import have, needs_native
+from native_kit import have, needs_native
 
 from specchat.compiled.build import NativeUnavailable
 from tests.fuzz.sanitized import Found, Sanitized, runtime

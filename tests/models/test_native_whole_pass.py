@@ -7,8 +7,8 @@ import weakref
 import pytest
 import torch
 from contracts.pass_requests import requested
+from native_kit import native, needs_native
 from test_decoder import V, branching_tree, network, prompt
-from test_native import native, needs_native
 
 from specchat.core.request import PassRequest
 from specchat.core.tree import ROOT, Guess, TokenTree

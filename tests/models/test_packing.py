@@ -8,8 +8,8 @@ import pytest
 import torch
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import quantize
+from native_kit import have, needs_native
 from test_gguf_reader import written
-from test_native import have, needs_native
 
 from specchat.errors import ModelError
 from specchat.models.files.derived_sources import PairedSource, RoundedSource

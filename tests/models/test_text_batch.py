@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from native_kit import native, needs_native
 from test_decoder import FAMILIES, V, decoder, network
-from test_native import native, needs_native
 
 from specchat.decoding.teacher_forcing import read_after
 from specchat.models.own.text_batch import TextBatch

@@ -1,10 +1,13 @@
 """What tests of the app share: an app that draws at once, without the rests it takes for others; a store's place."""
 
+import asyncio
 import gc
 from pathlib import Path
 
 import pytest
 import textual._wait
+import textual.app
+import textual.pilot
 from parsed_styles import parse_once
 from textual.css.stylesheet import Stylesheet
 
@@ -14,10 +17,26 @@ IDLE_S = textual._wait.SLEEP_GRANULARITY / 2
 """An app that computes for less of each 20 ms is idle. (Textual's own bound, 1 ms, is passed by a spinner, and each
 key that a test presses then takes a second; 10 ms stood in its earlier versions.)"""
 
+MANY_CALLBACKS = 10_000
+"""Turns of the event loop after which it is no longer waited for: something in it never rests."""
+
 WAITS = {
     event_pump: ("FRAME_S", "SHARED_FRAME_S", "REST_FACTOR", "SHARED_REST_FACTOR"),
     screen_update: ("TREE_S", "FIGURES_S"),
 }
+
+
+async def wait_until_nothing_is_ready(min_sleep: float = textual._wait.SLEEP_GRANULARITY, max_sleep: float = 1) -> None:
+    """Textual's wait for an idle process, and then for an event loop without callbacks that are ready.
+
+    A process that gets no processor time on a busy machine looks idle in the middle of its work.
+    """
+    await textual._wait.wait_for_idle(min_sleep, max_sleep)
+    ready = getattr(asyncio.get_running_loop(), "_ready")  # noqa: B009
+    for _ in range(MANY_CALLBACKS):
+        if not ready:
+            return
+        await asyncio.sleep(0)
 
 
 @pytest.fixture(autouse=True)
@@ -26,6 +45,8 @@ def without_rests(monkeypatch: pytest.MonkeyPatch) -> None:
         for name in names:
             monkeypatch.setattr(module, name, getattr(module, name) / 20)
     monkeypatch.setattr(textual._wait, "SLEEP_IDLE", IDLE_S)
+    for module in (textual.app, textual.pilot):
+        monkeypatch.setattr(module, "wait_for_idle", wait_until_nothing_is_ready)
     monkeypatch.setattr(Stylesheet, "_parse_rules", parse_once)
     for name in ("freeze", "set_threshold"):  # what one test leaves must not stay for the next
         monkeypatch.setattr(gc, name, lambda *_: None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import fields
 from typing import Any
@@ -117,11 +117,18 @@ async def driving(size: tuple[int, int] = (120, 40), loaded: bool = True, **opti
         yield driver
 
 
+async def wait_for(pilot: Pilot[None], condition: Callable[[], object]) -> None:
+    """Wait until something is so; fails where it never is."""
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        await pilot.pause(0.02)
+
+
 async def connected(pilot: Pilot[None], links: list[FakeLink]) -> Driver:
     """The app once it has its engine: on a busy machine the first paint takes its time."""
     await pilot.pause()
-    while not links:
-        await pilot.pause(0.02)
+    await wait_for(pilot, lambda: links)
     return Driver(pilot.app, pilot, links)
 
 
@@ -136,9 +143,5 @@ async def writing(d: Driver, rounds: int = 4) -> list[ev.RoundDone]:
 async def telling(d: Driver, round: ev.RoundDone) -> None:
     """The engine does one more round, which is told slowly."""
     d.link.put(round)
-    for _ in range(100):
-        await d.pilot.pause(0.01)
-        if d.app.control.round_animation.round is round:
-            d.app.control.round_animation._timer.pause()  # the test turns the pages itself
-            return
-    raise AssertionError("the round is not told")
+    await wait_for(d.pilot, lambda: d.app.control.round_animation.round is round)
+    d.app.control.round_animation._timer.pause()  # the test turns the pages itself

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 
-from driving import driving
-from test_chat_archive import kept, until
+from driving import driving, wait_for
+from test_chat_archive import kept
 
 from specchat.store import writer
 from specchat.store.chats import Chats
@@ -14,7 +14,7 @@ from specchat.store.chats import Chats
 async def test_a_store_that_cannot_be_written_is_said_and_the_chat_goes_on(store):
     store.mkdir()
     async with driving(store=store) as d:
-        await until(d, lambda: "not being saved" in d.drawn(d.app.views.notice))
+        await wait_for(d.pilot, lambda: "not being saved" in d.drawn(d.app.views.notice))
         await d.say("hi")
         await d.reply("still here")
         assert "still here" in d.screen()
@@ -37,11 +37,11 @@ async def test_a_disk_that_is_full_is_said_and_nothing_is_lost_when_there_is_roo
     monkeypatch.setattr(Chats, "add", adding)
     async with driving(store=store) as d:
         await d.say("hi")
-        await until(d, lambda: "the disk is full" in d.app.control.archive.problem)
+        await wait_for(d.pilot, lambda: "the disk is full" in d.app.control.archive.problem)
         assert "not being saved" in d.drawn(d.app.views.notice)
         await d.reply("an answer")
         full = False
-        await until(d, lambda: not d.app.chat.unsaved)
+        await wait_for(d.pilot, lambda: not d.app.chat.unsaved)
         assert "not being saved" not in d.drawn(d.app.views.status)
         d.app.control.archive.close()
     assert [message.content for message in kept(store)[0][1]] == ["hi", "an answer"]
@@ -52,13 +52,15 @@ async def test_a_file_that_breaks_is_put_aside_and_the_whole_chat_written_again(
     async with driving(store=store) as d:
         await d.say("hi " + "long " * 400)
         await d.reply("an answer")
-        await until(d, lambda: kept(store)[0][1][1].status == "done")
+        await wait_for(d.pilot, lambda: kept(store)[0][1][1].status == "done")
         sqlite3.connect(store).execute("PRAGMA wal_checkpoint(TRUNCATE)")
         with store.open("r+b") as file:
             file.write(b"\xaa" * store.stat().st_size)
         await d.say("more")
         await d.reply("another answer")
-        await until(d, lambda: "damaged" in d.drawn(d.app.views.notice) or any(store.parent.glob("*.damaged-*")))
-        await until(d, lambda: not d.app.chat.unsaved)
+        await wait_for(
+            d.pilot, lambda: "damaged" in d.drawn(d.app.views.notice) or any(store.parent.glob("*.damaged-*"))
+        )
+        await wait_for(d.pilot, lambda: not d.app.chat.unsaved)
         d.app.control.archive.close()
     assert [message.content[:4] for message in kept(store)[0][1]] == ["hi l", "an a", "more", "anot"]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from driving import Driver, driving
+from driving import driving, wait_for
 from fake import SETTINGS, rounds_of, stats_of
 from textual.widgets import Markdown
 
@@ -31,13 +29,6 @@ def kept(store: Path) -> list[tuple[Chat, list[Message]]]:
         return [chats.chat(summary.id) for summary in chats.summaries()]
 
 
-async def until(d: Driver, true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
-    while not true():
-        assert time.monotonic() < end
-        await d.pilot.pause(0.02)
-
-
 async def test_a_question_is_on_the_disk_before_it_is_answered(store):
     async with driving(store=store) as d:
         send = d.link.send
@@ -59,10 +50,10 @@ async def test_a_reply_is_kept_while_it_is_written_and_with_its_figures_when_it_
         await d.say("hi")
         rounds = await d.reply(upto=9, finish=False)
         half = "".join(piece.text for round in rounds[:9] for piece in round.pieces)
-        await until(d, lambda: kept(store)[0][1][1].content == half)
+        await wait_for(d.pilot, lambda: kept(store)[0][1][1].content == half)
         assert kept(store)[0][1][1].status == "streaming"
         await d.hear(ev.Finished(1, "length", "tail", stats_of(rounds), 9.0))
-        await until(d, lambda: kept(store)[0][1][1].status == "done")
+        await wait_for(d.pilot, lambda: kept(store)[0][1][1].status == "done")
         reply = kept(store)[0][1][1]
         assert reply.content == half + "tail"
         assert sum(abs(length) for length in reply.pieces) == len(reply.content)
@@ -99,7 +90,7 @@ async def test_a_chat_is_called_by_its_first_words_until_it_is_named(store):
         await d.say("/system be brief")
         assert kept(store)[0][0].title == "How does it work?"
         await d.say("/rename  Trees & drafts ")
-        await until(d, lambda: kept(store)[0][0].title == "Trees & drafts")
+        await wait_for(d.pilot, lambda: kept(store)[0][0].title == "Trees & drafts")
         assert kept(store)[0][0].renamed
         assert kept(store)[0][0].system == "be brief"
 
@@ -213,7 +204,7 @@ async def test_a_reply_that_was_cut_off_says_so_when_it_is_opened(store):
     async with driving(store=store, chat="a") as d:
         await d.settle()
         assert d.app.query_one(ReplyView)._figures.text == "interrupted"
-        await until(d, lambda: "half a w" in "".join(view.source for view in d.app.query(Markdown)))
+        await wait_for(d.pilot, lambda: "half a w" in "".join(view.source for view in d.app.query(Markdown)))
 
 
 async def test_a_thought_is_kept_with_its_time_and_left_out_of_what_is_sent_on(store):
@@ -242,7 +233,7 @@ async def test_a_recording_is_not_kept(store):
     async with driving(store=store, demo=Path(__file__).parents[2] / "assets" / "demo.jsonl") as d:
         await d.say("/demo")
         d.app.control.session.player.step()
-        await until(d, lambda: len(d.app.chat.turns) == 2)
+        await wait_for(d.pilot, lambda: len(d.app.chat.turns) == 2)
         await d.app.control.session.leave_replay()
         d.app.control.archive.close()
     assert kept(store) == []

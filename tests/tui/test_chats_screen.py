@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from driving import Driver, driving
+from driving import Driver, driving, wait_for
 from textual.widgets import Input, OptionList
 
 from specchat.engine.protocol import events as ev
@@ -66,8 +66,7 @@ async def opened(d: Driver, *keys: str) -> ChatsScreen:
 
 async def settle(d: Driver) -> None:
     await d.pilot.pause()
-    while any(worker.name == "_load" and not worker.is_finished for worker in d.app.workers):
-        await d.pilot.pause(0.02)
+    await wait_for(d.pilot, lambda: all(worker.is_finished for worker in d.app.workers if worker.name == "_load"))
     await d.pilot.pause()
 
 

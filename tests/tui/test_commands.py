@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from driving import driving
+from driving import driving, wait_for
 
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Change, Generate, Load
@@ -20,8 +20,10 @@ def test_a_command_is_found_by_its_word_and_text_is_none():
 
 
 def test_an_unknown_word_is_answered_with_the_nearest():
-    with pytest.raises(UsageError, match="did you mean 'retry'"):
+    with pytest.raises(UsageError, match="no command /rety; did you mean '/retry'"):
         find("/rety")
+    with pytest.raises(UsageError, match="no command /xyzzy; /help shows all of them"):
+        find("/xyzzy")
 
 
 def test_every_command_stands_in_the_help():
@@ -40,7 +42,7 @@ def test_hints_follow_what_is_typed():
 async def test_an_unknown_command_is_not_sent_and_stays_in_the_prompt():
     async with driving() as d:
         await d.say("/rety")
-        assert "did you mean 'retry'" in d.drawn(d.app.views.notice)
+        assert "did you mean '/retry'" in d.drawn(d.app.views.notice)
         assert d.app.views.prompt.text == "/rety"
         assert not any(isinstance(c, Generate) for c in d.link.sent)
 
@@ -169,10 +171,7 @@ async def test_the_palette_says_each_command_once_and_finds_whole_words():
 
 async def test_the_palette_runs_commands_and_asks_for_what_they_need():
     async with driving() as d:
-        await d.pilot.press("ctrl+p")
-        await d.pilot.pause(0.1)
-        await d.pilot.press(*"/set change")
-        await d.pilot.pause(0.5)
+        await d.pilot.press("ctrl+p", *"/set change")
+        await d.until("/set change /set change one setting")
         await d.pilot.press("enter")
-        await d.pilot.pause(0.2)
-        assert d.app.views.prompt.text == "/set "
+        await wait_for(d.pilot, lambda: d.app.views.prompt.text == "/set ")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from driving import driving
+from driving import driving, wait_for
 from fake import hello, ready, stats_of
 
 from specchat.engine.protocol import events as ev
@@ -146,8 +146,7 @@ async def test_an_engine_that_cannot_be_started_is_told_in_one_line():
 
     app = SpecchatApp(AppSetup(refuse), settings={})
     async with app.run_test(size=(80, 24)) as pilot:
-        await pilot.pause(0.1)
-        assert app.views.alert.display
+        await wait_for(pilot, lambda: app.views.alert.display)
         assert app.chat.engine.phase == "dead"
 
 

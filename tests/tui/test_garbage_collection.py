@@ -18,34 +18,49 @@ from specchat.tui.services.garbage_collection import GarbageCollection
 from specchat.tui.widgets import mounted_page
 
 
+class Clock:
+    """The time of the running event loop, which passes only when a test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._now_s = asyncio.get_running_loop().time()
+        monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: self._now_s)
+
+    async def wait(self, seconds: float) -> None:
+        """Let time pass, and every timer fire that is due then."""
+        self._now_s += seconds
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+
 @pytest.fixture
 def collected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """One entry for each collection of everything that was asked for."""
     done: list[str] = []
-    monkeypatch.setattr(garbage_collection, "IDLE_S", 0.02)
     monkeypatch.setattr(gc, "collect", lambda *_: done.append("collected"))
     return done
 
 
-async def test_what_was_left_behind_is_collected_once(collected: list[str]):
+async def test_what_was_left_behind_is_collected_once(collected: list[str], monkeypatch: pytest.MonkeyPatch):
+    clock = Clock(monkeypatch)
     tidy = GarbageCollection(lambda: True)
     for _ in range(5):
         tidy.schedule()
-        await asyncio.sleep(0.01)
+        await clock.wait(garbage_collection.IDLE_S / 2)
     assert not collected
-    await asyncio.sleep(0.1)
+    await clock.wait(garbage_collection.IDLE_S)
     assert collected == ["collected"]
     assert not pending()
 
 
-async def test_nothing_is_collected_while_something_moves(collected: list[str]):
+async def test_nothing_is_collected_while_something_moves(collected: list[str], monkeypatch: pytest.MonkeyPatch):
+    clock = Clock(monkeypatch)
     moving = True
     tidy = GarbageCollection(lambda: not moving)
     tidy.schedule()
-    await asyncio.sleep(0.1)
+    await clock.wait(2 * garbage_collection.IDLE_S)
     assert not collected
     moving = False
-    await asyncio.sleep(0.1)
+    await clock.wait(2 * garbage_collection.IDLE_S)
     assert collected == ["collected"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+from driving import connected, wait_for
 from fake import FakeLink, hello, ready
 from test_snapshots import app_of, settle
 
@@ -24,10 +25,8 @@ print(json.dumps({"pairs": pairs, "refused": []}))
 """
 
 
-async def connected(pilot, links: list[FakeLink]) -> None:
-    await pilot.pause()
-    while not links:  # on a busy machine the first paint takes its time
-        await pilot.pause(0.02)
+async def begin(pilot, links: list[FakeLink]) -> None:
+    await connected(pilot, links)
     links[0].put(hello(), ready())
     await settle(pilot, links[0])
 
@@ -38,7 +37,7 @@ def test_the_list_of_commands(snap_compare, size, typed):
     links: list[FakeLink] = []
 
     async def before(pilot) -> None:
-        await connected(pilot, links)
+        await begin(pilot, links)
         for letter in typed:
             await pilot.press("slash" if letter == "/" else letter)
         await pilot.press("down")
@@ -52,13 +51,12 @@ def test_found_models(snap_compare, size):
     links: list[FakeLink] = []
 
     async def before(pilot) -> None:
-        await connected(pilot, links)
+        await begin(pilot, links)
         pairs = pilot.app.control.pairs
         pairs.command = lambda *words: [sys.executable, "-c", FOUND, *words]
         await pilot.press("f4")
-        while not pairs.found.pairs:
-            await pilot.pause(0.02)
-        await pilot.pause(0.2)
+        await wait_for(pilot, lambda: pairs.found.pairs)
+        await wait_for(pilot, lambda: all(w.is_finished for w in pilot.app.workers if w.node is pilot.app.screen))
         await pilot.press("end", "up", "up")
         await pilot.pause()
 

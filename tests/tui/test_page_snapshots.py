@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from driving import connected
 from fake import FakeLink, hello, ready, rounds_of, started, stats_of
 from test_snapshots import app_of, settle
 
@@ -19,9 +20,7 @@ def named(size: tuple[int, int]) -> str:
 
 
 async def begin(pilot, links: list[FakeLink], **more) -> None:
-    await pilot.pause()
-    while not links:  # on a busy machine the first paint takes its time
-        await pilot.pause(0.02)
+    await connected(pilot, links)
     links[0].put(hello(), ready(**more))
     await settle(pilot, links[0])
 

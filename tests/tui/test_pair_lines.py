@@ -86,3 +86,49 @@ def test_lines_fit_and_the_chosen_pair_is_always_among_them(width, height, at):
     assert len(lines) == height
     assert all(width_of(line) <= width for line in lines)
     assert any(role == "selected" for line in lines for _, role in line)
+
+
+LONG = "qwen2.5-coder-1.5b-instruct-q4"
+STATES = [
+    SMOL, replace(SMOL, state="unverified"), replace(SMOL, state="partial", download_bytes=58_000_000),
+    replace(SMOL, state="missing", download_bytes=41_000_000_000), replace(SMOL, state="found"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [53, 72, 80])  # of the list in windows of 60, 80 and 120 columns
+@pytest.mark.parametrize("pair", STATES, ids=lambda pair: pair.state)
+@pytest.mark.parametrize("used", [{}, {"in_use": LONG}, {"in_use": LONG, "first": LONG}], ids=len)
+def test_a_long_name_cuts_nothing_but_itself_and_is_whole_below(width, pair, used):
+    pair = replace(pair, name=LONG, needed_bytes=2_000_000_000, free_bytes=9_000_000_000)
+    lines = drawn(PairListState([SMOL, pair], **used), at=1, width=width, height=14).splitlines()
+    row = lines[1].replace("…", "", 1)
+    assert "…" not in row
+    assert "· fits" in row
+    assert ("in use" in row) == ("in_use" in used)
+    assert ("at start" in row) == ("first" in used) or width == 53
+    assert LONG in "\n".join(lines[2:]) or "…" not in lines[1]
+    assert not any("…" in line for line in lines[2:])
+
+
+def test_what_is_being_fetched_says_in_little_room_when_it_is_here():
+    assert "62 % 7 s left" in drawn(
+        PairListState([SMOL, replace(SMOL, name=LONG)], fetching={"smol": FETCHING}), width=53
+    )
+
+
+def test_the_models_and_the_memory_are_whole_in_a_narrow_window():
+    pair = replace(
+        SMOL, target="Qwen2.5-Coder-1.5B-Instruct", draft="Qwen2.5-Coder-0.5B-Instruct", summary="long words " * 20
+    )
+    pair = replace(pair, needed_bytes=6_000_000_000, free_bytes=2_000_000_000)
+    said = drawn(PairListState([pair], "other", held_bytes=5_000_000_000), width=53, height=16).split("─\n")[1]
+    assert "Qwen2.5-Coder-1.5B-Instruct ← Qwen2.5-Coder-0.5B-Instruct" in " ".join(said.split())
+    assert "about 6.0 GB of memory · 2.0 GB free · 5.0 GB held by other" in " ".join(said.split())
+
+
+def test_trained_drafters_are_named_whole_in_a_narrow_window():
+    summary = "98 MB, fetched in seconds; a small trained network and the text so far guess"
+    pair = replace(SMOL, summary=summary, trained=("smol-hydra (hydra)",), needed_bytes=1, free_bytes=2)
+    said = drawn(PairListState([pair]), width=53, height=16)
+    assert "trained drafters: smol-hydra (hydra)" in " ".join(said.split())
+    assert "…" in drawn(PairListState([pair]), width=53, height=10), "in little height they are cut"

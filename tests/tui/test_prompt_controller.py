@@ -6,7 +6,7 @@ import sys
 from contextlib import nullcontext
 
 import pytest
-from driving import driving
+from driving import driving, wait_for
 from fake import rounds_of, stats_of
 from textual import events
 
@@ -125,7 +125,7 @@ async def test_a_file_that_does_not_exist_is_said_and_the_text_stays(folder):
 async def test_what_is_attached_is_counted_before_it_is_sent(folder):
     async with driving() as d:
         d.app.views.prompt.insert("explain @notes.md please")
-        await d.pilot.pause(0.6)
+        await wait_for(d.pilot, lambda: any(isinstance(command, Count) for command in d.link.sent))
         question = d.link.last(Count)
         assert question.messages[0].content.endswith("two\n</file>")
         await d.hear(ev.Counted(question.id, 1280, 8192))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from driving import driving, wait_for
 from fake import hello, ready, rounds_of, started, stats_of
 
 from specchat.engine.near.replay import Player, Recording
@@ -29,14 +30,6 @@ def recording(step_s: float = 0.001) -> Recording:
         ev.Finished(2, "end", "", stats_of(second), second[-1].at_s),
     ]  # fmt: skip
     return Recording.parse(b"".join(encode(e) for e in events), "demo.jsonl")
-
-
-async def wait_for(pilot, condition) -> None:
-    for _ in range(300):
-        await pilot.pause(0.02)
-        if condition():
-            return
-    raise AssertionError("it did not happen")
 
 
 async def test_a_recording_plays_its_chat_to_the_end():
@@ -89,8 +82,6 @@ async def test_the_demo_takes_the_place_of_an_engine_and_gives_it_back(tmp_path)
     demo = tmp_path / "demo.jsonl"
     made = recording(30.0)
     demo.write_bytes(b"".join(encode(e) for e in (made.header, *made.events)))
-    from driving import driving
-
     async with driving(loaded=False, demo=demo) as d:
         await d.hear(hello(), ev.Failed("WeightsError", "no network", during="load"))
         await d.say("/demo")
@@ -109,8 +100,6 @@ async def test_the_demo_comes_back_to_the_chat_it_left_and_the_engine_is_untouch
     demo = tmp_path / "demo.jsonl"
     made = recording(30.0)
     demo.write_bytes(b"".join(encode(e) for e in (made.header, *made.events)))
-    from driving import driving
-
     async with driving(demo=demo, store=tmp_path / "chats.db") as d:
         await d.say("how does it work?")
         await d.reply("like this", upto=1, finish=False)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from driving import connected
 from fake import TEXT, FakeLink, hello, ready, rounds_of, started, stats_of
 from test_snapshots import app_of, settle
 
@@ -28,9 +29,7 @@ def long_reply(id: int = 1) -> list[ev.RoundDone]:
 
 
 async def answered(pilot, links: list[FakeLink]) -> None:
-    await pilot.pause()
-    while not links:  # on a busy machine the first paint takes its time
-        await pilot.pause(0.02)
+    await connected(pilot, links)
     links[0].put(hello(), ready())
     await settle(pilot, links[0])
     pilot.app.views.prompt.write("How does it work?")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from driving import Driver, driving
+from driving import Driver, driving, wait_for
 from fake import LOSS, SETTINGS, ready, rounds_of, started, stats_of
 
 from specchat.engine.near.guest_link import GuestLink
@@ -174,8 +174,7 @@ async def test_an_engine_that_dies_is_told_and_requests_are_refused_until_it_is_
         with pytest.raises(EngineError, match="no engine"):
             d.app.control.served.connect(lambda: None)
         await d.pilot.press("f5")
-        while len(d.links) < 2:
-            await d.pilot.pause(0.02)
+        await wait_for(d.pilot, lambda: len(d.links) == 2)
         guest = await guest_of(d)
         assert guest.drain() == []
         await d.hear(ready())

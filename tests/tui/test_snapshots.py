@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from driving import PAIRS, Driver, app_with, connected
+from driving import PAIRS, Driver, app_with, connected, wait_for
 from fake import LOSS, SETTINGS, FakeLink, hello, ready, rounds_of, started, stats_of
 from test_chats_screen import fill
 from test_token_tree import big_round
@@ -180,8 +180,7 @@ def test_a_round_in_slow_motion(snap_compare, size):
         pilot.app.animation_level = "full"
         await pilot.press("tab", "full_stop")
         links[0].put(rounds_of()[23])
-        while pilot.app.control.round_animation.round is None:
-            await pilot.pause(0.01)
+        await wait_for(pilot, lambda: pilot.app.control.round_animation.round is not None)
         pilot.app.control.round_animation._timer.pause()
         while pilot.app.control.round_animation._depth < 2:
             pilot.app.control.round_animation.advance()
@@ -215,8 +214,7 @@ def test_the_chats_that_were_kept(snap_compare, tmp_path, size):
         await pilot.pause()
         now = datetime(2026, 1, 31, 12, tzinfo=UTC)
         await app.push_screen(ChatsScreen(app.control.archive, app.key_of, "", "haiku", lambda: now))
-        while any(worker.name == "_load" and not worker.is_finished for worker in app.workers):
-            await pilot.pause(0.02)
+        await wait_for(pilot, lambda: all(worker.is_finished for worker in app.workers if worker.name == "_load"))
         await pilot.press("tab")
         await pilot.pause()
 

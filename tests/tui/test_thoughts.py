@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from driving import driving
-from fake import rounds_of, stats_of
+from fake import rounds_of, started, stats_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -139,3 +139,16 @@ async def test_a_reply_without_thoughts_has_no_line_for_them():
         assert not d.app.query_one(ThoughtView).display
         assert d.app.query_one(ReplyView).reply.text == "< thinking is overrated"
         assert "< thinking is overrated" in d.screen()
+
+
+async def test_a_chat_that_fits_again_once_its_thoughts_are_folded_begins_at_the_top():
+    async with driving(size=(80, 24)) as d:
+        await d.say("2 + 2?")
+        generate = d.link.last(Generate)
+        rounds = rounds_of("<think>\n" + "First I count.\n\n" * 20 + "</think>\n\nFour.\n", id=generate.id)
+        await d.hear(started(generate.messages, generate.id), *rounds[:-2])
+        page = d.app.views.transcript
+        assert page.scroll_y > 0, "the thoughts are longer than the window, and their end is shown"
+        await d.hear(*rounds[-2:], ev.Finished(generate.id, "end", "", stats_of(rounds), 9.0))
+        assert page.max_scroll_y == 0
+        assert "2 + 2?" in d.screen().splitlines()[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from driving import driving
+from driving import driving, wait_for
 from fake import hello
 
 from specchat.engine.near.client import Engine
@@ -90,6 +90,26 @@ async def test_a_home_that_cannot_be_written_does_not_keep_the_app_from_starting
         assert "Watch it guess" in d.screen()
 
 
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)], ids=str)
+async def test_every_page_is_whole_with_its_title_and_the_way_on(tmp_path, size):
+    async with driving(size, toured=tmp_path / "toured") as d:
+        for page, title in enumerate(("Watch it guess", "A few keys", "Make it yours"), 1):
+            screen = " ".join(d.screen().replace("│", " ").split())
+            assert title in screen
+            assert f"{page} of 3 · Enter goes on · Esc skips" in screen
+            await d.pilot.press("enter")
+            await d.pilot.pause()
+
+
+async def test_in_a_narrow_window_what_keys_do_is_whole_where_there_is_height(tmp_path):
+    async with driving((60, 26), toured=tmp_path / "toured") as d:
+        await d.pilot.press("enter")
+        await d.pilot.pause()
+        screen = " ".join(line[:30].strip() for line in d.screen().splitlines())
+        assert "A few keys" in screen
+        assert "stop at the next round, keep the text" in " ".join(screen.split())
+
+
 @pytest.mark.parametrize("size", [(80, 24), (40, 12), (20, 5)])
 async def test_every_page_fits_small_windows(tmp_path, size):
     async with driving(size, toured=tmp_path / "toured") as d:
@@ -106,8 +126,7 @@ async def test_the_log_of_the_engine_is_shown_with_its_place(tmp_path):
         async with driving() as d:
             await d.say("/log")
             assert "there is no engine here" in d.drawn(d.app.views.notice)
-            while not log.read_text():
-                await d.pilot.pause(0.05)
+            await wait_for(d.pilot, log.read_text)
             d.app.control.session.link, fake = engine, d.app.control.session.link
             await d.say("/log")
             assert isinstance(d.app.screen, LogScreen)

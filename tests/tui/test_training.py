@@ -72,7 +72,7 @@ async def test_a_training_rests_while_a_reply_is_written(trainer):
         rounds = await writing(d)
         await d.until("‖ learning 42 %")
         await d.pilot.pause(0.1)
-        assert not await trainer.runs(d)
+        assert not await trainer.runs(d, within_s=0.5)
         await d.hear(ev.Finished(d.generates()[-1].id, "end", "", stats_of(rounds), 1.0))
         await d.until("▸ learning 42 %")
         assert await trainer.runs(d)

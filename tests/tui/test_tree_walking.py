@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from driving import Driver, driving
+from driving import Driver, driving, wait_for
 from fake import broad, nodes_of, rounds_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -131,8 +131,7 @@ async def test_a_node_of_the_first_round_stays_chosen_while_the_round_is_still_b
         await d.reply(upto=0, finish=False)
         d.app.control.speed.hold()
         d.link.put(broad())
-        while d.app.control.round_animation.finished:
-            await d.pilot.pause(0.01)
+        await wait_for(d.pilot, lambda: not d.app.control.round_animation.finished)
         d.app.control.round_animation._timer.pause()
         d.app.views.tree_panel.focus()
         await d.pilot.press("right", "less_than_sign")

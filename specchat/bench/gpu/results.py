@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from specchat.bench.gpu.part_result import Outcome
+from specchat.config.file_replacing import replacing
+from specchat.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -36,15 +37,24 @@ class Results:
     parts: dict[str, Done] = field(default_factory=dict)
 
     def load(self) -> None:
-        """Take over what an earlier run with the same setup has measured."""
+        """Take over what an earlier run with the same setup has measured.
+
+        Raises:
+            UsageError: the file is not one of these.
+        """
         if not self.file.is_file():
             return
-        kept = json.loads(self.file.read_text(encoding="utf-8"))
-        if kept["setup"] == self.setup:
-            self.parts = {
-                name: Done(Outcome.of(part["outcome"]), part["seconds"], part["made"])
-                for name, part in kept["parts"].items()
-            }
+        try:
+            kept = json.loads(self.file.read_text(encoding="utf-8"))
+            if kept["setup"] == self.setup:
+                self.parts = {
+                    name: Done(Outcome.of(part["outcome"]), part["seconds"], part["made"])
+                    for name, part in kept["parts"].items()
+                }
+        except (AttributeError, LookupError, TypeError, ValueError):
+            raise UsageError(
+                f"{self.file} holds no results of this program; remove it, or choose another --out"
+            ) from None
 
     def add(self, name: str, outcome: Outcome, seconds: float) -> None:
         """Keep what a part found, on disk before this returns."""
@@ -54,10 +64,8 @@ class Results:
             for name, done in self.parts.items()
         }
         written = {"setup": self.setup, "circumstances": self.circumstances, "parts": parts}
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = self.file.with_suffix(".new")
-        unfinished.write_text(json.dumps(written, indent=1), encoding="utf-8")
-        os.replace(unfinished, self.file)
+        with replacing(self.file, mode=0o644) as draft:
+            draft.write_text(json.dumps(written, indent=1), encoding="utf-8")
 
     def figures(self, name: str) -> dict[str, Any] | None:
         """What another part measured, if it has run."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from specchat.config import load_catalog, settings_of, state_dir, user_settings
+from specchat.config import load_catalog, settings_of, starting_pair, state_dir
 from specchat.core.ledger import Ledger
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.reply_events import Prefilled, ReplyEnded, ReplyStarted, RoundWritten
@@ -122,8 +122,7 @@ class Worker:
 
     def _load(self, command: Load) -> None:
         catalog = load_catalog()
-        name = command.settings.get("pair") or user_settings().get("pair") or Settings().pair
-        settings = settings_of(catalog.pair(name), command.settings)
+        settings = settings_of(catalog.pair(starting_pair(command.settings)), command.settings)
         times = LoadTimes(state_dir() / "load_times.json")
         loader = Loader(catalog, self._emit, lambda: self._commands.cancelled(None), times)
         if self._open is not None and self._open.serves(settings):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from specchat.config import ModelSpec, load_catalog
+from specchat.config import ModelSpec, load_catalog, own_drafters_dir
 from specchat.config.directories import expanded
+from specchat.config.drafter_names import free_name, whose_name
 from specchat.config.toml_checks import NAME
 from specchat.errors import UsageError, nearest, short
 from specchat.models.inspect.training_cost import TOKENS_LEARNT_PER_S
@@ -54,6 +55,20 @@ def refuse_impossible(drafter: str, prompts: str, reply_tokens: int, hours: floa
         raise UsageError(f"--hours {hours:g} must be 0 (as long as it helps) or more, and below {_MOST_HOURS}")
     if not NAME.fullmatch(name):
         raise UsageError(f"--name {short(name)} is no name: letters, digits, '.', '_' and '-'")
+
+
+def refuse_hiding(name: str) -> None:
+    """Refuse a name under which the trained drafter would be used in the place of another one.
+
+    Raises:
+        UsageError: with the nearest name that is free.
+    """
+    if whose := whose_name(name):
+        free = free_name(name, lambda one: (own_drafters_dir() / one).exists())
+        raise UsageError(
+            f"--name {short(name)}: the drafter of this name {whose}, and yours would be used in its place; "
+            f"{free!r} is free"
+        )
 
 
 def prompts_file(prompts: str) -> Path:

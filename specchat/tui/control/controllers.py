@@ -147,7 +147,7 @@ class Controllers:
             terminal=self.terminal,
             show=self.show,
             trainings=self.trainings,
-            form=lambda: self.side_panel.form,
+            side=self.side_panel,
         )
 
     async def end_processes(self) -> None:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from specchat.tui.control.context_limit import ContextLimit
 from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.control.event_pump import EventPump
 from specchat.tui.control.playback_speed import PlaybackSpeed
 from specchat.tui.control.round_animation import RoundAnimation
 from specchat.tui.control.show_mode import ShowMode
+from specchat.tui.control.side_panel import SidePanel
 from specchat.tui.control.trainings import Trainings
 from specchat.tui.draw.stats_lines import Facts, plan_of
 from specchat.tui.services.terminal_window import TerminalWindow
 from specchat.tui.state.session import Chat
 from specchat.tui.system.cpu_meter import CpuMeter
-from specchat.tui.view_ports import SettingsFormPort, ViewPorts
+from specchat.tui.view_ports import ViewPorts
 
 NOTHING_YET, NO_ROUNDS = "each round's token tree", "no rounds were kept of this reply"
 """What stands in place of a tree."""
@@ -25,11 +24,7 @@ TREE_S, FIGURES_S = 1 / 8, 1 / 3
 
 
 class ScreenUpdate:
-    """Calling it updates every widget whose content may have changed.
-
-    Args:
-        form: returns the settings form that is visible.
-    """
+    """Calling it updates every widget whose content may have changed."""
 
     def __init__(
         self,
@@ -44,11 +39,11 @@ class ScreenUpdate:
         terminal: TerminalWindow,
         show: ShowMode,
         trainings: Trainings,
-        form: Callable[[], SettingsFormPort],
+        side: SidePanel,
     ) -> None:
         self._chat, self._views, self._session = chat, views, session
         self._context_limit, self._speed, self._animation = context_limit, speed, animation
-        self._pump, self._terminal, self._show, self._form = pump, terminal, show, form
+        self._pump, self._terminal, self._show, self._side = pump, terminal, show, side
         self._trainings = trainings
         self._cpu_meter = CpuMeter()
 
@@ -60,9 +55,10 @@ class ScreenUpdate:
         if not writing or self._pump.is_due("tree", TREE_S):
             self._draw_tree()
         self._animation.redraw()
+        self._side.update_fields()
         if not writing or self._pump.is_due("figures", FIGURES_S):
             views.stats.show(self._facts())
-            self._form().show_effect(chat.engine.effect)
+            self._side.form.show_effect(chat.engine.effect)
             views.status.repaint()
         self._terminal.update_title()
         views.queued_message.update()

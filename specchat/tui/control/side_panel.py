@@ -17,6 +17,7 @@ class SidePanel:
 
     def __init__(self, chat: Chat, views: ViewPorts, files: SettingsFiles, ports: AppPorts) -> None:
         self._chat, self._views, self._files, self._ports = chat, views, files, ports
+        self._shown_of = ("", "", "")
 
     @property
     def form(self) -> SettingsFormPort:
@@ -25,14 +26,39 @@ class SidePanel:
         return screen.form if isinstance(screen, SettingsScreen) else self._views.settings_form
 
     def fields(self) -> list[Field]:
-        """The settings as they are in force."""
-        if self._chat.engine.hello is None:
-            return []
-        return fields_of(self._chat.engine.hello, self._chat.engine.settings, self._files.shipped, self._files.saved)
+        """The settings in force, or those that the pair being loaded will have; empty where neither is known."""
+        return self._contents()[0]
 
     def show_fields(self) -> None:
-        """Show the settings in force in the form."""
-        self.form.show(self.fields(), self._chat.engine.pair)
+        """Show the settings in the form."""
+        self._shown_of = self._settings_of
+        self.form.show(*self._contents())
+
+    def update_fields(self) -> None:
+        """Show the settings in the form again if they are of another pair now, or of one that is being loaded."""
+        if self._shown_of != self._settings_of:
+            self.show_fields()
+
+    @property
+    def _settings_of(self) -> tuple[str, str, str]:
+        """What decides whose settings are shown."""
+        engine = self._chat.engine
+        return engine.phase, engine.pair, engine.loading_pair
+
+    def _contents(self) -> tuple[list[Field], str, str]:
+        """What the form shows: the settings, the pair in use, and whose settings they are if not its own."""
+        engine = self._chat.engine
+        if engine.hello is None:
+            return [], engine.pair, ""
+        if engine.phase == "ready":
+            return fields_of(engine.hello, engine.settings, self._files.shipped, self._files.saved), engine.pair, ""
+        if expected := self._files.expected():
+            loading = engine.phase in ("starting", "loading")
+            remark = f"loading {engine.loading_pair}" if loading else f"{engine.loading_pair} is not loaded"
+            return fields_of(engine.hello, *expected), "", remark
+        if engine.ready is not None:
+            return fields_of(engine.hello, engine.settings), "", f"still of {engine.pair}"
+        return [], "", ""
 
     def toggle_settings(self) -> None:
         """Show the settings beside the chat if there is room, else over it; or hide them."""
@@ -45,10 +71,10 @@ class SidePanel:
             base.set_class(True, "-settings")
             self._update()
             views.settings_form.show_effect(self._chat.engine.effect)
-            views.settings_form.show(self.fields(), self._chat.engine.pair)
+            self.show_fields()
             views.settings_form.focus()
         else:
-            screen = SettingsScreen(self.fields(), self._chat.engine.pair, self._chat.engine.effect)
+            screen = SettingsScreen(*self._contents(), self._chat.engine.effect)
             self._ports.push_screen(screen, lambda _: views.prompt.focus())
 
     def turn_stats(self) -> None:

@@ -15,7 +15,14 @@ from specchat.tui.text.cells import ScreenLine, bar, clip, cut, padded, width_of
 from specchat.tui.text.wrap import wrap
 
 _TROUBLES = {"files": "cannot be read", "shape": "unsupported shape", "tokens": "tokenizers differ"}
-_ABOUT_LINES = 4
+ABOUT_LINES, MOST_ABOUT_LINES = 4, 6
+"""Lines about the chosen pair; more of them only where some pair needs them and the list stays long enough."""
+
+HIGH_LINES = 14
+"""Height from which on there is room for more lines about the chosen pair."""
+
+SHORTEST_NAMES = 16
+"""Cells for names in a narrow list; in a wide one they get a third of it."""
 
 
 @dataclass(frozen=True)
@@ -42,36 +49,57 @@ def pair_lines(
         return [[(said[a:b].strip(), "warn")] for a, b in wrap(said, width)] if said else [
             [("no pairs are known", "dim")]
         ], 0
-    about = _about(state, state.pairs[at], width) if height >= 9 else []
+    longest = max(cell_len(pair.name) for pair in state.pairs)
+    names = min(longest, max(SHORTEST_NAMES, width // 3))
+    about = _rule_and_about(state, at, names, width, height) if height >= 9 else []
     keys = _keys(state, state.pairs[at], width, hint)
     room = max(1, height - len(about) - 1)
     top = max(0, min(max(min(top, at), at - room + 1), len(state.pairs) - room))
-    names = min(24, max(cell_len(pair.name) for pair in state.pairs)) + 2
     lines = [_line(state, pair, index == at, names, width) for index, pair in enumerate(state.pairs)][top : top + room]
     return [*lines, *([] for _ in range(room - len(lines))), *about, keys], top
 
 
 def _line(state: PairListState, pair: PairInfo, chosen: bool, names: int, width: int) -> ScreenLine:
-    mark, role, words = _state(state, pair)
-    name = cut(pair.name, names - 1).ljust(names)
-    lead: ScreenLine = [(mark + " ", role), (name, "strong")]
+    mark, role, *words = _state(state, pair)
+    name = cut(pair.name, names)
+    lead: ScreenLine = [(mark + " ", role), (name + " " * (names + 2 - cell_len(name)), "strong")]
+    room = width - width_of(lead)
+    fits = not pair.trouble and pair.fits_in_memory(state.held_bytes)
+    said, memory, tag = _worded(words, fits, _tags(state, pair), room)
+    line: ScreenLine = [*lead, (said, role), *([(memory, "dim")] if memory else [])]
     if pair.name in state.fetching:
-        line = [*lead, *_progress(state.fetching[pair.name], width - width_of(lead))]
-    else:
-        line = [*lead, (words, role)]
-        if not pair.trouble and pair.fits_in_memory(state.held_bytes):
-            line.append((" · fits in memory", "dim"))
-    tags = [word for word, name in (("loads at start", state.first), ("in use", state.in_use)) if name == pair.name]
-    if tags:
-        tag = " " + " · ".join(tags)
+        line = [*lead, *_progress(state.fetching[pair.name], room - len(tag))]
+    if tag:
         line = [*padded(line, width - len(tag)), (tag, "good" if pair.name == state.in_use else "dim")]
     if chosen:
         return [("".join(text for text, _ in padded(line, width)), "selected")]
     return clip(line, width)
 
 
-def _state(state: PairListState, pair: PairInfo) -> tuple[str, str, str]:
-    """Mark, role and words of a pair's state; problems come first."""
+def _tags(state: PairListState, pair: PairInfo) -> list[str]:
+    tags = (("loads at start", state.first), ("in use", state.in_use))
+    return [word for word, name in tags if name == pair.name]
+
+
+def _worded(words: list[str], fits: bool, tags: list[str], room: int) -> tuple[str, str, str]:
+    """The state, that the pair fits in memory and what it is used for, in the longest words that are whole."""
+    tag = " " + " · ".join(tags) if tags else ""
+    shorter = tag.replace("loads at start", "at start")
+    last = " " + shorter.rpartition(" · ")[2].strip() if tags else ""
+    memory, shorter_memory = (" · fits in memory", " · fits") if fits else ("", "")
+    wordings = [
+        (words[0], memory, tag),
+        (words[0], shorter_memory, tag),
+        (words[0], shorter_memory, shorter),
+        (words[-1], shorter_memory, shorter),
+        (words[-1], shorter_memory, last),
+        (words[-1], "", last),
+    ]
+    return next((wording for wording in wordings if len("".join(wording)) <= room), wordings[-1])
+
+
+def _state(state: PairListState, pair: PairInfo) -> tuple[str, ...]:
+    """Mark, role and words of a pair's state, and shorter words for little room; problems come first."""
     if pair.name in state.fetching:
         return "⇣", "bonus", "fetching"
     if pair.trouble:
@@ -82,13 +110,13 @@ def _state(state: PairListState, pair: PairInfo) -> tuple[str, str, str]:
         return "!", "warn", "does not fit in memory"
     match pair.state:
         case "ready":
-            return "●", "good", "ready" + (f" · {numbers.size(pair.disk_bytes)}" if pair.disk_bytes else "")
+            return "●", "good", "ready" + (f" · {numbers.size(pair.disk_bytes)}" if pair.disk_bytes else ""), "ready"
         case "found":
-            return "◇", "bonus", f"found here · {numbers.size(pair.disk_bytes)}"
+            return "◇", "bonus", f"found here · {numbers.size(pair.disk_bytes)}", "found here"
         case "unverified":
-            return "◐", "warn", "here · verified when loaded"
+            return "◐", "warn", "here · verified when loaded", "here"
         case "partial":
-            return "◐", "warn", f"partly here · {_left(pair)}"
+            return "◐", "warn", f"partly here · {_left(pair)}", _left(pair)
         case "missing":
             return "○", "dim", _left(pair)
         case _:
@@ -105,28 +133,39 @@ def _progress(event: Loading | None, width: int) -> ScreenLine:
     what, share, figures = numbers.loading(event)
     if share is None:
         return [(cut(f"{what} {figures}", width), "dim")]
-    return [
+    line: ScreenLine = [
         (bar(share, max(6, min(20, width - 50))), "bar"),
         (f" {share:4.0%} ".replace("%", " %"), "text"),
-        (figures, "dim"),
     ]
+    done, *others = figures.split(" · ")
+    wordings = (figures, " · ".join([done, *others[-1:]]), (others or [done])[-1])
+    return [*line, (next((words for words in wordings if len(words) <= width - width_of(line)), wordings[-1]), "dim")]
 
 
-def _about(state: PairListState, pair: PairInfo, width: int) -> list[ScreenLine]:
-    """A rule and four lines: the models, what they are, the memory, and what is wrong or worth knowing."""
+def _rule_and_about(state: PairListState, at: int, names: int, width: int, height: int) -> list[ScreenLine]:
+    """A rule and the chosen pair in words; with the same number of lines whichever pair is chosen."""
+    room = MOST_ABOUT_LINES if height >= HIGH_LINES else ABOUT_LINES
+    abouts = [_about(state, pair, names, width, room) for pair in state.pairs]
+    count = max(ABOUT_LINES, *map(len, abouts))
+    lines = [*abouts[at], *[("", "")] * count][:count]
+    return [[("─" * width, "line")], *([(text, role)] for text, role in lines)]
+
+
+def _about(state: PairListState, pair: PairInfo, names: int, width: int, room: int) -> list[tuple[str, str]]:
+    """The models, what is wrong or worth knowing, and the memory; in little room only the first of these is cut."""
     models = pair.target + (f" ← {pair.draft}" if pair.draft else " · no draft model")
-    lines: list[tuple[str, str]] = [(models, "strong")]
-    wrong = pair.refusal or state.failed.get(pair.name, "")
-    lines += [(screen_line, "bad") for screen_line in _wrapped(wrong, width)[:2]] if wrong else []
+    models = f"{pair.name}: {models}" if cell_len(pair.name) > names else models  # the list has cut it
+    wrong = _wrapped(pair.refusal or state.failed.get(pair.name, ""), width)
     trained = f"trained drafters: {', '.join(pair.trained)}" if pair.trained else ""
     about = " · ".join(part for part in (pair.summary, trained, pair.remark, pair.notes) if part)
-    lines += [(screen_line, "text") for screen_line in _wrapped(about, width)[: 2 if not wrong else 1]] if about else []
-    if memory := _memory(state, pair):
-        lines.insert(
-            min(len(lines), _ABOUT_LINES - 1), (memory, "warn" if pair.short_of_memory(state.held_bytes) else "dim")
-        )
-    lines = [*lines, *[("", "")] * _ABOUT_LINES][:_ABOUT_LINES]
-    return [[("─" * width, "line")], *([(cut(text, width), role)] for text, role in lines)]
+    memory = _wrapped(_memory(state, pair), width)
+    head = _wrapped(models, width)
+    if len(head + wrong + memory) > room:
+        head = [cut(models, width)]
+    left = min(1 if wrong else 3, room - len(head + wrong + memory))
+    role = "warn" if pair.short_of_memory(state.held_bytes) else "dim"
+    parts = ((head, "strong"), (wrong, "bad"), (_wrapped(about, width, left), "text"), (memory, role))
+    return [(line, role) for lines, role in parts for line in lines][:room]
 
 
 def _memory(state: PairListState, pair: PairInfo) -> str:
@@ -141,9 +180,10 @@ def _memory(state: PairListState, pair: PairInfo) -> str:
     return free
 
 
-def _wrapped(text: str, width: int) -> list[str]:
-    lines = [text[a:b].strip() for a, b in wrap(text, width)]
-    return [*lines[:1], cut(" ".join(lines[1:]), width)] if len(lines) > 2 else lines
+def _wrapped(text: str, width: int, most: int = 2) -> list[str]:
+    """The text in at most so many lines, the last one cut."""
+    lines = [text[a:b].strip() for a, b in wrap(text, width)] if text and most > 0 else []
+    return [*lines[: most - 1], cut(" ".join(lines[most - 1 :]), width)] if len(lines) > most else lines
 
 
 def _keys(state: PairListState, pair: PairInfo, width: int, hint: Callable[[str, str], str]) -> ScreenLine:
@@ -160,4 +200,7 @@ def _keys(state: PairListState, pair: PairInfo, width: int, hint: Callable[[str,
         hint("pairs.forget", "forgets") if pair.yours else "",
         hint("pairs.close", "closes"),
     ]
-    return [(cut(" · ".join(filter(None, keys)), width), "dim")]
+    keys = [key for key in keys if key]
+    while len(keys) > 2 and len(" · ".join(keys)) > width:
+        keys.pop(1)
+    return [(cut(" · ".join(keys), width), "dim")]

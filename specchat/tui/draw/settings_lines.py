@@ -18,7 +18,7 @@ def form_lines(
 ) -> tuple[list[ScreenLine], list[Line], int]:
     """The screen lines, the form's line that each shows, and which comes first so that the chosen one is visible."""
     if not form.fields:
-        return [[("the engine has not said yet what can be set", "dim")]], [], 0
+        return [[("the settings come with the pair", "dim")]], [], 0
     below = _below(form, effect, width, height)
     room = max(1, height - len(below))
     chosen = form.line

@@ -24,10 +24,9 @@ class SettingsScreen(ModalScreen[None]):
         Binding("f2", "dismiss(None)", "close", show=False, id="settings.close"),
     ]
 
-    def __init__(self, fields: list[Field], pair: str, effect: SettingEffect) -> None:
+    def __init__(self, fields: list[Field], pair: str, remark: str, effect: SettingEffect) -> None:
         super().__init__()
-        self._fields = fields
-        self._pair = pair
+        self._contents = fields, pair, remark
         self._effect = effect
 
     def compose(self) -> ComposeResult:
@@ -37,7 +36,7 @@ class SettingsScreen(ModalScreen[None]):
     def on_mount(self) -> None:
         """Fill it."""
         self.form.show_effect(self._effect)
-        self.form.show(self._fields, self._pair)
+        self.form.show(*self._contents)
         self.form.focus()
 
     def on_settings_form_left(self, event: SettingsForm.Left) -> None:

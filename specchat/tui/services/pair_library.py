@@ -9,13 +9,12 @@ from typing import Any
 
 import msgspec
 
-from specchat.config import user_settings, users_models
+from specchat.config import starting_pair, user_settings, users_models
 from specchat.config.own_pairs import forget_pair
 from specchat.config.settings_saving import start_with
 from specchat.engine.protocol.codec import decode_event
 from specchat.engine.protocol.events import Loading
 from specchat.errors import ConfigError, SpecchatError, UsageError, nearest
-from specchat.settings import Settings
 from specchat.tui.ports import KeyNames, Notify, Redraw, RunInBackground
 from specchat.tui.services.found_pairs import FoundPairs
 from specchat.tui.state.pair_info import PairInfo
@@ -173,7 +172,7 @@ class PairLibrary:
     def start_pair(self) -> str:
         """The pair that is loaded at the start; empty where another machine decides it."""
         try:
-            return str(user_settings().get("pair", Settings().pair)) if self.here else ""
+            return starting_pair({}) if self.here else ""
         except ConfigError:  # said wherever the file is needed
             return ""
 

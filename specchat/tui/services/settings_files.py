@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from specchat.config import load_catalog, settings_of, shipped_settings
@@ -27,12 +28,19 @@ class SettingsFiles:
         ready = self._chat.engine.ready
         if ready is None or not self._here:
             return
-        try:
+        with suppress(SpecchatError):  # a pair of a recording, or a broken file: saving reports it
             pair = load_catalog().pair(ready.pair)
             self.shipped = settings_message(shipped_settings(pair))
             self.saved = settings_message(settings_of(pair))
-        except SpecchatError:  # a pair of a recording, or a broken file: saving reports it
-            return
+
+    def expected(self) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
+        """What the pair that is to be loaded will start with, and what it was shipped with; None if not known here."""
+        engine = self._chat.engine
+        if self._here:
+            with suppress(SpecchatError):  # loading reports it
+                pair = load_catalog().pair(engine.loading_pair)
+                return settings_message(settings_of(pair, engine.wanted)), settings_message(shipped_settings(pair))
+        return None
 
     def keep(self, name: str, value: Any) -> None:
         """Let the next start have this value, for every pair; nothing is done where the engine runs elsewhere.

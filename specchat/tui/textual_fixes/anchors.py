@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textual.scrollbar import ScrollBar
 from textual.widget import Widget
 
 from specchat.tui.textual_fixes.version import tested
@@ -25,3 +26,22 @@ def begin_following(page: Widget) -> None:
         page._anchored, page._anchor_released = True, False
     else:
         page.call_after_refresh(page.anchor)
+
+
+def stop_following(page: Widget) -> None:
+    """Show the start of a page that fits its window; an anchored page that fits would be drawn at the bottom."""
+    if not page.is_anchored:
+        return
+    if tested():
+        page._anchored = False
+        scroll_silently(page, 0)
+    else:
+        page.call_after_refresh(page.anchor, False)
+        page.call_after_refresh(page.scroll_to, y=0, animate=False, immediate=True, force=True)
+
+
+def scroll_silently(page: Widget, scroll_y: int) -> None:
+    """Scroll without events: the layout that is under way draws the result."""
+    page.set_reactive(Widget.scroll_y, scroll_y)
+    page.set_reactive(Widget.scroll_target_y, scroll_y)
+    page.vertical_scrollbar.set_reactive(ScrollBar.position, scroll_y)

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from textual.containers import VerticalScroll
 from textual.layout import WidgetPlacement
-from textual.scrollbar import ScrollBar
 from textual.widget import Widget
+
+from specchat.tui.textual_fixes.anchors import scroll_silently
 
 
 class ReadingPosition:
@@ -35,10 +36,4 @@ class ReadingPosition:
         view, above = self._position
         for placement in placements:
             if placement.widget is view:
-                self._scroll_to(max(0, min(placement.region.y + above, lowest)))
-
-    def _scroll_to(self, scroll_y: int) -> None:
-        """Scroll without events: the layout that is under way draws the result."""
-        self._page.set_reactive(Widget.scroll_y, scroll_y)
-        self._page.set_reactive(Widget.scroll_target_y, scroll_y)
-        self._page.vertical_scrollbar.set_reactive(ScrollBar.position, scroll_y)
+                scroll_silently(self._page, max(0, min(placement.region.y + above, lowest)))

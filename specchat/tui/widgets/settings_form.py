@@ -178,10 +178,10 @@ class SettingsForm(PaintedLines, can_focus=True):
             self._form.at = lines.index(self._visible_lines[y])
             self.repaint()
 
-    def show(self, fields: list[Field], pair: str = "") -> None:
-        """Show these fields with the values in force."""
+    def show(self, fields: list[Field], pair: str = "", remark: str = "") -> None:
+        """Show these fields, and a remark on the border."""
         self._form.show(fields, pair)
-        self._remark = ""
+        self._remark = remark
         self.repaint()
 
     def show_effect(self, effect: SettingEffect) -> None:

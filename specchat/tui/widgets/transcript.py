@@ -15,7 +15,7 @@ from textual.widgets import Markdown
 
 from specchat.tui.state.turn import Turn
 from specchat.tui.text.markdown_blocks import code_blocks
-from specchat.tui.textual_fixes.anchors import begin_following, is_following
+from specchat.tui.textual_fixes.anchors import begin_following, is_following, stop_following
 from specchat.tui.widgets.messages import MessageView, NoteView, UserView, text_of
 from specchat.tui.widgets.mounted_page import STEP_LINES, MountedPage
 from specchat.tui.widgets.reading_position import ReadingPosition
@@ -79,10 +79,6 @@ class Transcript(VerticalScroll):
     async def on_newer_view_asked(self) -> None:
         """Mount some newer messages."""
         await self.turn_page(1)
-
-    def on_resize(self) -> None:
-        """A larger window may show the whole chat."""
-        self.call_after_refresh(self._scroll_to_top_if_fits)
 
     def on_blur(self) -> None:
         """The highlight belongs to the focus."""
@@ -196,7 +192,6 @@ class Transcript(VerticalScroll):
         """Show another branch of the chat; what both begin with stays where it is."""
         with self.app.batch_update():
             await self.page.change(turns)
-        self.call_after_refresh(self._scroll_to_top_if_fits)
 
     async def prune(self) -> None:
         """Remove the oldest messages of a page that has grown too long; a line shows how many."""
@@ -234,10 +229,6 @@ class Transcript(VerticalScroll):
         self.anchor(False)
         self.scroll_to(y=0, animate=False, immediate=True, force=True)
 
-    def _scroll_to_top_if_fits(self) -> None:
-        if self.max_scroll_y <= 0 and self.is_anchored:
-            self.start_at_top()
-
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Save the reading position; mount more messages near the ends of the page."""
         super().watch_scroll_y(old_value, new_value)
@@ -253,12 +244,14 @@ class Transcript(VerticalScroll):
     def arrange(self, size: Size, optimal: bool = False) -> DockArrangeResult:
         """Lay out and keep the reading position.
 
-        The end is followed as soon as the chat is higher than the window; until then it begins at the top.
+        The end is followed as long as the chat is higher than the window; a chat that fits begins at the top.
         """
         result = super().arrange(size, optimal)
         lowest = result.spatial_map.total_region.bottom - size.height
         if lowest > 0:
             begin_following(self)
+        elif result.placements:  # an empty page is about to be filled
+            stop_following(self)
         self._reading.restore(result.placements, lowest)
         return result
 

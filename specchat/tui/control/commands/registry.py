@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from specchat.errors import UsageError, nearest
+from specchat.errors import UsageError, cut, meant
 from specchat.tui.control.actions import Actions
 from specchat.tui.control.commands import app_commands, chat_commands, setting_commands, view_commands
 from specchat.tui.control.commands.command import Command
@@ -114,7 +114,8 @@ def find(text: str) -> tuple[Command, str] | None:
     name, _, argument = text[1:].strip().partition(" ")
     if name in COMMANDS:
         return COMMANDS[name], argument.strip()
-    raise UsageError(f"there is no command /{name}{nearest(name, COMMANDS)} (// sends it as text)")
+    near = meant(f"/{name}", [f"/{known}" for known in COMMANDS]) or "; /help shows all of them"
+    raise UsageError(f"there is no command /{cut(name, 40)}{near} (// sends it as text)")
 
 
 def hint(text: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from specchat.errors import SpecchatError, UsageError, nearest
 from specchat.tui.control.actions import Actions
-from specchat.tui.state.settings_fields import fields_of, methods_of
+from specchat.tui.state.settings_fields import Field, fields_of, methods_of
 
 
 async def pair(actions: Actions, name: str) -> None:
@@ -34,7 +34,7 @@ async def save_settings(actions: Actions, what: str) -> None:
     if actions.session.player is not None:
         raise UsageError("settings can be saved once a pair is ready")
     saved = actions.settings_files.save(into_pair=what == "pair")
-    actions.side_panel.form.show(actions.side_panel.fields(), actions.chat.engine.pair)
+    actions.side_panel.show_fields()
     for one in saved:
         await actions.views.transcript.add_note(f"saved {one.line()}".replace(str(Path.home()), "~"))
     count = sum(len(one.written) + len(one.removed) for one in saved)
@@ -47,16 +47,14 @@ async def choose_method(actions: Actions, name: str, *, setting: str) -> None:
     if name:
         await change_setting(actions, setting, name)
         return
-    known = methods_of(actions.chat.engine.hello.methods, setting) if actions.chat.engine.hello else []
-    names = ", ".join(method.name for method in known)
-    actions.ports.notify(f"{setting} = {actions.chat.engine.settings.get(setting, '?')}; known: {names}")
+    fields, known = _fields(actions), bool(actions.side_panel.fields())
+    now = f"{setting} = {fields[setting].value}" if known else f"{setting} comes with the pair"
+    actions.ports.notify(f"{now}; known: {', '.join(fields[setting].info.choices)}")
 
 
 async def change_setting(actions: Actions, name: str, text: str) -> None:
     """Change a setting by its name, live or by loading again, whichever it takes."""
-    if actions.chat.engine.hello is None:
-        raise UsageError("the engine has not said yet what can be set")
-    fields = {field.name: field for field in fields_of(actions.chat.engine.hello, actions.chat.engine.settings)}
+    fields = _fields(actions)
     if name not in fields:
         raise UsageError(f"there is no setting {name!r}{nearest(name, fields)}")
     field = fields[name]
@@ -65,6 +63,14 @@ async def change_setting(actions: Actions, name: str, text: str) -> None:
         actions.session.change(name, value)
     else:
         await actions.session.load({name: value})
+
+
+def _fields(actions: Actions) -> dict[str, Field]:
+    """What can be set, by name; with the options' own defaults where nobody knows the pair's settings yet."""
+    hello = actions.chat.engine.hello
+    if hello is None:
+        raise UsageError("the engine has not said yet what can be set")
+    return {field.name: field for field in actions.side_panel.fields() or fields_of(hello, {})}
 
 
 def setting_and_value(actions: Actions, given: list[str]) -> Sequence[str]:

@@ -1,0 +1,43 @@
+"""What the app is told when it is opened from the command line."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+from specchat.config import users_config
+
+chat = importlib.import_module("specchat.cli.chat")  # the package has a command of this name
+
+
+class _OpenedError(Exception):
+    """In place of a screen."""
+
+
+@pytest.mark.parametrize(
+    ("config", "given", "loads"),
+    [
+        ("", {}, {"pair": "smol"}),
+        ('[settings]\npair = "gemma"\n', {"width": 3}, {"pair": "gemma", "width": 3}),
+        ('[settings]\npair = "gemma"\n', {"pair": "scripted"}, {"pair": "scripted"}),
+    ],
+    ids=["shipped", "configured", "given"],
+)
+def test_the_app_knows_which_pair_it_loads_before_the_engine_says_so(monkeypatch, config, given, loads):
+    opened = []
+
+    def run(app, **_):
+        opened.append(app)
+        raise _OpenedError
+
+    users_config().parent.mkdir(parents=True, exist_ok=True)
+    users_config().write_text(config)
+    monkeypatch.setattr(chat, "take_terminal", lambda: None)
+    monkeypatch.setattr(chat, "run_app", run)
+    with pytest.raises(_OpenedError):
+        chat.open_chat(given, "")
+    assert opened[0].chat.engine.wanted == loads
+    with pytest.raises(_OpenedError):
+        chat.open_chat(given, "ssh box specchat engine")
+    assert opened[1].chat.engine.wanted == given, "an engine elsewhere chooses among pairs of its own"

@@ -1,0 +1,97 @@
+"""The layers in C say what torch and transformers say, on every processor."""
+
+import pytest
+import torch
+from gguf import GGMLQuantizationType
+from gguf.quants import quantize
+from native_kit import have, native, needs_native
+from test_decoder import FAMILIES, PRECISIONS, decoder, network, prompt, two_rounds
+
+from specchat.compiled.processor import cpu_flags
+from specchat.decoding.pass_breakdown import break_down
+from specchat.models.files.gguf_reader import StoredTensor
+from specchat.models.files.stored_rows import StoredRows
+from specchat.models.files.tensor_source import TensorSource
+from specchat.models.other.transformers_model import ReferenceModel
+
+
+class FourBitSource(TensorSource):
+    """Weights rounded to 4 bits, with minima in every second layer."""
+
+    def stored(self, name, layer=None):
+        if name in ("embed", "head"):
+            return super().stored(name, layer)
+        tensor = self._rounded(name, layer)
+        return StoredRows(int(tensor.kind), tensor.data, tensor.shape[1])
+
+    def dequantised(self):
+        """A state with the numbers that 4 bits leave."""
+        state = dict(self._tensors)
+        for layer in range(3):
+            for ours in ("q", "k", "v", "o", "gate", "up", "down"):
+                state[self._name(ours, layer, "weight")] = self._rounded(ours, layer).dense()
+        return state
+
+    def _rounded(self, name, layer):
+        weight = self.dense(name, layer)
+        kind = GGMLQuantizationType.Q4_0 if layer % 2 else GGMLQuantizationType.Q4_1
+        return StoredTensor(name, weight.shape, kind, quantize(weight.numpy(), kind))
+
+
+@needs_native
+@pytest.mark.parametrize("family", FAMILIES)
+def test_at_8_bits_it_says_what_transformers_says(family):
+    net = network(family)
+    expected = two_rounds(ReferenceModel(net, 512))
+    error = (two_rounds(native(net)) - expected).abs().max() / expected.std()
+    assert error < PRECISIONS["int8"]
+
+
+@needs_native
+def test_at_4_bits_it_multiplies_with_the_files_own_numbers():
+    net = network("llama")
+    source = FourBitSource(net.state_dict())
+    rounded = network("llama")
+    rounded.load_state_dict(source.dequantised())
+    expected = two_rounds(ReferenceModel(rounded, 512))
+    error = (two_rounds(native(net, "int4", source=source)) - expected).abs().max() / expected.std()
+    assert error < PRECISIONS["int8"]
+    wrong = (two_rounds(ReferenceModel(net, 512)) - expected).abs().max() / expected.std()
+    assert wrong > 2 * PRECISIONS["int8"], "the weights before rounding must be told apart"
+
+
+@needs_native
+def test_torch_and_native_agree_at_8_bits():
+    net = network("mistral")
+    expected = two_rounds(decoder(net, "int8"))
+    error = (two_rounds(native(net)) - expected).abs().max() / expected.std()
+    assert error < PRECISIONS["int8"]
+
+
+@needs_native
+@pytest.mark.parametrize(("processor", "beyond"), [("haswell", None), ("alderlake", "avx_vnni")])
+def test_older_processors_compute_the_same(processor, beyond):
+    if why := have(processor):
+        pytest.skip(why)
+    if beyond is not None and beyond not in cpu_flags():
+        pytest.skip(f"this processor lacks {beyond}")
+    net = network("qwen2")
+    newest, older = two_rounds(native(net)), two_rounds(native(net, processor=processor))
+    torch.testing.assert_close(newest, older, rtol=1e-3, atol=1e-2 * float(newest.std()))
+
+
+@needs_native
+def test_the_phases_of_a_pass_are_its_time_and_stand_beside_a_floor():
+    own = native(network("llama"))
+    own.network.threads = 2
+    times = break_down(own, own.network, rows=(1, 8), contexts=(100, 400, 4000))
+    assert [(one.context_tokens, one.rows) for one in times] == [(100, 1), (100, 8), (400, 1), (400, 8)]
+    for one in times:
+        assert set(one.parts) == {"rounding", "products", "attention", "head", "waiting", "python"}
+        assert all(seconds > 0 for name, seconds in one.parts.items() if name != "waiting")
+        assert max(one.parts.values()) < one.seconds
+    few, many = times[2:]
+    assert many.arithmetic_s == pytest.approx(8 * few.arithmetic_s)
+    assert many.memory_s == few.memory_s > times[0].memory_s
+    assert sum(own.network.phases().values()) == 0, "nothing is timed any more"
+    assert own.cached(prompt()) == 0
