@@ -15,7 +15,7 @@ from specchat.core.point_rows import PointRows, joined
 from specchat.core.reading import Reading
 from specchat.core.tree import TokenTree
 from specchat.drafters.point_guesses import Scores, Tokens
-from specchat.structures.called_network import Named, nothing_named
+from specchat.structures.called_network import Named, as_named, nothing_named
 
 Floats = np.ndarray[Any, np.dtype[np.float32 | np.float64]]
 Source = TypeVar("Source")
@@ -137,6 +137,15 @@ def likeliest_of(reading: Reading, count: int, vocab_size: int) -> Likeliest:
         order = np.argsort(np.isneginf(values), axis=1, kind="stable")
         tokens, values = np.take_along_axis(tokens, order, 1), np.take_along_axis(values, order, 1)
     return Likeliest(tokens, values, totals, logits=True)
+
+
+def named_by(reading: Reading, count: int, vocab_size: int) -> Named:
+    """The same as compiled code takes it: `count` tokens, or more where they are named already."""
+    if reading.logits.shape[1] <= vocab_size or reading.said.tokens is not None:
+        named = as_named(reading.said.likeliest, reading.said.highest, reading.said.totals)
+        if named is not None:
+            return named
+    return likeliest_of(reading, count, vocab_size).named()
 
 
 def _on_host(tensor: Tensor) -> np.ndarray[Any, np.dtype[Any]]:

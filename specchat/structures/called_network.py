@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from specchat.core.compiled_guessing import CompiledNetwork
-from specchat.core.tree import ROOT, TokenTree, point
+from specchat.core.tree import ROOT, TokenTree
 from specchat.structures.guess_search import MOST_WIDTH
 
 _ADDRESS, _INT = ctypes.c_void_p, ctypes.c_int32
 READ_ROWS = ctypes.PYFUNCTYPE(_INT, _ADDRESS, _INT, _ADDRESS, _ADDRESS, _INT, _ADDRESS, _ADDRESS, _ADDRESS)
 _BYTES = 4  # of a number
-_DONE, _FAILED = 0, 5
+DONE, FAILED = 0, 5
 
 
 class Named(NamedTuple):
@@ -49,17 +49,18 @@ def nothing_named(rows: int) -> Named:
     return Named(*map(torch.from_numpy, (tokens, logits, np.zeros(rows, dtype=np.float32))))
 
 
-def grow_rows(tree: TokenTree, behind: Sequence[int], tokens: Sequence[int]) -> list[int]:
+def grow_rows(tree: TokenTree, behind: Sequence[int], tokens: Sequence[int]) -> Sequence[int]:
     """Put rows that compiled code reads into a tree of them, and return their nodes: a row's number is its node's."""
-    return [
-        ROOT if row < 0 else tree.add(row, point(token, None, "")) for row, token in zip(behind, tokens, strict=True)
-    ]
+    if behind[0] < 0:
+        return [ROOT, *tree.extend(behind[1:], tokens[1:])]
+    return tree.extend(behind, tokens)
 
 
 class CalledNetwork:
     """`ReadRows` of structures/native/guess_search.h in Python.
 
     Attributes:
+        address: of the function that compiled code calls.
         network: what compiled code is told of it.
     """
 
@@ -69,6 +70,7 @@ class CalledNetwork:
         self._callback = READ_ROWS(self._answer)
         address = ctypes.cast(self._callback, _ADDRESS).value
         assert address is not None, "a function has an address"
+        self.address = address
         self.network = CompiledNetwork(address, 0, self, logits=True)
 
     def __enter__(self) -> None:
@@ -89,11 +91,11 @@ class CalledNetwork:
             named = read(above, following, width)
         except BaseException as error:
             self._error = error
-            return _FAILED
+            return FAILED
         ctypes.memmove(said, named.tokens.data_ptr(), size * MOST_WIDTH)
         ctypes.memmove(logits, named.logits.data_ptr(), size * MOST_WIDTH)
         ctypes.memmove(totals, named.totals.data_ptr(), size)
-        return _DONE
+        return DONE
 
 
 def as_named(tokens: Tensor | None, logits: Tensor | None, totals: Tensor | None) -> Named | None:

@@ -48,6 +48,7 @@ class TokenTranslation:
         self._ngrams: dict[tuple[int, ...], int] = {}
         self._beginnings: set[tuple[int, ...]] = set()
         self._words: dict[tuple[int, ...], tuple[int, ...] | None] = {}
+        self.ngrams: list[tuple[tuple[int, ...], int]] = []  # in the order in which they were learnt
 
     def own_tokens(self, token: int) -> tuple[int, ...]:
         """The target's tokens that spell what a draft token spells; none where no whole characters do."""
@@ -91,6 +92,7 @@ class TokenTranslation:
         self._to_draft[token] = ngram = self.draft_tokens([token]) or ()
         if 1 < len(ngram) <= LONGEST_NGRAM and _spell(self._other, ngram) == _spell(self._own, [token]):
             self._ngrams[ngram] = token
+            self.ngrams.append((ngram, token))
             self._begins[ngram[0]] = True
             self._beginnings |= {ngram[:end] for end in range(1, len(ngram))}
 
