@@ -112,9 +112,9 @@ class TransformersVocabulary:
         if written is None:
             return b""  # a row of padding in the embedding: no token of the vocabulary
         if self._byte_level:
-            if any(character not in _BYTE_OF for character in written):
+            if not _BYTE_OF.keys() >= set(written):
                 return str(written).encode()  # not written in the alphabet: it stands for itself
-            return bytes(_BYTE_OF[character] for character in written)
+            return bytes(map(_BYTE_OF.__getitem__, written))
         if len(written) == 6 and written.startswith("<0x"):
             return bytes([int(written[3:5], 16)])
         return str(written).replace("▁", " ").encode()

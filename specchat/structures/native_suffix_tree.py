@@ -55,7 +55,7 @@ def suffix_library() -> ctypes.CDLL:
     library.guess_search_learn.argtypes = [*(_POINTER,) * 4, _SHORT]
     library.translated_new.restype = _POINTER
     library.translated_free.restype = None
-    library.translated_new.argtypes = [_SHORT, _SHORT, _POINTER]
+    library.translated_new.argtypes = [_POINTER, _SHORT, _SHORT, _POINTER]
     library.translated_free.argtypes = [_POINTER]
     library.translated_answer.argtypes = [_POINTER, _POINTER, _SHORT]
     library.translated_learn.argtypes = [_POINTER, _POINTER, _SHORT, _SHORT]

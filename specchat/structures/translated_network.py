@@ -36,7 +36,8 @@ class TranslatedNetwork:
         self._called = CalledNetwork(read)
         self._error: BaseException | None = None
         self._spell = _SPELL(self._answer)
-        self._address = self._library.translated_new(draft_tokens, vocab_size, self._spell)
+        first = array("i", translation.known_first(draft_tokens).tobytes())
+        self._address = self._library.translated_new(*first.buffer_info(), vocab_size, self._spell)
         if not self._address:
             raise MemoryError("no memory for a translation")
         weakref.finalize(self, self._library.translated_free, self._address)

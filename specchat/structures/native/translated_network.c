@@ -33,7 +33,9 @@ typedef struct {
     GROWING(End) ends;
 } TranslatedNetwork;
 
-TranslatedNetwork *translated_new(int32_t tokens, int32_t vocab_size, Spell *spell) {
+/* Nothing read. Of (tokens) draft tokens the target's token that each begins with, or UNASKED where that is not known yet or
+ * where there are more. */
+TranslatedNetwork *translated_new(const int32_t *first, int32_t tokens, int32_t vocab_size, Spell *spell) {
     TranslatedNetwork *t = calloc(1, sizeof *t);
     Known *known = calloc((size_t)tokens + 1, sizeof *known);
     if (t == NULL || known == NULL || !ROOM(t->translation.own, 1) || !ROOM(t->translation.ngrams, 1)) {
@@ -42,7 +44,7 @@ TranslatedNetwork *translated_new(int32_t tokens, int32_t vocab_size, Spell *spe
         free(t);
         return NULL;
     }
-    for (int32_t token = 0; token < tokens; token++) known[token].first = UNASKED;
+    for (int32_t token = 0; token < tokens; token++) known[token].first = first[token] < vocab_size ? first[token] : NO_TOKEN;
     t->translation.tokens = tokens;
     t->translation.vocab_size = vocab_size;
     t->translation.spell = spell;
