@@ -76,7 +76,8 @@ class TransformersVocabulary:
 
     def encode(self, text: str) -> list[int]:
         """A text as tokens, nothing added before or behind it."""
-        return [int(token) for token in self.tokenizer.encode(text, add_special_tokens=False)]
+        found: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+        return found
 
     def token_label(self, token: int) -> str:
         """The token's text as trees show it, `⟨e2⟩` for half characters."""
@@ -120,8 +121,17 @@ class TransformersVocabulary:
         return str(written).replace("▁", " ").encode()
 
     @cached_property
+    def _backend(self) -> Any:
+        """What transformers encodes with, set as transformers sets it: between two passes its own code around that takes
+        three times as long as the encoding of a word."""
+        backend = self.tokenizer.backend_tokenizer
+        backend.no_truncation()
+        backend.no_padding()
+        return backend
+
+    @cached_property
     def _byte_level(self) -> bool:
-        decoder = json.loads(self.tokenizer.backend_tokenizer.to_str()).get("decoder") or {}
+        decoder = json.loads(self._backend.to_str()).get("decoder") or {}
         parts = [decoder, *decoder.get("decoders", [])]
         return any(part.get("type") == "ByteLevel" for part in parts)
 
