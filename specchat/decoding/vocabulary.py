@@ -122,8 +122,10 @@ class TransformersVocabulary:
 
     @cached_property
     def _backend(self) -> Any:
-        """What transformers encodes with, set as transformers sets it: between two passes its own code around that takes
-        three times as long as the encoding of a word."""
+        """What transformers encodes with, set as transformers sets it.
+
+        Between two passes the code that transformers has around it takes twice as long as encoding a word.
+        """
         backend = self.tokenizer.backend_tokenizer
         backend.no_truncation()
         backend.no_padding()

@@ -168,11 +168,8 @@ class CrossVocabulary:
         """(F, C) translated guesses after these nodes, of the `width` likeliest draft tokens and some more."""
         places = [self._place(tree, node) for node in nodes]
         self._read([place.node for place in places if place is not None and not place.owed])
-        said = self._said
+        said, count = self._said, min(width + 2, _CANDIDATES)
         read = {row: place.node for row, place in enumerate(places) if place and not place.owed and place.node in said}
-        count = min(width + 2, _CANDIDATES)
-        if len(read) == len(nodes):  # as good as always
-            return self._translated_after(nodes, list(read.values()), count)
         size = (len(nodes), count + 1)
         tokens, values = np.full(size, -1, dtype=np.int32), np.full(size, -np.inf, dtype=np.float32)
         totals = np.zeros(len(nodes), dtype=np.float32)
