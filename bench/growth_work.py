@@ -63,6 +63,14 @@ def apart_from_c(clock: Clock, address: int) -> Any:
     return READ_ROWS(clock.apart(READ_ROWS(address)))
 
 
+def calls_python(turn: object) -> bool:
+    """Whether a network's passes are called back in Python, where they are patched."""
+    from specchat.structures.called_network import CalledNetwork
+    from specchat.structures.translated_network import TranslatedNetwork
+
+    return isinstance(turn, CalledNetwork | TranslatedNetwork)
+
+
 @contextmanager
 def models_apart(clock: Clock) -> Iterator[None]:
     """Count what passes of models and steps of trained networks take as theirs, those that compiled code makes too."""
@@ -74,7 +82,7 @@ def models_apart(clock: Clock) -> Iterator[None]:
 
     def apart_in_c(asked: Any) -> Any:
         made = as_c(asked)
-        if getattr(asked, "read", 0) and asked.network:  # what is called back in Python is patched there
+        if getattr(asked, "read", 0) and not calls_python(asked.turn):
             read = apart_from_c(clock, asked.read)
             timed.append(read)
             made.read = ctypes.cast(read, ctypes.c_void_p).value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -11,6 +11,24 @@ from specchat.core.record import record
 
 LogProbabilities = Callable[[Sequence[int], Sequence[int]], list[float]]
 """(n,) rows, and of each a token → (n,) what its logits give the token; tokens of one row stand side by side."""
+
+
+class NamedInMemory(NamedTuple):
+    """Where the likeliest tokens of n rows lie in memory, for compiled code; valid as long as the output.
+
+    Args:
+        width: V, of the logits.
+        named: K, so many of each row.
+        likeliest: address of (n, K) int32 tokens, best first.
+        highest: of (n, K) float32, their logits.
+        totals: of (n,) float32, the logarithms of the sums of the exponentials of the logits.
+    """
+
+    width: int
+    named: int
+    likeliest: int
+    highest: int
+    totals: int
 
 
 class HeadOutput(Protocol):
@@ -42,6 +60,10 @@ class HeadOutput(Protocol):
         """(n,) the first of `likeliest` for each row as plain numbers, where they lie on the host."""
 
     @property
+    def in_memory(self) -> NamedInMemory | None:
+        """`likeliest`, `highest` and `totals` without tensors, where they lie in memory side by side."""
+
+    @property
     def log_probabilities(self) -> LogProbabilities | None:
         """Reads some of them off the logits faster than torch, where there is such a way."""
 
@@ -56,4 +78,5 @@ class HeadTensors:
     highest: Tensor | None = None
     tokens: Tensor | None = None
     first: Sequence[int] | None = None
+    in_memory: NamedInMemory | None = None
     log_probabilities: LogProbabilities | None = None

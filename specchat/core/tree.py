@@ -95,16 +95,10 @@ class TokenTree:
             ProposalError: a guess is no token of the vocabulary.
         """
         tree = cls(root_token, vocab_size)
-        if tokens and not (min(tokens) >= 0 and max(tokens) < vocab_size):
+        if tree._lacks_some(tokens):
             for parent, guess in zip(parents, guesses, strict=True):
                 tree.add(parent, guess)
-        depths, child_of = tree.depths, tree._child_of
-        for node, (parent, token) in enumerate(zip(parents, tokens, strict=True), 1):
-            child_of[parent, token] = node
-            depths.append(depths[parent] + 1)
-        assert len(child_of) == len(tokens), "siblings differ in their token"
-        tree.tokens += tokens
-        tree.parents += parents
+        tree._append(parents, tokens)
         tree._unwritten = guesses
         return tree.freeze()
 
@@ -147,6 +141,18 @@ class TokenTree:
             draws.append(draw)
         return child
 
+    def extend(self, parents: Sequence[int], tokens: Sequence[int]) -> Sequence[int]:
+        """Add new nodes, parents first, of which nobody asks how they were drawn; returns them.
+
+        Raises:
+            ProposalError: one of the tokens is none of the vocabulary.
+        """
+        assert not self._frozen, "a frozen tree does not grow"
+        if self._lacks_some(tokens):
+            outside = next(token for token in tokens if not 0 <= token < self._vocab_size)
+            raise ProposalError(f"a node of token {outside}, outside the vocabulary of {self._vocab_size}")
+        return self._append(parents, tokens)
+
     def freeze(self) -> TokenTree:
         """Finish growing; returns the tree itself."""
         self._frozen = True
@@ -167,6 +173,19 @@ class TokenTree:
                 self._draws.setdefault(self.parents[node], []).append(_new_tuple(Draw, (node, guess)))
             self._unwritten = ()
         return self._draws.get(parent, ())
+
+    def _lacks_some(self, tokens: Sequence[int]) -> bool:
+        return bool(tokens) and not (min(tokens) >= 0 and max(tokens) < self._vocab_size)
+
+    def _append(self, parents: Sequence[int], tokens: Sequence[int]) -> range:
+        first, depths, child_of = len(self.tokens), self.depths, self._child_of
+        for node, (parent, token) in enumerate(zip(parents, tokens, strict=True), first):
+            child_of[parent, token] = node
+            depths.append(depths[parent] + 1)
+        self.tokens += tokens
+        self.parents += parents
+        assert len(child_of) == len(self.tokens) - 1, "siblings differ in their token"
+        return range(first, len(self.tokens))
 
     def path(self, node: int) -> tuple[int, ...]:
         """Nodes from the root's child down to `node`, `node` included; empty for the root."""

@@ -16,14 +16,15 @@ from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
 from specchat.core.tree import ROOT, TokenTree, point
 from specchat.drafters.compiled_search import lone_search
-from specchat.drafters.likeliest_tokens import Floats, Likeliest, LikeliestByNode, likeliest_of
+from specchat.drafters.likeliest_tokens import Floats, Likeliest, LikeliestByNode, likeliest_of, named_by
 from specchat.drafters.options import CrossVocabularyOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import Scores, Tokens, coupled, points_of
 from specchat.drafters.points_alone import points_alone
 from specchat.drafters.translated_guesses import Merged, TranslatedGuesses
-from specchat.structures.called_network import CalledNetwork, Named, grow_rows
+from specchat.structures.called_network import Named, grow_rows
 from specchat.structures.token_translation import LONGEST_NGRAM, TokenTranslation
+from specchat.structures.translated_network import TranslatedNetwork
 from specchat.structures.translated_text import TranslatedText
 
 _CANDIDATES = 16
@@ -82,7 +83,7 @@ class CrossVocabulary:
             int, tuple[TranslatedGuesses, int]
         ] = {}  # by the same: what was guessed there, and its row
         self._said = LikeliestByNode[None]()  # by node of the draft model's tree
-        self._called = CalledNetwork(self._named)
+        self._network: TranslatedNetwork | None = None  # what compiled code reads with
         self._search = lone_search(self)
 
     @property
@@ -121,7 +122,11 @@ class CrossVocabulary:
         """What compiled code reads a tree with; it says nothing where `propose` would say nothing."""
         if context.passes:
             self._begin(TokenTree(context.root, self._vocab_size), context)
-        return CompiledNetwork() if not context.passes or self._draft is None else self._called.network
+        if not context.passes or self._draft is None:
+            return CompiledNetwork()
+        if self._network is None:
+            self._network = TranslatedNetwork(self._named, self._translation, self._model.vocab_size, self._vocab_size)
+        return self._network.begin(self._root_tokens[-1], self._model.context_tokens - len(self._root_tokens))
 
     def count_passes(self, count: int) -> None:
         """The model counts them."""
@@ -153,20 +158,18 @@ class CrossVocabulary:
             self._draft, self._root_tokens = TokenTree(tokens[-1], self._model.vocab_size), tokens
             self._places[ROOT] = _Place(ROOT)
 
-    def _named(self, behind: Sequence[int], tokens: Sequence[int], width: int) -> Named:
-        """What is guessed after tokens of the target behind rows of its tree."""
-        assert self._tree is not None, "a tree was begun"
-        return self._say(self._tree, grow_rows(self._tree, behind, tokens), width).named()
+    def _named(self, behind: Sequence[int], tokens: Sequence[int], _: int) -> Named:
+        """What the draft model holds likely after tokens behind rows of its tree, which are read now."""
+        assert self._draft is not None, "a tree was begun"
+        reading = self._model.read(self._draft, grow_rows(self._draft, behind, tokens))
+        return named_by(reading, _CANDIDATES, self._model.vocab_size)
 
     def _say(self, tree: TokenTree, nodes: Sequence[int], width: int) -> Likeliest:
         """(F, C) translated guesses after these nodes, of the `width` likeliest draft tokens and some more."""
         places = [self._place(tree, node) for node in nodes]
         self._read([place.node for place in places if place is not None and not place.owed])
-        said = self._said
+        said, count = self._said, min(width + 2, _CANDIDATES)
         read = {row: place.node for row, place in enumerate(places) if place and not place.owed and place.node in said}
-        count = min(width + 2, _CANDIDATES)
-        if len(read) == len(nodes):  # as good as always
-            return self._translated_after(nodes, list(read.values()), count)
         size = (len(nodes), count + 1)
         tokens, values = np.full(size, -1, dtype=np.int32), np.full(size, -np.inf, dtype=np.float32)
         totals = np.zeros(len(nodes), dtype=np.float32)

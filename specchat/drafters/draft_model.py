@@ -19,11 +19,11 @@ from specchat.core.states import StateTap
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.drafters.compiled_search import lone_search
 from specchat.drafters.frequent_head import FrequentHead, over_vocabulary
-from specchat.drafters.likeliest_tokens import LikeliestByNode, likeliest_of
+from specchat.drafters.likeliest_tokens import LikeliestByNode, likeliest_of, named_by
 from specchat.drafters.options import DraftModelOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import coupled, points_of
-from specchat.structures.called_network import CalledNetwork, Named, as_named, grow_rows
+from specchat.structures.called_network import CalledNetwork, Named, grow_rows
 
 _CANDIDATES = 64
 """How many of its likeliest tokens are considered as points."""
@@ -184,11 +184,7 @@ class DraftModel:
         tree = self._tree
         assert tree is not None, "a tree was begun"
         reading = self._model.read(tree, grow_rows(tree, behind, tokens), self._head.request)
-        if reading.logits.shape[1] <= self._vocab_size or reading.said.tokens is not None:
-            named = as_named(reading.said.likeliest, reading.said.highest, reading.said.totals)
-            if named is not None:
-                return named
-        return likeliest_of(reading, _CANDIDATES, self._vocab_size).named()
+        return named_by(reading, _CANDIDATES, self._vocab_size)
 
     def _read(self, tree: TokenTree, frontier: Sequence[int]) -> None:
         """Read the frontier and whatever lies unread above it (nodes that another drafter proposed)."""

@@ -15,7 +15,7 @@ from specchat.core.point_rows import PointRows, joined
 from specchat.core.reading import Reading
 from specchat.core.tree import TokenTree
 from specchat.drafters.point_guesses import Scores, Tokens
-from specchat.structures.called_network import Named, nothing_named
+from specchat.structures.called_network import Named, as_named, named_of
 
 Floats = np.ndarray[Any, np.dtype[np.float32 | np.float64]]
 Source = TypeVar("Source")
@@ -38,12 +38,7 @@ class Likeliest(NamedTuple):
 
     def named(self) -> Named:
         """The same as compiled code takes it: logits, to the bit where they had 32 bits to begin with."""
-        rows, count = self.tokens.shape
-        named = nothing_named(rows)
-        named.tokens.numpy()[:, :count] = self.tokens
-        named.logits.numpy()[:, :count] = self.values if self.logits else self.values + self.totals[:, None]
-        named.totals.numpy()[:] = self.totals
-        return named
+        return named_of(self.tokens, self.values if self.logits else self.values + self.totals[:, None], self.totals)
 
 
 class LikeliestByNode(Generic[Source]):
@@ -137,6 +132,11 @@ def likeliest_of(reading: Reading, count: int, vocab_size: int) -> Likeliest:
         order = np.argsort(np.isneginf(values), axis=1, kind="stable")
         tokens, values = np.take_along_axis(tokens, order, 1), np.take_along_axis(values, order, 1)
     return Likeliest(tokens, values, totals, logits=True)
+
+
+def named_by(reading: Reading, count: int, vocab_size: int) -> Named:
+    """The same as compiled code takes it: `count` tokens, or more where they are named already."""
+    return as_named(reading.said, vocab_size) or likeliest_of(reading, count, vocab_size).named()
 
 
 def _on_host(tensor: Tensor) -> np.ndarray[Any, np.dtype[Any]]:

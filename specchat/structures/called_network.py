@@ -5,35 +5,40 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from ctypes import memmove, string_at
+from typing import Any, NamedTuple
 from weakref import WeakMethod
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from specchat.core.compiled_guessing import CompiledNetwork
-from specchat.core.tree import ROOT, TokenTree, point
+from specchat.core.head_output import HeadOutput
+from specchat.core.tree import ROOT, TokenTree
 from specchat.structures.guess_search import MOST_WIDTH
 
 _ADDRESS, _INT = ctypes.c_void_p, ctypes.c_int32
 READ_ROWS = ctypes.PYFUNCTYPE(_INT, _ADDRESS, _INT, _ADDRESS, _ADDRESS, _INT, _ADDRESS, _ADDRESS, _ADDRESS)
 _BYTES = 4  # of a number
-_DONE, _FAILED = 0, 5
+DONE, FAILED = 0, 5
+
+Tokens = np.ndarray[Any, np.dtype[np.int32 | np.int64]]
+Floats = np.ndarray[Any, np.dtype[np.float32 | np.float64]]
 
 
 class Named(NamedTuple):
-    """What a network says after R rows, on the host.
+    """Where in memory lies what a network says after R rows.
 
     Args:
-        tokens: (R, MOST_WIDTH) int32, the likeliest first; −1 behind the last.
-        logits: (R, MOST_WIDTH) float32, theirs; −inf behind the last.
-        totals: (R,) float32, what is to be taken from logits to make log-probabilities of them.
+        tokens: address of (R, MOST_WIDTH) int32, the likeliest first; −1 behind the last.
+        logits: of (R, MOST_WIDTH) float32, theirs; −inf behind the last.
+        totals: of (R,) float32, what is to be taken from logits to make log-probabilities of them.
+        memory: what keeps them there.
     """
 
-    tokens: Tensor
-    logits: Tensor
-    totals: Tensor
+    tokens: int
+    logits: int
+    totals: int
+    memory: object
 
 
 Read = Callable[[Sequence[int], Sequence[int], int], Named]
@@ -41,25 +46,33 @@ Read = Callable[[Sequence[int], Sequence[int], int], Named]
 behind row −1. The last argument is how many tokens will be looked at after each."""
 
 
-def nothing_named(rows: int) -> Named:
-    """What a network says where it says nothing; to be filled in."""
+def named_of(tokens: Tokens, logits: Floats, totals: Floats) -> Named:
+    """These (R, C), (R, C) and (R,), of up to MOST_WIDTH tokens, on the host."""
+    rows, count = tokens.shape
     # Made by numpy: after a pass torch's own code has left the caches.
-    tokens = np.full((rows, MOST_WIDTH), -1, dtype=np.int32)
-    logits = np.full((rows, MOST_WIDTH), -np.inf, dtype=np.float32)
-    return Named(*map(torch.from_numpy, (tokens, logits, np.zeros(rows, dtype=np.float32))))
+    every = np.full((rows, MOST_WIDTH), -1, dtype=np.int32)
+    theirs = np.full((rows, MOST_WIDTH), -np.inf, dtype=np.float32)
+    every[:, :count], theirs[:, :count], sums = tokens, logits, totals.astype(np.float32)
+    return Named(every.ctypes.data, theirs.ctypes.data, sums.ctypes.data, (every, theirs, sums))
 
 
-def grow_rows(tree: TokenTree, behind: Sequence[int], tokens: Sequence[int]) -> list[int]:
+def nothing_named(rows: int) -> Named:
+    """What a network says where it says nothing."""
+    return named_of(np.empty((rows, 0), dtype=np.int32), np.empty((rows, 0)), np.zeros(rows))
+
+
+def grow_rows(tree: TokenTree, behind: Sequence[int], tokens: Sequence[int]) -> Sequence[int]:
     """Put rows that compiled code reads into a tree of them, and return their nodes: a row's number is its node's."""
-    return [
-        ROOT if row < 0 else tree.add(row, point(token, None, "")) for row, token in zip(behind, tokens, strict=True)
-    ]
+    if behind[0] < 0:
+        return [ROOT, *tree.extend(behind[1:], tokens[1:])]
+    return tree.extend(behind, tokens)
 
 
 class CalledNetwork:
     """`ReadRows` of structures/native/guess_search.h in Python.
 
     Attributes:
+        address: of the function that compiled code calls.
         network: what compiled code is told of it.
     """
 
@@ -69,6 +82,7 @@ class CalledNetwork:
         self._callback = READ_ROWS(self._answer)
         address = ctypes.cast(self._callback, _ADDRESS).value
         assert address is not None, "a function has an address"
+        self.address = address
         self.network = CompiledNetwork(address, 0, self, logits=True)
 
     def __enter__(self) -> None:
@@ -85,21 +99,19 @@ class CalledNetwork:
         read, size = self._read(), _BYTES * count
         assert read is not None, "a drafter reads as long as it is there"
         try:
-            above, following = (array("i", ctypes.string_at(rows, size)) for rows in (behind, tokens))
-            named = read(above, following, width)
+            named = read(array("i", string_at(behind, size)), array("i", string_at(tokens, size)), width)
         except BaseException as error:
             self._error = error
-            return _FAILED
-        ctypes.memmove(said, named.tokens.data_ptr(), size * MOST_WIDTH)
-        ctypes.memmove(logits, named.logits.data_ptr(), size * MOST_WIDTH)
-        ctypes.memmove(totals, named.totals.data_ptr(), size)
-        return _DONE
+            return FAILED
+        memmove(said, named.tokens, size * MOST_WIDTH)
+        memmove(logits, named.logits, size * MOST_WIDTH)
+        memmove(totals, named.totals, size)
+        return DONE
 
 
-def as_named(tokens: Tensor | None, logits: Tensor | None, totals: Tensor | None) -> Named | None:
-    """These (R, K), (R, K) and (R,), where compiled code can take them as they are."""
-    if tokens is None or logits is None or totals is None or tokens.dtype is not torch.int32 or not tokens.is_cpu:
+def as_named(output: HeadOutput, vocab_size: int) -> Named | None:
+    """What a head names, if compiled code can take it as it is: as much, and no rows of padding beyond `vocab_size`."""
+    named = output.in_memory
+    if named is None or named.named != MOST_WIDTH or named.width > vocab_size:
         return None
-    if tokens.shape[1] != MOST_WIDTH or logits.dtype is not torch.float32 or totals.dtype is not torch.float32:
-        return None
-    return Named(tokens, logits, totals) if tokens.is_contiguous() and logits.is_contiguous() else None
+    return Named(named.likeliest, named.highest, named.totals, output)

@@ -53,6 +53,13 @@ def suffix_library() -> ctypes.CDLL:
     library.guess_search_free.argtypes = [_POINTER]
     library.guess_search.argtypes = [_POINTER, _POINTER, _SHORT]
     library.guess_search_learn.argtypes = [*(_POINTER,) * 4, _SHORT]
+    library.translated_new.restype = _POINTER
+    library.translated_free.restype = None
+    library.translated_new.argtypes = [_POINTER, _SHORT, _SHORT, _POINTER]
+    library.translated_free.argtypes = [_POINTER]
+    library.translated_answer.argtypes = [_POINTER, _POINTER, _SHORT]
+    library.translated_learn.argtypes = [_POINTER, _POINTER, _SHORT, _SHORT]
+    library.translated_begin.argtypes = [_POINTER, _SHORT, _SHORT, _POINTER, _POINTER]
     return library
 
 

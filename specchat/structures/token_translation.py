@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,8 +17,8 @@ _WORDS = 4096
 """Shorter runs of tokens are words, which return: so many are remembered. Encoding one takes 0.03 ms, and 0.25 once a
 model's pass has emptied the caches."""
 
-_UNKNOWN = -2
-"""Less than any token, and than none: what a draft token is has not been asked."""
+UNKNOWN = -2
+"""Less than any token, and than none: what a draft token is has not been asked. translation.h has the same number."""
 
 Tokens = np.ndarray[Any, np.dtype[np.int32 | np.int64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
@@ -40,14 +40,14 @@ class TokenTranslation:
         # Once for a pair, since encoding a token's text takes as long as all else that is done for it.
         self._named = {} if tables is None else _by_spelling(tables[0])
         # By draft token, and −1 behind the last.
-        self._first = np.full(0 if tables is None else tables[1].size + 1, _UNKNOWN, dtype=np.int32)
-        self._first[-1:] = -1
+        self._first = np.array([] if tables is None else [*_equals(tables[1], self._named), -1], dtype=np.int32)
         self._begins = np.zeros(len(self._first), dtype=np.bool_)
         self._to_own: dict[int, tuple[int, ...]] = {}
         self._to_draft: dict[int, tuple[int, ...]] = {}
         self._ngrams: dict[tuple[int, ...], int] = {}
         self._beginnings: set[tuple[int, ...]] = set()
         self._words: dict[tuple[int, ...], tuple[int, ...] | None] = {}
+        self.ngrams: list[tuple[tuple[int, ...], int]] = []  # in the order in which they were learnt
 
     def own_tokens(self, token: int) -> tuple[int, ...]:
         """The target's tokens that spell what a draft token spells; none where no whole characters do."""
@@ -56,13 +56,19 @@ class TokenTranslation:
             own = self._to_own[token] = (token,) if self.same else self._spelled_by_own(token)
         return own
 
+    def known_first(self, count: int) -> Tokens:
+        """(count,) int32, for each draft token what `first_own_tokens` would say, or `UNKNOWN` where it would ask."""
+        if self.same:
+            return np.arange(count, dtype=np.int32)
+        return self._of(self._first, np.arange(count)).astype(np.int32)
+
     def first_own_tokens(self, tokens: Tokens) -> Tokens:
         """For each draft token, any shape, the first of the target's tokens that spell it; −1 where none do."""
         if self.same:
             return tokens
         first = self._of(self._first, tokens)
-        if first.min(initial=0) == _UNKNOWN:
-            for token in set(tokens[first == _UNKNOWN].tolist()):
+        if first.min(initial=0) == UNKNOWN:
+            for token in set(tokens[first == UNKNOWN].tolist()):
                 self._first[token] = next(iter(self.own_tokens(token)), -1)
             first = self._of(self._first, tokens)
         return first
@@ -91,6 +97,7 @@ class TokenTranslation:
         self._to_draft[token] = ngram = self.draft_tokens([token]) or ()
         if 1 < len(ngram) <= LONGEST_NGRAM and _spell(self._other, ngram) == _spell(self._own, [token]):
             self._ngrams[ngram] = token
+            self.ngrams.append((ngram, token))
             self._begins[ngram[0]] = True
             self._beginnings |= {ngram[:end] for end in range(1, len(ngram))}
 
@@ -156,6 +163,12 @@ def _by_spelling(table: TokenTable) -> dict[bytes, int]:
         if spelt and _whole_characters(spelt):
             found.setdefault(spelt, token)
     return found
+
+
+def _equals(table: TokenTable, named: Mapping[bytes, int]) -> Iterator[int]:
+    """For each token of a table the one that is spelt like it, or `UNKNOWN`."""
+    for token in range(table.size):
+        yield named.get(table.token_spelling(token), UNKNOWN)
 
 
 def _whole_characters(spelt: bytes) -> bool:

@@ -5,17 +5,23 @@ from __future__ import annotations
 import ctypes
 import math
 from array import array
+from collections.abc import Sequence
 from random import Random
 from typing import Any
+
+import numpy as np
 
 from specchat.core.budget import Budget
 from specchat.core.compiled_guessing import Asked, CompiledNetwork, CompiledTable, GrowthPlan
 from specchat.core.context import Context
 from specchat.core.noise import Noise
 from specchat.core.sampling import Sampling
+from specchat.structures.called_network import Named, named_of
 from specchat.structures.guess_search import MOST_MEMBERS, MOST_WIDTH, Found, GuessSearch
 from specchat.structures.native_suffix_tree import NativeDrafter, NativeSuffixTree
 from specchat.structures.suffix_draft import DraftLimits
+from specchat.structures.token_translation import UNKNOWN
+from specchat.structures.translated_network import TranslatedNetwork
 from specchat.trees.ranks import StaticShape
 
 _INT, _INTS, _FLOATS = ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_float)
@@ -105,11 +111,84 @@ class _Table:
         self.asked = CompiledTable(self._table.buffer_info()[0], tokens, count, self._by_rank.buffer_info()[0])
 
 
+class _Fails(Exception):
+    """What Python, called back, raises."""
+
+
+class _Translated:
+    """A draft model that says anything in tokens of its own, and such a translation; both fail at times."""
+
+    def __init__(self, random: Random, vocab_size: int) -> None:
+        self._random, self._vocab_size = random, vocab_size
+        self._draft_tokens, self._rows = random.choice([1, 3, 40, 3000]), 0
+        self._fails, self._odd = random.choice([0.0, 0.0, 0.02]), random.choice([0.0, 0.0, 0.1])
+        self.ngrams: list[tuple[tuple[int, ...], int]] = []
+        self._network = TranslatedNetwork(self._read, self, self._draft_tokens, vocab_size)
+
+    @property
+    def asked(self) -> CompiledNetwork:
+        """Of a tree that begins, after some more n-grams were learnt."""
+        self._rows = 0
+        for _ in range(self._random.choice([0, 1, 30])):
+            self.ngrams.append((self._draft_run(self._random.randint(0, 6)), self._random.choice([-1, self._own()])))
+        return self._network.begin(self._random.randrange(self._draft_tokens), self._random.choice([0, 3, 1000]))
+
+    def known_first(self, count: int) -> Any:
+        """Of many tokens nothing is known."""
+        return np.array(
+            [self._random.choice([UNKNOWN, UNKNOWN, -1, self._own()]) for _ in range(count)], dtype=np.int32
+        )
+
+    def own_tokens(self, token: int) -> tuple[int, ...]:
+        """Of the target, or numbers that are none."""
+        assert 0 <= token < self._draft_tokens, f"draft token {token}"
+        self._may_fail()
+        return tuple(self._own() for _ in range(self._random.choice([0, 1, 2, 30])))
+
+    def draft_tokens(self, tokens: Sequence[int]) -> tuple[int, ...] | None:
+        """What a path that another member guessed is."""
+        assert all(0 <= token < self._vocab_size for token in tokens), "tokens of the target"
+        self._may_fail()
+        return self._random.choice([None, self._draft_run(self._random.choice([0, 1, 50]))])
+
+    def _read(self, behind: Sequence[int], tokens: Sequence[int], width: int) -> Named:
+        random, count = self._random, min(width, self._draft_tokens)
+        assert (behind[0] == -1) == (self._rows == 0), "the root is read first, and once"
+        assert all(-1 <= row < self._rows + place for place, row in enumerate(behind)), "rows stand behind earlier ones"
+        assert all(0 <= token < self._draft_tokens for token in tokens), "tokens of the draft model"
+        self._may_fail()
+        self._rows += len(tokens)
+        named = np.array([random.sample(range(self._draft_tokens), count) for _ in tokens])
+        values = -np.sort([[random.expovariate(0.5) for _ in range(count)] for _ in tokens], axis=1)
+        for row, column in zip(*np.nonzero(np.ones_like(named)), strict=True):
+            if random.random() < self._odd:
+                named[row, column] = random.choice([-1, -7, self._draft_tokens, 2**31 - 1, 0])
+                values[row, column] = random.choice([*_ODD, float("nan")])
+        return named_of(named, values, np.array([random.uniform(-30.0, 30.0) for _ in tokens]))
+
+    def _may_fail(self) -> None:
+        if self._random.random() < self._fails:
+            raise _Fails
+
+    def _own(self) -> int:
+        outside = self._random.random() < self._odd
+        return (
+            self._random.choice([-9, self._vocab_size, 2**31 - 1])
+            if outside
+            else self._random.randrange(self._vocab_size)
+        )
+
+    def _draft_run(self, length: int) -> tuple[int, ...]:
+        """Mostly of few tokens, so that some are met again."""
+        few = min(self._draft_tokens, self._random.choice([3, self._draft_tokens]))
+        return tuple(self._random.randrange(few) for _ in range(length))
+
+
 def run_guesses(seed: int) -> None:
     """Grow some trees; each keeps to its budget, and whatever came of it is learnt."""
     random = Random(seed)
     vocab_size = random.choice([2, 3, 50, 5000])
-    kinds = [random.choice([_Network, _Lookup, _Table]) for _ in range(random.randint(1, MOST_MEMBERS))]
+    kinds = [random.choice([_Network, _Lookup, _Table, _Translated]) for _ in range(random.randint(1, MOST_MEMBERS))]
     made = [kind(random, vocab_size) for kind in kinds]
     apart = (random.random() < 0.5, random.choice([0, 1, 8, 100])) if len(made) > 1 else (False, 0)
     search = GuessSearch(len(made), random.choice([0.0, 0.5, 1.1]), len(made) > 1 or random.random() < 0.5, *apart)
@@ -126,7 +205,10 @@ def run_guesses(seed: int) -> None:
             CompiledNetwork() if isinstance(member, _Network) and random.random() < 0.1 else member.asked
             for member in made
         ]
-        found = search.grow(context, _plan(budget, random), asked)
+        try:
+            found = search.grow(context, _plan(budget, random), asked)
+        except _Fails:
+            found = None
         for member in made:
             if isinstance(member, _Network) and member.wrong:
                 raise member.wrong[0]

@@ -123,7 +123,9 @@ class LayerWatch:
             None if each is None else self._spread(each[:count]) for each in (said.likeliest, said.highest, said.totals)
         )
         reads = None if self._pruned else said.log_probabilities
-        return HeadTensors(self._spread(said.logits[:count]), likeliest, totals, highest, said.tokens, None, reads)
+        return HeadTensors(
+            self._spread(said.logits[:count]), likeliest, totals, highest, said.tokens, log_probabilities=reads
+        )
 
     def _ask(self, hook: LayerHook, layer: int, hidden: Tensor) -> list[int] | None:
         """Places among the rows followed that go on after a hook was asked."""

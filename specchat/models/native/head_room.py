@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+
+from specchat.core.head_output import NamedInMemory
 
 BEST = 64
 """How many of the highest logits of a row the head names; best.h has the same number."""
@@ -15,8 +17,17 @@ BEST = 64
 FEW, _SPARE = 4, 2
 """Rows that spare memory has room for, and how many such pieces are kept: one is written while the other is seen."""
 
-_Memory = tuple[Tensor, int]
-"""Numbers, and their address."""
+_LARGE = 4 << 20
+"""Numbers: a piece for more rows that is no larger is kept as well."""
+
+
+class _Memory(NamedTuple):
+    """Numbers, how many, and their address."""
+
+    data: Tensor
+    floats: int
+    address: int
+
 
 _NONE_NAMED = array("i", bytes(4 * BEST))
 
@@ -29,27 +40,37 @@ class ReadsLogProbabilities(Protocol):
 
 
 class SpareMemory:
-    """Memory for the logits of few rows that is used again once nobody can see it any more.
+    """Memory for logits that is used again once nobody can see it any more.
 
-    Asking torch for it takes as long as judging, between two passes.
+    Asking torch for it takes as long as judging, between two passes; the system takes as long to take back a piece for
+    more than few rows, and then fills the next one page by page.
     """
 
     def __init__(self, width: int) -> None:
         """For rows of this width; none yet."""
         self._floats, self._free = FEW * width, list[_Memory]()
+        self._large: _Memory | None = None
 
     def take(self, floats: int) -> _Memory:
-        """Memory for so many numbers, whatever they are now."""
-        if floats <= self._floats and self._free:
-            return self._free.pop()
+        """Memory for so many numbers or more, whatever they are now."""
+        if floats <= self._floats:
+            if self._free:
+                return self._free.pop()
+            floats = self._floats
+        elif (large := self._large) is not None and floats <= large.floats:
+            self._large = None
+            return large
         with torch.inference_mode(False):  # whoever sees it next may be in another mode
-            data = torch.empty(max(floats, self._floats))
-        return data, data.data_ptr()
+            data = torch.empty(floats)
+        return _Memory(data, floats, data.data_ptr())
 
     def give_back(self, memory: _Memory) -> None:
         """Nobody sees it any more."""
-        if len(self._free) < _SPARE and len(memory[0]) == self._floats:
-            self._free.append(memory)
+        if memory.floats == self._floats:
+            if len(self._free) < _SPARE:
+                self._free.append(memory)
+        elif memory.floats <= _LARGE and (self._large is None or self._large.floats < memory.floats):
+            self._large = memory
 
 
 class HeadRoom:
@@ -83,7 +104,7 @@ class HeadRoom:
         self._highest = torch.empty(rows, BEST) if highest else None
         self.totals = torch.empty(rows) if totals else None
         self.addresses = (
-            *(self._memory[1], self._best.buffer_info()[0]),
+            *(self._memory.address, self._best.buffer_info()[0]),
             None if self._highest is None else self._highest.data_ptr(),
             None if self.totals is None else self.totals.data_ptr(),
         )
@@ -96,7 +117,7 @@ class HeadRoom:
     def logits(self) -> Tensor:
         """(rows, V) float32."""
         self._seen = True
-        return self._memory[0][: self.rows * self.width].view(self.rows, self.width)
+        return self._memory.data[: self.rows * self.width].view(self.rows, self.width)
 
     @property
     def likeliest(self) -> Tensor:
@@ -114,6 +135,14 @@ class HeadRoom:
     def first(self) -> Sequence[int]:
         """(rows,) the first of `likeliest`."""
         return self._best[::BEST]
+
+    @property
+    def in_memory(self) -> NamedInMemory | None:
+        """Where compiled code finds what is named, if all of it was asked for and there is as much."""
+        _, likeliest, highest, totals = self.addresses
+        if highest is None or totals is None or self.width < BEST:
+            return None
+        return NamedInMemory(self.width, BEST, likeliest, highest, totals)
 
     def log_probabilities(self, rows: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """(n,) rows, and of each a token → (n,) what its logits give the token."""

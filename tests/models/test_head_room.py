@@ -1,0 +1,65 @@
+"""Memory of a head's output between passes: used again, but never while somebody may see it."""
+
+from __future__ import annotations
+
+import pytest
+
+from specchat.models.native.head_room import BEST, FEW, HeadRoom, SpareMemory
+
+WIDTH = 100
+
+
+def reads(said, rows, tokens):
+    return []
+
+
+def room(spare, rows, **asked):
+    return HeadRoom(rows, WIDTH, reads, spare, **asked)
+
+
+@pytest.mark.parametrize("rows", [1, FEW, FEW + 1, 60])
+def test_memory_that_nobody_sees_is_used_again(rows):
+    spare = SpareMemory(WIDTH)
+    first = room(spare, rows)
+    place = first.addresses[0]
+    del first
+    assert room(spare, rows).addresses[0] == place
+    assert room(spare, max(1, rows - 1)).rows == max(1, rows - 1)
+
+
+@pytest.mark.parametrize("rows", [1, FEW + 1])
+def test_logits_that_somebody_saw_are_never_written_over(rows):
+    spare = SpareMemory(WIDTH)
+    first = room(spare, rows)
+    logits, place = first.logits.fill_(7.0), first.addresses[0]
+    del first
+    assert room(spare, rows).addresses[0] != place
+    assert logits.eq(7.0).all()
+
+
+def test_a_piece_for_many_rows_serves_fewer_and_the_largest_is_kept():
+    spare = SpareMemory(WIDTH)
+    large = room(spare, 60)
+    small, place = room(spare, 9), large.addresses[0]
+    del large, small
+    assert room(spare, 30).addresses[0] == place
+
+
+def test_a_very_large_piece_is_given_back(monkeypatch):
+    monkeypatch.setattr("specchat.models.native.head_room._LARGE", 50 * WIDTH)
+    spare = SpareMemory(WIDTH)
+    room(spare, 51)
+    assert spare._large is None
+    room(spare, 50)
+    assert spare._large.floats == 50 * WIDTH
+
+
+def test_compiled_code_finds_what_is_named_where_all_of_it_was_asked_for():
+    said = room(SpareMemory(WIDTH), 2, highest=True, totals=True)
+    named = said.in_memory
+    assert (named.width, named.named) == (WIDTH, BEST)
+    assert named.highest == said.highest.data_ptr()
+    assert named.totals == said.totals.data_ptr()
+    assert named.likeliest == said.likeliest.data_ptr()
+    assert room(SpareMemory(WIDTH), 2, highest=True).in_memory is None
+    assert HeadRoom(2, BEST - 1, reads, SpareMemory(9), highest=True, totals=True).in_memory is None
