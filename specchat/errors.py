@@ -7,6 +7,7 @@
     │   ├── RecordingError        … a file that is no recording, or one that contradicts itself
     │   └── PromptTooLong         … a prompt that leaves no room in the context
     ├── WeightsError              weights could not be found, fetched, trusted or read
+    │   └── WeightsNotHere        … that have to be fetched first
     ├── ModelError                this network cannot be run the way specchat needs
     │   ├── TokenizerMismatch     target and draft model do not share one token table
     │   └── NotEnoughMemory       weights that do not fit into the memory that is free
@@ -57,6 +58,14 @@ class PromptTooLong(UsageError):
 
 class WeightsError(SpecchatError):
     """Weights that could not be found, fetched, trusted or read."""
+
+
+class WeightsNotHere(WeightsError):
+    """Weights that have to be fetched first, of the models named so."""
+
+    def __init__(self, message: str, models: Iterable[str]) -> None:
+        super().__init__(message)
+        self.models = list(models)
 
 
 class ModelError(SpecchatError):
