@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import difflib
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 
@@ -61,11 +61,11 @@ class WeightsError(SpecchatError):
 
 
 class WeightsNotHere(WeightsError):
-    """Weights that have to be fetched first, of the models named so."""
+    """Weights that have to be fetched first: of these models, by name, so many bytes; 0 where that is not known."""
 
-    def __init__(self, message: str, models: Iterable[str]) -> None:
+    def __init__(self, message: str, models: Mapping[str, int]) -> None:
         super().__init__(message)
-        self.models = list(models)
+        self.models = models
 
 
 class ModelError(SpecchatError):

@@ -137,13 +137,13 @@ def test_a_change_fetches_nothing_but_names_what_has_to_be_fetched(spoken, monke
     assert spoken.answer(Load({"pair": "lone"}))[-1].draft is None
     monkeypatch.setattr(Loader, "_fetch", fetched)
     (failed,) = spoken.answer(Change({"drafter": "fuse"}))
-    assert (failed.during, failed.missing) == ("change", ["away"])
+    assert (failed.during, failed.missing) == ("change", {"away": 5_000_000})
     assert failed.message == (
         "drafter 'fuse' needs the draft model away (5.0 MB), which is not here; run: specchat models pull away"
     )
     assert spoken.worker._pair().conversation.settings.drafter == "prompt_lookup"
     (failed,) = spoken.answer(Generate(1, ASK, 7, apart={"drafter": "draft_model"}))
-    assert (failed.during, failed.missing) == ("generate", ["away"])
+    assert (failed.during, failed.missing) == ("generate", {"away": 5_000_000})
     assert isinstance(spoken.answer(Generate(2, ASK, 7))[-1], ev.Finished)
 
 

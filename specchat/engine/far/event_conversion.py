@@ -242,7 +242,7 @@ def failure(error: Exception, during: str, id: int | None = None) -> events.Fail
     """An error as one line. Anything that is no SpecchatError is a fault of ours and says so."""
     deliberate: Mapping[str, int] = {"exit_code": getattr(error, "exit_code", 1)}
     text = str(error) if hasattr(error, "exit_code") else f"internal error: {type(error).__name__}: {error}"
-    missing = error.models if isinstance(error, WeightsNotHere) else []
+    missing = dict(error.models) if isinstance(error, WeightsNotHere) else {}
     message = text[:_LONGEST_MESSAGE]
     return events.Failed(
         kind=type(error).__name__, message=message, id=id, during=during, missing=missing, **deliberate

@@ -226,9 +226,13 @@ def _refuse_missing(specs: Sequence[ModelSpec], settings: Settings) -> None:
         WeightsNotHere: names them.
     """
     states = {spec.name: fetch.state(spec) for spec in specs}
-    missing = {name: state for name, state in states.items() if state.kind in ("missing", "partial")}
-    for name, state in missing.items():
-        size = f" ({megabytes(state.total_bytes - state.disk_bytes)})" if state.total_bytes else ""
+    missing = {
+        name: max(0, (state.total_bytes or 0) - state.disk_bytes)
+        for name, state in states.items()
+        if state.kind in ("missing", "partial")
+    }
+    for name, left in missing.items():
+        size = f" ({megabytes(left)})" if left else ""
         raise WeightsNotHere(
             f"drafter {settings.drafter!r} needs the draft model {name}{size}, which is not here; "
             f"run: specchat models pull {name}",

@@ -254,7 +254,7 @@ class Failed(Struct, frozen=True, tag_field="type", tag="failed"):
     exit_code: ExitCode = 1
     id: Id | None = None
     during: Name = ""  # the type of the command that failed
-    missing: list[Name] = []  # models that have to be fetched first; nothing else stands in the way
+    missing: dict[Name, Whole] = {}  # models that have to be fetched first, and their bytes, 0 where not known
 
 
 class Died(Struct, frozen=True, tag_field="type", tag="died"):
