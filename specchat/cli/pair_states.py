@@ -87,7 +87,7 @@ def pairs_elsewhere() -> list[PairInfo]:
             "elsewhere",
             summary=visible(pair.summary),
             notes=visible(pair.notes),
-            unused=" + ".join(unused_drafts(pair)),
+            unused=" + ".join(f"{name} unused" for name in unused_drafts(pair)),
         )
         for pair in load_catalog().pairs.values()
     ]
@@ -111,9 +111,9 @@ def _used(pair: PairSpec) -> tuple[str, ...]:
         return pair.drafts
 
 
-def _sized(model: ModelSpec) -> str:
+def _as_unused(model: ModelSpec) -> str:
     total = fetch.state(model).total_bytes
-    return f"{model.name}, {total / 1e6:.0f} MB" if total else model.name
+    return f"{model.name} unused, {total / 1e6:.0f} MB" if total else f"{model.name} unused"
 
 
 def _info(catalog: Catalog, pair: PairSpec, listed: list[ListedDrafter]) -> PairInfo:
@@ -128,7 +128,7 @@ def _info(catalog: Catalog, pair: PairSpec, listed: list[ListedDrafter]) -> Pair
         summary=visible(pair.summary),
         notes=visible(pair.notes),
         disk_bytes=sum(state.disk_bytes for state in states),
-        unused=visible(" + ".join(_sized(catalog.model(name)) for name in unused_drafts(pair))),
+        unused=visible(" + ".join(_as_unused(catalog.model(name)) for name in unused_drafts(pair))),
         yours=pair.yours,
         trained=tuple(_words(one) for one in drafters_of(listed, catalog.model(pair.target))),
     )

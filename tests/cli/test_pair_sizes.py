@@ -54,7 +54,7 @@ def own_settings(text):
 
 def test_sizes_are_of_the_models_that_the_settings_use_and_the_others_are_named_apart():
     spare = info("qwen-coder")
-    assert (spare.draft, spare.unused) == (None, "qwen2.5-coder-0.5b-instruct, 491 MB")
+    assert (spare.draft, spare.unused) == (None, "qwen2.5-coder-0.5b-instruct unused, 491 MB")
     assert spare.download_bytes == 1_117_320_768
     needed = judged(spare).needed_bytes
     own_settings('[pairs.qwen-coder.defaults]\ndrafter = "fuse"\n')
@@ -77,5 +77,5 @@ def test_settings_that_loading_refuses_do_not_keep_a_pair_from_the_list():
 
 def test_a_list_of_another_machine_names_draft_models_by_their_use_too():
     listed = {pair.name: (pair.draft, pair.unused) for pair in pairs_elsewhere()}
-    assert listed["qwen-coder"] == (None, "qwen2.5-coder-0.5b-instruct")
+    assert listed["qwen-coder"] == (None, "qwen2.5-coder-0.5b-instruct unused")
     assert listed["qwen3"] == ("qwen3-0.6b", "")

@@ -53,8 +53,8 @@ def test_the_chosen_pair_names_the_draft_models_in_use_and_apart_from_them_those
 
     assert models() == "SmolLM2-360M ← SmolLM2-135M"
     assert models(draft=None) == "SmolLM2-360M · no draft model"
-    assert models(draft=None, unused="SmolLM2-135M, 98 MB") == "SmolLM2-360M · unused: SmolLM2-135M, 98 MB"
-    assert models(unused="b") == "SmolLM2-360M ← SmolLM2-135M · unused: b"
+    assert models(draft=None, unused="SmolLM2-135M unused, 98 MB") == "SmolLM2-360M · SmolLM2-135M unused, 98 MB"
+    assert models(unused="b unused") == "SmolLM2-360M ← SmolLM2-135M · b unused"
 
 
 def test_memory_that_the_pair_in_use_holds_counts_as_free():

@@ -107,9 +107,10 @@ class Loader:
         self._fetch(specs)
         pair = self.catalog.pair(settings.pair)
         alike = _alike(pair, settings)
+        progress = ReadingProgress(self.emit, self.times, load_key(settings, specs))
+        progress.say(specs[0].name)
         _refuse_strangers([self.catalog.model(pair.target), *specs], alike)
         torch.set_num_threads(threads_for(settings.threads))
-        progress = ReadingProgress(self.emit, self.times, load_key(settings, specs))
         say, target = progress.say, loaded.target
         drafts = [self._load_draft(spec, loaded.device, settings, say, target, alike) for spec in specs]
         _set_aside()

@@ -115,7 +115,7 @@ def _progress(event: Loading | None, width: int) -> ScreenLine:
 def _about(state: PairListState, pair: PairInfo, width: int) -> list[ScreenLine]:
     """A rule and four lines: the models, what they are, the memory, and what is wrong or worth knowing."""
     models = pair.target + (f" ← {pair.draft}" if pair.draft else "" if pair.unused else " · no draft model")
-    models += f" · unused: {pair.unused}" if pair.unused else ""
+    models += f" · {pair.unused}" if pair.unused else ""
     lines: list[tuple[str, str]] = [(models, "strong")]
     wrong = pair.refusal or state.failed.get(pair.name, "")
     lines += [(screen_line, "bad") for screen_line in _wrapped(wrong, width)[:2]] if wrong else []
