@@ -148,6 +148,13 @@ def test_a_pull_of_a_pair_fetches_a_draft_model_that_a_member_of_its_drafter_use
     assert "tiny-model: ready at" in run("pull", "drafted").stdout
 
 
+def test_the_list_says_which_pairs_do_not_use_a_model_of_theirs():
+    line = next(line for line in run("list").stdout.splitlines() if line.startswith("tiny-model"))
+    assert "tiny, sparing (unused), drafted" in line
+    pairs = {pair["name"]: pair["used"] for pair in json.loads(run("list", "--output", "json").stdout)["pairs"]}
+    assert (pairs["sparing"], pairs["drafted"]) == (["scripted"], ["scripted", "tiny-model"])
+
+
 def test_remove_asks_no_question_when_told_yes_and_frees_the_space():
     run("pull", "tiny")
     held = sum(file.stat().st_size for file in (cache_dir() / "models" / "tiny-model").iterdir())

@@ -12,7 +12,7 @@ from specchat.config import config_dir, load_catalog, private_dir
 from specchat.core.memory import MemoryLimit
 from specchat.engine.far import worker as worker_module
 from specchat.engine.far.command_queue import CommandQueue
-from specchat.engine.far.memory_limit import with_drafts
+from specchat.engine.far.memory_limit import limit_with_drafts
 from specchat.engine.far.pair_loading import Loader
 from specchat.engine.far.worker import Worker
 from specchat.engine.protocol import events as ev
@@ -85,9 +85,9 @@ def test_a_change_that_uses_a_draft_model_loads_it_beside_the_target_and_says_so
 
 
 def test_a_draft_model_that_is_loaded_is_not_read_again(spoken):
-    for drafter in ("draft_model", "suffix", "fuse"):
-        (changed,) = spoken.answer(Change({"drafter": drafter}))
-    assert (changed.draft, changed.memory_bytes) == ("scripted-draft", 0)
+    said = [spoken.answer(Change({"drafter": drafter}))[-1] for drafter in ("draft_model", "suffix", "fuse")]
+    assert [one.draft for one in said] == ["scripted-draft", "", "scripted-draft"]
+    assert [one.memory_bytes > 0 for one in said] == [True, False, False]
     (ready,) = spoken.answer(Load({"pair": "scripted", "drafter": "draft_model"}))
     assert (ready.draft, spoken.read) == ("scripted-draft", ["scripted", "scripted-draft"])
 
@@ -169,11 +169,11 @@ def test_a_stated_limit_on_memory_counts_a_draft_model_that_is_loaded_later():
     target.model.limit_context_(1000)
     settings = Settings().but({"memory": "400MB", "drafter": "fuse"})
     limit = MemoryLimit(400_000_000, 300_000_000, int)
-    grown = with_drafts(limit, settings, target, (), [draft])
+    grown = limit_with_drafts(limit, settings, target, (), [draft])
     assert (grown.base_bytes, draft.model.context_tokens) == (370_000_000, 1000)
     with pytest.raises(CombinationError, match="drafter 'fuse' uses draft model tiny, for which memory = 400MB"):
-        with_drafts(replace(limit, base_bytes=340_000_000), settings, target, (), [draft])
-    loose = with_drafts(limit, settings.but({"memory": ""}), target, (), [small(7)])
+        limit_with_drafts(replace(limit, base_bytes=340_000_000), settings, target, (), [draft])
+    loose = limit_with_drafts(limit, settings.but({"memory": ""}), target, (), [small(7)])
     assert loose.base_bytes == 300_000_007
 
 

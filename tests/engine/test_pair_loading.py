@@ -128,15 +128,17 @@ def test_every_draft_model_that_is_used_is_known_by_its_name(monkeypatch):
     loaded_pair = loader.load(first, [first.but(other)])
     assert [draft.name for draft in loaded_pair.drafts] == ["scripted-draft", "scripted"]
     assert loaded_pair.resources.draft_models == {"scripted-draft": True, "scripted": False}
-    assert ready_message(loaded_pair, spoken(loaded_pair)).draft == "scripted-draft + scripted"
+    assert loaded_pair.draft_names == "scripted-draft + scripted"
+    assert ready_message(loaded_pair, spoken(loaded_pair, first)).draft == "scripted-draft"
+    assert ready_message(loaded_pair, spoken(loaded_pair, Settings())).draft is None
     options = {"drafter": "draft_model", "method_options": {"draft_model.model": "scripted"}}
     settings = Settings().but({"pair": "scripted", **options})
     with pytest.raises(TokenizerMismatch, match="2 tokens"):
         loader.load(settings)
 
 
-def spoken(pair):
-    return Conversation(pair.target.model, pair.draft.model, pair.vocabulary, Settings(), resources=pair.resources)
+def spoken(pair, settings):
+    return Conversation(pair.target.model, pair.draft.model, pair.vocabulary, settings, resources=pair.resources)
 
 
 @pytest.mark.parametrize("of", ["draft_model", "suffix,draft_model"])

@@ -147,7 +147,7 @@ async def test_a_draft_model_that_a_setting_needs_is_fetched_while_the_chat_goes
     async with driving(engine_here=True) as d:
         asked = pulls(d, tmp_path / "gate")
         await asked_for_fuse(d)
-        await until(d, "fetching qwen-0.5b (491 MB); drafter prompt_lookup goes on until it is here")
+        await until(d, "fetching qwen-0.5b (491 MB); prompt_lookup goes on meanwhile")
         await until(d, "⇣ smol 40 %")
         assert asked == [("models", "pull", "qwen-0.5b", "--output", "jsonl")]
         await d.say("hi")
@@ -160,6 +160,9 @@ async def test_a_draft_model_that_a_setting_needs_is_fetched_while_the_chat_goes
         assert d.app.chat.engine.ready.draft == "qwen-0.5b"
         assert d.app.chat.engine.ready.memory_bytes == 2_000_000_000
         assert len(d.app.chat.turns) == 2, "the chat is as it was"
+        await d.hear(changed(drafter="suffix", draft=""))
+        assert d.app.chat.engine.ready.draft is None
+        assert d.app.chat.engine.ready.memory_bytes == 2_000_000_000
 
 
 async def test_a_setting_that_was_changed_meanwhile_stays_when_the_draft_model_is_here(tmp_path):
@@ -180,7 +183,7 @@ async def test_a_draft_model_that_cannot_be_fetched_leaves_settings_and_pair_as_
         pulls(d, tmp_path / "gate")
         (tmp_path / "gate").write_text("fail")
         await asked_for_fuse(d)
-        await until(d, "qwen-0.5b was not fetched: the model hub cannot be reached")
+        await until(d, "qwen-0.5b was not fetched, and drafter prompt_lookup stays: the model hub cannot be reached")
         assert d.app.chat.engine.settings["drafter"] == "prompt_lookup"
         assert d.link.last(Change).settings == {"drafter": "draft_model"}
         await d.pilot.press("f4")

@@ -44,7 +44,7 @@ def ready_message(pair: LoadedPair, conversation: Conversation) -> events.Ready:
     return events.Ready(
         pair=pair.name,
         target=pair.target.name,
-        draft=pair.draft_names,
+        draft=pair.drafts_in_use(conversation.settings) or None,
         device=str(pair.device),
         dtype=pair.precision,
         threads=pair.threads,
@@ -64,7 +64,7 @@ def changed_message(pair: LoadedPair, conversation: Conversation, *, grown: bool
     return events.Changed(
         settings_message(conversation.settings),
         loss_message(conversation.losslessness),
-        pair.draft_names,
+        pair.drafts_in_use(conversation.settings),
         memory_bytes(pair.device) if grown else 0,
     )
 

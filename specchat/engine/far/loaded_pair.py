@@ -79,6 +79,10 @@ class LoadedPair:
         here = {draft.name for draft in self.drafts}
         return tuple(name for name in drafts_used(settings, self.offered) if name not in here)
 
+    def drafts_in_use(self, settings: Settings) -> str:
+        """The names of the draft models that these settings use as one text; empty where they use none."""
+        return " + ".join(drafts_used(settings, self.offered))
+
     def with_drafts(self, drafts: Sequence[LoadedDraft]) -> LoadedPair:
         """The same with these draft models besides its own, all of them in the pair's order."""
         own = () if self.draft is None else (LoadedDraft(self.draft, self.draft_vocabulary),)
@@ -96,7 +100,7 @@ class LoadedPair:
 
     @property
     def draft_names(self) -> str | None:
-        """The names of its draft models as one text; None where there are none."""
+        """The names of the draft models that are loaded as one text; None where there are none."""
         return " + ".join(draft.name for draft in self.drafts) or None
 
     @property

@@ -71,7 +71,7 @@ def limit_memory(
     return MemoryLimit(stated, base, watch_peak(device)), notes
 
 
-def with_drafts(
+def limit_with_drafts(
     limit: MemoryLimit, settings: Settings, target: Loaded, loaded: Sequence[Loaded], added: Sequence[Loaded]
 ) -> MemoryLimit:
     """The limit once these draft models are there too; their contexts become no longer than the target's.

@@ -73,8 +73,11 @@ class OpenPair:
         before = self.conversation.settings
         fixed = (name for name, option in OPTIONS.items() if not option.live and name != "threads")
         same = all(getattr(before, name) == getattr(settings, name) for name in fixed)
-        # what drafters make of the target's weights counts when the context is limited
-        return same and not (settings.memory and choose_drafter(before).makers != choose_drafter(settings).makers)
+        if not (same and settings.memory):
+            return same
+        # what drafters make of the target's weights counts when the context is limited, and so do draft models
+        made = choose_drafter(before).makers == choose_drafter(settings).makers
+        return made and not self.loaded.missing_drafts(settings)
 
     def twin(self) -> Model:
         """The target with a cache of its own, made once and kept until `forget_twin`."""

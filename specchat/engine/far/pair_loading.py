@@ -21,7 +21,7 @@ from specchat.drafters.choice import choose_drafter, drafts_used
 from specchat.engine.far.compile_ahead import CompileAhead
 from specchat.engine.far.load_times import LoadTimes, ReadingProgress, load_key
 from specchat.engine.far.loaded_pair import LoadedDraft, LoadedPair
-from specchat.engine.far.memory_limit import limit_memory, refuse_by_size, with_drafts
+from specchat.engine.far.memory_limit import limit_memory, limit_with_drafts, refuse_by_size
 from specchat.engine.protocol.events import Event, Loading
 from specchat.errors import TokenizerMismatch, WeightsNotHere
 from specchat.models import fetch
@@ -55,8 +55,9 @@ class Loader:
         device = choose_device(settings.device)
         for one in (settings, *others):
             refuse_unknown_drafts(one, pair.drafts)
-        used = [name for name in pair.drafts if any(name in drafts_used(s, pair.drafts) for s in (settings, *others))]
-        specs = [self.catalog.model(name) for name in (pair.target, *dict.fromkeys(used))]
+        used = {name for one in (settings, *others) for name in drafts_used(one, pair.drafts)}
+        drafts_in_order = (name for name in dict.fromkeys(pair.drafts) if name in used)
+        specs = [self.catalog.model(name) for name in (pair.target, *drafts_in_order)]
         ahead = _compile_ahead(specs, device, settings)
         self._fetch(specs)
         alike = _alike(pair, settings, *others)
@@ -70,24 +71,21 @@ class Loader:
         _set_aside()
         memory, limited = limit_memory(settings, device, target, [one.loaded for one in drafts])
         progress.ended()
-        return (
-            LoadedPair(
-                name=pair.name,
-                target=target,
-                draft=None,
-                vocabulary=vocabulary,
-                device=device,
-                precision=target.precision,
-                notes=[note for one in (target, *(one.loaded for one in drafts)) for note in one.notes] + list(limited),
-                load_s=time.perf_counter() - began,
-                trained=trained,
-                datastores=Datastores(target.name, cache(partial(table_sha256, vocabulary))),
-                memory=memory,
-                offered=pair.drafts,
-            )
-            .with_drafts(drafts)
-            .using(settings.threads)
+        loaded = LoadedPair(
+            name=pair.name,
+            target=target,
+            draft=None,
+            vocabulary=vocabulary,
+            device=device,
+            precision=target.precision,
+            notes=[note for one in (target, *(one.loaded for one in drafts)) for note in one.notes] + list(limited),
+            load_s=time.perf_counter() - began,
+            trained=trained,
+            datastores=Datastores(target.name, cache(partial(table_sha256, vocabulary))),
+            memory=memory,
+            offered=pair.drafts,
         )
+        return loaded.with_drafts(drafts).using(settings.threads)
 
     def add_drafts(self, loaded: LoadedPair, settings: Settings, *, fetches: bool) -> LoadedPair:
         """A loaded pair with the draft models that these settings use besides; what is loaded stays as it is.
@@ -112,17 +110,16 @@ class Loader:
         _refuse_strangers([self.catalog.model(pair.target), *specs], alike)
         torch.set_num_threads(threads_for(settings.threads))
         say, target = progress.say, loaded.target
-        drafts = [self._load_draft(spec, loaded.device, settings, say, target, alike) for spec in specs]
+        try:
+            drafts = [self._load_draft(spec, loaded.device, settings, say, target, alike) for spec in specs]
+        finally:
+            loaded.using(settings.threads)
         _set_aside()
         progress.ended()
-        memory = (
-            None
-            if loaded.memory is None
-            else with_drafts(loaded.memory, settings, target, loaded.drafts, [one.loaded for one in drafts])
-        )
-        notes = [note for one in drafts for note in one.loaded.notes]
-        now = replace(loaded, memory=memory, notes=[*loaded.notes, *notes])
-        return now.with_drafts(drafts).using(settings.threads)
+        added = [one.loaded for one in drafts]
+        memory = loaded.memory and limit_with_drafts(loaded.memory, settings, target, loaded.drafts, added)
+        notes = [*loaded.notes, *(note for one in added for note in one.notes)]
+        return replace(loaded, memory=memory, notes=notes).with_drafts(drafts).using(settings.threads)
 
     def trained_drafters(self, settings: Settings) -> TrainedDrafters:
         """The trained drafters that fit the pair's target; those that the settings need are fetched first."""

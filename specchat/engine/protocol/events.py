@@ -93,11 +93,11 @@ class Ready(Struct, frozen=True, tag_field="type", tag="ready"):
 
 
 class Changed(Struct, frozen=True, tag_field="type", tag="changed"):
-    """The settings now in force and what they mean for losslessness; and the draft models that are loaded now."""
+    """The settings now in force and what they mean for losslessness; and the draft models that they use."""
 
     settings: dict[str, Any]
     loss: Losslessness
-    draft: Name | None = None
+    draft: Name | None = None  # empty: none; None: not said
     memory_bytes: Whole = 0  # what the models take, where some were loaded for the change
 
 

@@ -45,6 +45,7 @@ class PairLibrary:
         redraw: Redraw,
         load: Callable[[dict[str, Any]], Awaitable[None]],
         change: Callable[[dict[str, Any]], None],
+        note: Callable[[str, str], Awaitable[None]],
         run: RunInBackground,
         key_of: KeyNames,
         racing: Callable[[], bool],
@@ -67,7 +68,7 @@ class PairLibrary:
         self.command: Callable[..., list[str]] = own_command
         self._chat = chat
         self._notify, self._redraw, self._load, self._run, self._key_of = notify, redraw, load, run, key_of
-        self._change = change
+        self._change, self._note = change, note
         self._change_next: tuple[dict[str, Any], dict[str, Any]] = ({}, {})  # settings that wait, and those before
         self._pairs = pairs
         self._judge = judge
@@ -161,7 +162,7 @@ class PairLibrary:
             self._begin(engine.pair, self._fetch_drafts(engine.pair, list(models)))
         size = numbers.size(sum(models.values())) if all(models.values()) else ""
         what = f"{' + '.join(models)}{size and f' ({size})'}"
-        return f"fetching {what}; drafter {engine.settings.get('drafter')} goes on until it is here"
+        return f"fetching {what}; {engine.settings.get('drafter')} goes on meanwhile"
 
     def _begin(self, name: str, fetching: Coroutine[Any, Any, None]) -> None:
         self.fetching[name] = None
@@ -222,6 +223,9 @@ class PairLibrary:
     async def _fetch_drafts(self, pair: str, models: Sequence[str]) -> None:
         missed = await self._pull(pair, models)
         self._progress_changed()
+        if missed:
+            drafter = self._chat.engine.settings.get("drafter")
+            await self._note(f"{models[0]} was not fetched, and drafter {drafter} stays: {missed}", "bad")
         if missed is not None:
             return
         while self._chat.engine.phase == "loading" or self._racing():

@@ -100,9 +100,10 @@ class EngineState:
                 pass
 
     def _grow(self, event: Changed) -> None:
-        """Draft models may have been loaded for the change."""
-        if self.ready is not None and event.memory_bytes:
-            self.ready = replace(self.ready, draft=event.draft, memory_bytes=event.memory_bytes)
+        """The pair drafts with other models now; some may have been loaded for it."""
+        if self.ready is not None and event.draft is not None:
+            memory_bytes = event.memory_bytes or self.ready.memory_bytes
+            self.ready = replace(self.ready, draft=event.draft or None, memory_bytes=memory_bytes)
 
     def _died(self, event: Died) -> None:
         words = event.last_words.strip().splitlines()
