@@ -7,6 +7,7 @@
     │   ├── RecordingError        … a file that is no recording, or one that contradicts itself
     │   └── PromptTooLong         … a prompt that leaves no room in the context
     ├── WeightsError              weights could not be found, fetched, trusted or read
+    │   └── WeightsNotHere        … that have to be fetched first
     ├── ModelError                this network cannot be run the way specchat needs
     │   ├── TokenizerMismatch     target and draft model do not share one token table
     │   └── NotEnoughMemory       weights that do not fit into the memory that is free
@@ -23,7 +24,7 @@ from __future__ import annotations
 
 import difflib
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 
@@ -57,6 +58,14 @@ class PromptTooLong(UsageError):
 
 class WeightsError(SpecchatError):
     """Weights that could not be found, fetched, trusted or read."""
+
+
+class WeightsNotHere(WeightsError):
+    """Weights that have to be fetched first: of these models, by name, so many bytes; 0 where that is not known."""
+
+    def __init__(self, message: str, models: Mapping[str, int]) -> None:
+        super().__init__(message)
+        self.models = models
 
 
 class ModelError(SpecchatError):

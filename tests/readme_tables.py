@@ -9,8 +9,9 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from specchat.config import Catalog, PairSpec, load_catalog
+from specchat.config import Catalog, PairSpec, load_catalog, shipped_settings
 from specchat.decoding.families import FAMILIES, methods
+from specchat.drafters.choice import drafts_used
 from specchat.registry import Option, options_of
 from specchat.settings import OPTIONS
 from specchat.tui.control.commands.registry import help_sections
@@ -48,8 +49,7 @@ def pairs_table() -> str:
     """Every pair that comes with specchat."""
     catalog = load_catalog()
     rows = [
-        (f"`{p.name}`", p.target, " + ".join(p.drafts) or "none", _size(catalog, p), _tried(p), p.summary)
-        for p in catalog.pairs.values()
+        (f"`{p.name}`", p.target, _drafts(p), _size(catalog, p), _tried(p), p.summary) for p in catalog.pairs.values()
     ]
     return _table(("pair", "target", "draft model", "to fetch", "tried", "in words"), rows)
 
@@ -106,9 +106,19 @@ def _values(option: Option) -> str:
     return "true, false" if option.kind == "bool" else option.range_text()
 
 
+def _used(pair: PairSpec) -> tuple[str, ...]:
+    return drafts_used(shipped_settings(pair), pair.drafts)
+
+
+def _drafts(pair: PairSpec) -> str:
+    """Its draft models, with a remark on those that its settings do not use."""
+    names = (name if name in _used(pair) else f"{name}, not used" for name in pair.drafts)
+    return " + ".join(names) or "none"
+
+
 def _size(catalog: Catalog, pair: PairSpec) -> str:
-    """What the weights take to fetch, where models.toml knows it."""
-    specs = catalog.models_of(pair)
+    """What the weights that its settings use take to fetch, where models.toml knows it."""
+    specs = [catalog.model(name) for name in (pair.target, *_used(pair))]
     if all(spec.scripted for spec in specs):
         return "nothing"
     sizes = [file.size for spec in specs for file in spec.files]

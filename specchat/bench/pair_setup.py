@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from specchat.config import load_catalog, settings_of, starting_pair
@@ -24,8 +24,10 @@ def settings_in_force(chosen: Mapping[str, Any], **fallback: Any) -> Settings:
     return settings_of(load_catalog().pair(starting_pair(chosen)), GREEDY, fallback, chosen)
 
 
-def load_pair(settings: Settings, say: Callable[[str], None] = lambda what: None) -> LoadedPair:
-    """The pair the settings name, fetched first where it is missing."""
+def load_pair(
+    settings: Settings, say: Callable[[str], None] = lambda what: None, others: Sequence[Settings] = ()
+) -> LoadedPair:
+    """The pair the settings name, with the draft models that they or `others` use; what is missing is fetched first."""
     from specchat.engine.far.pair_loading import Loader
     from specchat.engine.protocol.events import Event, Loading
     from specchat.engine.protocol.stage_text import loading_text
@@ -35,4 +37,4 @@ def load_pair(settings: Settings, say: Callable[[str], None] = lambda what: None
             share = f" {100 * event.done // event.total} %" if event.total else ""
             say(f"{loading_text(event)}{share}")
 
-    return Loader(load_catalog(), emit, lambda: False).load(settings)
+    return Loader(load_catalog(), emit, lambda: False).load(settings, others)

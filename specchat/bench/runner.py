@@ -135,7 +135,8 @@ class _Precision:
         from specchat.bench.interleaved_run import InterleavedRun
 
         self._progress.say(f"loading {self._settings.pair} in {self._settings.dtype}")
-        pair = self._pair = load_pair(self._settings, self._progress.say)
+        first, *others = (one.settings for one in parse_configurations(self._plan.compare, self._settings))
+        pair = self._pair = load_pair(first, self._progress.say, others)
         self._notes += pair.notes
         reset_peak_memory(pair.device)
         if self._plan.perplexity:

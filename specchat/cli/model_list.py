@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from specchat.config import Catalog, ModelSpec
+    from specchat.config import Catalog, ModelSpec, PairSpec
     from specchat.models.fetch import State
     from specchat.models.inspect.trained_drafters import ListedDrafter
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 def print_json(catalog: Catalog) -> None:
     import json
 
+    from specchat.cli.pair_states import models_in_use
     from specchat.config.drafter_states import kept_states
     from specchat.decoding.families import methods_with_weights
     from specchat.models import fetch
@@ -48,6 +49,7 @@ def print_json(catalog: Catalog) -> None:
             "target": pair.target,
             "draft": pair.draft,
             "drafts": list(pair.drafts),
+            "used": [model.name for model in models_in_use(catalog, pair)],
             "summary": pair.summary,
             "notes": pair.notes,
         }
@@ -88,7 +90,7 @@ def print_table(catalog: Catalog) -> None:
     for spec in catalog.models.values():
         state, problem = fetch.state(spec), broken(spec)
         problems += [(spec.name, problem)] if problem else []
-        pairs = ", ".join(pair.name for pair in catalog.pairs_using(spec.name))
+        pairs = ", ".join(_use(pair, spec.name) for pair in catalog.pairs_using(spec.name))
         _add_row(table, spec.name, _state_cell(state.kind, problem), _size_of(spec, state), pairs, spec.licence)
     drafters = _table("trained drafter", "state", "size", "method", "target", "licence")
     for one in listed_drafters(catalog, methods_with_weights()):
@@ -124,6 +126,13 @@ def _add_row(table: Table, *cells: str | Text) -> None:
     from rich.text import Text
 
     table.add_row(*(Text(visible(cell)) if isinstance(cell, str) else cell for cell in cells))
+
+
+def _use(pair: PairSpec, model: str) -> str:
+    """The pair's name, with a remark where the model is a draft model that its settings do not use."""
+    from specchat.cli.pair_states import unused_drafts
+
+    return f"{pair.name} (unused)" if model in unused_drafts(pair) else pair.name
 
 
 def _state_cell(state: str, problem: str) -> Text:

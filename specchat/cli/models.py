@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from specchat.config import Catalog, DrafterSpec, WeightsSpec
     from specchat.config.trained_drafters import TrainedDrafter
     from specchat.models.inspect.trained_drafters import FoundDrafter
+
+_Spec = TypeVar("_Spec", bound="WeightsSpec")
 
 app = typer.Typer(help="See which weights are here; pull, check and remove them.", no_args_is_help=True)
 
@@ -50,7 +52,8 @@ def pull(
 ) -> None:
     """Fetch and verify a pair, a model or a trained drafter; an interrupted pull goes on where it stopped.
 
-    With a pair come the trained drafters that models.toml lists for its target.
+    Of a pair's draft models those come that its settings use, and with it the trained drafters that models.toml lists
+    for its target.
     """
     from specchat.errors import SpecchatError
     from specchat.models.fetch import Cancelled
@@ -60,7 +63,8 @@ def pull(
         _refuse_broken(local)
         say(f"{name}: ready at {local.folder}, {local.origin}")
         return
-    for spec in _chosen(name):
+    chosen, left = _split(name)
+    for spec in chosen:
         say(_pulled(spec, output))
     for drafter in _listed_drafters(name):
         try:
@@ -69,6 +73,8 @@ def pull(
             raise
         except SpecchatError as error:
             typer.echo(f"note: {drafter.name} was not pulled, and {name} works without it: {error}", err=True)
+    for spec in left:
+        say(_unused(spec, name))
 
 
 @app.command()
@@ -81,7 +87,8 @@ def check(name: Name) -> None:
         _check_local(local)
         return
     wrong = []
-    for spec in (*_chosen(name), *_drafters_here(name)):
+    chosen, left = _split(name)
+    for spec in (*chosen, *_here(left), *_drafters_here(name)):
         try:
             with reporter() as report:
                 files = _interruptible(partial(fetch.check, spec, report))
@@ -109,7 +116,8 @@ def remove(name: Name, yes: Annotated[bool, typer.Option("--yes", "-y", help="do
     if (local := _local_drafter(name)) is not None:
         _remove_local(local, yes)
         return
-    chosen = [(spec, fetch.state(spec).disk_bytes) for spec in (*_chosen(name), *_drafters_here(name))]
+    models, left = _split(name)
+    chosen = [(spec, fetch.state(spec).disk_bytes) for spec in (*models, *_here(left), *_drafters_here(name))]
     listed = ", ".join(f"{spec.name} ({sized(size)})" for spec, size in chosen)
     if not _agreed(yes, name, f"Remove the weights of {listed}?"):
         return
@@ -154,23 +162,43 @@ def _listed_drafters(name: str) -> tuple[DrafterSpec, ...]:
 
 def _drafters_here(name: str) -> list[DrafterSpec]:
     """Those of them that were fetched, or begun to be."""
+    return _here(_listed_drafters(name))
+
+
+def _here(specs: Iterable[_Spec]) -> list[_Spec]:
+    """Those of which something is on this machine."""
     from specchat.models import fetch
 
-    return [spec for spec in _listed_drafters(name) if fetch.state(spec).disk_bytes]
+    return [spec for spec in specs if fetch.state(spec).disk_bytes]
 
 
-def _chosen(name: str) -> tuple[WeightsSpec, ...]:
-    """What a name stands for: a pair's two models, a model, or a trained drafter."""
+def _unused(spec: WeightsSpec, pair: str) -> str:
+    """What to say of a draft model that was not pulled with its pair."""
+    from specchat.models import fetch
+
+    state = fetch.state(spec)
+    if spec.scripted:
+        return f"{spec.name}: has no weights, nothing to pull"
+    if state.kind in ("ready", "unverified"):
+        return f"{spec.name}: ready, though the settings of {pair} do not use it"
+    size = f" ({sized(state.total_bytes)})" if state.total_bytes else ""
+    return f"{spec.name}{size}: not pulled, as the settings of {pair} do not use it; its own name pulls it"
+
+
+def _split(name: str) -> tuple[tuple[WeightsSpec, ...], tuple[WeightsSpec, ...]]:
+    """What a name stands for: a pair's models, a model, or a trained drafter; and draft models that the pair leaves."""
+    from specchat.cli.pair_states import models_in_use, unused_drafts
     from specchat.config import load_catalog
     from specchat.errors import UsageError, nearest
 
     catalog = load_catalog()
     if name in catalog.pairs:
-        return catalog.models_of(catalog.pairs[name])
+        pair = catalog.pairs[name]
+        return models_in_use(catalog, pair), tuple(catalog.model(draft) for draft in unused_drafts(pair))
     if name in catalog.models:
-        return (catalog.models[name],)
+        return (catalog.models[name],), ()
     if name in catalog.drafters:
-        return (catalog.drafters[name],)
+        return (catalog.drafters[name],), ()
     known = [*catalog.pairs, *catalog.models, *_all_drafters(catalog)]
     raise UsageError(f"no pair, model or trained drafter is called {name!r}{nearest(name, known)}")
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from specchat.config import Catalog, HubSource, ModelSpec, PairSpec, load_catalog, settings_of
 from specchat.decoding.families import methods_with_weights
-from specchat.drafters.choice import choose
+from specchat.drafters.choice import choose_drafter, drafts_used
 from specchat.engine.protocol.text import visible
-from specchat.errors import WeightsError
+from specchat.errors import UsageError, WeightsError
 from specchat.models import fetch
 from specchat.models.fetch import State, hub
 from specchat.models.fetch.model_state import StateKind
@@ -36,8 +36,8 @@ def judged(info: PairInfo) -> PairInfo:
     catalog = load_catalog()
     pair = catalog.pair(info.name)
     settings = settings_of(pair)
-    alike = choose(settings.drafter, settings).draft_models(pair.draft or "", same_tokens=True)
-    fit = check_pair(catalog.models_of(pair), settings.dtype, alike=alike)
+    alike = choose_drafter(settings).draft_models(pair.draft or "", same_tokens=True)
+    fit = check_pair(models_in_use(catalog, pair), settings.dtype, alike=alike)
     return replace(
         info,
         needed_bytes=fit.needed_bytes,
@@ -57,7 +57,7 @@ def sized_by_hub(info: PairInfo) -> PairInfo:
     catalog = load_catalog()
     pair = catalog.pair(info.name)
     left = needed = 0
-    for model in catalog.models_of(pair):
+    for model in models_in_use(catalog, pair):
         state, total = fetch.state(model), _total_bytes(model)
         left += 0 if state.kind in ("ready", "unverified") else max(0, total - state.disk_bytes)
         gguf = any(file.name.endswith(".gguf") for file in model.files)
@@ -81,28 +81,54 @@ def pairs_elsewhere() -> list[PairInfo]:
     """Every pair of the catalog, for an engine on a machine we cannot look at."""
     return [
         PairInfo(
-            pair.name, pair.target, _drafts(pair), "elsewhere", summary=visible(pair.summary), notes=visible(pair.notes)
+            pair.name,
+            pair.target,
+            " + ".join(_used(pair)) or None,
+            "elsewhere",
+            summary=visible(pair.summary),
+            notes=visible(pair.notes),
+            unused=" + ".join(f"{name} unused" for name in unused_drafts(pair)),
         )
         for pair in load_catalog().pairs.values()
     ]
 
 
-def _drafts(pair: PairSpec) -> str | None:
-    """The names of its draft models as one text; None where there are none."""
-    return " + ".join(pair.drafts) or None
+def models_in_use(catalog: Catalog, pair: PairSpec) -> tuple[ModelSpec, ...]:
+    """The pair's target and the draft models that its settings use; each once."""
+    return tuple(catalog.model(name) for name in dict.fromkeys((pair.target, *_used(pair))))
+
+
+def unused_drafts(pair: PairSpec) -> tuple[str, ...]:
+    """The names of the draft models that its settings do not use."""
+    used = _used(pair)
+    return tuple(name for name in pair.drafts if name not in used)
+
+
+def _used(pair: PairSpec) -> tuple[str, ...]:
+    try:
+        return drafts_used(settings_of(pair), pair.drafts)
+    except UsageError:  # settings that loading refuses: until they are right, all of its draft models may be used
+        return pair.drafts
+
+
+def _as_unused(model: ModelSpec) -> str:
+    total = fetch.state(model).total_bytes
+    return f"{model.name} unused, {total / 1e6:.0f} MB" if total else f"{model.name} unused"
 
 
 def _info(catalog: Catalog, pair: PairSpec, listed: list[ListedDrafter]) -> PairInfo:
-    states = [fetch.state(model) for model in catalog.models_of(pair)]
+    target, *drafts = models_in_use(catalog, pair)
+    states = [fetch.state(model) for model in (target, *drafts)]
     return PairInfo(
         name=pair.name,
         target=pair.target,
-        draft=_drafts(pair),
+        draft=" + ".join(draft.name for draft in drafts) or None,
         state=_together({state.kind for state in states}),
         download_bytes=_left(states),
         summary=visible(pair.summary),
         notes=visible(pair.notes),
         disk_bytes=sum(state.disk_bytes for state in states),
+        unused=visible(" + ".join(_as_unused(catalog.model(name)) for name in unused_drafts(pair))),
         yours=pair.yours,
         trained=tuple(_words(one) for one in drafters_of(listed, catalog.model(pair.target))),
     )

@@ -113,7 +113,8 @@ def _subject(settings: Settings, target: ModelSpec, tell: Tell) -> Subject:
     from specchat.models.own.decoder import Decoder
     from specchat.training.job import Stage, Subject
 
-    loaded = load_pair(settings, lambda what: tell(Stage("loading", 0, 0, "", what)))
+    alone = settings.but({"controller": "off"})
+    loaded = load_pair(alone, lambda what: tell(Stage("loading", 0, 0, "", what)))
     model = loaded.target.model
     if not isinstance(model, Decoder):
         raise UsageError(

@@ -46,6 +46,7 @@ def check_settings(
     Args:
         trained: the drafters that were trained for the target.
         datastores: those with the target's tokens; None before its tokens are known, and then nothing is said of them.
+        has_draft_model: whether the pair has one, or, where it is loaded, whether one is.
         draft_models: the pair's, by name, the first one first, and whether each has the target's tokens; None where
             nothing is known of them.
 
@@ -56,14 +57,11 @@ def check_settings(
     chosen = choose(settings.drafter, settings)
     _ = TREE_POLICIES[settings.policy], ACCEPTANCE_RULES[settings.rule], choose_controllers(settings)
     _check_options(settings)
-    if chosen.needs_draft_model and not has_draft_model:
-        name = next(choice.name for choice in chosen.leaves() if choice.method.needs_draft_model)
-        raise CombinationError(
-            f"drafter {name!r} needs a draft model and pair {settings.pair!r} has none; "
-            "nearest that works: drafter 'prompt_lookup', or a pair with a draft model (specchat models list)"
-        )
-    if draft_models is not None and has_draft_model:
-        _check_draft_models(settings, draft_models)
+    if not has_draft_model:
+        refuse_unknown_drafts(settings, ())
+    elif draft_models is not None:
+        refuse_unknown_drafts(settings, draft_models)
+        _refuse_other_tokens(settings, draft_models)
     for choice in _with_weights(chosen):
         trained.choose(choice.name, choice.options.weights)
     for choice in chosen.leaves():
@@ -73,21 +71,36 @@ def check_settings(
         _check_rule(settings)
 
 
-def _check_draft_models(settings: Settings, known: Mapping[str, bool]) -> None:
-    """Refuse a drafter that names a draft model the pair has not, or one whose tokens must be the target's and are not.
+def refuse_unknown_drafts(settings: Settings, drafts: Collection[str]) -> None:
+    """Refuse a drafter that uses a draft model which the pair, with these, has not.
+
+    Raises:
+        CombinationError: with what the pair has, or what needs none.
+    """
+    for choice in choose_drafter(settings).leaves():
+        if choice.method.needs_draft_model and not drafts:
+            raise CombinationError(
+                f"drafter {choice.name!r} needs a draft model and pair {settings.pair!r} has none; "
+                "nearest that works: drafter 'prompt_lookup', or a pair with a draft model (specchat models list)"
+            )
+        for name in choice.draft_models(""):
+            if name and name not in drafts:
+                raise CombinationError(
+                    f"{choice.name}.model = {short(name)} is no draft model of pair {settings.pair!r}"
+                    f"{nearest(name, drafts)}"
+                )
+
+
+def _refuse_other_tokens(settings: Settings, known: Mapping[str, bool]) -> None:
+    """Refuse a drafter that uses a draft model whose tokens must be the target's and are not.
 
     Raises:
         CombinationError: with the reason, and what goes over from one model's tokens to the other's.
     """
     first = next(iter(known))
-    for choice in choose(settings.drafter, settings).leaves():
-        for name in choice.draft_models(first):
-            if name not in known:
-                raise CombinationError(
-                    f"{choice.name}.model = {short(name)} is no draft model of pair {settings.pair!r}"
-                    f"{nearest(name, known)}"
-                )
-            if choice.method.needs_same_tokens and not known[name]:
+    for choice in choose_drafter(settings).leaves():
+        for name in choice.draft_models(first, same_tokens=True):
+            if not known[name]:
                 which = f"{short(name)}, which has others" if len(known) > 1 else "one with others"
                 raise CombinationError(
                     f"drafter {choice.name!r} needs a draft model with the target's tokens, and pair "

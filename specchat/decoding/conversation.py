@@ -97,19 +97,27 @@ class Conversation:
 
     def change(self, settings: Settings) -> None:
         """Use these settings from the next round on; refuses what does not fit and then changes nothing."""
-        resources = self._resources
-        check_settings(
-            settings, self._draft is not None, resources.trained, resources.datastores, resources.draft_models
-        )
+        self.check(settings)
         self._settings = settings
+
+    def check(self, settings: Settings, offered: Sequence[str] = ()) -> None:
+        """Refuse settings that do not fit; `offered` draft models are taken to be there, with the target's tokens.
+
+        Raises:
+            CombinationError: parts that cannot be right together.
+            UsageError: a method or an option that does not exist.
+        """
+        resources, here = self._resources, self._draft is not None
+        drafts = dict.fromkeys(offered, True) | (resources.draft_models if here else {})
+        check_settings(settings, here or bool(offered), resources.trained, resources.datastores, drafts)
 
     def build_parts(self) -> None:
         """Build what the settings in force ask for now, where the next reply would have to."""
         self._current_speculator(None)
 
-    def supply(self, resources: PairResources) -> None:
+    def supply(self, draft: Model | None, resources: PairResources) -> None:
         """Build drafters from these from now on; those that were built stay."""
-        self._resources = resources
+        self._draft, self._resources = draft, resources
 
     def learn_costs(self, costs: Costs) -> None:
         """Plan with these costs from now on."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,6 +72,16 @@ class DrafterChoice:
 def choose_drafter(settings: Settings) -> DrafterChoice:
     """The drafter these settings ask for. A controller that never speculates needs none."""
     return choose("none" if settings.controller == "off" else settings.drafter, settings)
+
+
+def drafts_used(settings: Settings, drafts: Sequence[str]) -> tuple[str, ...]:
+    """Those of a pair's draft models that its drafter and the members of it use with these settings, in order.
+
+    These are fetched, loaded and counted, and no others. Names that the pair has not are left out: `check_settings`
+    refuses them.
+    """
+    used = choose_drafter(settings).draft_models(drafts[0]) if drafts else frozenset()
+    return tuple(name for name in dict.fromkeys(drafts) if name in used)
 
 
 def choose(

@@ -53,6 +53,14 @@ def home(tmp_path, monkeypatch):
         [pairs.tiny]
         target = "tiny-model"
         draft = "scripted"
+        [pairs.sparing]
+        target = "scripted"
+        draft = "tiny-model"
+        defaults = {{ drafter = "suffix" }}
+        [pairs.drafted]
+        target = "scripted"
+        draft = "tiny-model"
+        defaults = {{ drafter = "merge", method_options = {{ merge.of = "suffix+draft_model" }} }}
         """
     )
 
@@ -82,7 +90,7 @@ def test_list_as_json_holds_what_the_table_shows():
     assert {pair["name"] for pair in said["pairs"]} == set(load_catalog().pairs)
     tiny = next(model for model in said["models"] if model["name"] == "tiny-model")
     assert (tiny["state"], tiny["disk_bytes"], tiny["total_bytes"]) == ("missing", 0, len(BODY))
-    assert (tiny["pairs"], tiny["licence"]) == (["tiny"], "MIT [really]")
+    assert (tiny["pairs"], tiny["licence"]) == (["tiny", "sparing", "drafted"], "MIT [really]")
 
 
 def test_pulling_a_pair_pulls_its_models_and_says_where_they_are():
@@ -123,6 +131,28 @@ def test_check_of_a_changed_file_is_an_error_that_says_how_to_mend_it():
     assert isinstance(error, WeightsError)
     assert error.exit_code == 1
     assert "specchat models pull tiny-model" in str(error)
+
+
+def test_a_pull_of_a_pair_leaves_a_draft_model_that_its_settings_do_not_use_and_says_how_to_have_it():
+    said = run("pull", "sparing").stdout
+    assert f"tiny-model ({SIZE}): not pulled, as the settings of sparing do not use it; its own name pulls it" in said
+    assert fetch.state(load_catalog().model("tiny-model")).kind == "missing"
+    assert "tiny-model" not in run("check", "sparing").stdout
+    run("pull", "tiny-model")
+    assert "tiny-model: ready, though the settings of sparing do not use it" in run("pull", "sparing").stdout
+    assert "t.gguf is as it should be" in run("check", "sparing").stdout
+    assert "tiny-model: " in run("remove", "sparing", "--yes").stdout
+
+
+def test_a_pull_of_a_pair_fetches_a_draft_model_that_a_member_of_its_drafter_uses():
+    assert "tiny-model: ready at" in run("pull", "drafted").stdout
+
+
+def test_the_list_says_which_pairs_do_not_use_a_model_of_theirs():
+    line = next(line for line in run("list").stdout.splitlines() if line.startswith("tiny-model"))
+    assert "tiny, sparing (unused), drafted" in line
+    pairs = {pair["name"]: pair["used"] for pair in json.loads(run("list", "--output", "json").stdout)["pairs"]}
+    assert (pairs["sparing"], pairs["drafted"]) == (["scripted"], ["scripted", "tiny-model"])
 
 
 def test_remove_asks_no_question_when_told_yes_and_frees_the_space():

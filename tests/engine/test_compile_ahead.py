@@ -82,7 +82,7 @@ def test_a_load_that_compiles_is_not_taken_for_how_long_loading_takes(tmp_path, 
     monkeypatch.setattr(pair_loading, "_compile_ahead", lambda *_: ahead)
     times, settings = LoadTimes(tmp_path / "times.json"), Settings().but({"pair": "scripted"})
     Loader(load_catalog(), lambda event: None, lambda: False, times).load(settings)
-    assert times.expected_s(load_key(settings)) is None
+    assert times.expected_s(load_key(settings, [load_catalog().model("scripted")])) is None
     go.set()
     until_done(ahead)
 

@@ -40,5 +40,8 @@ def test_what_was_loaded_long_ago_is_forgotten(tmp_path):
 
 def test_a_pair_that_was_loaded_is_remembered(tmp_path):
     times, settings = LoadTimes(tmp_path / "times.json"), Settings().but({"pair": "scripted"})
-    Loader(load_catalog(), lambda event: None, lambda: False, times).load(settings)
-    assert times.expected_s(load_key(settings)) is not None
+    catalog = load_catalog()
+    target, draft = (catalog.model(name) for name in catalog.pair("scripted").models)
+    Loader(catalog, lambda event: None, lambda: False, times).load(settings)
+    assert times.expected_s(load_key(settings, [target])) is not None
+    assert times.expected_s(load_key(settings, [target, draft])) is None, "it was not read"

@@ -14,6 +14,7 @@ from contracts.models import own_decoder, shared_network, source_of
 from tiny_models import tiny_gguf
 
 from specchat.engine.far import memory_limit
+from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.engine.far.memory import watch_peak
 from specchat.engine.far.memory_limit import limit_memory, refuse_by_size
 from specchat.engine.far.open_pair import OpenPair
@@ -23,6 +24,7 @@ from specchat.models.base.network import Network
 from specchat.models.base.shape import Shape
 from specchat.models.files.weight_source import WeightSource
 from specchat.models.model_loading import Loaded, own_network
+from specchat.models.other.scripted_text import ScriptedVocabulary
 from specchat.models.own.decoder import Decoder
 from specchat.models.pruning.prunable_file import PrunableFile
 from specchat.settings import Settings
@@ -84,15 +86,18 @@ def test_a_network_that_a_drafter_makes_counts_when_the_context_is_limited():
     assert target.prunable.memory(0.2, 8, 64).stand_in.context_tokens == target.model.context_tokens
 
 
-def test_a_pair_whose_context_was_limited_without_a_network_is_loaded_anew_for_it():
+def test_a_pair_whose_context_was_limited_without_a_network_or_a_draft_model_is_loaded_anew_for_it():
     def serves(before: dict[str, str], after: dict[str, str]) -> bool:
         conversation = SimpleNamespace(settings=Settings().but(before))
-        return OpenPair.serves(SimpleNamespace(conversation=conversation), Settings().but(after))
+        pair = LoadedPair("tiny", loaded(), None, ScriptedVocabulary(), CPU, "float32", [], 0.0, offered=("small",))
+        return OpenPair.serves(SimpleNamespace(conversation=conversation, loaded=pair), Settings().but(after))
 
     limited = {"memory": "2GB"}
     assert serves({}, {"drafter": "pruned"})
     assert serves(limited, {"drafter": "layer_skip", **limited})
     assert not serves(limited, {"drafter": "pruned", **limited})
+    assert serves({}, {"drafter": "fuse"})
+    assert not serves(limited, {"drafter": "fuse", **limited})
 
 
 def test_a_generous_limit_leaves_the_context_alone_and_none_is_what_the_machine_has_free():

@@ -31,19 +31,24 @@ class Table:
         return self._table
 
 
+read: list[str] = []
+"""The models that were read."""
+
+
 def loaded(monkeypatch, draft_words, **settings):
     def load(self, spec, device, settings, say, beside=None):
+        read.append(spec.name)
         model = load_scripted(spec, "target").model
         return Loaded(spec.name, model, Table(*(draft_words if beside else "ab")), frozenset(), 0, "float32")
 
     monkeypatch.setattr(Loader, "_load", load)
+    read.clear()
     loader = Loader(load_catalog(), lambda event: None, lambda: False)
     return loader.load(Settings().but({"pair": "scripted", **settings}))
 
 
-@pytest.mark.parametrize("drafter", ["cross_vocabulary", "suffix", "none"])
-def test_models_with_other_tokens_make_a_pair_for_drafters_that_do_not_need_the_same(monkeypatch, drafter):
-    resources = loaded(monkeypatch, "ba", drafter=drafter).resources
+def test_models_with_other_tokens_make_a_pair_for_drafters_that_do_not_need_the_same(monkeypatch):
+    resources = loaded(monkeypatch, "ba", drafter="cross_vocabulary").resources
     assert resources.differing_tables == (resources.vocabulary, resources.draft_vocabulary)
     assert not resources.same_tokens
 
@@ -54,7 +59,61 @@ def test_models_with_the_same_tokens_share_their_vocabulary(monkeypatch):
     assert resources.same_tokens
 
 
-def test_every_draft_model_of_a_pair_is_loaded_and_known_by_its_name(monkeypatch):
+@pytest.mark.parametrize("drafter", ["suffix", "none"])
+def test_a_draft_model_that_no_drafter_uses_is_not_read_whatever_its_tokens(monkeypatch, drafter):
+    pair = loaded(monkeypatch, "ba", drafter=drafter)
+    assert (read, pair.draft_names, pair.offered) == (["scripted"], None, ("scripted-draft",))
+
+
+@pytest.mark.parametrize(
+    ("drafter", "options"),
+    [
+        ("draft_model", {}),
+        ("retrieved_context", {}),
+        ("fuse", {}),
+        ("merge", {"merge.of": "suffix+draft_model"}),
+        ("several", {"several.of": "suffix+cascade(of=suffix+draft_model)"}),
+        ("cascade", {"cascade.of": "suffix,cross_vocabulary"}),
+        ("sparse_context", {"sparse_context.below": "draft_model"}),
+    ],
+)
+def test_a_draft_model_is_read_where_the_drafter_or_a_member_of_it_uses_it(monkeypatch, drafter, options):
+    def used(**more):
+        return loaded(monkeypatch, "ab", drafter=drafter, method_options=options, **more).draft_names
+
+    assert used() == "scripted-draft"
+    assert used(controller="off") is None
+
+
+@pytest.mark.parametrize(("drafter", "options"), [("fuse", {"fuse.draft": "suffix", "fuse.lookup": "prompt_lookup"})])
+def test_a_method_whose_members_need_none_reads_none(monkeypatch, drafter, options):
+    assert loaded(monkeypatch, "ab", drafter=drafter, method_options=options).draft_names is None
+
+
+def test_a_pair_of_several_draft_models_reads_those_that_are_used_in_its_order(monkeypatch):
+    loader = two_drafts(monkeypatch)
+    first = Settings().but({"pair": "scripted", "drafter": "draft_model"})
+    second = first.but({"method_options": {"draft_model.model": "scripted"}})
+    assert loader.load(first).draft_names == "scripted-draft"
+    alone = loader.load(second)
+    assert alone.draft_names == "scripted"
+    both = loader.add_drafts(alone, first, fetches=False)
+    assert both.draft_names == "scripted-draft + scripted"
+    assert (both.target, both.further[0].loaded) == (alone.target, alone.draft)
+    assert loader.load(first, [second, second.but({"controller": "off"})]).draft_names == "scripted-draft + scripted"
+
+
+def two_drafts(monkeypatch):
+    def load(self, spec, device, settings, say, beside=None):
+        return Loaded(spec.name, load_scripted(spec, "target").model, Table(*"ab"), frozenset(), 7, "float32")
+
+    monkeypatch.setattr(Loader, "_load", load)
+    catalog = load_catalog()
+    pair = replace(catalog.pair("scripted"), drafts=("scripted-draft", "scripted"))
+    return Loader(replace(catalog, pairs={"scripted": pair}), lambda event: None, lambda: False)
+
+
+def test_every_draft_model_that_is_used_is_known_by_its_name(monkeypatch):
     def load(self, spec, device, settings, say, beside=None):
         model = load_scripted(spec, "draft" if beside else "target").model
         words = "ba" if spec.name == "scripted" and beside else "ab"
@@ -64,18 +123,22 @@ def test_every_draft_model_of_a_pair_is_loaded_and_known_by_its_name(monkeypatch
     catalog = load_catalog()
     pair = replace(catalog.pair("scripted"), drafts=("scripted-draft", "scripted"))
     loader = Loader(replace(catalog, pairs={"scripted": pair}), lambda event: None, lambda: False)
-    loaded_pair = loader.load(Settings().but({"pair": "scripted", "drafter": "draft_model"}))
+    other = {"drafter": "cross_vocabulary", "method_options": {"cross_vocabulary.model": "scripted"}}
+    first = Settings().but({"pair": "scripted", "drafter": "draft_model"})
+    loaded_pair = loader.load(first, [first.but(other)])
     assert [draft.name for draft in loaded_pair.drafts] == ["scripted-draft", "scripted"]
     assert loaded_pair.resources.draft_models == {"scripted-draft": True, "scripted": False}
-    assert ready_message(loaded_pair, spoken(loaded_pair)).draft == "scripted-draft + scripted"
+    assert loaded_pair.draft_names == "scripted-draft + scripted"
+    assert ready_message(loaded_pair, spoken(loaded_pair, first)).draft == "scripted-draft"
+    assert ready_message(loaded_pair, spoken(loaded_pair, Settings())).draft is None
     options = {"drafter": "draft_model", "method_options": {"draft_model.model": "scripted"}}
     settings = Settings().but({"pair": "scripted", **options})
     with pytest.raises(TokenizerMismatch, match="2 tokens"):
         loader.load(settings)
 
 
-def spoken(pair):
-    return Conversation(pair.target.model, pair.draft.model, pair.vocabulary, Settings(), resources=pair.resources)
+def spoken(pair, settings):
+    return Conversation(pair.target.model, pair.draft.model, pair.vocabulary, settings, resources=pair.resources)
 
 
 @pytest.mark.parametrize("of", ["draft_model", "suffix,draft_model"])

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from driving import PAIRS, Driver, driving
-from fake import ready, rounds_of, started, stats_of
+from fake import LOSS, SETTINGS, ready, rounds_of, started, stats_of
 from test_pairs import until
 
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.commands import Generate, Load
+from specchat.engine.protocol.commands import Change, Generate, Load
 
 PULL = """
 import sys, time
@@ -127,3 +127,106 @@ async def test_without_a_pair_in_use_the_engine_fetches_at_once(tmp_path):
         await d.pilot.press("f4", "down", "enter")
         await d.pilot.pause()
         assert d.link.last(Load).settings["pair"] == "smol-1.7b"
+
+
+AWAY = {"qwen-0.5b": 491_000_000}
+
+
+def needs_draft(message="drafter 'fuse' needs the draft model qwen-0.5b, which is not here"):
+    return ev.Failed("WeightsNotHere", message, during="change", missing=AWAY)
+
+
+async def asked_for_fuse(d: Driver) -> None:
+    """The user wants a drafter whose draft model is not here."""
+    await d.say("/set drafter draft_model")
+    assert d.link.last(Change).settings == {"drafter": "draft_model"}
+    await d.hear(needs_draft())
+
+
+async def test_a_draft_model_that_a_setting_needs_is_fetched_while_the_chat_goes_on_then_the_setting_changes(tmp_path):
+    async with driving(engine_here=True) as d:
+        asked = pulls(d, tmp_path / "gate")
+        await asked_for_fuse(d)
+        await until(d, "fetching qwen-0.5b (491 MB); prompt_lookup goes on meanwhile")
+        await until(d, "⇣ smol 40 %")
+        assert asked == [("models", "pull", "qwen-0.5b", "--output", "jsonl")]
+        await d.say("hi")
+        await d.reply("fine")
+        sent = len(d.link.sent)
+        (tmp_path / "gate").touch()
+        await sent_after(d, sent)
+        assert d.link.sent[sent:] == [Change({"drafter": "draft_model"})]
+        await d.hear(changed(drafter="draft_model", draft="qwen-0.5b", memory=2_000_000_000))
+        assert d.app.chat.engine.ready.draft == "qwen-0.5b"
+        assert d.app.chat.engine.ready.memory_bytes == 2_000_000_000
+        assert len(d.app.chat.turns) == 2, "the chat is as it was"
+        await d.hear(changed(drafter="suffix", draft=""))
+        assert d.app.chat.engine.ready.draft is None
+        assert d.app.chat.engine.ready.memory_bytes == 2_000_000_000
+
+
+async def test_a_setting_that_was_changed_meanwhile_stays_when_the_draft_model_is_here(tmp_path):
+    async with driving(engine_here=True) as d:
+        pulls(d, tmp_path / "gate")
+        await asked_for_fuse(d)
+        await until(d, "⇣ smol 40 %")
+        await d.say("/set drafter suffix")
+        await d.hear(changed(drafter="suffix"))
+        sent = len(d.link.sent)
+        (tmp_path / "gate").touch()
+        await until(d, "qwen-0.5b is here")
+        assert d.link.sent[sent:] == []
+
+
+async def test_a_draft_model_that_cannot_be_fetched_leaves_settings_and_pair_as_they_are(tmp_path):
+    async with driving(engine_here=True) as d:
+        pulls(d, tmp_path / "gate")
+        (tmp_path / "gate").write_text("fail")
+        await asked_for_fuse(d)
+        await until(d, "qwen-0.5b was not fetched, and drafter prompt_lookup stays: the model hub cannot be reached")
+        assert d.app.chat.engine.settings["drafter"] == "prompt_lookup"
+        assert d.link.last(Change).settings == {"drafter": "draft_model"}
+        await d.pilot.press("f4")
+        await until(d, "● smol")
+
+
+async def test_fetching_a_draft_model_can_be_called_off(tmp_path):
+    async with driving(engine_here=True) as d:
+        pulls(d, tmp_path / "gate")
+        await asked_for_fuse(d)
+        await until(d, "⇣ smol 40 %")
+        await d.pilot.press("f4", "x")
+        await until(d, "● smol")
+        assert not d.app.control.pairs.fetching
+
+
+async def test_an_engine_elsewhere_fetches_nothing_and_says_what_is_missing():
+    async with driving(engine_here=False) as d:
+        await asked_for_fuse(d)
+        await until(d, "drafter 'fuse' needs the draft model qwen-0.5b, which is not here")
+        assert not d.app.control.pairs.fetching
+
+
+async def test_what_is_read_for_a_setting_is_said_until_the_setting_has_changed():
+    async with driving() as d:
+        await d.say("hi")
+        await d.reply("fine")
+        await d.say("/set drafter draft_model")
+        await d.hear(ev.Loading("read", "qwen-0.5b", 100, 400, unit="ms"))
+        assert "reading qwen-0.5b" in d.screen()
+        assert d.app.chat.can_generate, "a question may be asked meanwhile"
+        await d.hear(changed(drafter="draft_model", draft="qwen-0.5b", memory=7))
+        assert "reading" not in d.screen()
+
+
+def changed(drafter: str, draft: str | None = None, memory: int = 0) -> ev.Changed:
+    return ev.Changed({**SETTINGS, "drafter": drafter}, LOSS, draft, memory)
+
+
+async def sent_after(d: Driver, count: int) -> None:
+    """Wait until the engine was sent something more."""
+    for _ in range(500):
+        if len(d.link.sent) > count:
+            return
+        await d.pilot.pause(0.02)
+    raise AssertionError("nothing was sent")

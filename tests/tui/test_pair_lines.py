@@ -47,6 +47,16 @@ def test_every_state_is_said_by_a_mark_and_in_words(pair, words):
     assert words in drawn(PairListState([pair]))
 
 
+def test_the_chosen_pair_names_the_draft_models_in_use_and_apart_from_them_those_that_are_not():
+    def models(**of):
+        return drawn(PairListState([replace(SMOL, **of)])).splitlines()[-5]
+
+    assert models() == "SmolLM2-360M ← SmolLM2-135M"
+    assert models(draft=None) == "SmolLM2-360M · no draft model"
+    assert models(draft=None, unused="SmolLM2-135M unused, 98 MB") == "SmolLM2-360M · SmolLM2-135M unused, 98 MB"
+    assert models(unused="b unused") == "SmolLM2-360M ← SmolLM2-135M · b unused"
+
+
 def test_memory_that_the_pair_in_use_holds_counts_as_free():
     assert "does not fit" in drawn(PairListState([BIG], "smol", held_bytes=3_000_000_000))
     assert "does not fit" not in drawn(PairListState([BIG], "smol", held_bytes=5_000_000_000))

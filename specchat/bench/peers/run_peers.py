@@ -37,7 +37,7 @@ def find_peers(pair: LoadedPair, settings: Settings, sample: list[int]) -> Found
     found = Found()
     catalog = load_catalog()
     spec = catalog.model(catalog.pair(pair.name).target)
-    draft = catalog.pair(pair.name).draft
+    draft = pair.draft.name if pair.draft else None
     if spec.scripted:
         found.notes.append("no peer can run a model without weights")
         return found

@@ -19,7 +19,7 @@ from specchat.models.other.scripted import Says, ScriptedModel
 _SAMPLED = 0.8
 """The temperature of sampled texts where the settings are greedy."""
 
-_BY_ONE = {"drafter": "draft_model", "controller": "fixed"}
+_BY_ONE = {"drafter": "draft_model", "controller": "fixed", "method_options": {"draft_model.model": ""}}
 
 
 def check_greedy(subject: CheckedCombination) -> Finding:

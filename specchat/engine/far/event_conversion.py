@@ -21,6 +21,7 @@ from specchat.engine.protocol import events, round_parts
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Compare, Generate
 from specchat.engine.protocol.describe import settings_message
+from specchat.errors import WeightsNotHere
 
 _LONGEST_MESSAGE = 4000
 """Characters of an error: it may quote what it refuses, and that may be anything."""
@@ -43,7 +44,7 @@ def ready_message(pair: LoadedPair, conversation: Conversation) -> events.Ready:
     return events.Ready(
         pair=pair.name,
         target=pair.target.name,
-        draft=pair.draft_names,
+        draft=pair.drafts_in_use(conversation.settings) or None,
         device=str(pair.device),
         dtype=pair.precision,
         threads=pair.threads,
@@ -55,6 +56,16 @@ def ready_message(pair: LoadedPair, conversation: Conversation) -> events.Ready:
         notes=pair.notes,
         kernels=pair.target.kernels,
         trained=list(dict.fromkeys(one.method for one in pair.trained.fitting)),
+    )
+
+
+def changed_message(pair: LoadedPair, conversation: Conversation, *, grown: bool) -> events.Changed:
+    """The settings in force after a change; `grown`: draft models were loaded for it."""
+    return events.Changed(
+        settings_message(conversation.settings),
+        loss_message(conversation.losslessness),
+        pair.drafts_in_use(conversation.settings),
+        memory_bytes(pair.device) if grown else 0,
     )
 
 
@@ -231,4 +242,8 @@ def failure(error: Exception, during: str, id: int | None = None) -> events.Fail
     """An error as one line. Anything that is no SpecchatError is a fault of ours and says so."""
     deliberate: Mapping[str, int] = {"exit_code": getattr(error, "exit_code", 1)}
     text = str(error) if hasattr(error, "exit_code") else f"internal error: {type(error).__name__}: {error}"
-    return events.Failed(kind=type(error).__name__, message=text[:_LONGEST_MESSAGE], id=id, during=during, **deliberate)
+    missing = dict(error.models) if isinstance(error, WeightsNotHere) else {}
+    message = text[:_LONGEST_MESSAGE]
+    return events.Failed(
+        kind=type(error).__name__, message=message, id=id, during=during, missing=missing, **deliberate
+    )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
+from specchat.config import ModelSpec
 from specchat.config.state_files import read_json, write_whole
 from specchat.engine.protocol.events import Event, Loading
 from specchat.settings import Settings
@@ -75,6 +76,7 @@ class ReadingProgress:
         return round(1000 * (time.perf_counter() - self.began_s))
 
 
-def load_key(settings: Settings) -> str:
-    """What decides how long reading takes."""
-    return "|".join((settings.pair, settings.device, settings.dtype, settings.kernels))
+def load_key(settings: Settings, models: Iterable[ModelSpec]) -> str:
+    """What decides how long reading these models takes."""
+    names = "+".join(model.name for model in models)
+    return "|".join((names, settings.device, settings.dtype, settings.kernels))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,12 @@ import torch
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafters
 from specchat.core.memory import MemoryLimit
 from specchat.decoding.vocabulary import Vocabulary
+from specchat.drafters.choice import drafts_used
 from specchat.drafters.parts import FurtherDraft, PairResources
 from specchat.models.machine import threads_for
 from specchat.models.model_loading import Loaded
 from specchat.models.own.decoder import Decoder
+from specchat.settings import Settings
 
 if TYPE_CHECKING:
     from specchat.config.datastore_files import Datastores
@@ -34,11 +37,12 @@ class LoadedDraft:
 
 @dataclass(frozen=True)
 class LoadedPair:
-    """A target, its draft model if it has one, and how they were loaded.
+    """A target, the draft model that its drafter uses if it uses one, and how they were loaded.
 
     Args:
         draft_vocabulary: the draft model's tokens where they are not the target's.
-        further: the draft models after that one.
+        further: the draft models after that one, as far as they are used.
+        offered: the names of all draft models of the pair, loaded or not.
     """
 
     name: str
@@ -55,6 +59,7 @@ class LoadedPair:
     datastores: Datastores | None = None
     memory: MemoryLimit | None = None
     further: tuple[LoadedDraft, ...] = ()
+    offered: tuple[str, ...] = ()
 
     def using(self, threads: int) -> LoadedPair:
         """The same models with so many threads; 0 chooses.
@@ -69,6 +74,24 @@ class LoadedPair:
         torch.set_num_threads(1 if self.target.kernels == "native" else threads)
         return dataclasses.replace(self, threads=threads)
 
+    def missing_drafts(self, settings: Settings) -> tuple[str, ...]:
+        """The names of the draft models that these settings use besides those that are loaded."""
+        here = {draft.name for draft in self.drafts}
+        return tuple(name for name in drafts_used(settings, self.offered) if name not in here)
+
+    def drafts_in_use(self, settings: Settings) -> str:
+        """The names of the draft models that these settings use as one text; empty where they use none."""
+        return " + ".join(drafts_used(settings, self.offered))
+
+    def with_drafts(self, drafts: Sequence[LoadedDraft]) -> LoadedPair:
+        """The same with these draft models besides its own, all of them in the pair's order."""
+        own = () if self.draft is None else (LoadedDraft(self.draft, self.draft_vocabulary),)
+        ordered = sorted((*own, *self.further, *drafts), key=lambda one: self.offered.index(one.loaded.name))
+        if not ordered:
+            return self
+        first, *further = ordered
+        return dataclasses.replace(self, draft=first.loaded, draft_vocabulary=first.vocabulary, further=tuple(further))
+
     @property
     def drafts(self) -> tuple[Loaded, ...]:
         """Its draft models, the first one first."""
@@ -77,7 +100,7 @@ class LoadedPair:
 
     @property
     def draft_names(self) -> str | None:
-        """The names of its draft models as one text; None where there are none."""
+        """The names of the draft models that are loaded as one text; None where there are none."""
         return " + ".join(draft.name for draft in self.drafts) or None
 
     @property

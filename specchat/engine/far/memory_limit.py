@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import torch
 from specchat.core.memory import LEAST_TOKENS, MemoryLimit, PairMemory
 from specchat.decoding.assemble import made_networks
 from specchat.engine.far.memory import memory_bytes, watch_peak
-from specchat.errors import MemoryLimitTooLow
+from specchat.errors import CombinationError, MemoryLimitTooLow
 from specchat.memory_size import memory_text, parse_memory
 from specchat.models.inspect.model_files import describe_model
 from specchat.models.machine import available_bytes
@@ -68,3 +69,26 @@ def limit_memory(
     for model in (target.model, *(draft.model for draft in drafts), *(network.stand_in for network in made)):
         model.limit_context_(min(tokens, model.context_tokens))
     return MemoryLimit(stated, base, watch_peak(device)), notes
+
+
+def limit_with_drafts(
+    limit: MemoryLimit, settings: Settings, target: Loaded, loaded: Sequence[Loaded], added: Sequence[Loaded]
+) -> MemoryLimit:
+    """The limit once these draft models are there too; their contexts become no longer than the target's.
+
+    Raises:
+        CombinationError: a stated limit leaves too little for them beside that context.
+    """
+    base = limit.base_bytes + sum(draft.weight_bytes for draft in added)
+    if settings.memory:
+        for draft in added:
+            draft.model.limit_context_(min(target.model.context_tokens, draft.model.context_tokens))
+        models = tuple(draft.model for draft in (*loaded, *added))
+        least = base + PairMemory(target.model, models).plain_bytes(target.model.context_tokens)
+        if least > limit.bytes:
+            raise CombinationError(
+                f"drafter {settings.drafter!r} uses draft model {added[0].name}, for which memory = {settings.memory} "
+                f"leaves too little with this context: {memory_text(least)} is the least; nearest that works: to load "
+                "the pair with this drafter, which limits the context"
+            )
+    return dataclasses.replace(limit, base_bytes=base)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from specchat.core.seams import Model
+from specchat.decoding.combinations import refuse_unknown_drafts
 from specchat.decoding.conversation import Conversation
 from specchat.drafters.choice import choose_drafter
 from specchat.engine.far.event_conversion import encode_messages
@@ -72,8 +73,11 @@ class OpenPair:
         before = self.conversation.settings
         fixed = (name for name, option in OPTIONS.items() if not option.live and name != "threads")
         same = all(getattr(before, name) == getattr(settings, name) for name in fixed)
-        # what drafters make of the target's weights counts when the context is limited
-        return same and not (settings.memory and choose_drafter(before).makers != choose_drafter(settings).makers)
+        if not (same and settings.memory):
+            return same
+        # what drafters make of the target's weights counts when the context is limited, and so do draft models
+        made = choose_drafter(before).makers == choose_drafter(settings).makers
+        return made and not self.loaded.missing_drafts(settings)
 
     def twin(self) -> Model:
         """The target with a cache of its own, made once and kept until `forget_twin`."""
@@ -87,8 +91,28 @@ class OpenPair:
 
     def supply_drafters(self, loader: Loader, settings: Settings) -> None:
         """Know the trained drafters that are here now: some may have been fetched or made since the pair was loaded."""
-        self.loaded = replace(self.loaded, trained=loader.drafters_here(settings))
-        self.conversation.supply(self.idle.resources(self.loaded))
+        self._use(replace(self.loaded, trained=loader.drafters_here(settings)))
+
+    def add_drafts(self, loader: Callable[[], Loader], settings: Settings) -> Sequence[str]:
+        """Load the draft models that these settings use besides, if their weights are here; returns notes about them.
+
+        Raises:
+            CombinationError: the settings do not fit the pair, whatever is loaded.
+            WeightsNotHere: the weights of one have to be fetched first.
+        """
+        refuse_unknown_drafts(settings, self.loaded.offered)
+        if not self.loaded.missing_drafts(settings):
+            return ()
+        self.conversation.check(settings, self.loaded.offered)
+        told = len(self.loaded.notes)
+        self._use(loader().add_drafts(self.loaded, settings, fetches=False))
+        self.idle.measure_with(self.loaded, self.conversation)
+        return self.loaded.notes[told:]
+
+    def _use(self, loaded: LoadedPair) -> None:
+        """Build drafters from what this pair has from now on."""
+        self.loaded = loaded
+        self.conversation.supply(loaded.draft.model if loaded.draft else None, self.idle.resources(loaded))
 
     def compare(self, command: Compare) -> events.Compared:
         """Where two replies part."""

@@ -1,30 +1,31 @@
-"""Loading a pair: fetch what is missing, load target and draft model, check that they belong together."""
+"""Loading a pair: fetch what is missing, load target and the draft models in use, check that they belong together."""
 
 from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, partial
 
 import torch
 
-from specchat.config import Catalog, ModelSpec
+from specchat.config import Catalog, ModelSpec, PairSpec
 from specchat.config.datastore_files import Datastores
 from specchat.config.trained_drafters import TrainedDrafters
 from specchat.core.vocabulary import table_sha256
-from specchat.decoding.combinations import drafters_to_fetch
+from specchat.decoding.combinations import drafters_to_fetch, refuse_unknown_drafts
 from specchat.decoding.families import methods_with_weights
 from specchat.decoding.vocabulary import TransformersVocabulary, Vocabulary
-from specchat.drafters.choice import choose
+from specchat.drafters.choice import choose_drafter, drafts_used
 from specchat.engine.far.compile_ahead import CompileAhead
 from specchat.engine.far.load_times import LoadTimes, ReadingProgress, load_key
 from specchat.engine.far.loaded_pair import LoadedDraft, LoadedPair
-from specchat.engine.far.memory_limit import limit_memory, refuse_by_size
+from specchat.engine.far.memory_limit import limit_memory, limit_with_drafts, refuse_by_size
 from specchat.engine.protocol.events import Event, Loading
-from specchat.errors import TokenizerMismatch
+from specchat.errors import TokenizerMismatch, WeightsNotHere
 from specchat.models import fetch
+from specchat.models.fetch.disk import megabytes
 from specchat.models.inspect.pair_check import check_pair
 from specchat.models.inspect.trained_drafters import drafters_fitting
 from specchat.models.machine import choose_device, threads_for
@@ -42,43 +43,83 @@ class Loader:
     cancelled: Callable[[], bool]
     times: LoadTimes | None = None
 
-    def load(self, settings: Settings) -> LoadedPair:
-        """The pair the settings name, on their device, in their number format."""
+    def load(self, settings: Settings, others: Sequence[Settings] = ()) -> LoadedPair:
+        """The pair the settings name, on their device, in their number format, with the draft models they use.
+
+        Args:
+            others: settings that the pair is used with as well; the draft models that they use are loaded too.
+        """
         began = time.perf_counter()
         torch.set_num_threads(threads_for(settings.threads))
         pair = self.catalog.pair(settings.pair)
         device = choose_device(settings.device)
-        specs = [self.catalog.model(name) for name in pair.models]
+        for one in (settings, *others):
+            refuse_unknown_drafts(one, pair.drafts)
+        used = {name for one in (settings, *others) for name in drafts_used(one, pair.drafts)}
+        drafts_in_order = (name for name in dict.fromkeys(pair.drafts) if name in used)
+        specs = [self.catalog.model(name) for name in (pair.target, *drafts_in_order)]
         ahead = _compile_ahead(specs, device, settings)
-        for spec in specs:
-            if not spec.scripted:
-                fetch.fetch(spec, self._report, self.cancelled)
-        alike = choose(settings.drafter, settings).draft_models(pair.draft or "", same_tokens=True)
+        self._fetch(specs)
+        alike = _alike(pair, settings, *others)
         _refuse_strangers(specs, alike)
         trained = self.trained_drafters(settings)
         times = None if ahead.doing else self.times  # compiling is done once
-        progress = ReadingProgress(self.emit, times, load_key(settings), lambda: ahead.doing)
+        progress = ReadingProgress(self.emit, times, load_key(settings, specs), lambda: ahead.doing)
         target = self._load(specs[0], device, settings, progress.say)
         drafts = [self._load_draft(spec, device, settings, progress.say, target, alike) for spec in specs[1:]]
         vocabulary = self._vocabulary(target)
         _set_aside()
         memory, limited = limit_memory(settings, device, target, [one.loaded for one in drafts])
         progress.ended()
-        return LoadedPair(
+        loaded = LoadedPair(
             name=pair.name,
             target=target,
-            draft=drafts[0].loaded if drafts else None,
+            draft=None,
             vocabulary=vocabulary,
             device=device,
             precision=target.precision,
             notes=[note for one in (target, *(one.loaded for one in drafts)) for note in one.notes] + list(limited),
             load_s=time.perf_counter() - began,
             trained=trained,
-            draft_vocabulary=drafts[0].vocabulary if drafts else None,
             datastores=Datastores(target.name, cache(partial(table_sha256, vocabulary))),
             memory=memory,
-            further=tuple(drafts[1:]),
-        ).using(settings.threads)
+            offered=pair.drafts,
+        )
+        return loaded.with_drafts(drafts).using(settings.threads)
+
+    def add_drafts(self, loaded: LoadedPair, settings: Settings, *, fetches: bool) -> LoadedPair:
+        """A loaded pair with the draft models that these settings use besides; what is loaded stays as it is.
+
+        Args:
+            fetches: whether weights that are not here are fetched.
+
+        Raises:
+            WeightsNotHere: they are not, and are not fetched.
+            CombinationError: the memory that was stated is too little for them beside the context in use.
+        """
+        specs = [self.catalog.model(name) for name in loaded.missing_drafts(settings)]
+        if not specs:
+            return loaded
+        if not fetches:
+            _refuse_missing(specs, settings)
+        self._fetch(specs)
+        pair = self.catalog.pair(settings.pair)
+        alike = _alike(pair, settings)
+        progress = ReadingProgress(self.emit, self.times, load_key(settings, specs))
+        progress.say(specs[0].name)
+        _refuse_strangers([self.catalog.model(pair.target), *specs], alike)
+        torch.set_num_threads(threads_for(settings.threads))
+        say, target = progress.say, loaded.target
+        try:
+            drafts = [self._load_draft(spec, loaded.device, settings, say, target, alike) for spec in specs]
+        finally:
+            loaded.using(settings.threads)
+        _set_aside()
+        progress.ended()
+        added = [one.loaded for one in drafts]
+        memory = loaded.memory and limit_with_drafts(loaded.memory, settings, target, loaded.drafts, added)
+        notes = [*loaded.notes, *(note for one in added for note in one.notes)]
+        return replace(loaded, memory=memory, notes=notes).with_drafts(drafts).using(settings.threads)
 
     def trained_drafters(self, settings: Settings) -> TrainedDrafters:
         """The trained drafters that fit the pair's target; those that the settings need are fetched first."""
@@ -146,6 +187,11 @@ class Loader:
             return ScriptedVocabulary()
         return TransformersVocabulary(model.tokenizer, model.eos_ids)
 
+    def _fetch(self, specs: Sequence[ModelSpec]) -> None:
+        for spec in specs:
+            if not spec.scripted:
+                fetch.fetch(spec, self._report, self.cancelled)
+
     def _report(self, progress: fetch.Progress) -> None:
         p = progress
         self.emit(Loading(stage=p.stage, item=p.item, done=p.done, total=p.total, rate=p.rate))
@@ -163,6 +209,33 @@ def _set_aside() -> None:
     gc.unfreeze()
     gc.collect()
     gc.freeze()
+
+
+def _alike(pair: PairSpec, *used: Settings) -> frozenset[str]:
+    """The names of the pair's draft models that must have the target's tokens with any of these settings."""
+    first = pair.draft or ""
+    return frozenset().union(*(choose_drafter(one).draft_models(first, same_tokens=True) for one in used))
+
+
+def _refuse_missing(specs: Sequence[ModelSpec], settings: Settings) -> None:
+    """Refuse models whose weights are not here.
+
+    Raises:
+        WeightsNotHere: names them.
+    """
+    states = {spec.name: fetch.state(spec) for spec in specs}
+    missing = {
+        name: max(0, (state.total_bytes or 0) - state.disk_bytes)
+        for name, state in states.items()
+        if state.kind in ("missing", "partial")
+    }
+    for name, left in missing.items():
+        size = f" ({megabytes(left)})" if left else ""
+        raise WeightsNotHere(
+            f"drafter {settings.drafter!r} needs the draft model {name}{size}, which is not here; "
+            f"run: specchat models pull {name}",
+            missing,
+        )
 
 
 def _refuse_strangers(models: list[ModelSpec], alike: Collection[str]) -> None:

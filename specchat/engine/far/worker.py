@@ -20,11 +20,11 @@ from specchat.engine.far.alternation import AlternatingReply, alternate
 from specchat.engine.far.command_queue import CommandQueue
 from specchat.engine.far.copy_sources import CopySources
 from specchat.engine.far.event_conversion import (
+    changed_message,
     encode_messages,
     encode_prompt,
     failure,
     finished_message,
-    loss_message,
     ready_message,
     round_message,
     started_message,
@@ -52,7 +52,6 @@ from specchat.engine.protocol.commands import (
     SecondReply,
     Statistics,
 )
-from specchat.engine.protocol.describe import settings_message
 from specchat.errors import CombinationError, EngineError, NotEnoughMemory, SpecchatError, UsageError
 from specchat.settings import Settings
 
@@ -121,16 +120,18 @@ class Worker:
     # ------------------------------------------------------------------------------------------- loading
 
     def _load(self, command: Load) -> None:
-        catalog = load_catalog()
-        settings = settings_of(catalog.pair(starting_pair(command.settings)), command.settings)
-        times = LoadTimes(state_dir() / "load_times.json")
-        loader = Loader(catalog, self._emit, lambda: self._commands.cancelled(None), times)
+        loader = self._loader(lambda: self._commands.cancelled(None))
+        settings = settings_of(loader.catalog.pair(starting_pair(command.settings)), command.settings)
         if self._open is not None and self._open.serves(settings):
             loaded = replace(self._open.loaded.using(settings.threads), trained=loader.trained_drafters(settings))
+            loaded = loader.add_drafts(loaded, settings, fetches=True)
         else:
             loaded = self._load_pair(loader, settings)
         now = self._take(loaded, settings)
         self._emit(ready_message(now.loaded, now.conversation))
+
+    def _loader(self, cancelled: Callable[[], bool]) -> Loader:
+        return Loader(load_catalog(), self._emit, cancelled, LoadTimes(state_dir() / "load_times.json"))
 
     def _take(self, loaded: LoadedPair, settings: Settings) -> OpenPair:
         """Speak with these models from now on; where the settings do not fit them, nothing has changed."""
@@ -170,6 +171,7 @@ class Worker:
             return
         now = self._pair()
         now.forget_twin()
+        self._add_drafts(now.conversation.settings.but(command.apart or {}))
         watch = Stopwatch()
 
         def cancelled() -> bool:
@@ -192,6 +194,8 @@ class Worker:
         if sorted(plainly) != [False, True]:
             raise UsageError("of two replies by turns one must be plain decoding, with controller = 'off'")
         now = self._pair()
+        for one in commands:
+            self._add_drafts(now.conversation.settings.but(one.apart or {}))
 
         def cancelled() -> bool:
             return any(self._commands.cancelled(one.id) for one in commands)
@@ -226,7 +230,7 @@ class Worker:
                     self._emit(started_message(command, event, conversation))
                 case RoundWritten():
                     self._emit(round_message(id, event, conversation.vocabulary, copies, command.logprobs))
-                    self._answer_between_rounds()
+                    self._answer_between_rounds(watch)
                     yield event
                 case ReplyEnded():
                     assert started is not None, "a reply begins before it ends"
@@ -241,12 +245,15 @@ class Worker:
         self._totals.add_ledger(ledger)
         return stats_message(ledger, ended.prefill_s, ended.gaps, started.prompt_tokens, started.reused_tokens)
 
-    def _answer_between_rounds(self) -> None:
+    def _answer_between_rounds(self, watch: Stopwatch) -> None:
         for command in self._commands.pending():
-            self._answer_or_defer(command)
+            self._answer_or_defer(command, watch)
 
-    def _answer_or_defer(self, command: Command) -> None:
-        if isinstance(command, Change | Pace | Count | Statistics):
+    def _answer_or_defer(self, command: Command, watch: Stopwatch) -> None:
+        if isinstance(command, Change):
+            with watch.stopped():  # a draft model may have to be read for it
+                self._answer(command)
+        elif isinstance(command, Pace | Count | Statistics):
             self._answer(command)
         else:
             self._deferred.append(command)
@@ -258,22 +265,27 @@ class Worker:
             with watch.stopped():
                 command = self._commands.next(wait_s)
             if command is not None:
-                self._answer_or_defer(command)
+                self._answer_or_defer(command, watch)
         self._pacing.went()
 
     # ----------------------------------------------------------------------------------------- the rest
 
     def _change(self, changes: dict[str, Any]) -> None:
         now = self._pair()
-        settings = now.conversation.settings.but(changes)
+        before, settings = now.loaded.drafts, now.conversation.settings.but(changes)
         try:
-            now.conversation.change(settings)
+            now.conversation.check(settings, now.loaded.offered)
         except CombinationError:
-            now.supply_drafters(Loader(load_catalog(), self._emit, lambda: False), settings)
-            now.conversation.change(settings)
+            now.supply_drafters(self._loader(lambda: False), settings)
+        self._add_drafts(settings)
+        now.conversation.change(settings)
         now.idle.kept.learn(settings.learn)
-        claim = loss_message(now.conversation.losslessness)
-        self._emit(events.Changed(settings_message(now.conversation.settings), claim))
+        self._emit(changed_message(now.loaded, now.conversation, grown=now.loaded.drafts != before))
+
+    def _add_drafts(self, settings: Settings) -> None:
+        """Load the draft models that these settings use and that are not loaded yet; none is fetched."""
+        for note in self._pair().add_drafts(lambda: self._loader(lambda: False), settings):
+            self._emit(events.Notice(note))
 
     def _count(self, command: Count) -> None:
         conversation = self._pair().conversation

@@ -93,10 +93,12 @@ class Ready(Struct, frozen=True, tag_field="type", tag="ready"):
 
 
 class Changed(Struct, frozen=True, tag_field="type", tag="changed"):
-    """The settings now in force and what they mean for losslessness."""
+    """The settings now in force and what they mean for losslessness; and the draft models that they use."""
 
     settings: dict[str, Any]
     loss: Losslessness
+    draft: Name | None = None  # empty: none; None: not said
+    memory_bytes: Whole = 0  # what the models take, where some were loaded for the change
 
 
 class Started(Struct, frozen=True, tag_field="type", tag="started"):
@@ -252,6 +254,7 @@ class Failed(Struct, frozen=True, tag_field="type", tag="failed"):
     exit_code: ExitCode = 1
     id: Id | None = None
     during: Name = ""  # the type of the command that failed
+    missing: dict[Name, Whole] = {}  # models that have to be fetched first, and their bytes, 0 where not known
 
 
 class Died(Struct, frozen=True, tag_field="type", tag="died"):

@@ -95,6 +95,8 @@ class Controllers:
             notify=ports.notify,
             redraw=ports.redraw,
             load=self.session.load,
+            change=self.session.change_all,
+            note=views.transcript.add_note,
             run=ports.run_in_background,
             key_of=ports.key_of,
             racing=lambda: self.races.on,

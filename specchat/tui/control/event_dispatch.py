@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from specchat.engine.protocol.events import (
     Changed,
@@ -83,7 +84,7 @@ class EventDispatch:
             text, chat.queued = chat.queued, None
             await self._context_limit.ask(text)
 
-    async def _show_effects(self, event: Event, change: dict[str, object]) -> None:
+    async def _show_effects(self, event: Event, change: dict[str, Any]) -> None:
         """Update the settings form and the remark for this event."""
         match event:
             case Hello() | Changed():
@@ -101,6 +102,11 @@ class EventDispatch:
                 self._terminal.reply_ended(event)
             case Notice():
                 await self._transcript.add_note(visible(event.text), "warn")
+            case Failed(during="change", missing=missing) if missing and self._actions.pairs.here:
+                self._side.show_fields()
+                doing = visible(self._actions.pairs.fetch_drafts(missing, change))
+                self._side.form.show_remark(doing)
+                self._ports.notify(doing)
             case Failed(during="change"):
                 self._side.show_fields()
                 self._side.form.fail(_setting_name(change), event.message)

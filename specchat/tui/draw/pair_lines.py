@@ -153,7 +153,8 @@ def _rule_and_about(state: PairListState, at: int, names: int, width: int, heigh
 
 def _about(state: PairListState, pair: PairInfo, names: int, width: int, room: int) -> list[tuple[str, str]]:
     """The models, what is wrong or worth knowing, and the memory; in little room only the first of these is cut."""
-    models = pair.target + (f" ← {pair.draft}" if pair.draft else " · no draft model")
+    models = pair.target + (f" ← {pair.draft}" if pair.draft else "" if pair.unused else " · no draft model")
+    models += f" · {pair.unused}" if pair.unused else ""
     models = f"{pair.name}: {models}" if cell_len(pair.name) > names else models  # the list has cut it
     wrong = _wrapped(pair.refusal or state.failed.get(pair.name, ""), width)
     trained = f"trained drafters: {', '.join(pair.trained)}" if pair.trained else ""

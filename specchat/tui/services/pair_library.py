@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -43,6 +43,8 @@ class PairLibrary:
         notify: Notify,
         redraw: Redraw,
         load: Callable[[dict[str, Any]], Awaitable[None]],
+        change: Callable[[dict[str, Any]], None],
+        note: Callable[[str, str], Awaitable[None]],
         run: RunInBackground,
         key_of: KeyNames,
         racing: Callable[[], bool],
@@ -65,6 +67,8 @@ class PairLibrary:
         self.command: Callable[..., list[str]] = own_command
         self._chat = chat
         self._notify, self._redraw, self._load, self._run, self._key_of = notify, redraw, load, run, key_of
+        self._change, self._note = change, note
+        self._change_next: tuple[dict[str, Any], dict[str, Any]] = ({}, {})  # settings that wait, and those before
         self._pairs = pairs
         self._judge = judge
         self._processes: dict[str, OwnProcess] = {}
@@ -138,11 +142,31 @@ class PairLibrary:
         """Fetch the weights of this pair in the background, then load it, unless another is asked for meanwhile."""
         self._load_next = name
         if name not in self.fetching:
-            self.fetching[name] = None
             self.failed.pop(name, None)
             self._notify("")
-            self._run(self._fetch(name))
-            self._progress_changed()
+            self._begin(name, self._fetch_pair(name))
+
+    def fetch_drafts(self, models: Mapping[str, int], change: dict[str, Any]) -> str:
+        """Fetch draft models of the pair in use in the background, then change the settings if they are still the same.
+
+        Args:
+            models: their names, with the bytes to fetch, 0 where that is not known.
+
+        Returns:
+            What is being done, in one line.
+        """
+        engine = self._chat.engine
+        self._change_next = change, {name: engine.settings.get(name) for name in change}
+        if engine.pair not in self.fetching:
+            self._begin(engine.pair, self._fetch_drafts(engine.pair, list(models)))
+        size = numbers.size(sum(models.values())) if all(models.values()) else ""
+        what = f"{' + '.join(models)}{size and f' ({size})'}"
+        return f"fetching {what}; {engine.settings.get('drafter')} goes on meanwhile"
+
+    def _begin(self, name: str, fetching: Coroutine[Any, Any, None]) -> None:
+        self.fetching[name] = None
+        self._run(fetching)
+        self._progress_changed()
 
     def cancel(self, name: str) -> bool:
         """Stop the download of this pair; the next one resumes it. False if there was none."""
@@ -186,24 +210,51 @@ class PairLibrary:
             return f"the engine runs elsewhere: use `specchat config set pair {name}` there"
         return f"specchat begins with {name} from now on ({start_with(name).file.name})"
 
-    async def _fetch(self, name: str) -> None:
-        process = self._processes[name] = OwnProcess(
-            self.command("models", "pull", name, "--output", "jsonl"), lambda line: self._on_line(name, line)
-        )
-        self._progress_changed()
-        try:
-            done = await process.run()
-        finally:
-            del self._processes[name], self.fetching[name]
-        if done:
+    async def _fetch_pair(self, name: str) -> None:
+        missed = await self._pull(name, [name])
+        if missed is None:
             self._chat.fetched = name
             self._run(self._load_fetched(name))
-        elif process.cancelled:
-            self._notify(f"stopped fetching {name}; the next time goes on from there")
-        else:
-            self.failed[name] = process.last_words
-            self._notify(f"{name} was not fetched: {process.last_words}", "bad")
+        elif missed:
+            self.failed[name] = missed
         self._progress_changed()
+
+    async def _fetch_drafts(self, pair: str, models: Sequence[str]) -> None:
+        missed = await self._pull(pair, models)
+        self._progress_changed()
+        if missed:
+            drafter = self._chat.engine.settings.get("drafter")
+            await self._note(f"{models[0]} was not fetched, and drafter {drafter} stays: {missed}", "bad")
+        if missed is not None:
+            return
+        while self._chat.engine.phase == "loading" or self._racing():
+            await asyncio.sleep(_POLL_S)
+        change, before = self._change_next
+        settings = self._chat.engine.settings
+        if self._chat.engine.pair == pair and all(settings.get(name) == value for name, value in before.items()):
+            self._change(change)
+        else:
+            self._notify(f"{' + '.join(models)} is here", "good")
+
+    async def _pull(self, pair: str, names: Sequence[str]) -> str | None:
+        """Fetch a pair, or models of it, one by one; None once they are here, else why not, empty if stopped."""
+        try:
+            for name in names:
+                process = self._processes[pair] = OwnProcess(
+                    self.command("models", "pull", name, "--output", "jsonl"), lambda line: self._on_line(pair, line)
+                )
+                self._progress_changed()
+                if await process.run():
+                    continue
+                if process.cancelled:
+                    self._notify(f"stopped fetching {name}; the next time goes on from there")
+                    return ""
+                self._notify(f"{name} was not fetched: {process.last_words}", "bad")
+                return process.last_words
+        finally:
+            self._processes.pop(pair, None)
+            del self.fetching[pair]
+        return None
 
     async def _load_fetched(self, name: str) -> None:
         """Load what was fetched once no reply is being written, if it is still what was asked for last."""

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from msgspec.structs import replace
+
 from specchat.engine.protocol.commands import Change, Load
 from specchat.engine.protocol.events import Changed, Died, Event, Failed, Hello, Loading, Losslessness, Ready
 from specchat.engine.protocol.text import visible
@@ -35,6 +37,11 @@ class EngineState:
     changes: deque[dict[str, Any]] = field(default_factory=deque)  # sent without an answer yet
 
     @property
+    def reading(self) -> bool:
+        """Whether models are being fetched or read, be it for a change while a pair is in use."""
+        return self.loading is not None and self.phase in ("loading", "ready")
+
+    @property
     def pair(self) -> str:
         """The pair in use; empty while there is none."""
         return self.ready.pair if self.ready else ""
@@ -61,7 +68,7 @@ class EngineState:
 
     def use(self, settings: Mapping[str, Any], loss: Losslessness | None) -> None:
         """These settings are in force."""
-        self.settings, self.loss = dict(settings), loss
+        self.settings, self.loss, self.loading = dict(settings), loss, None
 
     def apply(self, event: Event) -> None:
         """Update the state by one event."""
@@ -78,6 +85,7 @@ class EngineState:
                 self.changes.clear()
                 self.effect.forget()
             case Changed():
+                self._grow(event)
                 self.effect.changed(self.settings, event.settings)
                 self.use(event.settings, event.loss)
                 self._remember(self.changes.popleft() if self.changes else {})
@@ -85,10 +93,17 @@ class EngineState:
                 self._load_failed(visible(event.message), cancelled=event.kind == "Cancelled")
             case Failed(during="change") if self.changes:
                 self.changes.popleft()
+                self.loading = None
             case Died():
                 self._died(event)
             case _:
                 pass
+
+    def _grow(self, event: Changed) -> None:
+        """The pair drafts with other models now; some may have been loaded for it."""
+        if self.ready is not None and event.draft is not None:
+            memory_bytes = event.memory_bytes or self.ready.memory_bytes
+            self.ready = replace(self.ready, draft=event.draft or None, memory_bytes=memory_bytes)
 
     def _died(self, event: Died) -> None:
         words = event.last_words.strip().splitlines()

@@ -10,6 +10,9 @@ from typing import Literal
 class PairInfo:
     """One target and what drafts for it, whether its weights are on this machine, and whether they would run on it.
 
+    `draft` names the draft models that its settings use. `unused` are those that they do not, in words: these are
+    neither fetched nor held, and no size counts them.
+
     `found` is one that another program keeps here and that was not added yet. Sizes are None where they are unknown.
     `refusal` says why the pair cannot work and `trouble` what that is about; `remark` says why it may be slow.
     """
@@ -28,6 +31,7 @@ class PairInfo:
     refusal: str = ""
     remark: str = ""
     trained: tuple[str, ...] = ()  # drafters trained for the target, in words
+    unused: str = ""
     yours: bool = False  # defined in the user's own models.toml
 
     def fits_in_memory(self, held_bytes: int = 0) -> bool:

@@ -120,8 +120,9 @@ class Notice(PaintedLines):
         return [self._line(width)]
 
     def _line(self, width: int) -> ScreenLine:
-        if self._chat.engine.phase == "loading" and self._chat.engine.loading is not None and not self._welcomed:
-            return progress_line(self._chat, width, hint(self, "stop", "cancels"))
+        engine = self._chat.engine
+        if engine.reading and not (self._welcomed and engine.phase == "loading"):
+            return progress_line(self._chat, width, hint(self, "stop", "cancels") if engine.phase == "loading" else "")
         if self._remark[0]:
             return [(cut(self._remark[0], width), self._remark[1])]
         if self._chat.editing is not None:
