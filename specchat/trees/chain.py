@@ -12,7 +12,7 @@ from specchat.core.round import Round
 from specchat.core.seams import Drafter
 from specchat.core.tree import TokenTree
 from specchat.registry import NoOptions
-from specchat.trees.levels import grow_by_levels
+from specchat.trees.ranks import StaticShape, grow_by_ranks
 
 
 class Chain:
@@ -26,6 +26,7 @@ class Chain:
 
     def __init__(self, options: NoOptions) -> None:
         del options
+        self._known: dict[int, StaticShape] = {}  # by depth
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
         """None: no node is dropped during the pass."""
@@ -36,4 +37,7 @@ class Chain:
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         """A frozen chain of at most min(`budget.depth`, `budget.nodes`) draft nodes."""
-        return grow_by_levels(drafter, context, budget, [1] * budget.depth)
+        depth = min(budget.depth, budget.nodes)
+        if depth not in self._known:
+            self._known[depth] = StaticShape({(0,) * above: 1 for above in range(depth)})
+        return grow_by_ranks(drafter, context, budget, self._known[depth])
