@@ -217,6 +217,7 @@ class PairLibrary:
             self._run(self._load_fetched(name))
         elif missed:
             self.failed[name] = missed
+            self._notify(f"{name} was not fetched: {missed}", "bad")
         self._progress_changed()
 
     async def _fetch_drafts(self, pair: str, models: Sequence[str]) -> None:
@@ -224,6 +225,7 @@ class PairLibrary:
         self._progress_changed()
         if missed:
             drafter = self._chat.engine.settings.get("drafter")
+            self._notify("")
             await self._note(f"{models[0]} was not fetched, and drafter {drafter} stays: {missed}", "bad")
         if missed is not None:
             return
@@ -249,7 +251,6 @@ class PairLibrary:
                 if process.cancelled:
                     self._notify(f"stopped fetching {name}; the next time goes on from there")
                     return ""
-                self._notify(f"{name} was not fetched: {process.last_words}", "bad")
                 return process.last_words
         finally:
             self._processes.pop(pair, None)
