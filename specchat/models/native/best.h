@@ -51,3 +51,21 @@ static inline void consider(Best *best, vf scores, int first, int valid) {
 static void join(Best *best, const Best *other) {
     for (int i = 0; i < BEST && other->score[i] >= best->score[BEST - 1]; i++) insert(best, other->score[i], other->token[i]);
 }
+
+/* The first of them alone. */
+typedef struct {
+    float score;
+    int32_t token;
+} First;
+
+static void join_first(First *first, First other) {
+    if (other.score > first->score || (other.score == first->score && other.token < first->token)) *first = other;
+}
+
+static inline void consider_for_first(First *first, vf scores, int from, int valid) {
+    unsigned which = lanes_set(scores >= all(first->score));
+    for (; which; which &= which - 1) {
+        int lane = __builtin_ctz(which);
+        if (lane < valid) join_first(first, (First){scores[lane], from + lane});
+    }
+}

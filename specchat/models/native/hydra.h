@@ -126,8 +126,9 @@ static int read_rows(Team *team, const Decoder *head, const Hydra *hydra, HydraT
         for (size_t i = 0; i < d; i++) p.out[row * d + i] += token[i];
     }
     add_mlp(&p);
-    float *logits = t->logits + first * (size_t)head->vocab_size, *logprobs = t->logprobs + first * BEST;
-    int outcome = decoder_head(team, head, p.out, count, logits, t->best + first * BEST, logprobs, t->totals + first);
+    HeadAsked asked = {t->best + first * BEST, BEST, t->logprobs + first * BEST,
+                       t->logits + first * (size_t)head->vocab_size, t->totals + first};
+    int outcome = decoder_head(team, head, p.out, count, &asked);
     if (outcome == DONE) {
         name(t, count, head->vocab_size);
         t->known += count;
