@@ -92,8 +92,8 @@ def test_of_equally_likely_tokens_the_lowest_is_named_first(needs, repeated):
 
 def test_what_is_needed_of_the_head_takes_no_more_memory_than_it_has_numbers():
     said = read(FIRST)[1]
-    assert said.asked[1:] == (1, None, None, None)
-    assert read(LIKELIEST)[1].asked[1:] == (BEST, None, None, None)
+    assert said.asked[1:] == (1, 1, None, None, None)
+    assert read(LIKELIEST)[1].asked[1:] == (BEST, BEST, None, None, None)
     assert read(LOGITS)[1].asked[1] == 1
     assert read(EVERYTHING)[1].states_address is None
 

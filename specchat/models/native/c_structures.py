@@ -76,7 +76,7 @@ class CHeadAsked(ctypes.Structure):
 
     _fields_ = [
         ("tokens", ctypes.c_void_p),
-        ("named", ctypes.c_int32),
+        *[(name, ctypes.c_int32) for name in ("named", "apart")],
         *[(name, ctypes.c_void_p) for name in ("highest", "logits", "totals")],
     ]
 

@@ -8,30 +8,22 @@
 
 /* What is asked of the head, and where it goes; NULL where it is not asked for. */
 typedef struct {
-    int32_t *tokens; /* (rows, named): those with the highest logits, the highest first, of equals the one with the lower number */
-    int32_t named;   /* 1 or BEST */
-    float *highest;  /* (rows, named): their logits */
+    int32_t *tokens; /* (rows, apart), of which `named` are written: those with the highest logits, the highest first, */
+    int32_t named, apart; /* of equals the one with the lower number */
+    float *highest;  /* (rows, apart): their logits */
     float *logits;   /* (rows, vocab_size) */
     float *totals;   /* (rows): the logarithm of the sum of the exponentials of all; only with logits */
 } HeadAsked;
 
 typedef struct {
     Multiply multiply; /* nothing is written where it has no room for logits */
-    Best *best;        /* (threads, list); NULL where the first of each row is enough */
-    First *first;      /* likewise, where it is */
-    size_t list;       /* rows, or more, so that no two threads write to one line */
+    Best *best;        /* (threads, rows) */
 } Head;
-
-static inline void note(const Head *head, size_t row, size_t listed, vf logits, int at, int valid) {
-    const Multiply *m = &head->multiply;
-    if (m->out) store_lanes(m->out + row * (size_t)m->width + at, logits, valid);
-    if (head->best) consider(&head->best[listed], logits, at, valid);
-    else consider_for_first(&head->first[listed], logits, at, valid);
-}
 
 static void head_blocks(void *job, int from, int to, int thread) {
     const Head *head = job;
     const Multiply *m = &head->multiply;
+    Best *best = head->best + (size_t)thread * (size_t)m->rows;
     for (int block = from; block < to; block++) {
         int at = block * LANES, valid = m->width - at;
         for (int first = 0; first < m->rows; first += TILE) {
@@ -39,8 +31,11 @@ static void head_blocks(void *job, int from, int to, int thread) {
             float logits[TILE][LANES] __attribute__((aligned(64)));
             block_of(m->products, block, m->x, first / TILE, count, logits);
             for (int r = 0; r < count; r++) {
-                size_t row = (size_t)(first + r), listed = (size_t)thread * head->list + row;
-                for (int i = 0; i < LANES; i += REGISTER) note(head, row, listed, load(logits[r] + i), at + i, valid - i);
+                float *to = m->out ? m->out + (size_t)(first + r) * (size_t)m->width + at : NULL;
+                for (int i = 0; i < LANES; i += REGISTER) {
+                    if (to) store_lanes(to + i, load(logits[r] + i), valid - i);
+                    consider(&best[first + r], load(logits[r] + i), at + i, valid - i);
+                }
             }
         }
     }
@@ -50,42 +45,24 @@ static void head_blocks(void *job, int from, int to, int thread) {
 static bool all_named(const HeadAsked *asked, int rows, int vocab_size) {
     int last = (vocab_size < asked->named ? vocab_size : asked->named) - 1;
     for (int row = 0; row < rows; row++)
-        if (asked->tokens[(size_t)row * (size_t)asked->named + (size_t)last] == INT32_MAX) return false;
+        if (asked->tokens[(size_t)row * (size_t)asked->apart + (size_t)last] == INT32_MAX) return false;
     return true;
 }
 
 static int asked_of_head_check(const HeadAsked *asked) {
-    if (asked->tokens == NULL || (asked->named != 1 && asked->named != BEST)) return refuse("%d likeliest tokens", asked->named);
+    if (asked->tokens == NULL) return refuse("no room for the likeliest tokens");
+    if (in_range("likeliest tokens", asked->named, 1, BEST)) return REFUSED;
+    if (in_range("room for likeliest tokens", asked->apart, asked->named, BEST)) return REFUSED;
     return asked->totals && asked->logits == NULL ? refuse("sums of logits that are not asked for") : DONE;
 }
 
-/* Begin lists of what is likeliest in so much memory. */
-static void begin_lists(Head *head, int threads, char *memory, int named) {
-    size_t rows = (size_t)head->multiply.rows, line = 64 / sizeof(First);
-    if (named == BEST) head->best = (Best *)memory;
-    else head->first = (First *)memory;
-    head->list = head->best ? rows : (rows + line - 1) / line * line;
-    for (size_t i = 0; i < (size_t)threads * head->list; i++)
-        if (head->best) begin(&head->best[i]);
-        else head->first[i] = (First){-INFINITY, INT32_MAX};
-}
-
 /* Write what all threads together found likeliest in a row. */
-static void name_likeliest(const Head *head, size_t threads, size_t row, const HeadAsked *asked) {
-    size_t at = row * (size_t)asked->named, size = (size_t)asked->named * sizeof(int32_t), end = threads * head->list;
-    const int32_t *tokens;
-    const float *scores;
-    if (head->best) {
-        Best *best = &head->best[row];
-        for (size_t other = row + head->list; other < end; other += head->list) join(best, &head->best[other]);
-        tokens = best->token, scores = best->score;
-    } else {
-        First *first = &head->first[row];
-        for (size_t other = row + head->list; other < end; other += head->list) join_first(first, head->first[other]);
-        tokens = &first->token, scores = &first->score;
-    }
-    memcpy(asked->tokens + at, tokens, size);
-    if (asked->highest) memcpy(asked->highest + at, scores, size);
+static void name_likeliest(const Head *head, int threads, int row, const HeadAsked *asked) {
+    size_t at = (size_t)row * (size_t)asked->apart, size = (size_t)asked->named * sizeof(int32_t);
+    Best *best = &head->best[row];
+    for (int i = 1; i < threads; i++) join(best, &head->best[i * head->multiply.rows + row]);
+    memcpy(asked->tokens + at, best->token, size);
+    if (asked->highest) memcpy(asked->highest + at, best->score, size);
 }
 
 /* Bytes of the best tokens that each thread found, and of the sums. */
@@ -108,15 +85,15 @@ int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int ro
     char *memory = aligned_alloc(64, bytes + lists + head_sums(decoder, rows));
     if (memory == NULL) return NO_MEMORY;
     lay_out(&p, memory, &bytes);
-    Head head = {.multiply = {&decoder->head, 1, rows, &p.x, asked->logits, decoder->head.out, false}};
-    begin_lists(&head, team->threads, memory + bytes, asked->named);
+    Head head = {.multiply = {&decoder->head, 1, rows, &p.x, asked->logits, decoder->head.out, false},
+                 .best = (Best *)(memory + bytes)};
+    for (int i = 0; i < team->threads * rows; i++) begin(&head.best[i], asked->named);
     round_rows(team, hidden, decoder->norm, decoder->epsilon, rows, decoder->hidden, &p.x);
     together(team, HEAD, head_blocks, &head, blocks_of(&decoder->head), 4);
-    for (int row = 0; row < rows; row++) name_likeliest(&head, (size_t)team->threads, (size_t)row, asked);
+    for (int row = 0; row < rows; row++) name_likeliest(&head, team->threads, row, asked);
     if (asked->totals) {
-        size_t step = (head.best ? sizeof(Best) : sizeof(First)) / sizeof(float);
-        const float *tops = head.best ? head.best->score : &head.first->score;
-        Totals t = {asked->logits, decoder->head.out, NULL, tops, step, (float *)(memory + bytes + lists)};
+        Totals t = {asked->logits, decoder->head.out, NULL, head.best->score, sizeof(Best) / sizeof(float),
+                    (float *)(memory + bytes + lists)};
         find_totals(team, &t, rows, asked->totals);
     }
     bool finite = all_named(asked, rows, decoder->vocab_size);

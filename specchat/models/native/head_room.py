@@ -103,7 +103,7 @@ class HeadRoom:
         self._highest = torch.empty(rows, BEST) if highest else None
         self.totals = torch.empty(rows) if totals else None
         self.asked = (
-            *(self._best.buffer_info()[0], self._named),
+            *(self._best.buffer_info()[0], self._named, self._named),
             None if self._highest is None else self._highest.data_ptr(),
             None if self._memory is None else self._memory[1],
             None if self.totals is None else self.totals.data_ptr(),

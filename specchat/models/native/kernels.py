@@ -133,7 +133,7 @@ class Kernels:
         assert len(rows) == count, "of each token its row"
         asked, found = array("i", [*rows, *tokens]), (ctypes.c_float * count)()
         if count:
-            best, named, _, logits, _ = said.asked
+            best, named, _, _, logits, _ = said.asked
             about = (logits, best, named, said.rows, said.width, count)
             row_of = asked.buffer_info()[0]
             with self._passing:

@@ -55,7 +55,7 @@ class WholePasses:
         if taps is not None:
             whole.tapped, (whole.tap_of, whole.taps) = len(taps.states), taps.addresses
         whole.states = said.states_address
-        whole.tokens, whole.named, whole.highest, whole.logits, whole.totals = said.asked
+        whole.tokens, whole.named, whole.apart, whole.highest, whole.logits, whole.totals = said.asked
         kernels.read(threads, decoder, about, whole)
         if watch is not None and taps is not None:
             watch.keep(taps.states)
