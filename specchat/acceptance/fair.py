@@ -13,6 +13,7 @@ from specchat.acceptance.options import FairOptions
 from specchat.acceptance.target_law import own_token, soft_law
 from specchat.acceptance.walk import walk
 from specchat.core.context import Context
+from specchat.core.head_needs import always_logits
 from specchat.core.reading import Reading
 from specchat.core.seams import Weights
 from specchat.core.tree import DrawKind, TokenTree
@@ -35,6 +36,7 @@ class Fair:
 
     lossless: Final = False
     taps: Sequence[int] = ()
+    needs = staticmethod(always_logits)
     wants_q: Final = False
     wanted: Final = DrawKind.POINT
     wants_target: Final = True

@@ -11,8 +11,10 @@ from specchat.acceptance.walk import walk
 from specchat.core.batched_draw import draw_batch
 from specchat.core.context import Context
 from specchat.core.device_copy import to_device
+from specchat.core.head_needs import FIRST, LOGITS, HeadNeeds
 from specchat.core.native_draw import draw_library
 from specchat.core.reading import Reading
+from specchat.core.sampling import Sampling
 from specchat.core.top_tokens import best_token
 from specchat.core.tree import DrawKind, TokenTree
 from specchat.core.verdict import Verdict
@@ -38,9 +40,13 @@ class Follow:
         del options
         draw_library()  # so that no round waits for the compiler
 
+    def needs(self, sampling: Sampling) -> HeadNeeds:
+        """No logits where the likeliest token is taken always."""
+        return FIRST if _by_first(sampling) else LOGITS
+
     def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
         """Walk down from the root for as long as the target's own token is a living child."""
-        greedy = context.sampling.greedy and not context.sampling.penalised
+        greedy = _by_first(context.sampling)
         if greedy and (first := reading.said.first) is not None:  # the model named them: torch need not be asked
             return walk(tree, reading, lambda node: first[reading.row(node)])
         if reading.logits.device.type != "cpu":
@@ -68,3 +74,7 @@ class Follow:
             return context.draw_after(tree, node, reading.after(node)) if token is None else token
 
         return token_after
+
+
+def _by_first(sampling: Sampling) -> bool:
+    return sampling.greedy and not sampling.penalised

@@ -10,6 +10,7 @@ from specchat.acceptance.recursion import token_after
 from specchat.acceptance.target_law import own_token, soft_law
 from specchat.acceptance.walk import walk
 from specchat.core.context import Context
+from specchat.core.head_needs import always_logits
 from specchat.core.reading import Reading
 from specchat.core.tree import DrawKind, TokenTree
 from specchat.core.verdict import Verdict
@@ -28,6 +29,7 @@ class Lenient:
 
     lossless: Final = False
     taps: Sequence[int] = ()
+    needs = staticmethod(always_logits)
     wants_q: Final = False
     wanted: Final = DrawKind.IID
 

@@ -13,6 +13,7 @@ from specchat.acceptance.options import NestOptions
 from specchat.acceptance.target_law import own_token, soft_law
 from specchat.acceptance.walk import walk
 from specchat.core.context import Context
+from specchat.core.head_needs import always_logits
 from specchat.core.noise import Stream
 from specchat.core.reading import Reading
 from specchat.core.sampling import Law
@@ -38,6 +39,7 @@ class Nest:
 
     lossless: Final = False
     taps: Sequence[int] = ()
+    needs = staticmethod(always_logits)
     wants_q: Final = False
     wanted: Final = DrawKind.POINT
     wants_sources: Final = True

@@ -8,6 +8,7 @@ from typing import Final
 from specchat.acceptance.recursion import token_after
 from specchat.acceptance.walk import walk
 from specchat.core.context import Context
+from specchat.core.head_needs import always_logits
 from specchat.core.reading import Reading
 from specchat.core.tree import DrawKind, TokenTree
 from specchat.core.verdict import Verdict
@@ -25,6 +26,7 @@ class Recursive:
 
     lossless: Final = True
     taps: Sequence[int] = ()
+    needs = staticmethod(always_logits)
     wants_q: Final = False
     wanted: Final = DrawKind.WOR
 

@@ -10,6 +10,7 @@ from specchat.acceptance.options import RollbackOptions
 from specchat.acceptance.target_law import own_token, soft_law
 from specchat.acceptance.walk import walk
 from specchat.core.context import Context
+from specchat.core.head_needs import always_logits
 from specchat.core.reading import Reading
 from specchat.core.tree import DrawKind, TokenTree
 from specchat.core.verdict import Verdict
@@ -29,6 +30,7 @@ class Rollback:
 
     lossless: Final = False
     taps: Sequence[int] = ()
+    needs = staticmethod(always_logits)
     wants_q: Final = False
     wanted: Final = DrawKind.POINT
 

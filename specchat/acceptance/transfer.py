@@ -13,6 +13,7 @@ from specchat.acceptance.recursion import accepted_or_left
 from specchat.acceptance.target_law import own_token
 from specchat.acceptance.walk import walk
 from specchat.core.context import Context
+from specchat.core.head_needs import always_logits
 from specchat.core.noise import Stream
 from specchat.core.reading import Reading
 from specchat.core.sampling import Law
@@ -37,6 +38,7 @@ class Transfer:
 
     lossless: Final = False
     taps: Sequence[int] = ()
+    needs = staticmethod(always_logits)
     wants_q: Final = True
     wanted: Final = DrawKind.IID
 

@@ -13,6 +13,7 @@ from specchat.acceptance.options import TypicalOptions
 from specchat.acceptance.target_law import own_token
 from specchat.acceptance.walk import walk
 from specchat.core.context import Context
+from specchat.core.head_needs import always_logits
 from specchat.core.reading import Reading
 from specchat.core.tree import ROOT, DrawKind, TokenTree
 from specchat.core.verdict import Verdict
@@ -32,6 +33,7 @@ class Typical:
 
     lossless: Final = False
     taps: Sequence[int] = ()
+    needs = staticmethod(always_logits)
     wants_q: Final = False
     wanted: Final = DrawKind.POINT
 

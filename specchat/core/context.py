@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from specchat.core.budget import Budget
+from specchat.core.head_needs import FIRST, HeadNeeds
 from specchat.core.noise import Noise
 from specchat.core.sampling import Counts, Law, Sampling, law, penalise
 from specchat.core.target_draw import draw_token
@@ -24,6 +25,7 @@ class Context:
         vocab_size: V.
         wanted: the kind of draws the acceptance rule can use best; a drafter that cannot draw so proposes points.
         wants_q: whether the rule looks at the draft's law behind points too.
+        shown: what whoever is told of the rounds looks at of the target's readings.
         round: rounds done so far in this reply.
         budget: of this round.
     """
@@ -35,6 +37,7 @@ class Context:
     noise: Noise = field(default_factory=lambda: Noise(0))
     wanted: DrawKind = DrawKind.POINT
     wants_q: bool = False
+    shown: HeadNeeds = FIRST
     round: int = 0
     budget: Budget = field(default=Budget(0))
     _counts: Counts = field(init=False, default_factory=Counts)

@@ -52,15 +52,21 @@ class Reading:
 
     def best_after(self, nodes: Sequence[int], count: int) -> list[list[int]]:
         """The `count` likeliest tokens after each of these living nodes, best first. One copy to the host."""
+        rows = [self.row(node) for node in nodes]
+        if count == 1 and (first := self.said.first) is not None:
+            return [[first[row]] for row in rows]
         likeliest = self.said.likeliest
         found = 0 if likeliest is None else likeliest.shape[1]
         assert self.said.tokens is None or count <= found, "of a head for some tokens only so many are named"
-        return _best(self.logits, likeliest, [self.row(node) for node in nodes], count)
+        named = _named(likeliest, rows, count)
+        return best_tokens(self.logits[rows], count)[1].tolist() if named is None else named
 
     def best_after_riders(self, riders: Sequence[int], count: int) -> list[list[int]]:
         """The same after riders, by their numbers."""
         assert self.rider_logits is not None, "no riders went along"
-        return _best(self.rider_logits, self.rider_likeliest, riders, count)
+        rows = list(riders)
+        named = _named(self.rider_likeliest, rows, count)
+        return best_tokens(self.rider_logits[rows], count)[1].tolist() if named is None else named
 
     def totals_after(self, nodes: Sequence[int]) -> Tensor:
         """(n,) float32: what is to be taken from the logits after these nodes to make log-probabilities of them."""
@@ -96,14 +102,15 @@ class Reading:
         return self.nodes.index(node)
 
 
-def _best(logits: Tensor, likeliest: Tensor | None, rows: Sequence[int], count: int) -> list[list[int]]:
-    rows = list(rows)
-    if likeliest is not None and count <= likeliest.shape[1]:
-        if likeliest.device.type == "cpu":  # numpy takes 3 µs, where torch takes 40
-            named: list[list[int]] = likeliest.numpy()[rows, :count].tolist()
-            return named
-        return likeliest[rows, :count].tolist()
-    return best_tokens(logits[rows], count)[1].tolist()
+def _named(likeliest: Tensor | None, rows: list[int], count: int) -> list[list[int]] | None:
+    """(n, count) what was named of these rows; None where too few were."""
+    if likeliest is None or count > likeliest.shape[1]:
+        return None
+    if likeliest.device.type == "cpu":  # numpy takes 3 µs, where torch takes 40
+        named: list[list[int]] = likeliest.numpy()[rows, :count].tolist()
+        return named
+    copied: list[list[int]] = likeliest[rows, :count].tolist()
+    return copied
 
 
 @dataclass

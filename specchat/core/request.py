@@ -8,6 +8,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from specchat.core.head_needs import EVERYTHING, HeadNeeds
 from specchat.core.head_output import HeadOutput
 from specchat.core.record import record
 
@@ -86,13 +87,20 @@ class PassRequest:
         riders: extra rows; their results come back in the same order.
         hooks: looks between layers. Where several drop nodes after one layer, each sees what the one before left.
         head: what makes logits of the last states, one that the same model made; None for the model's whole head.
+        needs: what of the head's output is going to be looked at.
     """
 
     taps: frozenset[int] = frozenset()
     riders: tuple[Rider, ...] = ()
     hooks: tuple[LayerHook, ...] = ()
     head: HeadOfSome | None = None
+    needs: HeadNeeds = EVERYTHING
+
+    @property
+    def watched(self) -> bool:
+        """Whether anything besides the head's output is asked for."""
+        return bool(self.taps or self.hooks or self.riders)
 
 
 LOGITS_ONLY = PassRequest()
-"""Nothing besides logits."""
+"""Nothing besides what the head says."""

@@ -10,9 +10,11 @@ from torch import Tensor
 
 from specchat.core.budget import Budget
 from specchat.core.context import Context
+from specchat.core.head_needs import HeadNeeds
 from specchat.core.reading import Counters, Reading
 from specchat.core.request import LOGITS_ONLY, HeadOfSome, LayerHook, PassRequest, Rider
 from specchat.core.round import Round
+from specchat.core.sampling import Sampling
 from specchat.core.states import StateTap
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.core.verdict import Verdict
@@ -230,6 +232,9 @@ class AcceptanceRule(Protocol):
     @property
     def wanted(self) -> DrawKind:
         """The kind of draws it makes best use of."""
+
+    def needs(self, sampling: Sampling) -> HeadNeeds:
+        """What it looks at of a reading's logits where the target samples so."""
 
     def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
         """The accepted path and the bonus token."""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from specchat.core.budget import Budget
 from specchat.core.compiled_guessing import CompiledNetwork
+from specchat.core.head_needs import HeadNeeds
 from specchat.core.learnt import Learnt
 from specchat.core.round import Round
 from specchat.core.states import TextStates
@@ -102,6 +103,10 @@ class LearningTrainedNetwork(TrainedNetwork, Protocol):
 
     What it learns is saved and restored as `KeepsState` says, and learnt as `IdleWorker` does.
     """
+
+    @property
+    def needs(self) -> HeadNeeds:
+        """What it looks at of the target's readings: see `LearnsFromReadings`."""
 
     def start(self, history: Sequence[int]) -> None:
         """A reply begins behind this text: from here to its end the weights stay as they are."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from specchat.core.context import Context
 from specchat.core.costs import Costs
+from specchat.core.head_needs import FIRST, HeadNeeds
 from specchat.core.ledger import Ledger
 from specchat.core.noise import Noise
 from specchat.core.round import Round
@@ -159,11 +160,14 @@ class Conversation:
         watch: Stopwatch | None = None,
         reference: Sequence[int] = (),
         begun: Sequence[int] = (),
+        shown: HeadNeeds = FIRST,
     ) -> Iterator[Event]:
         """Write one reply to the prompt's tokens; `reference` is a text that it is expected to follow.
 
         A reply that has `begun` goes on behind these tokens, which penalties count as reply. Noise depends on the
         position alone, so with the same seed and settings it becomes the text it would have become without the break.
+
+        `shown` is what the caller looks at of the rounds' readings, so that it need not be computed anew.
 
         Yields ReplyStarted, RoundWritten…, ReplyEnded; `on_prefill` is called while the prompt is read. The cache
         keeps what was read, so a follow-up prompt reads only what is new. Times are those of `watch`; a caller that
@@ -179,7 +183,7 @@ class Conversation:
             seed = self._settings.seed if self._settings.seed >= 0 else secrets.randbits(53)
         speculator = self._current_speculator(None)
         settings = self._settings
-        context = Context(history, len(prompt), self.target.vocab_size, sampling(settings), Noise(seed))
+        context = Context(history, len(prompt), self.target.vocab_size, sampling(settings), Noise(seed), shown=shown)
         room = self.target.context_tokens - len(history)
         emission = Emission(self.vocabulary, self._limits(room), begun=bool(begun))
         expected = ExpectedReply(reference) if reference else None

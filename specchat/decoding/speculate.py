@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.device_copy import synchronize
+from specchat.core.head_needs import EVERYTHING, HeadNeeds
+from specchat.core.optional_drafter_abilities import needs_of
 from specchat.core.reading import Reading
 from specchat.core.record import record
-from specchat.core.request import LOGITS_ONLY, PassRequest
+from specchat.core.request import PassRequest
 from specchat.core.round import Round, Timings
 from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, TreePolicy
 from specchat.core.tree import TokenTree
@@ -87,16 +89,19 @@ class Speculator:
     rule: AcceptanceRule
     controller: Controller
     feed: StateFeed = field(init=False)
+    _drafter_needs: HeadNeeds = field(init=False)
     _on_host: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.feed = StateFeed(self.drafter)
+        self._drafter_needs = needs_of(self.drafter)
         self._on_host = self.target.device.type == "cpu"
 
     def start(self, history: Sequence[int], on_chunk: Callable[[int, int], None] | None = None) -> None:
         """Read the prompt up to its last token, which is the first root. Synchronises: its time is no round's."""
         self.feed.read(self.target, history[:-1], on_chunk)
         self.drafter.start(history)
+        self._drafter_needs = needs_of(self.drafter)
         synchronize(self.target.device)
 
     def round(self, context: Context, cut: Cut = take_all) -> Round:
@@ -122,11 +127,12 @@ class Speculator:
         """A tree that goes on from the context's history, within the budget."""
         began, passes = time.perf_counter(), self.drafter.passes
         tree = self.policy.grow(self.drafter, context, plan.budget)
-        request = self.request(tree, plan.budget)
+        needs = self.rule.needs(context.sampling) | self._drafter_needs | context.shown
+        request = self.request(tree, plan.budget, needs)
         return Draft(plan, tree, request, self.drafter.passes - passes, time.perf_counter() - began)
 
-    def request(self, tree: TokenTree, budget: Budget) -> PassRequest:
-        """What drafter, policy and rule together ask of the target's pass over this tree."""
+    def request(self, tree: TokenTree, budget: Budget, needs: HeadNeeds = EVERYTHING) -> PassRequest:
+        """What drafter, policy and rule together ask of the target's pass over this tree; `needs` of its head."""
         tap = self.drafter.text_tap
         layers = tap.layers if tap is not None and wants_states(tap, budget) else frozenset()
         drafting, running = budget.nodes > 0, budget.nodes > 0 and budget.passes
@@ -134,7 +140,7 @@ class Speculator:
         taps = layers.union(others) if others else layers
         riders = tuple(self.drafter.riders(tree)) if drafting else ()
         hooks = tuple(self.policy.hooks(tree))
-        return PassRequest(taps, riders, hooks) if taps or riders or hooks else LOGITS_ONLY
+        return PassRequest(taps, riders, hooks, needs=needs)
 
     def submit(self, draft: Draft) -> Submitted:
         """Give the target its pass. A device goes on by itself; on the host the pass is over when this returns."""

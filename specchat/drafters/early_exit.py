@@ -72,7 +72,7 @@ class EarlyExit(InnerDrafter[ViewDrafting]):
             self._choose()
 
     def _look(self, reading: Reading, path: Sequence[int]) -> None:
-        rows = to_device(torch.tensor([reading.row(node) for node in path]), reading.logits.device)
+        rows = to_device(torch.tensor([reading.row(node) for node in path]), self._target.device)
         logits = self._target.head(torch.cat([reading.taps[layer][rows] for layer in self._exits]))
         decided = [best for (best,) in reading.best_after(path, 1)]
         self.shadows.add(logits.view(len(self._exits), len(path), -1), decided)

@@ -11,6 +11,7 @@ import torch
 
 from specchat.core.candidate_penalties import penalised_candidates
 from specchat.core.context import Context
+from specchat.core.head_needs import LIKELIEST, HeadNeeds
 from specchat.core.reading import Reading
 from specchat.core.request import Rider
 from specchat.core.round import Round
@@ -52,13 +53,14 @@ class Jacobi:
     """
 
     taps: Sequence[int] = ()
+    needs: HeadNeeds = LIKELIEST
     text_tap: StateTap | None = None
     passes = 0
     draw_kinds = staticmethod(points_alone)
 
     def __init__(self, options: JacobiOptions, parts: Parts) -> None:
         self._embeddings = EmbeddingRows(parts.target.embed)
-        self._places = options.window
+        self._places, self._named = options.window, min(_CANDIDATES, parts.vocab_size)
         self._rates = LearntRates()  # by place and rank
         self._noisy, self._scored = False, False  # whether noise, and whether log-probabilities decide about the order
         self._tree: TokenTree | None = None
@@ -162,12 +164,11 @@ class Jacobi:
             and len(standing) > len(nodes)
         ):
             riders = range(max(0, len(round.emitted) - len(standing)), self._riding)
-        return _likely(reading, rows, riders, self._scored) if rows or riders else None
+        return _likely(reading, rows, riders, self._named, self._scored) if rows or riders else None
 
 
-def _likely(reading: Reading, nodes: Sequence[int], riders: Sequence[int], scored: bool) -> _Said:
+def _likely(reading: Reading, nodes: Sequence[int], riders: Sequence[int], count: int, scored: bool) -> _Said:
     """What the target holds likely after nodes and then riders; log-probabilities only where they are needed."""
-    count = min(_CANDIDATES, reading.logits.shape[1])
     best = [
         *(reading.best_after(nodes, count) if nodes else ()),
         *(reading.best_after_riders(riders, count) if riders else ()),

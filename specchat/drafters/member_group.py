@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
+import operator
 from collections.abc import Sequence
 
+from specchat.core.head_needs import FIRST, HeadNeeds
+from specchat.core.optional_drafter_abilities import needs_of
 from specchat.core.reading import Reading
 from specchat.core.request import Rider
 from specchat.core.round import Round
@@ -29,6 +33,11 @@ class MemberGroup:
     def taps(self) -> list[int]:
         """Layers of the target that any member wants, ascending."""
         return sorted({layer for member in self.members for layer in member.taps})
+
+    @property
+    def needs(self) -> HeadNeeds:
+        """What any member looks at of the target's readings."""
+        return functools.reduce(operator.or_, map(needs_of, self.members), FIRST)
 
     @property
     def passes(self) -> int:

@@ -7,6 +7,8 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from specchat.core.context import Context
+from specchat.core.head_needs import HeadNeeds
+from specchat.core.optional_drafter_abilities import needs_of
 from specchat.core.request import Rider
 from specchat.core.round import Round
 from specchat.core.seams import Drafter, Proposal
@@ -78,6 +80,11 @@ class WithReference:
     def taps(self) -> Collection[int]:
         """The drafter's."""
         return self._drafter.taps
+
+    @property
+    def needs(self) -> HeadNeeds:
+        """The drafter's."""
+        return needs_of(self._drafter)
 
     @property
     def text_tap(self) -> StateTap | None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from specchat.core.context import Context
+from specchat.core.head_needs import LOGITS
 from specchat.core.request import Rider
 from specchat.core.round import Round
 from specchat.core.sampling import law, penalise
@@ -114,7 +115,8 @@ class SparseContext:
         noise = context.noise
         if context.wanted is not DrawKind.POINT:
             noise = self._noise(noise).child(str(context.round))
-        self._inner = Context(list(text), context.prompt_tokens, context.vocab_size, context.sampling, noise)
+        about = context.prompt_tokens, context.vocab_size, context.sampling, noise
+        self._inner = Context(list(text), *about, shown=LOGITS)
         self._engine.start(self._inner.history)
         self._written = []
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from specchat.core.compiled_guessing import CompiledTable
 from specchat.core.context import Context
+from specchat.core.head_needs import LIKELIEST, HeadNeeds
 from specchat.core.request import Rider
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
@@ -41,6 +42,7 @@ class TokenRecycling:
 
     taps: Sequence[int] = ()
     text_tap: StateTap | None = None
+    needs: HeadNeeds = LIKELIEST
     passes = 0
     proposer = "token_recycling"
     draw_kinds = staticmethod(points_alone)

@@ -9,6 +9,7 @@ import torch
 
 from specchat.core.compiled_guessing import CompiledNetwork, GrowthPlan
 from specchat.core.context import Context
+from specchat.core.head_needs import HeadNeeds
 from specchat.core.learnt import Learnt
 from specchat.core.request import Rider
 from specchat.core.round import Round
@@ -51,6 +52,11 @@ class TrainedNetworkDrafter:
         self._called = CalledNetwork(self._named)
         self._in_c = False
         self._search = lone_search(self)
+
+    @property
+    def needs(self) -> HeadNeeds:
+        """What the network learns from, if it learns from replies."""
+        return self._network.needs
 
     @property
     def passes(self) -> int:

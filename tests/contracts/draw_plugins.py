@@ -9,6 +9,7 @@ from torch import Tensor
 
 from specchat.core.budget import Budget
 from specchat.core.context import Context
+from specchat.core.head_needs import always_logits
 from specchat.core.noise import Stream
 from specchat.core.reading import Reading
 from specchat.core.request import LayerHook, Rider
@@ -29,6 +30,7 @@ class Residual:
     """
 
     taps: Collection[int] = ()
+    needs = staticmethod(always_logits)
     wants_q = False
 
     def __init__(self, wanted: DrawKind, lossless: bool = True) -> None:
@@ -99,6 +101,7 @@ class OneDraw:
 
     lossless = True
     taps: Collection[int] = ()
+    needs = staticmethod(always_logits)
     wanted = DrawKind.POINT
     wants_q = False
 
@@ -117,6 +120,7 @@ class ArgmaxFirst:
 
     lossless = True
     taps: Collection[int] = ()
+    needs = staticmethod(always_logits)
     wanted = DrawKind.POINT
     wants_q = False
 

@@ -27,6 +27,7 @@ from torch import Tensor
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.acceptance.follow import Follow
 from specchat.core.context import Context
+from specchat.core.head_needs import always_logits
 from specchat.core.reading import Reading
 from specchat.core.request import LayerHook
 from specchat.core.tree import ROOT, DrawKind, TokenTree
@@ -45,6 +46,7 @@ class LooksTwice:
     wanted = DrawKind.POINT
     wants_q = True
     taps: ClassVar[Collection[int]] = (1,)
+    needs = staticmethod(always_logits)
 
     def __init__(self, options: NoOptions) -> None:
         self._follow = Follow(options)

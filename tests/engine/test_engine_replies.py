@@ -9,10 +9,13 @@ from engine_driver import HELLO, Driver
 
 from specchat.core.speedup import FEWEST_PLAIN_ROUNDS, Gaps
 from specchat.core.tree import ROOT
+from specchat.decoding.speculate import Speculator
+from specchat.engine.far.command_queue import CommandQueue
+from specchat.engine.far.worker import Worker
 from specchat.engine.near.speedup import add_round, speedup_of
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Cancel, Change, Compare, Count, Generate, Pace
+from specchat.engine.protocol.commands import Cancel, Change, Compare, Count, Generate, Load, Pace
 
 
 def test_a_reply_is_started_rounds_and_finished(driver):
@@ -45,6 +48,22 @@ def test_a_reply_whose_trees_nobody_looks_at_is_the_same_without_log_probabiliti
     rounds = driver.rounds()
     assert [piece.token for event in rounds for piece in event.pieces] == seen
     assert {value for event in rounds for value in (*event.tree.target_logprob, event.verdict.bonus_logprob)} == {None}
+
+
+def test_a_reply_that_says_log_probabilities_needs_logits_of_every_pass(away_from_home, monkeypatch):
+    submit, requests = Speculator.submit, []
+
+    def noted(speculator, draft):
+        requests.append(draft.request)
+        return submit(speculator, draft)
+
+    monkeypatch.setattr(Speculator, "submit", noted)
+    worker = Worker(CommandQueue(), lambda event: None)
+    worker._answer(Load({"pair": "scripted", "max_tokens": 9, "temperature": 0.0, "repetition_penalty": 1.0}))
+    for logprobs in (True, False):
+        worker._answer(Generate(1, HELLO, 7, logprobs=logprobs))
+        assert {request.needs.logits for request in requests} == {logprobs}
+        requests.clear()
 
 
 def test_a_reply_that_was_cut_goes_on_as_if_it_had_not_been(driver):

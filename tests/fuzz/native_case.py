@@ -14,6 +14,7 @@ import transformers
 from gguf import GGMLQuantizationType
 from gguf.quants import quantize
 
+from specchat.core.head_needs import EVERYTHING, FIRST, LIKELIEST, LOGITS
 from specchat.core.request import Adapter, LayerHook, PassRequest, Rider
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.base.shape import Shape
@@ -250,7 +251,9 @@ def _use(network: NativeNetwork, random: Random, whole: bool) -> None:
         riders = [Rider(ROOT, mask, adapter=given) for given in adapters] if whole and random.random() < 0.5 else []
         hooks = (LayerHook(frozenset(layers), lambda layer, hidden, nodes: nodes[::2]),)
         request = PassRequest(frozenset({0}), tuple(riders), hooks if random.random() < 0.3 else ())
-        reading = model.read(tree.freeze(), request=request)
+        needs = random.choice((FIRST, LIKELIEST, LOGITS, EVERYTHING))
+        reading = model.read(tree.freeze(), request=replace(request, needs=needs))
+        assert len(reading.logits) == len(tree)
         model.head(change(reading.taps[0]))
         path = [node for node in range(1, len(tree)) if tree.parents[node] == ROOT][:1]
         model.keep([node for node in path if node in reading.alive])

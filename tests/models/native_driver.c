@@ -97,12 +97,21 @@ int main(void) {
     print("values", values, cache);
     float *logits = room(END * VOCAB * sizeof(float)), totals[END];
     int32_t tokens[END * BEST];
-    if (decoder_head(team, &decoder, hidden, END, logits, tokens, NULL, totals)) return 1;
+    HeadAsked everything = {tokens, BEST, BEST, NULL, logits, totals};
+    if (decoder_head(team, &decoder, hidden, END, &everything)) return 1;
     for (int i = 0; i < END * VOCAB; i++)
         if (!isfinite(logits[i])) return 2;
     print("logits", logits, END * VOCAB * sizeof(float));
     print("likeliest", tokens, sizeof tokens);
     print("totals", totals, sizeof totals);
+    int32_t few[END * BEST];
+    float highest[END * BEST];
+    for (int named = 1; named <= BEST; named += 7) {
+        HeadAsked asked = {few, named, BEST, highest, NULL, NULL};
+        if (decoder_head(team, &decoder, hidden, END, &asked)) return 1;
+        for (int i = 0; i < END * BEST; i++)
+            if (i % BEST < named && (few[i] != tokens[i] || highest[i] != logits[i / BEST * VOCAB + few[i]])) return 3;
+    }
     const int32_t row_of[] = {0, 0, 2, END - 1}, asked[] = {0, VOCAB - 1, 5, 700};
     float found[4];
     if (log_probabilities(team, logits, tokens, BEST, END, VOCAB, 4, row_of, asked, found)) return 1;

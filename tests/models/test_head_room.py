@@ -40,9 +40,9 @@ def test_logits_that_somebody_saw_are_never_written_over(rows):
 def test_a_piece_for_many_rows_serves_fewer_and_the_largest_is_kept():
     spare = SpareMemory(WIDTH)
     large = room(spare, 60)
-    small, place = room(spare, 9), large.addresses[0]
+    small, place = room(spare, 9), large.asked[4]
     del large, small
-    assert room(spare, 30).addresses[0] == place
+    assert room(spare, 30).asked[4] == place
 
 
 def test_a_very_large_piece_is_given_back(monkeypatch):

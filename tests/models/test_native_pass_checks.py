@@ -231,3 +231,28 @@ def test_layers_that_are_not_there_are_refused():
                 net._kernels._team_of(1), ctypes.byref(net._c), ctypes.byref(net._c), 0, 4
             )
         )
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"named": 0}, "likeliest tokens is 0, not 1 to 64"),
+        ({"named": 65}, "likeliest tokens is 65, not 1 to 64"),
+        ({"named": 9, "apart": 8}, "room for likeliest tokens is 8, not 9 to 64"),
+        ({"tokens": None}, "no room for the likeliest tokens"),
+        ({"logits": None, "totals": 64}, "sums of logits that are not asked for"),
+    ],
+)
+def test_what_cannot_be_asked_of_the_head_is_refused(monkeypatch, change, said):
+    read = kernels.Kernels.read
+
+    def changed(self, threads, decoder, cache, whole):
+        for name, value in change.items():
+            setattr(whole, name, value)
+        return read(self, threads, decoder, cache, whole)
+
+    own = native(network("llama"))
+    own.prefill(prompt())
+    monkeypatch.setattr(kernels.Kernels, "read", changed)
+    with pytest.raises(ModelError, match=said):
+        own.read(TokenTree(5, V).freeze())

@@ -97,7 +97,7 @@ def test_what_nobody_looked_at_yet_stays_what_it_was_and_what_nobody_holds_makes
     places = set()
     for token in range(12):
         reading = own.read(TokenTree(token, V).freeze())
-        places.add(reading.said.addresses[0])
+        places.add(reading.said.asked[4])
         if token % 3 == 0:
             held.append(reading)
         wanted = fresh.read(TokenTree(token, V).freeze()).logits.clone()

@@ -9,6 +9,7 @@ from online_kit import NARROW, SETTINGS, conversed, idle, spoken
 from training_kit import target
 
 from specchat.core.budget import Budget
+from specchat.core.head_needs import EVERYTHING, FIRST
 from specchat.models.learned import reply_recorder
 from specchat.models.learned.online_learning import OnlineLearner
 from specchat.models.learned.reply_windows import Window, windows_of
@@ -25,7 +26,9 @@ def model():
 def test_a_recorded_reply_says_of_every_round_how_many_guesses_stood(model, method):
     """States, tokens and laws stand at their places: judging finds what really happened."""
     conversation, network = conversed(model, method)
+    assert network.needs == FIRST
     network.learn(True)
+    assert network.needs == EVERYTHING
     rounds = collect(conversation.reply(NARROW[0], 7)).rounds
     network.reply_ended()
     learner = network._learner

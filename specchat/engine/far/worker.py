@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from specchat.config import load_catalog, settings_of, starting_pair, state_dir
+from specchat.core.head_needs import FIRST, LOGITS
 from specchat.core.ledger import Ledger
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.reply_events import Prefilled, ReplyEnded, ReplyStarted, RoundWritten
@@ -223,7 +224,8 @@ class Worker:
         def on_prefill(progress: Prefilled) -> None:
             self._emit(events.Prefilled(id, progress.done, progress.total, progress.at_s))
 
-        for event in conversation.reply(prompt, command.seed, cancelled, on_prefill, watch, reference, begun):
+        shown = LOGITS if command.logprobs else FIRST
+        for event in conversation.reply(prompt, command.seed, cancelled, on_prefill, watch, reference, begun, shown):
             match event:
                 case ReplyStarted():
                     started = event

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from specchat.core.device_copy import to_device
+from specchat.core.head_needs import EVERYTHING, HeadNeeds
 from specchat.core.head_output import HeadOutput
 from specchat.core.reading import Counters
 from specchat.core.record import record
@@ -115,8 +116,11 @@ class Network(Protocol):
         heads. Zeros for layers without attention.
         """
 
-    def read(self, running: Pass, totals: bool = False) -> HeadOutput:
-        """What the head makes of the states of the rows behind the missing tokens; `totals` as `head` takes it."""
+    def read(self, running: Pass, totals: bool = False, needs: HeadNeeds = EVERYTHING) -> HeadOutput:
+        """What the head makes of the states of the rows behind the missing tokens; `totals` as `head` takes it.
+
+        It may leave out what `needs` says is not looked at, and compute that if somebody does look at it.
+        """
 
     def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
         """What the final norm and the head make of (n, d) states; `totals` are computed only for draft models."""

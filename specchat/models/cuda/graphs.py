@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from specchat.core.head_needs import EVERYTHING, HeadNeeds
 from specchat.core.head_output import HeadOutput
 from specchat.core.request import Adapter, HeadOfSome
 from specchat.models.base.adapters import acting, adapters_of
@@ -105,7 +106,7 @@ class GraphNetwork:
     def chunk_scores(self, running: Pass, chunk_tokens: int) -> Tensor:
         return self._eager.chunk_scores(running, chunk_tokens)
 
-    def read(self, running: Pass, totals: bool = False) -> HeadOutput:
+    def read(self, running: Pass, totals: bool = False, needs: HeadNeeds = EVERYTHING) -> HeadOutput:
         return layers_then_head(self, running, totals)
 
     def pass_bytes(self, rows: int, seen: int, logits: bool) -> int:

@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from specchat.core.compiled_guessing import CompiledNetwork
+from specchat.core.head_needs import EVERYTHING, FIRST, HeadNeeds
 from specchat.core.learnt import Learnt
 from specchat.core.round import Round
 from specchat.core.seams import Weights
@@ -112,6 +113,11 @@ class LearningNetwork:
         if not wanted:
             self._recorder.begin()
             self._bout = None
+
+    @property
+    def needs(self) -> HeadNeeds:
+        """What the recorder notes down, where replies are learnt from."""
+        return EVERYTHING if self._wanted else FIRST
 
     def observe(self, round: Round) -> None:
         """Note what the target said, where it is to be learnt from."""

@@ -71,13 +71,24 @@ class CRows(ctypes.Structure):
     ]
 
 
+class CHeadAsked(ctypes.Structure):
+    """`HeadAsked` of head.h."""
+
+    _fields_ = [
+        ("tokens", ctypes.c_void_p),
+        *[(name, ctypes.c_int32) for name in ("named", "apart")],
+        *[(name, ctypes.c_void_p) for name in ("highest", "logits", "totals")],
+    ]
+
+
 class CWholePass(ctypes.Structure):
     """`WholePass` of whole_pass.h."""
 
+    _anonymous_ = ("asked",)
     _fields_ = [
         *[(name, ctypes.c_int32) for name in ("rows", "missing", "end", "common", "count", "tapped")],
-        *[(name, ctypes.c_void_p) for name in ("numbers", "embedding", "tap_of", "taps")],
-        *[(name, ctypes.c_void_p) for name in ("logits", "tokens", "highest", "totals")],
+        *[(name, ctypes.c_void_p) for name in ("numbers", "embedding", "tap_of", "taps", "states")],
+        ("asked", CHeadAsked),
     ]
 
 

@@ -6,9 +6,18 @@
 #include "check.h"
 #include "totals.h"
 
+/* What is asked of the head, and where it goes; NULL where it is not asked for. */
 typedef struct {
-    Multiply multiply;
-    Best *best; /* (threads, rows) */
+    int32_t *tokens; /* (rows, apart), of which `named` are written: those with the highest logits, the highest first, */
+    int32_t named, apart; /* of equals the one with the lower number */
+    float *highest;  /* (rows, apart): their logits */
+    float *logits;   /* (rows, vocab_size) */
+    float *totals;   /* (rows): the logarithm of the sum of the exponentials of all; only with logits */
+} HeadAsked;
+
+typedef struct {
+    Multiply multiply; /* nothing is written where it has no room for logits */
+    Best *best;        /* (threads, rows) */
 } Head;
 
 static void head_blocks(void *job, int from, int to, int thread) {
@@ -22,9 +31,9 @@ static void head_blocks(void *job, int from, int to, int thread) {
             float logits[TILE][LANES] __attribute__((aligned(64)));
             block_of(m->products, block, m->x, first / TILE, count, logits);
             for (int r = 0; r < count; r++) {
-                float *to = m->out + (size_t)(first + r) * (size_t)m->width + at;
+                float *to = m->out ? m->out + (size_t)(first + r) * (size_t)m->width + at : NULL;
                 for (int i = 0; i < LANES; i += REGISTER) {
-                    store_lanes(to + i, load(logits[r] + i), valid - i);
+                    if (to) store_lanes(to + i, load(logits[r] + i), valid - i);
                     consider(&best[first + r], load(logits[r] + i), at + i, valid - i);
                 }
             }
@@ -33,11 +42,27 @@ static void head_blocks(void *job, int from, int to, int thread) {
 }
 
 /* Whether as many tokens were named as there are: one with a logit that is no number never is. */
-static bool all_named(const int32_t *tokens, int rows, int vocab_size) {
-    int last = (vocab_size < BEST ? vocab_size : BEST) - 1;
+static bool all_named(const HeadAsked *asked, int rows, int vocab_size) {
+    int last = (vocab_size < asked->named ? vocab_size : asked->named) - 1;
     for (int row = 0; row < rows; row++)
-        if (tokens[(size_t)row * BEST + (size_t)last] == INT32_MAX) return false;
+        if (asked->tokens[(size_t)row * (size_t)asked->apart + (size_t)last] == INT32_MAX) return false;
     return true;
+}
+
+static int asked_of_head_check(const HeadAsked *asked) {
+    if (asked->tokens == NULL) return refuse("no room for the likeliest tokens");
+    if (in_range("likeliest tokens", asked->named, 1, BEST)) return REFUSED;
+    if (in_range("room for likeliest tokens", asked->apart, asked->named, BEST)) return REFUSED;
+    return asked->totals && asked->logits == NULL ? refuse("sums of logits that are not asked for") : DONE;
+}
+
+/* Write what all threads together found likeliest in a row. */
+static void name_likeliest(const Head *head, int threads, int row, const HeadAsked *asked) {
+    size_t at = (size_t)row * (size_t)asked->apart, size = (size_t)asked->named * sizeof(int32_t);
+    Best *best = &head->best[row];
+    for (int i = 1; i < threads; i++) join(best, &head->best[i * head->multiply.rows + row]);
+    memcpy(asked->tokens + at, best->token, size);
+    if (asked->highest) memcpy(asked->highest + at, best->score, size);
 }
 
 /* Bytes of the best tokens that each thread found, and of the sums. */
@@ -49,12 +74,9 @@ static size_t head_sums(const Decoder *decoder, int rows) {
     return up_to_64((size_t)rows * (size_t)stretches_of(decoder->head.out) * sizeof(float));
 }
 
-/* Final norm and head: (rows, hidden) → (rows, vocab_size); of each row the BEST tokens with the highest logits, (rows,
- * BEST), the highest first, of equals the one with the lower number; and, unless NULL, those logits, (rows, BEST), and the
- * logarithm of the sum of the exponentials of all, (rows). An Outcome: logits that are no numbers are refused. */
-int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int rows, float *logits, int32_t *tokens,
-                 float *highest, float *totals) {
-    if (head_check(decoder, rows)) return REFUSED;
+/* Final norm and head of (rows, hidden): what is asked of them. An Outcome: logits that are no numbers are refused. */
+int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int rows, const HeadAsked *asked) {
+    if (head_check(decoder, rows) || asked_of_head_check(asked)) return REFUSED;
     Rows few = {.rows = rows};
     Pass p = {.team = team, .decoder = decoder, .rows = &few};
     size_t bytes;
@@ -63,21 +85,18 @@ int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int ro
     char *memory = aligned_alloc(64, bytes + lists + head_sums(decoder, rows));
     if (memory == NULL) return NO_MEMORY;
     lay_out(&p, memory, &bytes);
-    Head head = {.multiply = {&decoder->head, 1, rows, &p.x, logits, decoder->head.out, false},
+    Head head = {.multiply = {&decoder->head, 1, rows, &p.x, asked->logits, decoder->head.out, false},
                  .best = (Best *)(memory + bytes)};
-    for (int i = 0; i < team->threads * rows; i++) begin(&head.best[i]);
+    for (int i = 0; i < team->threads * rows; i++) begin(&head.best[i], asked->named);
     round_rows(team, hidden, decoder->norm, decoder->epsilon, rows, decoder->hidden, &p.x);
     together(team, HEAD, head_blocks, &head, blocks_of(&decoder->head), 4);
-    for (int row = 0; row < rows; row++) {
-        for (int i = 1; i < team->threads; i++) join(&head.best[row], &head.best[i * rows + row]);
-        memcpy(tokens + (size_t)row * BEST, head.best[row].token, sizeof head.best[row].token);
-        if (highest) memcpy(highest + (size_t)row * BEST, head.best[row].score, sizeof head.best[row].score);
+    for (int row = 0; row < rows; row++) name_likeliest(&head, team->threads, row, asked);
+    if (asked->totals) {
+        Totals t = {asked->logits, decoder->head.out, NULL, head.best->score, sizeof(Best) / sizeof(float),
+                    (float *)(memory + bytes + lists)};
+        find_totals(team, &t, rows, asked->totals);
     }
-    if (totals) {
-        Totals t = {logits, decoder->head.out, NULL, head.best->score, sizeof(Best) / sizeof(float), (float *)(memory + bytes + lists)};
-        find_totals(team, &t, rows, totals);
-    }
-    bool finite = all_named(tokens, rows, decoder->vocab_size);
+    bool finite = all_named(asked, rows, decoder->vocab_size);
     free(memory);
     return finite ? DONE : refuse("logits that are no numbers: weights or what was read are damaged");
 }

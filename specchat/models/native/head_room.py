@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from specchat.core.head_output import NamedInMemory
+from specchat.core.head_needs import EVERYTHING, HeadNeeds
+from specchat.core.head_output import HeadOutput, LogProbabilities, NamedInMemory
 
 BEST = 64
 """How many of the highest logits of a row the head names; best.h has the same number."""
@@ -29,7 +31,10 @@ class _Memory(NamedTuple):
     address: int
 
 
-_NONE_NAMED = array("i", bytes(4 * BEST))
+_NONE, _NONE_NAMED, _NO_NUMBER = array("i", [0]), array("i", bytes(4 * BEST)), array("f", [0.0])
+
+StatesAndHead = tuple[int, Callable[[Tensor], HeadOutput]]
+"""How many numbers a state is, and the head that says everything of (rows, d) states."""
 
 
 class ReadsLogProbabilities(Protocol):
@@ -74,15 +79,17 @@ class SpareMemory:
 
 
 class HeadRoom:
-    """Room for what a head says of some rows: a `HeadOutput` whose likeliest tokens become a tensor if it is asked for.
+    """Room for what a head says of some rows: a `HeadOutput` that is as large as what is going to be looked at.
 
-    Between two passes nothing is in the processor's caches, and a view that torch makes takes as long as judging.
+    What it has no room for is computed when somebody asks for it after all, from the states that the head was given.
+    What it has becomes a tensor when it is asked for: between two passes nothing is in the processor's caches, and a
+    view that torch makes takes as long as judging.
 
     Attributes:
         rows, width: of the logits.
-        totals, highest: where asked for.
-        addresses: of logits, of (rows, BEST) int32 places of the highest, of their (rows, BEST) float32 logits and of
-            the (rows,) totals, as C takes them.
+        totals: where asked for.
+        asked: what C is told, as `HeadAsked` of head.h has it.
+        states_address: of (rows, d) float32, where C writes what the head was given; None where it has room for all.
     """
 
     tokens = None
@@ -93,35 +100,60 @@ class HeadRoom:
         width: int,
         reads: ReadsLogProbabilities,
         spare: SpareMemory,
+        needs: HeadNeeds = EVERYTHING,
+        kept: StatesAndHead | None = None,
         *,
         highest: bool = False,
         totals: bool = False,
     ) -> None:
-        self._seen = True  # as long as there is none to give back
-        self._memory, self._spare, self._seen = spare.take(rows * width), spare, False
-        self.rows, self.width = rows, width
-        self._best, self._reads = _NONE_NAMED * rows, reads  # read sooner than a tensor
+        """Nothing said yet.
+
+        Args:
+            kept: how many numbers a state is, and the head that says all of states; where there is no room for all.
+            highest, totals: for those who read `needs` everything.
+        """
+        self._memory: _Memory | None = None  # until there is some to give back
+        self._spare = spare
+        self.rows, self.width, self._reads = rows, width, reads
+        if needs.logits:
+            self._memory, self._seen = spare.take(rows * width), False
+        self._named = BEST if needs.likeliest else 1
+        self._best = (_NONE_NAMED if needs.likeliest else _NONE) * rows  # read sooner than a tensor
         self._highest = torch.empty(rows, BEST) if highest else None
         self.totals = torch.empty(rows) if totals else None
-        self.addresses = (
-            *(self._memory.address, self._best.buffer_info()[0]),
+        self.asked = (
+            *(self._best.buffer_info()[0], self._named, self._named),
             None if self._highest is None else self._highest.data_ptr(),
+            None if self._memory is None else self._memory.address,
             None if self.totals is None else self.totals.data_ptr(),
         )
+        self.states_address = None
+        if not (needs.likeliest and needs.logits):
+            assert kept is not None, "what is left out can be computed"
+            self._states, self._head = _NO_NUMBER * (rows * kept[0]), kept[1]
+            self.states_address = self._states.buffer_info()[0]
 
     def __del__(self) -> None:
-        if not self._seen:
+        if self._memory is not None and not self._seen:
             self._spare.give_back(self._memory)
+
+    @cached_property
+    def _all(self) -> HeadOutput:
+        return self._head(torch.frombuffer(self._states, dtype=torch.float32).view(self.rows, -1))
 
     @property
     def logits(self) -> Tensor:
         """(rows, V) float32."""
+        if self._memory is None:
+            return self._all.logits
         self._seen = True
         return self._memory.data[: self.rows * self.width].view(self.rows, self.width)
 
     @property
-    def likeliest(self) -> Tensor:
+    def likeliest(self) -> Tensor | None:
         """(rows, K) tokens with the highest logits: BEST, or as many as there are."""
+        if self._named < BEST:
+            return self._all.likeliest
         if not self.rows:
             return torch.empty(0, min(BEST, self.width), dtype=torch.int32)
         return torch.frombuffer(self._best, dtype=torch.int32).view(self.rows, BEST)[:, : self.width]
@@ -134,16 +166,17 @@ class HeadRoom:
     @property
     def first(self) -> Sequence[int]:
         """(rows,) the first of `likeliest`."""
-        return self._best[::BEST]
+        return self._best if self._named == 1 else self._best[::BEST]
 
     @property
     def in_memory(self) -> NamedInMemory | None:
         """Where compiled code finds what is named, if all of it was asked for and there is as much."""
-        _, likeliest, highest, totals = self.addresses
-        if highest is None or totals is None or self.width < BEST:
+        likeliest, _, named, highest, _, totals = self.asked
+        if highest is None or totals is None or named < BEST or self.width < BEST:
             return None
         return NamedInMemory(self.width, BEST, likeliest, highest, totals)
 
-    def log_probabilities(self, rows: Sequence[int], tokens: Sequence[int]) -> list[float]:
-        """(n,) rows, and of each a token → (n,) what its logits give the token."""
-        return self._reads(self, rows, tokens)
+    @property
+    def log_probabilities(self) -> LogProbabilities | None:
+        """Reads what logits give tokens as logarithms of probabilities."""
+        return self._all.log_probabilities if self._memory is None else partial(self._reads, self)

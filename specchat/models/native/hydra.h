@@ -97,8 +97,7 @@ static void add_mlp(Stepping *p) {
 }
 
 /* What decoder_head says of places and logits, said of tokens and log-probabilities. */
-static void name(const HydraTree *t, int rows, int vocab_size) {
-    int named = vocab_size < BEST ? vocab_size : BEST;
+static void name(const HydraTree *t, int rows, int named) {
     for (int row = t->known; row < t->known + rows; row++)
         for (int i = row * BEST; i < row * BEST + named; i++) {
             t->best[i] = (int32_t)t->names[t->best[i]];
@@ -106,8 +105,8 @@ static void name(const HydraTree *t, int rows, int vocab_size) {
         }
 }
 
-/* The next rows of a tree: their states, and what follows each. */
-static int read_rows(Team *team, const Decoder *head, const Hydra *hydra, HydraTree *t, int count) {
+/* The next rows of a tree: their states, and so many tokens that follow each. */
+static int read_rows(Team *team, const Decoder *head, const Hydra *hydra, HydraTree *t, int count, int named) {
     size_t rows = (size_t)count, d = (size_t)hydra->hidden, bytes = 0, first = (size_t)t->known;
     size_t widest = (size_t)hydra->taps * d > (size_t)hydra->inner ? (size_t)hydra->taps * d : (size_t)hydra->inner;
     size_t tiles = (rows + TILE - 1) / TILE * TILE, groups = (widest + GROUP - 1) / GROUP;
@@ -126,10 +125,11 @@ static int read_rows(Team *team, const Decoder *head, const Hydra *hydra, HydraT
         for (size_t i = 0; i < d; i++) p.out[row * d + i] += token[i];
     }
     add_mlp(&p);
-    float *logits = t->logits + first * (size_t)head->vocab_size, *logprobs = t->logprobs + first * BEST;
-    int outcome = decoder_head(team, head, p.out, count, logits, t->best + first * BEST, logprobs, t->totals + first);
+    HeadAsked asked = {t->best + first * BEST, named, BEST, t->logprobs + first * BEST,
+                       t->logits + first * (size_t)head->vocab_size, t->totals + first};
+    int outcome = decoder_head(team, head, p.out, count, &asked);
     if (outcome == DONE) {
-        name(t, count, head->vocab_size);
+        name(t, count, named < head->vocab_size ? named : head->vocab_size);
         t->known += count;
     }
     free(memory);
@@ -147,13 +147,13 @@ static void read_again_soon(Team *team, const Decoder *head, const Hydra *hydra)
 int hydra_read(Team *team, const Decoder *head, const Hydra *hydra, HydraTree *tree, int rows, const Search *search) {
     if (hydra_tree_check(head, hydra, tree, rows)) return REFUSED;
     if (search && (in_range("rows of a search", rows, 1, 1) || search_check(search))) return REFUSED;
-    int outcome = read_rows(team, head, hydra, tree, rows);
+    int outcome = read_rows(team, head, hydra, tree, rows, BEST);
     if (search == NULL || outcome) return outcome;
     read_again_soon(team, head, hydra);
     Found found;
     outcome = begin_search(&found, tree, search, tree->known - rows) ? DONE : NO_MEMORY;
     while (outcome == DONE && (rows = next_level(&found, tree, search, head->vocab_size)) > 0)
-        outcome = read_rows(team, head, hydra, tree, rows);
+        outcome = read_rows(team, head, hydra, tree, rows, BEST);
     end_search(&found);
     return outcome;
 }
@@ -183,7 +183,7 @@ int hydra_read_rows(const HydraReader *reader, int count, const int32_t *behind,
         t->tokens[first + i] = tokens[i];
     }
     if (hydra_tree_check(reader->head, reader->hydra, t, count)) return REFUSED;
-    int outcome = read_rows(reader->team, reader->head, reader->hydra, t, count);
+    int outcome = read_rows(reader->team, reader->head, reader->hydra, t, count, width);
     if (outcome) return outcome;
     if (first == 0) read_again_soon(reader->team, reader->head, reader->hydra);
     memcpy(totals, t->totals + first, (size_t)count * sizeof *totals);

@@ -17,8 +17,8 @@ from torch import Tensor
 from specchat.errors import ModelError
 from specchat.models.base.kv_cache import KeysValues
 from specchat.models.native.build import load
-from specchat.models.native.c_structures import CHeads
-from specchat.models.native.head_room import BEST, HeadRoom
+from specchat.models.native.c_structures import CHeadAsked, CHeads
+from specchat.models.native.head_room import HeadRoom
 from specchat.models.native.tensor_pointers import pointer
 
 PHASES = ("rounding", "products", "attention", "head", "waiting")
@@ -49,7 +49,7 @@ class Kernels:
         library.decoder_read.argtypes = [*(_POINTER,) * 4]
         library.decoder_bytes.restype = ctypes.c_size_t
         library.decoder_bytes.argtypes = [_INTEGER, _POINTER, _INTEGER, _INTEGER]
-        library.decoder_head.argtypes = [*(_POINTER,) * 3, _INTEGER, *(_POINTER,) * 4]
+        library.decoder_head.argtypes = [*(_POINTER,) * 3, _INTEGER, _POINTER]
         library.log_probabilities.argtypes = [*(_POINTER,) * 3, *(_INTEGER,) * 4, *(_POINTER,) * 3]
         library.hydra_check.argtypes = [_POINTER]
         library.hydra_read.argtypes = [*(_POINTER,) * 4, _INTEGER, _POINTER]
@@ -119,8 +119,9 @@ class Kernels:
 
     def head(self, threads: int, decoder: Any, hidden: int, rows: int, said: HeadRoom) -> None:
         """Final norm and head of (rows, d) float32 states at this address."""
+        asked = CHeadAsked(*said.asked)
         with self._passing:
-            about = ctypes.byref(decoder), hidden, rows, *said.addresses
+            about = ctypes.byref(decoder), hidden, rows, ctypes.byref(asked)
             self._done(self._library.decoder_head(self._team_of(threads), *about))
 
     def logprobs(self, threads: int, said: HeadRoom, rows: Sequence[int], tokens: Sequence[int]) -> list[float]:
@@ -132,7 +133,8 @@ class Kernels:
         assert len(rows) == count, "of each token its row"
         asked, found = array("i", [*rows, *tokens]), (ctypes.c_float * count)()
         if count:
-            about = (*said.addresses[:2], BEST, said.rows, said.width, count)
+            best, named, _, _, logits, _ = said.asked
+            about = (logits, best, named, said.rows, said.width, count)
             row_of = asked.buffer_info()[0]
             with self._passing:
                 team = self._team_of(threads)

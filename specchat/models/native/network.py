@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from specchat.core.head_needs import EVERYTHING, HeadNeeds
 from specchat.core.head_output import HeadOutput
 from specchat.core.request import HeadOfSome
 from specchat.models.base.kv_cache import KVCache, RowCopies
@@ -22,7 +23,7 @@ from specchat.models.files.weight_source import WeightSource, head_rows
 from specchat.models.native.adapters import AdapterTables
 from specchat.models.native.c_structures import KEYS, CDecoder, CLayer
 from specchat.models.native.gathered_head import GatheredHead
-from specchat.models.native.head_room import BEST, FEW, HeadRoom, SpareMemory
+from specchat.models.native.head_room import BEST, FEW, HeadRoom, SpareMemory, StatesAndHead
 from specchat.models.native.kernels import kernels_for
 from specchat.models.native.packing import Packer, RowReader
 from specchat.models.native.pass_rows import PassRows, as_floats
@@ -93,6 +94,7 @@ class NativeNetwork:
         self._every_layer = range(shape.layers)
         self._spare = SpareMemory(shape.vocab_size)
         self._reads = partial(self._kernels.logprobs, self.threads)
+        self._kept: StatesAndHead = shape.hidden, self.head
         self._of_caches: WeakKeyDictionary[KVCache, WholePasses] = WeakKeyDictionary()
         self._c = CDecoder(
             *(shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.head_dim),
@@ -112,12 +114,12 @@ class NativeNetwork:
         empty = partial(GatheredHead, self._kernels, self._head, self._norm, shape.epsilon, self.threads)
         return TrimmedHead(empty, torch.tensor(tokens), tokens, list)
 
-    def read(self, running: Pass, totals: bool = False) -> HeadOutput:
+    def read(self, running: Pass, totals: bool = False, needs: HeadNeeds = EVERYTHING) -> HeadOutput:
         whole = self._whole_passes(running.cache)
         if whole is None or not whole.takes(running):
             return layers_then_head(self, running, totals)
         running.counters.node_layers += running.parts.computed(self._every_layer) * len(running.plan.tokens)
-        said = self._head_room(len(running.plan.nodes), totals)
+        said = self._head_room(len(running.plan.nodes), totals, EVERYTHING if totals else needs)
         whole.read(running, self._kernels, self.threads, self._c, said)
         return said
 
@@ -161,8 +163,9 @@ class NativeNetwork:
                 rows.drop(stay)
         return rows.hidden
 
-    def _head_room(self, rows: int, totals: bool) -> HeadRoom:
-        return HeadRoom(rows, self.shape.vocab_size, self._reads, self._spare, highest=totals, totals=totals)
+    def _head_room(self, rows: int, totals: bool, needs: HeadNeeds = EVERYTHING) -> HeadRoom:
+        about = rows, self.shape.vocab_size, self._reads, self._spare, needs, self._kept
+        return HeadRoom(*about, highest=totals, totals=totals)
 
     def _whole_passes(self, cache: KVCache) -> WholePasses | None:
         """Those over this cache; None where embeddings are computed by the source."""

@@ -232,9 +232,9 @@ int decoder_read(Team *team, const Decoder *decoder, const Rows *about, const Wh
     tokens.order = whole->numbers;
     int outcome = see(whole, mask) ? REFUSED : unpack_rows(&tokens, hidden);
     if (outcome == DONE) outcome = decoder_layers(team, decoder, &rows, 0, decoder->layers);
-    if (outcome == DONE)
-        outcome = decoder_head(team, decoder, hidden + (size_t)whole->missing * (size_t)decoder->hidden, said, whole->logits,
-                               whole->tokens, whole->highest, whole->totals);
+    const float *last = hidden + (size_t)whole->missing * (size_t)decoder->hidden;
+    if (outcome == DONE && whole->states) memcpy(whole->states, last, (size_t)said * (size_t)decoder->hidden * sizeof(float));
+    if (outcome == DONE) outcome = decoder_head(team, decoder, last, said, &whole->asked);
     free(memory);
     return outcome;
 }

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specchat.core.record import record
-from specchat.core.states import HostMemory, StackedStates
+from specchat.core.states import StackedStates
 from specchat.errors import ModelError
 from specchat.models.base.kv_cache import KVCache
 from specchat.models.base.network import Pass
@@ -44,10 +44,8 @@ class Taps:
         if not layers:
             return None
         places = _places(layers, among)
-        stacked = torch.empty(len(layers), rows, width)
-        address = stacked.data_ptr()
-        states = StackedStates(layers, stacked, HostMemory(address, rows, width))
-        return cls(states, places, (places.buffer_info()[0], address))
+        states = StackedStates(layers, rows, width)
+        return cls(states, places, (places.buffer_info()[0], states.address))
 
 
 @lru_cache(maxsize=64)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "check.h"
+#include "head.h"
 #include "stored.h"
 
 /* Rows are tokens of the text first, then nodes of a tree. All see the cache's first `common` rows; a token of the text also
@@ -14,9 +15,8 @@ typedef struct {
     const Stored *embedding; /* the table that rows of tokens are unpacked from */
     const int32_t *tap_of;   /* as Rows has them */
     float *taps;
-    float *logits; /* as decoder_head has them */
-    int32_t *tokens;
-    float *highest, *totals;
+    float *states; /* (rows behind the text, hidden): what the head is given is copied there; or NULL */
+    HeadAsked asked;
 } WholePass;
 
 /* Whether the numbers are as many as the rows say, and memory for states and mask can be asked for. */

@@ -54,7 +54,8 @@ class WholePasses:
         whole.tapped = 0
         if taps is not None:
             whole.tapped, (whole.tap_of, whole.taps) = len(taps.states), taps.addresses
-        whole.logits, whole.tokens, whole.highest, whole.totals = said.addresses
+        whole.states = said.states_address
+        whole.tokens, whole.named, whole.apart, whole.highest, whole.logits, whole.totals = said.asked
         kernels.read(threads, decoder, about, whole)
         if watch is not None and taps is not None:
             watch.keep(taps.states)

@@ -77,10 +77,10 @@ class Decoder(CachedModel["Decoder"]):
     ) -> Reading:
         """Read nodes of a tree in one pass: all of it, or the new ones."""
         plan = self._text.rows.plan_tree(tree, new_nodes, request.riders)
-        watch = None if request is LOGITS_ONLY else LayerWatch(plan, request, tree)
+        watch = LayerWatch(plan, request, tree) if request.watched else None
         running = self._pass(plan, watch, request.riders)
         if request.head is None:
-            said = self.network.read(running, self._drafts)
+            said = self.network.read(running, self._drafts, request.needs)
         else:
             said = self._said_by(request.head, running)
         self._text.rows.tree_read(plan)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specchat.core.device_copy import to_device
+from specchat.core.head_needs import EVERYTHING, HeadNeeds
 from specchat.core.head_output import HeadOutput, HeadTensors
 from specchat.core.request import Adapter, HeadOfSome
 from specchat.models.base.adapters import Adapted, Adapting, Factors, checked, paired, sizes_of
@@ -95,7 +96,7 @@ class EagerNetwork:
         normed = F.rms_norm(hidden, (self.shape.hidden,), self.weights.norm, self.shape.epsilon)
         return HeadTensors(self.weights.head(normed))
 
-    def read(self, running: Pass, totals: bool = False) -> HeadOutput:
+    def read(self, running: Pass, totals: bool = False, needs: HeadNeeds = EVERYTHING) -> HeadOutput:
         return layers_then_head(self, running, totals)
 
     def pass_bytes(self, rows: int, seen: int, logits: bool) -> int:
