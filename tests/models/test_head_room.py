@@ -21,9 +21,9 @@ def room(spare, rows, **asked):
 def test_memory_that_nobody_sees_is_used_again(rows):
     spare = SpareMemory(WIDTH)
     first = room(spare, rows)
-    place = first.addresses[0]
+    place = first.asked[4]
     del first
-    assert room(spare, rows).addresses[0] == place
+    assert room(spare, rows).asked[4] == place
     assert room(spare, max(1, rows - 1)).rows == max(1, rows - 1)
 
 
@@ -31,9 +31,9 @@ def test_memory_that_nobody_sees_is_used_again(rows):
 def test_logits_that_somebody_saw_are_never_written_over(rows):
     spare = SpareMemory(WIDTH)
     first = room(spare, rows)
-    logits, place = first.logits.fill_(7.0), first.addresses[0]
+    logits, place = first.logits.fill_(7.0), first.asked[4]
     del first
-    assert room(spare, rows).addresses[0] != place
+    assert room(spare, rows).asked[4] != place
     assert logits.eq(7.0).all()
 
 

@@ -4,8 +4,8 @@ from itertools import product
 
 import pytest
 import torch
+from native_kit import native, needs_native
 from test_decoder import V, branching_tree, network, prompt
-from test_native import native, needs_native
 
 from specchat.core.head_needs import EVERYTHING, FIRST, LIKELIEST, LOGITS
 from specchat.core.request import PassRequest
