@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 from specchat.core.budget import Budget
@@ -87,6 +88,11 @@ class RankShape:
     begins: array[int]
     below: array[int]
 
+    @cached_property
+    def widest(self) -> int:
+        """The most children that a node gets."""
+        return max(self.widths)
+
 
 @record
 class GrowthPlan:
@@ -101,6 +107,7 @@ class GrowthPlan:
         levels: whether a node that is not asked about with its level never is, instead of later.
         fallback: a node none of whose guesses is so likely gets no children.
         beams: guesses of a level that may get places, those of the likeliest paths; 0: all.
+        first_come: whether guesses get places as long as there are some, in the order in which they are found.
         repeat: a node that ends in so many of another node's last tokens copies what follows that; 0: none does.
         shape: of a static tree; None: any node may get `budget.width` children.
     """
@@ -113,6 +120,7 @@ class GrowthPlan:
     levels: bool = False
     fallback: float = 0.0
     beams: int = 0
+    first_come: bool = False
     repeat: int = 0
     shape: RankShape | None = None
 

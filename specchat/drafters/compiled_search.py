@@ -53,8 +53,8 @@ class CompiledSearch:
 
     def grow(self, context: Context, plan: GrowthPlan) -> TokenTree | None:
         """The frozen tree; None where it must be grown level by level."""
-        budget = plan.budget
-        if not 0 < budget.width <= MOST_WIDTH or not 0 < budget.nodes <= _MOST_ROWS or context.wants_q:
+        budget, widest = plan.budget, plan.budget.width if plan.shape is None else plan.shape.widest
+        if not 0 < widest <= MOST_WIDTH or not 0 < budget.nodes <= _MOST_ROWS or context.wants_q:
             return None
         found = self._found(context, plan, min(budget.nodes * budget.depth + 8, _MOST_ROWS))
         if found is None:

@@ -61,7 +61,7 @@ class _CSearch(ctypes.Structure):
             (name, ctypes.c_int32)
             for name in ("calls", "levels", "beams", "repeat", "tail", "passes", "missing", "found")
         ],
-        *[(name, ctypes.c_int32) for name in ("apart", "top")],
+        *[(name, ctypes.c_int32) for name in ("apart", "top", "first_come")],
         *[(name, ctypes.c_void_p) for name in ("text", "price")],
         *[(name, ctypes.c_double) for name in ("floor", "decay", "pass_price", "sure", "fallback")],
         *[(name, ctypes.c_void_p) for name in ("widths", "begins", "below", "hits", "trials")],
@@ -165,6 +165,7 @@ class GuessSearch:
         c.nodes, c.depth, c.width, c.pass_price = budget.nodes, budget.depth, budget.width, budget.pass_price
         c.batch, c.floor, c.decay, c.fallback = plan.batch, plan.floor, plan.decay, plan.fallback
         c.levels, c.beams, c.repeat = plan.levels, min(plan.beams, _MOST), plan.repeat
+        c.first_come = plan.first_come
         c.price, c.prices = self._prices.buffer_info()
         c.tail = 0
         arrays = (None,) * 3 if shape is None else (shape.widths, shape.begins, shape.below)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import Final
 
 from specchat.core.budget import Budget
+from specchat.core.compiled_guessing import GrowthPlan, RankShape, grown_at_once
 from specchat.core.context import Context
 from specchat.core.request import LayerHook
 from specchat.core.round import Round
@@ -28,6 +30,7 @@ class Expansion:
 
     def __init__(self, options: ExpansionOptions) -> None:
         self._widths = options.per_depth()
+        self._known: dict[tuple[int, ...], RankShape] = {}
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
         """None: no node is dropped during the pass."""
@@ -38,5 +41,16 @@ class Expansion:
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         """A frozen tree of at most 1 + `budget.nodes` nodes, filled breadth first."""
-        widths = self._widths or (budget.width, *[1] * (budget.depth - 1))
-        return grow_by_levels(drafter, context, budget, widths)
+        widths = (self._widths or (budget.width, *[1] * (budget.depth - 1)))[: budget.depth]
+        if budget.nodes and widths not in self._known:
+            self._known[widths] = _as_numbers(widths)
+        plan = GrowthPlan(budget, levels=True, first_come=True, shape=self._known.get(widths))
+        return grown_at_once(drafter, context, plan) or grow_by_levels(drafter, context, budget, widths)
+
+
+def _as_numbers(widths: Sequence[int]) -> RankShape:
+    """One node of the shape for every depth."""
+    begins = [sum(widths[:depth]) for depth in range(len(widths))]
+    deepest = len(widths) - 1
+    below = [depth + 1 if depth < deepest else -1 for depth, width in enumerate(widths) for _ in range(width)]
+    return RankShape(array("i", widths), array("i", begins), array("i", below))

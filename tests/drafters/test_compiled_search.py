@@ -120,7 +120,18 @@ def test_compiled_code_grows_the_trees_that_level_by_level_grow(target, monkeypa
     assert not grown
 
 
-POLICIES = ("best_first", "comb", "template", "specexec", "eagle2", "rsd_s", "confidence", "graph")
+POLICIES = (
+    "chain",
+    "expansion",
+    "best_first",
+    "comb",
+    "template",
+    "specexec",
+    "eagle2",
+    "rsd_s",
+    "confidence",
+    "graph",
+)
 PARTS = ("suffix+token_recycling+hydra", "token_recycling+suffix", "draft_model")
 
 
@@ -131,7 +142,7 @@ def test_every_policy_has_the_trees_it_would_grow_itself(target, monkeypatch, gr
     if of == "draft_model":
         options["drafter"] = of
     given = {"confidence.fallback": "0.02", "confidence.alpha": "0.01", "specexec.decay": "0.9"}
-    given["graph.repeat"] = "0"
+    given |= {"graph.repeat": "0", "expansion.widths": "3,2,2,1,1"}
     given = {"merge.of": of, **{name: value for name, value in given.items() if name.startswith(policy)}}
     at_once = spoken(target, of, method_options=given, tokens=80, **options)
     assert len(grown) > 10

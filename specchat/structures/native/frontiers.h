@@ -32,6 +32,9 @@ static void drop_hopeless(const Search *s, Growing *g) {
     g->unasked.count = kept;
 }
 
+/* Places that are left if all that were taken stay. */
+static int32_t room_left(const Search *s, const Growing *g) { return s->nodes - (g->guesses.count - 1); }
+
 /* Which of the unasked to ask about: the `few` of most worth, in their order, or all where that is 0. The others wait,
  * unless the tree grows by levels. */
 static int32_t choose_frontier(const Search *s, Growing *g, int32_t few) {
@@ -111,6 +114,11 @@ static int32_t width_at(const Search *s, const Guess *guess) {
     return s->shape.widths ? s->shape.widths[guess->shape] : s->width;
 }
 
+/* Ask about no more of the frontier than can get children. */
+static void fit_into_room(const Search *s, Growing *g) {
+    if (s->first_come && g->frontier.count > room_left(s, g)) g->frontier.count = room_left(s, g);
+}
+
 /* As many guesses after each as any of the frontier may get. */
 static void follow_shape(Search *s, const Growing *g) {
     if (s->shape.widths == NULL) return;
@@ -119,4 +127,5 @@ static void follow_shape(Search *s, const Growing *g) {
         int32_t width = width_at(s, &g->guesses.all[g->frontier.all[i]]);
         if (width > s->width) s->width = width;
     }
+    if (s->first_come && s->width > room_left(s, g)) s->width = room_left(s, g);
 }

@@ -88,7 +88,7 @@ static double score_of(const Growing *g, const Offer *offer) { return g->guesses
 
 /* Keep the offers with the likeliest paths, of equals the earlier ones, in their order; as many as there is room for. */
 static int32_t keep_beams(const Search *s, Growing *g) {
-    int32_t room = s->nodes - (g->guesses.count - 1), most = s->beams < room ? s->beams : room, kept = 0;
+    int32_t room = room_left(s, g), most = s->beams < room ? s->beams : room, kept = 0;
     if (!ROOM(g->rows, (int64_t)g->offers.count + 1)) return NO_MEMORY;
     int32_t *best = g->rows.all;
     for (int32_t i = 0; i < g->offers.count; i++) {
@@ -118,7 +118,7 @@ static int32_t consider(const Search *s, Growing *g) {
             return NO_MEMORY;
     }
     if (s->beams && keep_beams(s, g)) return NO_MEMORY;
-    for (int32_t i = 0; i < g->offers.count; i++)
+    for (int32_t i = 0; i < g->offers.count && (room_left(s, g) || !s->first_come); i++)
         if (place(s, g, &g->offers.all[i])) return NO_MEMORY;
     return DONE;
 }
@@ -190,6 +190,7 @@ int32_t guess_search(Search *s, Growing *g, int32_t root) {
     if (!ROOM(g->ranked, s->nodes) || add_guess(g, (Guess){.token = root, .worth = 1.0})) return NO_MEMORY;
     for (drop_hopeless(s, g); g->unasked.count && s->calls--; drop_hopeless(s, g)) {
         if (s->repeat ? link_repeats(s, g) : choose_frontier(s, g, few)) return NO_MEMORY;
+        fit_into_room(s, g);
         if (g->frontier.count == 0) break;
         follow_shape(s, g);
         forbid_passes_below_price(s, g);

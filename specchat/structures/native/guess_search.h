@@ -61,6 +61,7 @@ typedef struct {
     int32_t found;        /* result: how many guesses stay */
     int32_t apart;        /* whether each member is asked about the root and below its own guesses alone */
     int32_t top;          /* of other members' guesses those stay that the first has among so many; 0: all */
+    int32_t first_come;   /* whether guesses get places as long as there are some, in the order in which they are found */
     const int32_t *text;  /* (tail) its last tokens, which stand before those of a path */
     const double *price;  /* (prices), never falling; the last holds for all that follow */
     double floor, decay, pass_price, sure;
