@@ -42,7 +42,7 @@ class Expansion:
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         """A frozen tree of at most 1 + `budget.nodes` nodes, filled breadth first."""
         widths = (self._widths or (budget.width, *[1] * (budget.depth - 1)))[: budget.depth]
-        if budget.nodes and widths not in self._known:
+        if widths and widths not in self._known:
             self._known[widths] = _as_numbers(widths)
         plan = GrowthPlan(budget, levels=True, first_come=True, shape=self._known.get(widths))
         return grown_at_once(drafter, context, plan) or grow_by_levels(drafter, context, budget, widths)
