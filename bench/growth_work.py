@@ -114,11 +114,12 @@ def measure(asked: argparse.Namespace) -> None:
 
     shape = {"nodes": asked.nodes, "depth": 16, "width": 8, "controller": "fixed", "threads": 2, "pair": asked.pair}
     base = settings_of(load_catalog().pair(asked.pair), {} if asked.chat else GREEDY, shape)
-    pair = load_pair(base.but({"drafter": "none"}))
+    drafters = asked.drafters.split(",")
+    pair = load_pair(base.but({"drafter": "none"}), others=[base.but({"drafter": name}) for name in drafters])
     model, clock = pair.target.model, Clock()
     prompt = pair.vocabulary.encode_chat([{"role": "user", "content": TEXT * 12 + "Repeat."}])
     print(f"{asked.nodes} nodes, {'as the chat samples' if asked.chat else 'greedy'}: ms on the host, and nodes")
-    for drafter in asked.drafters.split(","):
+    for drafter in drafters:
         for policy in asked.policies.split(","):
             settings = base.but({"drafter": drafter, "policy": policy})
             context = Context(prompt.copy(), len(prompt), model.vocab_size, sampling(settings), Noise(7))
