@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -25,6 +25,7 @@ from specchat.cli.safe_output import guard_terminals
 from specchat.cli.serve import serve
 from specchat.cli.streams import drop_output, flush_output, open_missing_streams, output_error
 from specchat.cli.train import train
+from specchat.cli.usage_errors import UNREADABLE, in_one_line
 from specchat.cli.web import web
 from specchat.engine.protocol.text import one_line
 from specchat.errors import SpecchatError, UsageError
@@ -232,7 +233,7 @@ def main() -> None:
     guard_terminals()
     try:
         try:
-            app(args=prepared(sys.argv[1:]))
+            _parse_and_run(prepared(sys.argv[1:]))
         except SystemExit as ended:
             flush_output()
             sys.exit(ended.code)
@@ -248,3 +249,17 @@ def main() -> None:
     except BrokenPipeError:
         drop_output()  # the reader of our output has gone
         sys.exit(1)
+
+
+def _parse_and_run(arguments: list[str]) -> NoReturn:
+    try:
+        ended = app(args=arguments, prog_name="specchat", standalone_mode=False)
+    except UNREADABLE as error:
+        refused = in_one_line(error, arguments)
+        if refused is None:
+            sys.exit(2)  # the help of a group was printed
+        raise refused from None
+    except typer.Abort:
+        print("Aborted.", file=sys.stderr)
+        sys.exit(1)
+    sys.exit(ended if isinstance(ended, int) else 0)
