@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from itertools import pairwise
 
 import typer
@@ -47,11 +48,13 @@ def one_prompt(words: list[str]) -> str | None:
         UsageError: there are several arguments: a question without quotes, or something that is no part of it.
     """
     if len(words) > 1:
-        raise UsageError(
-            f"the prompt is one argument, and here are {len(words)}; in quotes: "
-            f"specchat run {shlex.quote(cut(' '.join(words)))}"
-        )
+        raise UsageError(f"the prompt is one argument, and here are {len(words)}; in quotes: {asking(words)}")
     return words[0] if words else None
+
+
+def asking(words: Sequence[str]) -> str:
+    """The command that asks these words as one question."""
+    return f"specchat run {shlex.quote(cut(' '.join(words)))}"
 
 
 def _refuse_bytes(number: int, argument: str) -> None:

@@ -142,3 +142,8 @@ def test_a_prompt_without_quotes_is_answered_with_the_quoted_one(monkeypatch, ca
 )
 def test_what_the_parser_refuses_is_one_line(words, line, monkeypatch, capsys):
     assert refused(words, monkeypatch, capsys) == f"specchat: {line}"
+
+
+@pytest.mark.parametrize("words", [["--" + "a" * 5000], ["a" * 5000], ["a" * 5000, "b"], ["bench", "ui", "a" * 5000]])
+def test_what_the_parser_refuses_is_cut_where_it_is_long(words, monkeypatch, capsys):
+    assert len(refused(words, monkeypatch, capsys)) < 600
