@@ -42,11 +42,11 @@ class Follow:
 
     def needs(self, sampling: Sampling) -> HeadNeeds:
         """No logits where the likeliest token is taken always."""
-        return FIRST if _by_first(sampling) else LOGITS
+        return FIRST if sampling.by_logits else LOGITS
 
     def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
         """Walk down from the root for as long as the target's own token is a living child."""
-        greedy = _by_first(context.sampling)
+        greedy = context.sampling.by_logits
         if greedy and (first := reading.said.first) is not None:  # the model named them: torch need not be asked
             return walk(tree, reading, lambda node: first[reading.row(node)])
         if reading.logits.device.type != "cpu":
@@ -74,7 +74,3 @@ class Follow:
             return context.draw_after(tree, node, reading.after(node)) if token is None else token
 
         return token_after
-
-
-def _by_first(sampling: Sampling) -> bool:
-    return sampling.greedy and not sampling.penalised

@@ -35,7 +35,7 @@ def draw_batch(
         n tokens; None for a row whose surviving tokens are not all among the likeliest that were looked at, which is
         then to be drawn by itself.
     """
-    if sampling.greedy and not sampling.penalised:
+    if sampling.by_logits:
         return list(logits.argmax(dim=-1).tolist())
     scores = penalise_batch(logits, sampling, counts, paths)
     if sampling.greedy:

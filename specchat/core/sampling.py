@@ -55,6 +55,11 @@ class Sampling:
         """Whether a penalty changes any logits."""
         return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
 
+    @cached_property
+    def by_logits(self) -> bool:
+        """Whether the token with the highest logit is always taken: greedy, and no penalty changes logits."""
+        return self.greedy and not self.penalised
+
 
 @dataclass(frozen=True)
 class Law:

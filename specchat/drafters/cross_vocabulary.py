@@ -108,9 +108,9 @@ class CrossVocabulary:
             self._begin(tree, context)
         if self._draft is None:
             return [() for _ in frontier]
-        said = self._say(tree, frontier, width if _likeliest_stay(context) else _CANDIDATES)
+        said = self._say(tree, frontier, width if context.sampling.by_logits else _CANDIDATES)
         tokens, logprobs = said.tokens, said.values.astype(np.float64) - said.totals.astype(np.float64)[:, None]
-        if not _likeliest_stay(context):
+        if not context.sampling.by_logits:
             tokens, logprobs = self._in_chat(tree, frontier, tokens, logprobs, said.totals, context)
         return points_of(tokens, logprobs, width, self.proposer)
 
@@ -290,8 +290,3 @@ class CrossVocabulary:
         self._tree, self._draft = None, None
         self._places, self._translated = {}, {}
         self._said.clear()
-
-
-def _likeliest_stay(context: Context) -> bool:
-    """Whether the likeliest tokens are the guesses."""
-    return context.sampling.greedy and not context.sampling.penalised

@@ -164,7 +164,7 @@ class TrainedNetworkDrafter:
 
     def _guesses(self, tree: TokenTree, nodes: Sequence[int], width: int, context: Context) -> Proposal:
         sampling = context.sampling
-        if sampling.greedy and not sampling.penalised:
+        if sampling.by_logits:
             points: Proposal = self._said.points(nodes, width, self.proposer)
         else:
             tokens, logprobs = self._said.candidates(tree, nodes, context)
