@@ -11,7 +11,20 @@ from specchat.cli.flags import Output, model_names
 
 def train(
     pair: Annotated[str, typer.Argument(help="The pair whose target it drafts for.", autocompletion=model_names)],
-    drafter: Annotated[str, typer.Option(help="hydra, eagle or medusa: what is trained.")] = "hydra",
+    drafter: Annotated[
+        str,
+        typer.Option(help="hydra, eagle or medusa: what is trained.", show_default="hydra, or what --from names"),
+    ] = "",
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="NAME",
+            help="Begin with the weights of this trained drafter, such as smol-hydra, instead of random ones.",
+            show_default=False,
+            autocompletion=model_names,
+        ),
+    ] = "",
     prompts: Annotated[
         str,
         typer.Option(
@@ -44,10 +57,13 @@ def train(
     """
     from specchat.cli.training_run import RunOptions, run_training
     from specchat.config.drafter_names import suggested_name
+    from specchat.models.inspect.training_limits import trainable_target
+    from specchat.models.inspect.training_start import method_of
     from specchat.training.training_request import TrainingRequest, is_begun
 
+    drafter = method_of(drafter, start, trainable_target(pair))
     older = f"{pair}-{drafter}"  # the name of before, where a drafter that comes with specchat has it now
     name = name or (older if resume and is_begun(older) else suggested_name(pair, drafter))
-    request = TrainingRequest(pair, drafter, prompts, tokens, hours, name, seed, resume)
+    request = TrainingRequest(pair, drafter, prompts, tokens, hours, name, seed, resume, start)
     how = RunOptions(output, threads=threads, yes=yes, verdict=verdict, stop_at_eof=stop_at_eof)
     raise typer.Exit(run_training(request, how))

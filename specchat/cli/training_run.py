@@ -22,7 +22,9 @@ from specchat.config.drafter_names import whose_name
 from specchat.engine.protocol.training_report import Curve, Judged, Needed, Trained
 from specchat.engine.protocol.training_text import curve_lines
 from specchat.errors import UsageError
+from specchat.models.fetch.progress import Progress
 from specchat.models.inspect.training_limits import CHATS, trainable_target
+from specchat.models.inspect.training_start import fetched_start
 
 if TYPE_CHECKING:
     from specchat.config.trained_drafters import TrainedDrafter
@@ -80,7 +82,8 @@ def _train(
     job: Job | None = None
     try:
         with reporter(clock, as_reports=output is Output.jsonl) as tell:
-            job = Job(request, _subject(settings, target, tell), tell, clock)
+            start = _start(request, tell)
+            job = Job(request, _subject(settings, target, tell), tell, clock, start)
             _say_needs(job.needs, output)
             trained = job.run()
     except KeyboardInterrupt:
@@ -99,6 +102,16 @@ def _measure(settings: Settings, trained: TrainedDrafter, clock: RunningClock, o
     except KeyboardInterrupt:
         typer.echo(f"stopped; {trained.name} is trained, and was not measured", err=True)
         raise
+
+
+def _start(request: TrainingRequest, tell: Tell) -> TrainedDrafter | None:
+    """The drafter with whose weights it begins, fetched where it is not here."""
+    from specchat.training.job import Stage
+
+    def report(progress: Progress) -> None:
+        tell(Stage("loading", progress.done, progress.total, "bytes", request.start))
+
+    return fetched_start(request.start, report) if request.start else None
 
 
 def _subject(settings: Settings, target: ModelSpec, tell: Tell) -> Subject:

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from specchat.config import private_dir
 from specchat.config.trained_drafters import WEIGHTS, TrainedDrafter, write_drafter
 from specchat.core.sampling import Sampling
@@ -20,17 +18,16 @@ from specchat.engine.protocol.training_report import StageName
 from specchat.errors import TrainingError
 from specchat.models.inspect.training_cost import texts_per_batch
 from specchat.models.inspect.training_limits import CHATS, SELF
-from specchat.models.learned.networks import new_network
 from specchat.models.own.decoder import Decoder
 from specchat.training.checkpoints import Standing
 from specchat.training.corpus import Corpus
 from specchat.training.files import only_user, writing
 from specchat.training.fitting import Fitting, Schedule
 from specchat.training.needs import needs_of
-from specchat.training.recipes import HEAD_TOKENS, RECIPES, STEPS
+from specchat.training.recipes import RECIPES, STEPS
+from specchat.training.starting import check_start, data_of, first_network, label_of
 from specchat.training.state_reading import StateReading, grouped, tapped_layers
 from specchat.training.state_shards import read_shard, shard_file
-from specchat.training.target_weights import shared_with
 from specchat.training.text_store import TextStore
 from specchat.training.text_writing import TextPlan, TextWriting
 from specchat.training.training_request import Places, TrainingRequest
@@ -83,20 +80,29 @@ class Job:
         subject: Subject,
         tell: Callable[[Stage], None],
         clock: Callable[[], float] = time.monotonic,
+        start: TrainedDrafter | None = None,
     ) -> None:
         """A training whose stages are told of.
 
         Args:
             clock: seconds; those in which the process was stopped may be left out.
+            start: with whose weights it begins; None for random ones.
+
+        Raises:
+            UsageError: the start is none of what is trained.
+            TrainingError: a training of this name is there already.
         """
         self.request = request
         self.kept: TrainedDrafter | None = None  # as good as it got, once learning has begun and ended
         self._clock = clock
-        self.places = Places.of(request, subject.name, subject.checksum)
         self._subject = subject
         self._tell = tell
         shape = subject.model.network.shape
         self._sizes = RECIPES[request.drafter].sizes(shape, tapped_layers(subject.model.layers))
+        self._start = start
+        if start is not None:
+            check_start(start, request.drafter, self._sizes, subject.checksum)
+        self.places = Places.of(request, subject.name, subject.checksum)
         self.needs = needs_of(request.drafter, self._sizes, shape, request.tokens, self.places.states)
 
     def run(self) -> TrainedDrafter:
@@ -148,13 +154,12 @@ class Job:
         """Stage 4, where it stands."""
         request, model = self.request, self._subject.model
         recipe, texts = RECIPES[request.drafter], texts_per_batch(model.network.shape.hidden)
-        sizes = self._sizes
-        shared = shared_with(model, corpus, HEAD_TOKENS)
-        network = new_network(request.drafter, sizes, shared, torch.Generator().manual_seed(request.seed))
-        network.to(shared.head.device)
-        seen = int(recipe.epochs * corpus.tokens)
-        schedule = Schedule(seen, 3600 * request.hours, recipe.rate(texts), max(1, seen // _MEASUREMENTS))
+        sizes, start = self._sizes, self._start
+        network = first_network(request.drafter, sizes, model, corpus, request.seed, start)
+        seen, rate = int(recipe.epochs * corpus.tokens), recipe.rate(texts, continued=start is not None)
+        schedule = Schedule(seen, 3600 * request.hours, rate, max(1, seen // _MEASUREMENTS))
         about = {"method": request.drafter, "options": sizes.options(), "seed": request.seed, "data": _digest(sources)}
+        about |= {"from": label_of(start)}
         return Fitting(
             network, corpus, schedule, self.places.run, model.vocab_size, STEPS, texts, request.seed, about,
             self._clock,
@@ -188,6 +193,7 @@ class Job:
                 "texts": len(corpus.learnt),
                 "reply_tokens": corpus.tokens,
                 "seed": request.seed,
+                **data_of(self._start),
                 "command": command(request),
             },
             figures={
@@ -204,6 +210,7 @@ class Job:
 def command(request: TrainingRequest) -> str:
     """The command line that trains this again."""
     words = f"specchat train {request.pair} --drafter {request.drafter} --prompts {request.prompts}"
+    words += f" --from {request.start}" if request.start else ""
     hours = f" --hours {request.hours:g}" if request.hours else ""
     return f"{words} --tokens {request.tokens}{hours} --name {request.name} --seed {request.seed}"
 

@@ -19,6 +19,9 @@ HEAD_TOKENS = 8192
 STEPS = 3
 """Tokens that are guessed in a row while training; deeper guesses use the same network."""
 
+CONTINUED_RATE = 0.3
+"""So much of the learning rate where a training begins with the weights of a drafter."""
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -36,9 +39,13 @@ class Recipe:
     epochs: float = EPOCHS
     learning_rate: float = 5e-3
 
-    def rate(self, texts: int) -> float:
-        """The highest learning rate with so many texts in a step."""
-        return self.learning_rate * math.sqrt(texts / LEAST_TEXTS)
+    def rate(self, texts: int, *, continued: bool = False) -> float:
+        """The highest learning rate with so many texts in a step.
+
+        Args:
+            continued: whether it begins with the weights of a trained drafter.
+        """
+        return self.learning_rate * math.sqrt(texts / LEAST_TEXTS) * (CONTINUED_RATE if continued else 1.0)
 
 
 def _hydra(shape: Shape, taps: tuple[int, ...]) -> Sizes:

@@ -70,11 +70,16 @@ class TextWriting:
     def run(self, reply_tokens: int, progress: Callable[[int], None]) -> None:
         """Write until the store holds so many tokens of replies, or a file's prompts are used up.
 
+        What was begun is finished: no number is left out that more texts would fill later, so the same texts stay in
+        the same order, and those that were never learnt from stay the same.
+
         Args:
             progress: told the number after every pass; may raise to stop. Finished texts are kept.
         """
-        while self._store.reply_tokens < reply_tokens:
-            while self._writer.idle_places and (index := self._unwritten()) is not None:
+        while self._writer.busy or self._store.reply_tokens < reply_tokens:
+            while self._store.reply_tokens < reply_tokens and self._writer.idle_places:
+                if (index := self._unwritten()) is None:
+                    break
                 self._start(index)
             if not self._writer.busy:
                 return

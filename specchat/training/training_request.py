@@ -9,7 +9,14 @@ from pathlib import Path
 from specchat.config import cache_dir, own_drafters_dir, private_dir
 from specchat.config.drafter_names import free_name
 from specchat.errors import TrainingError
-from specchat.models.inspect.training_limits import CHATS, SELF, prompts_file, refuse_hiding, refuse_impossible
+from specchat.models.inspect.training_limits import (
+    CHATS,
+    SELF,
+    prompts_file,
+    refuse_hiding,
+    refuse_impossible,
+    refuse_replacing_start,
+)
 from specchat.training.prompt_sources import prompts_of, prompts_of_chats
 
 _RUNS = "runs"
@@ -28,6 +35,7 @@ class TrainingRequest:
         name: of the trained drafter.
         seed: of everything that is drawn.
         resume: whether a training of this name is gone on with.
+        start: the name of a trained drafter with whose weights it begins; empty for random ones.
     """
 
     pair: str
@@ -38,6 +46,7 @@ class TrainingRequest:
     name: str
     seed: int = 0
     resume: bool = False
+    start: str = ""
 
     def check(self) -> None:
         """Refuse what cannot be, before anything is loaded.
@@ -47,6 +56,7 @@ class TrainingRequest:
             TrainingError: a drafter of this name is there already.
         """
         refuse_impossible(self.drafter, self.prompts, self.tokens, self.hours, self.name)
+        refuse_replacing_start(self.name, self.start)
         if not (self.resume and is_begun(self.name)):
             refuse_hiding(self.name)
         if not self.resume and self.folder.exists():

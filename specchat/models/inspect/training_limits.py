@@ -43,8 +43,7 @@ def refuse_impossible(drafter: str, prompts: str, reply_tokens: int, hours: floa
     Raises:
         UsageError: with the nearest that can be.
     """
-    if drafter not in TOKENS_LEARNT_PER_S:
-        raise UsageError(f"--drafter {short(drafter)} is none that is trained{nearest(drafter, TOKENS_LEARNT_PER_S)}")
+    refuse_unknown_method(drafter)
     if prompts not in (SELF, CHATS) and not prompts_file(prompts).is_file():
         raise UsageError(f"--prompts {short(prompts)} is neither {SELF!r}, {CHATS!r} nor a file")
     if reply_tokens < _FEWEST_TOKENS:
@@ -55,6 +54,16 @@ def refuse_impossible(drafter: str, prompts: str, reply_tokens: int, hours: floa
         raise UsageError(f"--hours {hours:g} must be 0 (as long as it helps) or more, and below {_MOST_HOURS}")
     if not NAME.fullmatch(name):
         raise UsageError(f"--name {short(name)} is no name: letters, digits, '.', '_' and '-'")
+
+
+def refuse_unknown_method(drafter: str) -> None:
+    """Refuse a drafter that is not trained.
+
+    Raises:
+        UsageError: with the nearest that is.
+    """
+    if drafter not in TOKENS_LEARNT_PER_S:
+        raise UsageError(f"--drafter {short(drafter)} is none that is trained{nearest(drafter, TOKENS_LEARNT_PER_S)}")
 
 
 def refuse_hiding(name: str) -> None:
@@ -68,6 +77,19 @@ def refuse_hiding(name: str) -> None:
         raise UsageError(
             f"--name {short(name)}: the drafter of this name {whose}, and yours would be used in its place; "
             f"{free!r} is free"
+        )
+
+
+def refuse_replacing_start(name: str, start: str) -> None:
+    """Refuse a name under which the trained drafter would take the place of the one that it begins with.
+
+    Raises:
+        UsageError: with the nearest name that is free.
+    """
+    if start and name == start:
+        free = free_name(name, lambda one: (own_drafters_dir() / one).exists())
+        raise UsageError(
+            f"--name {short(name)} is also the drafter that --from names, and would be replaced; {free!r} is free"
         )
 
 
