@@ -10,7 +10,13 @@ from specchat.errors import UsageError
 from specchat.models.inspect.model_files import describe_model
 from specchat.models.inspect.pair_check import place_of
 from specchat.models.inspect.training_cost import training_cost
-from specchat.models.inspect.training_limits import refuse_hiding, refuse_impossible, trainable_target
+from specchat.models.inspect.training_limits import (
+    refuse_hiding,
+    refuse_impossible,
+    refuse_replacing_start,
+    trainable_target,
+)
+from specchat.models.inspect.training_start import start_named
 from specchat.tui.state.training import TrainingChoices
 
 
@@ -32,7 +38,10 @@ def estimated(request: TrainingChoices) -> Estimated:
     """
     refuse_impossible(request.drafter, request.prompts, request.tokens, request.hours, request.name)
     refuse_hiding(request.name)
+    refuse_replacing_start(request.name, request.start)
     target = trainable_target(request.pair)
+    if request.start:
+        start_named(request.start, target, request.drafter)
     if (place := place_of(target)) is None:
         raise UsageError(f"{target.name} is not on this machine; `specchat models pull {request.pair}` fetches it")
     described = describe_model(place)

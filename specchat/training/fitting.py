@@ -27,7 +27,7 @@ _CHECKPOINT_S = 60.0
 _MEASURED_DEPTH = 4
 _MEASURED_TEXTS = 16
 _PATIENCE = 6
-"""Measurements without a gain after which training ends."""
+"""Measurements without a gain after which training ends, unless it goes to its end."""
 
 _WARM_UP = 0.03
 _LAST_RATE = 0.02
@@ -43,17 +43,24 @@ class Schedule:
         seconds: at most, over all its runs; 0 for no limit.
         learning_rate: at its highest.
         measure_tokens: seen between two measurements.
+        to_its_end: whether it goes on although measurements no longer rise. A trained drafter guesses less at first when
+            it learns further, and more than before only once the rate has fallen.
     """
 
     tokens: int
     seconds: float
     learning_rate: float
     measure_tokens: int
+    to_its_end: bool = False
 
     def done(self, standing: Standing) -> float:
         """The share that is done, by tokens or by time, whichever is further."""
         by_time = standing.seconds / self.seconds if self.seconds else 0.0
         return min(1.0, max(standing.tokens / self.tokens, by_time))
+
+    def ended(self, standing: Standing) -> bool:
+        """Whether nothing more is to be learnt."""
+        return self.done(standing) >= 1.0 or (standing.since_best >= _PATIENCE and not self.to_its_end)
 
     def rate(self, standing: Standing) -> float:
         """The learning rate: a short rise, then half a cosine down."""
@@ -126,7 +133,7 @@ class Fitting:
             if not standing.curve:
                 self._measure()
             for batch, tokens in self._batches():
-                if schedule.done(standing) >= 1.0 or standing.since_best >= _PATIENCE:
+                if schedule.ended(standing):
                     break
                 began = self._clock()
                 self._learn(batch)

@@ -156,8 +156,9 @@ class Job:
         recipe, texts = RECIPES[request.drafter], texts_per_batch(model.network.shape.hidden)
         sizes, start = self._sizes, self._start
         network = first_network(request.drafter, sizes, model, corpus, request.seed, start)
-        seen, rate = int(recipe.epochs * corpus.tokens), recipe.rate(texts, continued=start is not None)
-        schedule = Schedule(seen, 3600 * request.hours, rate, max(1, seen // _MEASUREMENTS))
+        seen, further = int(recipe.epochs * corpus.tokens), start is not None
+        rate = recipe.rate(texts, further=further)
+        schedule = Schedule(seen, 3600 * request.hours, rate, max(1, seen // _MEASUREMENTS), to_its_end=further)
         about = {"method": request.drafter, "options": sizes.options(), "seed": request.seed, "data": _digest(sources)}
         about |= {"from": label_of(start)}
         return Fitting(

@@ -26,7 +26,9 @@ def check_start(start: TrainedDrafter, method: str, sizes: Sizes, target_sha256:
     named = f"--from {short(start.name)}"
     instead = "leave out --from and begin with nothing"
     if start.method != method:
-        raise UsageError(f"{named} is trained as {start.method!r}, and --drafter says {method!r}; leave out --drafter")
+        raise UsageError(
+            f"{named} is a {start.method!r}, and --drafter says {method!r}; --drafter {start.method} goes on with it"
+        )
     if start.target_sha256 != target_sha256:
         raise UsageError(f"{named} was trained for other weights of {start.target}; {instead}")
     found = kind_of(method).sizes.read(start.options, f"{start.folder / DESCRIPTION}, [options]").options()
@@ -42,8 +44,8 @@ def first_network(
 
     A network has no numbers of its own for a token, since embeddings and the head's rows are the target's: which tokens
     it can guess may change at any time. A start was trained on more texts, as a rule, and the corpus is nearer to what
-    is to be drafted, so the most frequent tokens of both are taken in turn. Measured with few texts of a subject of their
-    own, they hold more of what the target says there than either list; with texts as before, hardly less.
+    is to be drafted, so the most frequent tokens of both are taken in turn. Measured with few texts of a subject of
+    their own, they hold more of what the target says there than either list; with texts as before, hardly less.
     """
     known = None if start is None else read_tokens(start.weights)
     shared = shared_with(target, corpus, HEAD_TOKENS, known)

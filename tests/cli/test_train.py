@@ -14,6 +14,7 @@ import time
 
 import pytest
 import typer
+from contracts.trained_folders import trained_folder
 from tiny_models import add_tiny_pair
 from typer.testing import CliRunner
 
@@ -23,10 +24,12 @@ from specchat.cli.train import train
 from specchat.cli.training_estimate import estimated
 from specchat.cli.training_progress import Lines, reporter
 from specchat.cli.training_verdict import Way, as_configuration, judge, print_verdict, use, ways_to_use
-from specchat.config import cache_dir, data_dir, load_catalog, settings_of
+from specchat.config import cache_dir, data_dir, load_catalog, own_drafters_dir, settings_of
+from specchat.config.trained_drafters import read_drafter
 from specchat.engine.protocol.training_report import Curve, Judged, MeasuredWay
 from specchat.engine.protocol.training_text import curve_lines, table_lines
 from specchat.errors import SpecchatError, UsageError
+from specchat.models.fetch import weights_sha256
 from specchat.settings import Settings
 from specchat.store.chats import Chats
 from specchat.store.database import default_path, open_to_write
@@ -71,6 +74,19 @@ def error_of(*arguments: str) -> SpecchatError:
             "comes with specchat, and yours would be used in its place; 'smol-hydra-2' is",
         ),
         (("smol", "--name", "smol-hydra", "--resume"), "'smol-hydra-2' is free"),
+        (("smol", "--from", "smol-hidra"), "--from 'smol-hidra' names no trained drafter; did you mean 'smol-hydra'"),
+        (("smol", "--from", "../x"), "--from '../x' names no trained drafter; known: smol-hydra"),
+        (
+            ("smol", "--from", "qwen-coder-hydra"),
+            "was trained for qwen2.5-coder-1.5b-instruct; did you mean 'smol-hydra'",
+        ),
+        (
+            ("smol", "--from", "smol-hydra", "--drafter", "eagle"),
+            "is a 'hydra', and --drafter says 'eagle'; --drafter hydra",
+        ),
+        (("smol", "--from", "smol-hydra", "--drafter", "hidra"), "is none that is trained; did you mean 'hydra'"),
+        (("smol", "--from", "smol-hydra", "--name", "smol-hydra"), "is also the drafter that --from names"),
+        (("gemma", "--from", "smol-hydra"), "was trained for smollm2-135m-instruct; none for gemma-3-270m is known"),
         (("smol", "--prompts", "chats", "--yes"), "--prompts chats: no chat of yours is kept here yet"),
     ],
 )
@@ -84,6 +100,13 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_loaded(arguments, 
 def test_the_apps_dialog_refuses_them_too():
     with pytest.raises(UsageError, match="'smol-hydra-2' is free"):
         estimated(TrainingChoices("smol", "hydra", "self", 400_000, 0.0, "smol-hydra"))
+    with pytest.raises(UsageError, match="names no trained drafter; did you mean 'smol-hydra'"):
+        estimated(TrainingChoices("smol", "hydra", "self", 400_000, 0.0, "mine", "smol-hidra"))
+    (own_drafters_dir() / "mine").mkdir(parents=True)
+    with pytest.raises(
+        UsageError, match="is also the drafter that --from names, and would be replaced; 'mine-2' is free"
+    ):
+        estimated(TrainingChoices("smol", "hydra", "self", 400_000, 0.0, "mine", "mine"))
 
 
 @pytest.fixture
@@ -119,6 +142,17 @@ def test_a_training_without_a_name_takes_one_that_hides_no_drafter(requested):
     assert [request.name for request in requested] == ["smol-hydra-2"] * 2
 
 
+def test_what_is_trained_follows_from_the_drafter_that_it_begins_with(tiny, requested, monkeypatch):
+    place = own_drafters_dir() / "mine"
+    trained_folder(place, {}, "eagle", weights_sha256(load_catalog().model("tiny-model")))
+    result = CliRunner().invoke(app, ["tiny", "--prompts", tiny, "--from", "mine", "--no-verdict"])
+    assert result.exit_code == 0, result.output
+    assert [(one.drafter, one.start, one.name) for one in requested] == [("eagle", "mine", "tiny-eagle")]
+    assert "'tiny-eagle'" not in str(error_of("tiny", "--from", "mine", "--name", "mine"))
+    (place / "weights.safetensors").write_bytes(b"")
+    assert "has 0 bytes, and should have" in str(error_of("tiny", "--from", "mine"))
+
+
 def test_a_tiny_model_is_trained_and_judged_from_the_command_line(tiny, monkeypatch):
     monkeypatch.setattr(job, "_MEASUREMENTS", 3)
     monkeypatch.setattr(training_verdict, "_QUESTIONS", 1)
@@ -139,6 +173,14 @@ def test_a_tiny_model_is_trained_and_judged_from_the_command_line(tiny, monkeypa
     assert said["verdict"]["ways"][1]["ratio"] > 0
     assert "specchat train tiny --drafter hydra" in said["data"]["command"]
     assert "'tiny-hydra' is there already" in str(error_of(*flags))
+    again = CliRunner().invoke(
+        app, [*flags, "--from", "tiny-hydra", "--name", "more", "--no-verdict", "--output", "json"]
+    )
+    assert again.exit_code == 0, (again.output, again.exception)
+    more = json.loads(again.stdout)
+    assert more["data"]["from_sha256"] == read_drafter(data_dir() / "drafters" / "tiny-hydra", ("hydra",)).sha256
+    assert more["figures"]["curve_tau"][0] == said["figures"]["chain_tau_held_out"], "the same texts are held out"
+    assert more["figures"]["chain_tau_held_out"] >= said["figures"]["chain_tau_held_out"]
 
 
 @pytest.fixture

@@ -91,6 +91,18 @@ def test_writing_that_was_cut_off_anywhere_goes_on_to_the_same_texts(tmp_path):
     assert all(whole.texts[index] == again.texts[index] for index in common)
 
 
+def test_more_texts_stand_behind_those_that_were_written_before(tmp_path):
+    model, prompts = target(), [f"w{a} w{b} w5" for a in range(3, 15) for b in range(20, 28)]
+    store = TextStore(tmp_path / "texts.jsonl", V)
+    TextWriting(plan(prompts), model, store).run(1500, lambda done: None)
+    before = dict(store.texts)
+    assert sorted(before) == list(range(len(before))), "what was begun is finished"
+    first = [text for group in grouped(list(before.values()), 4000) for text in group]
+    TextWriting(plan(prompts), model, store).run(4000, lambda done: None)
+    assert len(store.texts) > len(before) + 16
+    assert [text for group in grouped(list(store.texts.values()), 4000) for text in group][: len(first)] == first
+
+
 def test_half_of_the_replies_are_greedy_and_the_others_as_the_chat_samples():
     chatty = TextPlan(Words(), PROMPTS, Sampling(temperature=0.3, top_k=5), 0)
     assert [plan().reply_sampling(index).temperature for index in range(4)] == [0.0, 0.7, 0.0, 0.7]

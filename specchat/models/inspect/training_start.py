@@ -55,8 +55,8 @@ def start_named(name: str, target: ModelSpec, drafter: str = "") -> ListedDrafte
         raise UsageError(f"--from {short(name)} was trained for {meant}{_instead(name, able, target)}")
     if drafter not in ("", found.method):
         raise UsageError(
-            f"--from {short(name)} is trained as {found.method!r}, and --drafter says {short(drafter)}; leave out "
-            "--drafter, or begin with nothing"
+            f"--from {short(name)} is a {found.method!r}, and --drafter says {short(drafter)}; "
+            f"--drafter {found.method} goes on with it"
         )
     return found
 

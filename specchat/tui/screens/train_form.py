@@ -20,12 +20,14 @@ from specchat.tui.text.key_names import hint
 from specchat.tui.widgets.tinted_text import TintedText
 
 _LINES = (
-    ("drafter", "hydra, eagle or medusa"),
-    ("prompts", "self, chats or a file"),
-    ("tokens", "of replies to learn from"),
-    ("hours", "of learning at most; 0: any"),
-    ("name", "of the drafter"),
+    ("drafter", "drafter", "hydra, eagle or medusa"),
+    ("start", "begin with", "a drafter's name; empty: nothing"),
+    ("prompts", "prompts", "self, chats or a file"),
+    ("tokens", "tokens", "of replies to learn from"),
+    ("hours", "hours", "of learning at most; 0: any"),
+    ("name", "name", "of the drafter"),
 )
+"""The input's id, what stands before it, and what behind it."""
 _CHATS_ARE_READ = "What you wrote in your chats is read. Texts and drafter stay on this machine."
 
 
@@ -45,7 +47,7 @@ Estimate = Callable[[TrainingChoices], TrainingCost]
 
 
 class TrainForm(ModalScreen[TrainingChoices | None]):
-    """Five inputs; its result is what is to be trained."""
+    """Six inputs; its result is what is to be trained."""
 
     DEFAULT_CSS = """
     TrainForm { align: center middle; background: $background 60%; }
@@ -55,7 +57,7 @@ class TrainForm(ModalScreen[TrainingChoices | None]):
         background: $surface;
     }
     TrainForm Horizontal { height: 1; }
-    TrainForm Horizontal TintedText { width: 9; }
+    TrainForm Horizontal TintedText { width: 11; }
     TrainForm Horizontal .-what { width: 1fr; padding: 0 0 0 1; height: 1; }
     TrainForm Input { width: 28; border: none; padding: 0 1; height: 1; background: $panel; }
     TrainForm Input:focus { border: none; background: $primary 20%; }
@@ -79,9 +81,9 @@ class TrainForm(ModalScreen[TrainingChoices | None]):
         with Vertical() as box:
             box.border_title = f"train a drafter for {self._first.pair}"
             box.border_subtitle = "Enter begins" + hint(self, "train_form.close", "closes", " · ")
-            for id, what in _LINES:
+            for id, name, what in _LINES:
                 with Horizontal():
-                    yield TintedText([(id, "dim")])
+                    yield TintedText([(name, "dim")])
                     yield Input(_shown(getattr(self._first, id)), id=id, select_on_focus=False)
                     yield TintedText([(what, "dim")], classes="-what")
             yield TintedText(id="said")
@@ -132,6 +134,7 @@ class TrainForm(ModalScreen[TrainingChoices | None]):
             tokens=int(tokens),
             hours=limit,
             name=self._text("name"),
+            start=self._text("start"),
         )
 
     def _text(self, id: str) -> str:

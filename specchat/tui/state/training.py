@@ -23,11 +23,13 @@ class TrainingChoices(Struct, frozen=True, forbid_unknown_fields=True):
     tokens: Annotated[int, Meta(ge=1, le=10**10)]
     hours: Annotated[float, Meta(ge=0, lt=10_000)]
     name: Name
+    start: Name = ""  # the drafter with whose weights it begins
 
     def words(self, *, resume: bool) -> list[str]:
         """The command that trains this in the background, on one thread; who asked for chats has agreed."""
         words = ["train", self.pair, f"--drafter={self.drafter}", f"--prompts={self.prompts}"]
         words += [f"--tokens={self.tokens}", f"--hours={self.hours:g}", f"--name={self.name}", "--threads=1"]
+        words += [f"--from={self.start}"] * bool(self.start)
         words += ["--yes"] * (self.prompts == CHATS) + ["--resume"] * resume
         return [*words, "--output=jsonl", "--stop-at-eof"]
 
