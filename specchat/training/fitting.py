@@ -43,8 +43,8 @@ class Schedule:
         seconds: at most, over all its runs; 0 for no limit.
         learning_rate: at its highest.
         measure_tokens: seen between two measurements.
-        to_its_end: whether it goes on although measurements no longer rise. A trained drafter guesses less at first when
-            it learns further, and more than before only once the rate has fallen.
+        to_its_end: whether it goes on although measurements no longer rise. A trained drafter that learns further
+            guesses less at first, until the rate has fallen.
     """
 
     tokens: int

@@ -24,7 +24,7 @@ from specchat.training.corpus import Corpus
 from specchat.training.files import only_user
 from specchat.training.fitting import Fitting, Schedule
 from specchat.training.job import Job
-from specchat.training.recipes import RECIPES, STEPS
+from specchat.training.recipes import FURTHER_RATE, RECIPES, STEPS
 from specchat.training.state_reading import StateReading
 from specchat.training.target_weights import shared_with
 from specchat.training.text_store import TrainingText
@@ -191,6 +191,10 @@ def test_learning_ends_where_it_no_longer_helps(model, shard, tmp_path, monkeypa
     fit = fitted("hydra", model, shard, tmp_path, 10**9)
     fit._schedule = Schedule(10**9, 0.0, 0.0, 500)  # a rate of 0 learns nothing
     assert fit.run(lambda standing: None).tokens < 3000
+    (tmp_path / "whole").mkdir()
+    fit = fitted("hydra", model, shard, tmp_path / "whole", 6000)
+    fit._schedule = Schedule(6000, 0.0, 0.0, 500, to_its_end=True)
+    assert fit.run(lambda standing: None).tokens >= 6000, "a drafter that learns further goes through its schedule"
 
 
 def test_wider_targets_take_more_texts_in_a_step():
@@ -198,6 +202,7 @@ def test_wider_targets_take_more_texts_in_a_step():
     narrow, wide = (training_cost("hydra", 100_000, 1_000_000_000, hidden).seconds for hidden in (768, 1536))
     assert narrow < wide < 8 * narrow, "the matrices' eightfold time is shared by twice the texts"
     assert RECIPES["hydra"].rate(16) == 2 * RECIPES["hydra"].rate(4)
+    assert RECIPES["hydra"].rate(4, further=True) == FURTHER_RATE * RECIPES["hydra"].rate(4) < 1e-3
 
 
 def test_a_step_takes_as_many_texts_as_are_asked_for(model, shard, tmp_path):

@@ -47,9 +47,28 @@ async def test_the_dialog_is_filled_in_with_keys(trainer):
     async with driving((80, 24), training=trainer.here) as d:
         trainer.on(d)
         await d.say("/train")
-        await d.pilot.press("down", "down", *["backspace"] * 7, *"6000", "down", "backspace", *"0.5", "up", "enter")
+        await d.pilot.press(*["down"] * 3, *["backspace"] * 7, *"6000", "down", "backspace", *"0.5", "up", "enter")
         await d.until("42 %")
         assert {"--tokens=6000", "--hours=0.5"} < set(trainer.asked[0])
+
+
+async def test_the_drafter_to_begin_with_is_asked_for_and_remembered(trainer):
+    async with driving((80, 24), training=trainer.here) as d:
+        trainer.on(d)
+        await d.say("/train")
+        await d.pilot.press("down", *"smol-hydra", "enter")
+        await d.until("42 %")
+        assert "--from=smol-hydra" in trainer.asked[0]
+    runner = TrainingRunner(Chat(), trainer.folder / "training.json", redraw=None, run=None, ended=None)
+    assert runner.unfinished().start == "smol-hydra"
+
+
+def test_what_an_older_specchat_noted_of_a_training_begins_with_nothing(tmp_path):
+    note = tmp_path / "training.json"
+    note.write_text('{"pair":"smol","drafter":"hydra","prompts":"self","tokens":9000,"hours":0.0,"name":"mine"}')
+    choices = TrainingRunner(Chat(), note, redraw=None, run=None, ended=None).unfinished()
+    assert choices.start == ""
+    assert not [word for word in choices.words(resume=True) if word.startswith("--from")]
 
 
 async def test_a_name_that_is_taken_is_not_suggested(trainer):
