@@ -7,6 +7,8 @@ from tests.mutations.mutation import Mutation
 ONLINE = "tests/training/test_online_learning.py"
 KEPT_REPLIES = "tests/training/test_kept_replies.py"
 LEARNING = "tests/training/test_learning.py"
+START = "tests/training/test_training_start.py"
+WRITING = "tests/training/test_text_writing.py"
 UNROLLING = ("tests/training/test_unrolling.py",)
 
 EDITS = (
@@ -137,6 +139,22 @@ EDITS = (
         "if index % _HELD_OUT]",
         "if True]",
         UNROLLING,
+    ),
+    Mutation(
+        "training",
+        "begins with random weights where a drafter is named",
+        "training/starting.py",
+        "    if start is None:\n        network =",
+        "    if True:\n        network =",
+        (START, "-k", "own_figures"),
+    ),
+    Mutation(
+        "training",
+        "leaves out texts that were begun, for later ones to be put before others",
+        "training/text_writing.py",
+        "while self._writer.busy or self._store",
+        "while self._store",
+        (WRITING, "-k", "stand_behind"),
     ),
     Mutation(
         "training",
