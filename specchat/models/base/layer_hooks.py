@@ -59,7 +59,7 @@ class LayerWatch:
         missing, nodes = self._plan.missing, self._plan.nodes
         alive = set(self._alive)
         kept = [missing + place for place, node in enumerate(nodes) if node in alive]
-        return [*range(missing), *kept, *range(missing + len(nodes), len(self._plan.positions))]
+        return [*range(missing), *kept, *range(missing + len(nodes), self._plan.rows)]
 
     def after_layer(self, layer: int, hidden: Tensor) -> list[int] | None:
         """Look at the states of the rows followed; places among them that go on, or None where all do.
