@@ -19,6 +19,7 @@ from specchat.models.base.cache_rows import Plan, surviving
 
 _NO_LAYERS = frozenset[int]()
 _NO_TAPS: Mapping[int, Tensor] = MappingProxyType({})
+_NONE_PRUNED: Mapping[int, int] = MappingProxyType({})
 
 
 class LayerWatch:
@@ -159,4 +160,6 @@ def reading_of_all(
     plan: Plan, said: HeadOutput, taps: Mapping[int, Tensor] = _NO_TAPS, text_states: TextStates | None = None
 ) -> Reading:
     """The reading of a pass without riders in which every node stayed; `taps` are layer → (R, d) states."""
-    return Reading(plan.nodes, said, frozenset(plan.nodes), taps=taps, text_states=text_states)
+    nodes = plan.nodes
+    alive = nodes if isinstance(nodes, range) else frozenset(nodes)
+    return Reading(nodes, said, alive, _NONE_PRUNED, taps, None, _NO_TAPS, None, text_states)
