@@ -163,9 +163,7 @@ class NativeNetwork:
         return rows.hidden
 
     def _head_room(self, rows: int, totals: bool, needs: HeadNeeds = EVERYTHING) -> HeadRoom:
-        return HeadRoom(
-            rows, self._width, self._reads, self._spare, needs, self._kept, highest=totals, totals=totals
-        )
+        return HeadRoom(rows, self._width, self._reads, self._spare, needs, self._kept, highest=totals, totals=totals)
 
     def _whole_passes(self, cache: KVCache) -> WholePasses | None:
         """Those over this cache; None where embeddings are computed by the source."""
