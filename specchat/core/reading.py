@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -30,9 +30,9 @@ class Reading:
         text_states: the tapped states of tokens of the text that were read in the same pass, where there were any.
     """
 
-    nodes: Sequence[int]
+    nodes: tuple[int, ...]
     said: HeadOutput
-    alive: Collection[int]
+    alive: frozenset[int]
     pruned: Mapping[int, int] = field(default_factory=dict)
     taps: Mapping[int, Tensor] = field(default_factory=dict)
     rider_logits: Tensor | None = None

@@ -43,7 +43,7 @@ class Plan:
     Args:
         start: first row written, unless `own` says where the rows are written.
         missing: tokens of the prefix read on the way, each behind the one before it; the root comes behind the last.
-        nodes: (R,) nodes read; a range where it is the whole tree.
+        nodes: (R,) nodes read.
         tokens: ids of missing tokens and nodes, riders excluded.
         common: the first so many rows are attended to by all.
         above: for each row behind the common ones, those of earlier passes included, which of them it follows,
@@ -56,7 +56,7 @@ class Plan:
 
     start: int
     missing: int
-    nodes: Sequence[int]
+    nodes: tuple[int, ...]
     tokens: Sequence[int]
     common: int
     above: Sequence[int]
@@ -171,7 +171,7 @@ class Rows:
             self._tree = tree
         held, missing = self.held, self._missing
         start, first, gaps = held + len(self._above), len(self.prefix), self._gaps()
-        nodes = range(len(tree)) if new_nodes is None else tuple(new_nodes)
+        nodes = tuple(range(len(tree)) if new_nodes is None else new_nodes)
         above, tokens = tree.parents, tree.tokens
         if new_nodes is not None or missing or riders:
             above, tokens = self._rows_above(tree, nodes, riders), [*missing, *[tokens[node] for node in nodes]]

@@ -160,6 +160,5 @@ def reading_of_all(
     plan: Plan, said: HeadOutput, taps: Mapping[int, Tensor] = _NO_TAPS, text_states: TextStates | None = None
 ) -> Reading:
     """The reading of a pass without riders in which every node stayed; `taps` are layer → (R, d) states."""
-    nodes = plan.nodes
-    alive = nodes if isinstance(nodes, range) else frozenset(nodes)
-    return Reading(nodes, said, alive, _NONE_PRUNED, taps, None, _NO_TAPS, None, text_states)
+    alive = frozenset(plan.nodes)
+    return Reading(plan.nodes, said, alive, _NONE_PRUNED, taps, None, _NO_TAPS, None, text_states)
