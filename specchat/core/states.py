@@ -93,11 +93,19 @@ def row_of(layers: Mapping[int, Tensor], wanted: Sequence[int], row: int) -> Ten
     return torch.stack([layers[layer][row] for layer in wanted])
 
 
+def rows_by_token(layers: Mapping[int, Tensor], wanted: Sequence[int]) -> Tensor:
+    """(n, layers, d) copies of all rows of some layers' states; one copy where they lie in one tensor in this order."""
+    if type(layers) is PickedRows and type(layers.layers) is StackedStates and layers.layers.layers == tuple(wanted):
+        picked = layers.layers.stacked.numpy().take(layers.rows, axis=1)
+        return torch.from_numpy(picked.swapaxes(0, 1))
+    return torch.stack([layers[layer] for layer in wanted], dim=1)
+
+
 def host_row_of(layers: Mapping[int, Tensor], wanted: Sequence[int], row: int) -> HostRow | None:
     """Where a row of (layers, d) states lies on the host; None where it must be copied, or its place is not known."""
-    if isinstance(layers, PickedRows):
+    if type(layers) is PickedRows:  # `isinstance` asks the abstract class, for as long as all else here
         return host_row_of(layers.layers, wanted, layers.rows[row])
-    if not isinstance(layers, StackedStates) or layers.layers != wanted:
+    if type(layers) is not StackedStates or layers.layers != wanted:
         return None
     width = layers.width
     return HostRow(layers.address + 4 * width * row, layers.rows * width, len(wanted), width, layers)

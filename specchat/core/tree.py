@@ -100,7 +100,8 @@ class TokenTree:
                 tree.add(parent, guess)
         tree._append(parents, tokens)
         tree._unwritten = guesses
-        return tree.freeze()
+        tree._frozen = True
+        return tree
 
     def __len__(self) -> int:
         """N: nodes with the root."""
@@ -178,14 +179,15 @@ class TokenTree:
         return bool(tokens) and not (min(tokens) >= 0 and max(tokens) < self._vocab_size)
 
     def _append(self, parents: Sequence[int], tokens: Sequence[int]) -> range:
-        first, depths, child_of = len(self.tokens), self.depths, self._child_of
-        for node, (parent, token) in enumerate(zip(parents, tokens, strict=True), first):
-            child_of[parent, token] = node
+        first, depths = len(self.tokens), self.depths
+        for parent in parents:
             depths.append(depths[parent] + 1)
         self.tokens += tokens
         self.parents += parents
-        assert len(child_of) == len(self.tokens) - 1, "siblings differ in their token"
-        return range(first, len(self.tokens))
+        added = range(first, len(self.tokens))
+        self._child_of.update(zip(zip(parents, tokens, strict=True), added, strict=True))
+        assert len(self._child_of) == len(self.tokens) - 1, "siblings differ in their token"
+        return added
 
     def path(self, node: int) -> tuple[int, ...]:
         """Nodes from the root's child down to `node`, `node` included; empty for the root."""

@@ -41,7 +41,7 @@ class Verdict:
     sources: tuple[int | None, ...] = ()
     beyond: tuple[int, ...] = ()
 
-    @cached_property
+    @property
     def emitted(self) -> tuple[int, ...]:
         """The tokens this round adds to the text: the path's, then the bonus."""
         tokens = [self.tree.tokens[node] for node in self.path]

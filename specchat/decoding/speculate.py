@@ -159,7 +159,10 @@ class Speculator:
         verdict = self.rule.judge(draft.tree, reading, context)
         judged = began if self._on_host else time.perf_counter()
         verify_s = (submitted.returned if self._on_host else judged) - submitted.given
-        verdict = verdict.cut(cut(verdict.emitted))
+        emitted = verdict.emitted
+        count = cut(emitted)
+        if count < len(emitted):
+            verdict, emitted = verdict.cut(count), emitted[:count]
         self.target.keep(verdict.path)
         round = Round(
             index=context.round,
@@ -169,7 +172,7 @@ class Speculator:
             tree=draft.tree,
             reading=reading,
             verdict=verdict,
-            emitted=verdict.emitted,
+            emitted=emitted,
             draft_passes=draft.passes,
             timings=Timings(draft.took_s, verify_s),
             riders=len(draft.request.riders),

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Sequence
 
 from specchat.compiled.build import NativeUnavailable
-from specchat.core.compiled_guessing import Asked, AskedByCompiledCode, GrowthPlan
+from specchat.core.compiled_guessing import Asked, AskedByCompiledCode, CompiledNetwork, GrowthPlan
 from specchat.core.context import Context
 from specchat.core.tree import TokenTree, point
 from specchat.drafters.merged_guesses import Cell
@@ -81,14 +81,15 @@ class CompiledSearch:
         while True:
             asked: list[Asked] = []
             for member in self._members:
-                asks = member.compiled(context, tokens, rows)
-                if asks is None:
+                answer = member.compiled(context, tokens, rows)
+                if answer is None:
                     return None
-                asked.append(asks)
+                asked.append(answer)
             found = self._search.grow(context, plan, asked)
             if not isinstance(found, int):
-                for place, member in enumerate(self._members):
-                    member.count_passes(self._search.reads(place))
+                for place, asks in enumerate(asked):
+                    if isinstance(asks, CompiledNetwork):
+                        self._members[place].count_passes(self._search.reads(place))
                 return found
             tokens.append(found)
 

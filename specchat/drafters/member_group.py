@@ -17,6 +17,8 @@ from specchat.core.seams import Drafter
 from specchat.core.states import StateTap, TextStates
 from specchat.core.tree import TokenTree
 
+_taps, _passes = operator.attrgetter("taps"), operator.attrgetter("passes")  # asked every round
+
 
 class MemberGroup:
     """A drafter made of others, which are told everything together, each as if it were alone.
@@ -32,7 +34,7 @@ class MemberGroup:
     @property
     def taps(self) -> list[int]:
         """Layers of the target that any member wants, ascending."""
-        return sorted({layer for member in self.members for layer in member.taps})
+        return sorted(set[int]().union(*map(_taps, self.members)))
 
     @property
     def needs(self) -> HeadNeeds:
@@ -42,7 +44,7 @@ class MemberGroup:
     @property
     def passes(self) -> int:
         """Forward passes of all members' draft models so far."""
-        return sum(member.passes for member in self.members)
+        return sum(map(_passes, self.members))
 
     def start(self, history: Sequence[int]) -> None:
         """Let every member begin."""

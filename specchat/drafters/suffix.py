@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from specchat.core.compiled_guessing import CompiledLookup
+from specchat.core.compiled_guessing import CompiledLookup, GrowthPlan
 from specchat.core.context import Context
 from specchat.core.request import Rider
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
 from specchat.core.tree import Guess, TokenTree
+from specchat.drafters.compiled_search import lone_search
 from specchat.drafters.options import SuffixOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.points_alone import points_alone
@@ -49,6 +50,7 @@ class Suffix:
         self._local, self._past, self._drafter = suffix_trees(options.depth, limits)
         self._reply: list[int] = []
         self._drafted: dict[tuple[int, ...], tuple[Draft, int]] = {}  # path below the root → its place in a draft
+        self._search = None if self._drafter.lookup is None else lone_search(self)
 
     def start(self, history: Sequence[int]) -> None:
         """Remember the reply that ended, and index what is new in the history."""
@@ -59,6 +61,10 @@ class Suffix:
         """(F,) for each node up to `width` tokens of the continuation drafted there, the most likely first."""
         self._catch_up(context)
         return [self._guesses(tuple(tree.path_tokens(node)), width) for node in frontier]
+
+    def grow_at_once(self, context: Context, plan: GrowthPlan) -> TokenTree | None:
+        """The tree of what `propose` says, in one call of compiled code, where the trees are compiled."""
+        return None if self._search is None else self._search.grow(context, plan)
 
     def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> CompiledLookup | None:
         """The trees, where they are compiled; they hold the text."""

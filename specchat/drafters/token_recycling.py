@@ -7,7 +7,7 @@ import math
 from array import array
 from collections.abc import Sequence
 
-from specchat.core.compiled_guessing import CompiledTable
+from specchat.core.compiled_guessing import CompiledTable, GrowthPlan
 from specchat.core.context import Context
 from specchat.core.head_needs import LIKELIEST, HeadNeeds
 from specchat.core.request import Rider
@@ -15,6 +15,7 @@ from specchat.core.round import Round
 from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
 from specchat.core.tree import Guess, TokenTree, point
+from specchat.drafters.compiled_search import lone_search
 from specchat.drafters.options import TokenRecyclingOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.points_alone import points_alone
@@ -51,6 +52,7 @@ class TokenRecycling:
         self._remember = options.remember
         self._vocab_size = parts.vocab_size
         self._successors = Successors(parts.vocab_size, options.k)
+        self._search = lone_search(self)
         self._forget()
 
     def start(self, history: Sequence[int]) -> None:
@@ -62,6 +64,10 @@ class TokenRecycling:
         """(F,) for each node up to `width` successors of its token, by rank."""
         logprobs = self._logprobs()[:width]
         return [self._guesses(tree.tokens[node], logprobs) for node in frontier]
+
+    def grow_at_once(self, context: Context, plan: GrowthPlan) -> TokenTree | None:
+        """The tree of what `propose` says, in one call of compiled code."""
+        return None if self._search is None else self._search.grow(context, plan)
 
     def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> CompiledTable:
         """The table, with the log-probabilities of ranks as they are now."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import operator
 import weakref
 from array import array
 from collections.abc import Sequence
@@ -105,9 +104,10 @@ class GuessSearch:
             self._c.hits, self._c.trials = self._hits.buffer_info()[0], self._trials.buffer_info()[0]
         self._plan: GrowthPlan | None = None  # as C has it, like what follows
         self._prices, self._text = array("d"), array("i")
-        self._asked: tuple[Asked, ...] = ()
+        self._asked: Sequence[Asked] = ()
         self._turns: Sequence[AbstractContextManager[object]] = ()
         self._sampling: Sampling | None = None  # as C has it
+        self._draws = False  # whether it takes more than the sampling to know what networks guess
         self._make_room(64)
 
     def rate(self, cell: int, claimed: float) -> float:
@@ -126,7 +126,6 @@ class GuessSearch:
         self._sample(context)
         if plan is not self._plan:
             self._follow(plan)
-        search.calls, search.passes = min(plan.calls, _MOST), plan.budget.passes  # C counts down, and forbids passes
         if plan.repeat:
             self._text = array("i", context.history[-plan.repeat :])
             search.text, search.tail = self._text.buffer_info()
@@ -149,11 +148,11 @@ class GuessSearch:
 
     def _ask(self, members: Sequence[Asked]) -> None:
         """Let these be asked; mostly they are those of the last tree."""
-        if len(members) == len(self._asked) and all(map(operator.is_, members, self._asked)):
+        if members == self._asked:
             return
         for place, member in enumerate(members):
             self._c.asked[place] = _as_c(member)
-        self._asked = tuple(members)
+        self._asked = members
         self._turns = [member.turn for member in members if isinstance(member, CompiledNetwork)]
 
     def _follow(self, plan: GrowthPlan) -> None:
@@ -165,6 +164,7 @@ class GuessSearch:
         c.nodes, c.depth, c.width, c.pass_price = budget.nodes, budget.depth, budget.width, budget.pass_price
         c.batch, c.floor, c.decay, c.fallback = plan.batch, plan.floor, plan.decay, plan.fallback
         c.levels, c.beams, c.repeat = plan.levels, min(plan.beams, _MOST), plan.repeat
+        c.calls, c.passes = min(plan.calls, _MOST), budget.passes
         c.first_come = plan.first_come
         c.price, c.prices = self._prices.buffer_info()
         c.tail = 0
@@ -173,9 +173,13 @@ class GuessSearch:
 
     def _sample(self, context: Context) -> None:
         """Let networks guess what this sampling makes likely after this text."""
-        c, sampling = self._c.sampled, context.sampling
+        sampling = context.sampling
         if sampling is not self._sampling:
-            self._sampling, c.how = sampling, as_c(sampling)
+            self._sampling, self._c.sampled.how = sampling, as_c(sampling)
+            self._draws = sampling.penalised or not sampling.greedy
+        if not self._draws:
+            return
+        c = self._c.sampled
         if sampling.penalised:
             _, _, c.often, c.known = context.counts.addresses()
         if not sampling.greedy:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -92,19 +91,12 @@ class RsdS:
 
 
 def _survivors(growth: Growth, nodes: list[int], children: list[Iterator[_Child]], count: int) -> list[_Beam]:
-    """Give the `count` children of highest score their places; of equals those of the earlier parent.
-
-    Scores fall from a child to its next sibling, so only the next one of every parent has to be known.
-    """
-    waiting = [(-child.score, at, child) for at, some in enumerate(children) if (child := next(some, None))]
-    heapq.heapify(waiting)
+    """Give the `count` children of highest score their places; of equals the earlier ones."""
+    every = [(at, child) for at, some in enumerate(children) for child in some]
+    best = sorted(range(len(every)), key=lambda index: -every[index][1].score)[:count]
     kept: list[list[_Child]] = [[] for _ in nodes]
-    while waiting and count:
-        _, at, child = heapq.heappop(waiting)
+    for at, child in map(every.__getitem__, sorted(best)):
         kept[at].append(child)
-        count -= 1
-        if sibling := next(children[at], None):
-            heapq.heappush(waiting, (-sibling.score, at, sibling))
     following: list[_Beam] = []
     for node, some in zip(nodes, kept, strict=True):
         new = growth.consider(node, [child.guess for child in some])

@@ -9,6 +9,7 @@ from contracts.models import BUILDERS, V, shared_network
 from test_view_contract import CLOSE, PREFIX, rounds
 
 from specchat.core.tree import ROOT, TokenTree
+from specchat.models.base.cache_rows import OwnRows
 from specchat.models.base.kv_cache import KVCache
 from specchat.models.own.decoder import Decoder
 
@@ -81,7 +82,8 @@ def test_native_rows_that_are_borrowed_say_to_the_bit_what_a_mask_would_make_the
     plan = model._text.rows.plan_tree(tree, None, ())
     hidden = [position for position in range(len(PREFIX)) if position not in kept]
     plan.mask[:, hidden] = False
-    masked = type(plan)(plan.start, 0, plan.nodes, plan.tokens, plan.positions, plan.mask, common=0)
+    own = OwnRows(plan.positions, plan.written, plan.mask)
+    masked = type(plan)(plan.start, 0, plan.nodes, plan.tokens, 0, (), 0, own=own)
     expected = model.network.head(model._read_text(masked, None)).logits
     assert torch.equal(view.read(tree).logits, expected)
 

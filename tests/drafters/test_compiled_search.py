@@ -20,6 +20,8 @@ from specchat.drafters.draft_model import DraftModel
 from specchat.drafters.merge import Merge
 from specchat.drafters.merging_group import MergingGroup
 from specchat.drafters.parts import PairResources
+from specchat.drafters.suffix import Suffix
+from specchat.drafters.token_recycling import TokenRecycling
 from specchat.drafters.trained_network import TrainedNetworkDrafter
 from specchat.errors import ModelError
 from specchat.models.base.shape import Shape
@@ -101,7 +103,7 @@ def claims(round):
 
 
 def level_by_level(monkeypatch):
-    for drafter in (MergingGroup, DraftModel, TrainedNetworkDrafter):
+    for drafter in (MergingGroup, DraftModel, Suffix, TokenRecycling, TrainedNetworkDrafter):
         monkeypatch.setattr(drafter, "grow_at_once", lambda self, context, plan: None)
 
 
@@ -132,14 +134,15 @@ POLICIES = (
     "confidence",
     "graph",
 )
-PARTS = ("suffix+token_recycling+hydra", "token_recycling+suffix", "draft_model")
+PARTS = ("suffix+token_recycling+hydra", "token_recycling+suffix")
+ALONE = ("draft_model", "suffix", "token_recycling")
 
 
-@pytest.mark.parametrize("of", PARTS)
+@pytest.mark.parametrize("of", PARTS + ALONE)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_has_the_trees_it_would_grow_itself(target, monkeypatch, grown, policy, of):
     options = {"policy": policy, "draft": target.twin()}
-    if of == "draft_model":
+    if of in ALONE:
         options["drafter"] = of
     given = {"confidence.fallback": "0.02", "confidence.alpha": "0.01", "specexec.decay": "0.9"}
     given |= {"graph.repeat": "0", "expansion.widths": "3,2,2,1,1"}

@@ -151,7 +151,7 @@ FAR = (ctypes.c_int32 * 64)(*[7] * 64)
 
 
 def numbers(at, value):
-    """Change one of the numbers about five rows: tokens, positions, cache rows, ends of paths, paths."""
+    """Change one of the numbers about five rows: tokens, and which row each follows."""
 
     def change(cache, whole):
         ctypes.c_int32.from_address(whole.numbers + 4 * at).value = value
@@ -163,15 +163,17 @@ def numbers(at, value):
     ("change", "said"),
     [
         (lambda cache, whole: setattr(whole, "rows", 0), "rows is 0"),
-        (lambda cache, whole: setattr(whole, "rows", 4), "a path from"),
+        (lambda cache, whole: setattr(whole, "rows", 4), "numbers is 10, not 8 to 8"),
         (lambda cache, whole: setattr(whole, "missing", 5), "rows of the text is 5, not 0 to 4"),
         (lambda cache, whole: setattr(whole, "missing", -1), "rows of the text is -1"),
-        (lambda cache, whole: setattr(whole, "end", 4), "rows to look at is 4"),
-        (lambda cache, whole: setattr(whole, "end", 1 << 20), "rows to look at is 1048576"),
+        (lambda cache, whole: setattr(whole, "start", -1), "the first row is -1"),
+        (lambda cache, whole: setattr(whole, "start", 1 << 20), "the first row is 1048576"),
         (lambda cache, whole: setattr(whole, "common", -1), "rows that all see is -1"),
-        (lambda cache, whole: setattr(whole, "common", whole.end), "rows that all see is"),
+        (lambda cache, whole: setattr(whole, "common", whole.start + 1), "rows that all see is"),
+        (lambda cache, whole: setattr(whole, "first", -1), "a position is -1"),
+        (lambda cache, whole: setattr(whole, "first", 1 << 20), "row 0 is at position 1048576"),
         (lambda cache, whole: setattr(whole, "count", whole.count - 1), "numbers is"),
-        (lambda cache, whole: setattr(whole, "count", 3), "3 numbers about 5 rows"),
+        (lambda cache, whole: setattr(whole, "count", 3), "numbers is 3, not 10 to 10"),
         (lambda cache, whole: setattr(whole, "tapped", 99), "tapped layers is 99"),
         (
             lambda cache, whole: setattr(whole, "tap_of", ctypes.addressof(FAR)),
@@ -180,13 +182,10 @@ def numbers(at, value):
         (lambda cache, whole: setattr(whole, "taps", None), "no room for tapped states"),
         (lambda cache, whole: setattr(cache, "capacity", 1000), "a cache of 1000 rows"),
         (lambda cache, whole: setattr(cache, "kept", 2), "a cache of 2 layers of 3"),
-        (numbers(5, 1 << 20), "row 0 is at position 1048576"),
-        (numbers(10, 100_000), "row 0 does not see itself at 100000"),
-        (numbers(10, 299), "row 0 does not see itself|logits"),
-        (numbers(15, -1), "a path from 0 to -1"),
-        (numbers(16, 0), "a path from 1 to 0"),
-        (numbers(20, 100_000), "a cache row is 100000"),
-        (numbers(20, -1), "a cache row is -1"),
+        (numbers(5, 0), "the row above is 0, not -1 to -1"),
+        (numbers(7, -2), "the row above is -2, not -1 to 1"),
+        (numbers(9, 4), "the row above is 4, not -1 to 3"),
+        (numbers(9, 100_000), "the row above is 100000"),
     ],
 )
 def test_numbers_about_a_pass_that_do_not_fit_are_refused(monkeypatch, change, said):

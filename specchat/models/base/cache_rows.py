@@ -19,54 +19,82 @@ LAZY_TOKENS = 8
 
 
 @record
+class OwnRows:
+    """Rows of a pass that lie anywhere in the cache and see any of it.
+
+    Args:
+        positions: (rows,) in the text.
+        places: (rows,) where in the cache they are written.
+        mask: (rows, seen) bool, whom each row attends to.
+    """
+
+    positions: list[int]
+    places: Sequence[int]
+    mask: Tensor
+
+
+@record
 class Plan:
     """One pass over tokens still missing, then nodes, then riders; in this order the rows are written.
 
+    All rows see the cache's first `common` rows. Behind these lie rows that earlier passes read of the same tree, and
+    then those of the pass, each behind one of them or behind the common ones: a row sees itself and all above it.
+
     Args:
-        start: first row written, unless `places` says where the rows are written.
-        missing: tokens of the prefix read on the way.
+        start: first row written, unless `own` says where the rows are written.
+        missing: tokens of the prefix read on the way, each behind the one before it; the root comes behind the last.
         nodes: (R,) nodes read.
         tokens: ids of missing tokens and nodes, riders excluded.
-        positions: (rows,) position in the text of every row, riders included: never the row's own number.
-        own_mask: (rows, …) bool, whom each row attends to, where `common` and `paths` do not say it.
         common: the first so many rows are attended to by all.
-        paths: for each node and rider, the rows of its path, itself included. It attends to them and to all missing
-            tokens; a missing token attends to those up to itself.
+        above: for each row behind the common ones, those of earlier passes included, which of them it follows,
+            counted from the first of them; −1 for one that follows the common ones.
+        first: position in the text of a row that follows these.
         borrowed: positions of the first rows, where only these of their text are there. Where each layer has rows of
             its own, those of the layers that see a window.
-        places: where in the cache the rows are written, where they do not lie side by side.
+        own: what rows are that this does not describe; `above` is empty then.
     """
 
     start: int
     missing: int
     nodes: tuple[int, ...]
-    tokens: list[int]
-    positions: list[int]
-    own_mask: Tensor | None
+    tokens: Sequence[int]
     common: int
-    paths: Sequence[Sequence[int]] = ()
+    above: Sequence[int]
+    first: int
     borrowed: tuple[int, ...] = ()
-    places: tuple[int, ...] = ()
+    own: OwnRows | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows of the pass, riders included."""
+        return self.common + len(self.above) - self.start if self.own is None else len(self.own.places)
 
     @property
     def written(self) -> Sequence[int]:
         """The cache row of each row of the pass."""
-        return self.places or range(self.start, self.start + len(self.positions))
+        return range(self.start, self.start + self.rows) if self.own is None else self.own.places
+
+    @cached_property
+    def positions(self) -> list[int]:
+        """(rows,) position in the text of every row, riders included: never the row's own number."""
+        if self.own is not None:
+            return self.own.positions
+        found: list[int] = []
+        for above in self.above:
+            found.append(self.first if above < 0 else found[above] + 1)
+        return found[self.start - self.common :]
 
     @cached_property
     def mask(self) -> Tensor:
         """(rows, start + rows) bool, whom each row attends to; made where it is asked for."""
-        if self.own_mask is not None:
-            return self.own_mask
-        rows, missing, behind = len(self.positions), self.missing, self.start + self.missing
-        mask = np.zeros((rows, self.start + rows), dtype=np.bool_)
-        mask[:, : self.common] = True
-        mask[:missing, self.start : behind] = np.tri(missing, dtype=np.bool_)
-        mask[missing:, self.start : behind] = True
-        # One assignment for all rows: each alone takes a microsecond.
-        width = mask.shape[1]
-        mask.reshape(-1)[[at * width + row for at, path in enumerate(self.paths, missing) for row in path]] = True
-        return torch.from_numpy(mask)
+        if self.own is not None:
+            return self.own.mask
+        behind = np.eye(len(self.above), dtype=np.bool_)
+        for row, above in enumerate(self.above):
+            if above >= 0:
+                behind[row] |= behind[above]
+        seen = behind[self.start - self.common :]
+        return torch.from_numpy(np.concatenate([np.ones((len(seen), self.common), dtype=np.bool_), seen], axis=1))
 
 
 class Rows:
@@ -76,8 +104,8 @@ class Rows:
         self.prefix: list[int] = []  # tokens whose rows are valid
         self._missing: list[int] = []  # tokens that belong to the prefix and are read with the next tree
         self._tree: TokenTree | None = None
-        self._row_of: dict[int, int] = {}
-        self._end = 0  # first row behind the tree's
+        self._above: Sequence[int] = ()  # of each row of the tree that was read, which of them it follows; as in a plan
+        self._place_of: Sequence[int] = ()  # of each node its place among them, −1 where it was not read
         self._borrowed: list[int] = []  # positions of the borrowed rows, which come first
         self._borrowed_text = 0  # so many tokens of the prefix have no rows but those
         self._each_its_own = False  # those are the positions of layers that see a window; others hold others
@@ -129,62 +157,54 @@ class Rows:
 
     def plan_prefix(self, tokens: list[int]) -> Plan:
         """A pass that reads more prefix. Call `prefix_read` when it is done."""
-        start, count, first = self.held, len(tokens), len(self.prefix)
-        return Plan(start, count, (), tokens, list(range(first, first + count)), None, start, borrowed=self._gaps())
+        held, count = self.held, len(tokens)
+        return Plan(held, count, (), tokens, held, range(-1, count - 1), len(self.prefix), self._gaps())
 
     def prefix_read(self, tokens: list[int]) -> None:
         """A pass has read these tokens of the prefix: their rows are valid now."""
         self.prefix.extend(tokens)
-        self._end = self.held
 
     def plan_tree(self, tree: TokenTree, new_nodes: Sequence[int] | None, riders: Sequence[Rider]) -> Plan:
         """A pass that reads nodes of a tree, missing prefix first. Call `tree_read` when it is done."""
         if self._tree is not tree:
-            assert not self._row_of, "the last round was neither kept nor rewound"
+            assert not self._above, "the last round was neither kept nor rewound"
             self._tree = tree
-            self._end = self.held
+        held, missing = self.held, self._missing
+        start, first, gaps = held + len(self._above), len(self.prefix), self._gaps()
         nodes = tuple(range(len(tree)) if new_nodes is None else new_nodes)
-        missing = self._missing
-        start, first_node = self._end, self._end + len(missing)
-        first, after = len(self.prefix), len(self.prefix) + len(missing)
-        positions = [*range(first, after), *[after + tree.depths[node] for node in nodes]]
-        paths: dict[int, list[int]] = {-1: []}  # by node: the rows of the root, its ancestors and itself
-        for row, node in enumerate(nodes, first_node):
-            paths[node] = [*self._path_rows(tree, tree.parents[node], paths), row]
-        seen = [paths[node] for node in nodes]
-        rider_row = first_node + len(nodes)
-        for index, rider in enumerate(riders):
-            above = list(self._path_rows(tree, rider.parent, paths))
-            position = after + tree.depths[rider.parent] + 1
-            link = rider.after
-            while link is not None:
-                above.append(rider_row + link)
-                position += 1
-                link = riders[link].after
-            seen.append([*above, rider_row + index])
-            positions.append(position)
-        tokens = [*missing, *[tree.tokens[node] for node in nodes]]
-        return Plan(start, len(missing), nodes, tokens, positions, None, self.held, seen, self._gaps())
+        above, tokens = tree.parents, tree.tokens
+        if new_nodes is not None or missing or riders:
+            above, tokens = self._rows_above(tree, nodes, riders), [*missing, *[tokens[node] for node in nodes]]
+        return Plan(start, len(missing), nodes, tokens, held, above, first, gaps)
 
     def tree_read(self, plan: Plan) -> None:
         """A pass has read the nodes of the plan, and the prefix tokens that were put off: their rows are valid now."""
-        if self._missing:
-            assert not self._row_of, "missing tokens are read with a tree's first nodes"
+        missing, before, nodes = plan.missing, len(self._above), plan.nodes
+        assert self._tree is not None, "a tree was read"
+        if missing:
+            assert not before, "missing tokens are read with a tree's first nodes"
             self.prefix.extend(self._missing)
             self._missing = []
-        first_node = plan.start + plan.missing
-        self._end = first_node + len(plan.nodes)
-        self._row_of.update(zip(plan.nodes, range(first_node, self._end), strict=True))
+        if len(nodes) == len(plan.above):  # the whole tree, and nothing else: as nearly always
+            self._above, self._place_of = plan.above, nodes
+            return
+        end = missing + before + len(nodes)
+        self._above = [max(-1, above - missing) for above in plan.above[missing:end]]
+        place_of = self._places(self._tree)
+        for place, node in enumerate(nodes, before):
+            place_of[node] = place
+        self._place_of = place_of
 
     def keep(self, path: Sequence[int]) -> list[int]:
         """Rows to keep behind the prefix: the root's and the path's, as far as they were read. Ends the round."""
         kept: list[int] = []
         if self._tree is not None:
+            held, tokens, place_of = self.held, self._tree.tokens, self._place_of
             for node in (ROOT, *path):
-                if node not in self._row_of:
+                if node >= len(place_of) or place_of[node] < 0:
                     break
-                kept.append(self._row_of[node])
-                self.prefix.append(self._tree.tokens[node])
+                kept.append(held + place_of[node])
+                self.prefix.append(tokens[node])
         self._forget_tree()
         return kept
 
@@ -211,7 +231,8 @@ class Rows:
         """
         held = min(common_prefix(self.prefix, tokens), len(tokens) - 1)
         assert self.whole, "all of the text before it is here"
-        return Plan(self._end, 0, (ROOT,), [tokens[held]], [held], None, held, [[self._end]])
+        start = self.held + len(self._above)
+        return Plan(start, 0, (ROOT,), [tokens[held]], held, [-1] * (start + 1 - held), held)
 
     def lent(self, tokens: Sequence[int], positions: Sequence[int]) -> int:
         """How many of the rows at these positions of a text are here already, borrowed and at the front."""
@@ -243,15 +264,25 @@ class Rows:
 
     def _forget_tree(self) -> None:
         self._tree = None
-        self._row_of = {}
+        self._above = self._place_of = ()
         self._missing = []
-        self._end = self.held
 
-    def _path_rows(self, tree: TokenTree, node: int, paths: dict[int, list[int]]) -> list[int]:
-        """Whom a child of `node` attends to inside the tree; what was read in earlier passes is added to `paths`."""
-        if node not in paths:
-            paths[node] = [self._row_of[above] for above in (ROOT, *tree.path(node))]
-        return paths[node]
+    def _places(self, tree: TokenTree) -> list[int]:
+        """Of each node of the tree its place among the rows read so far, −1 where it was not read."""
+        return [*self._place_of, *[-1] * (len(tree) - len(self._place_of))]
+
+    def _rows_above(self, tree: TokenTree, nodes: Sequence[int], riders: Sequence[Rider]) -> list[int]:
+        """`above` of a plan, for what was read and for missing tokens, nodes and riders that are read next."""
+        place_of, missing = self._places(tree), len(self._missing)
+        above = [*self._above, *range(-1, missing - 1)]
+        for node in nodes:
+            parent = tree.parents[node]
+            assert parent < 0 or place_of[parent] >= 0, "a node is read after the one above it"
+            place_of[node] = len(above)
+            above.append(missing - 1 if parent < 0 else place_of[parent])
+        first = len(above)
+        above += [place_of[rider.parent] if rider.after is None else first + rider.after for rider in riders]
+        return above
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:

@@ -33,6 +33,10 @@ class KVCache:
     """Preallocated rows for all layers of one text. Grows by doubling, never inside a round of usual size.
 
     It does not know which rows are valid: its owner counts them. Rows hold zeros or stale, finite values.
+
+    Attributes:
+        capacity: rows that there is memory for.
+        of_passes: what the network that reads and writes it keeps for the passes over it; goes with it.
     """
 
     def __init__(
@@ -58,14 +62,11 @@ class KVCache:
         self._row_copies = row_copies
         self._keys: Tensor | None = None  # (layers, heads, capacity, head_dim), or as `keys_together` says
         self._values: Tensor | None = None
+        self.capacity = 0
+        self.of_passes: object = None
         self._start = 0
         self._of_network: WeakSet[KVCache] = WeakSet() if beside is None else beside._of_network
         self._of_network.add(self)
-
-    @property
-    def capacity(self) -> int:
-        """Rows that there is memory for."""
-        return 0 if self._keys is None else self._keys.shape[2]
 
     def write_at(self, row: int) -> None:
         """The next pass writes its rows from here on."""
@@ -143,6 +144,7 @@ class KVCache:
             wanted = self._next_capacity(rows, self.capacity)
             self._keys = self._grown(self._keys, like, wanted)
             self._values = self._grown(self._values, like, wanted)
+            self.capacity = wanted
         return self._keys, self._values
 
     def bytes_until(self, rows: int, like: Tensor, longest: int | None = None) -> int:

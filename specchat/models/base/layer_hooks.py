@@ -19,6 +19,7 @@ from specchat.models.base.cache_rows import Plan, surviving
 
 _NO_LAYERS = frozenset[int]()
 _NO_TAPS: Mapping[int, Tensor] = MappingProxyType({})
+_NONE_PRUNED: Mapping[int, int] = MappingProxyType({})
 
 
 class LayerWatch:
@@ -59,7 +60,7 @@ class LayerWatch:
         missing, nodes = self._plan.missing, self._plan.nodes
         alive = set(self._alive)
         kept = [missing + place for place, node in enumerate(nodes) if node in alive]
-        return [*range(missing), *kept, *range(missing + len(nodes), len(self._plan.positions))]
+        return [*range(missing), *kept, *range(missing + len(nodes), self._plan.rows)]
 
     def after_layer(self, layer: int, hidden: Tensor) -> list[int] | None:
         """Look at the states of the rows followed; places among them that go on, or None where all do.
@@ -159,4 +160,5 @@ def reading_of_all(
     plan: Plan, said: HeadOutput, taps: Mapping[int, Tensor] = _NO_TAPS, text_states: TextStates | None = None
 ) -> Reading:
     """The reading of a pass without riders in which every node stayed; `taps` are layer → (R, d) states."""
-    return Reading(plan.nodes, said, frozenset(plan.nodes), taps=taps, text_states=text_states)
+    alive = frozenset(plan.nodes)
+    return Reading(plan.nodes, said, alive, _NONE_PRUNED, taps, None, _NO_TAPS, None, text_states)

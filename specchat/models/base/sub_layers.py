@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -34,13 +35,18 @@ class SubLayers:
         attention = self.attention & (kept - set(skip_attention))
         return SubLayers(self.layers, attention, self.mlp & (kept - set(skip_mlp)))
 
-    @property
+    @cached_property
     def complete(self) -> bool:
         """Whether nothing is left out."""
         return len(self.attention) == len(self.mlp) == self.layers
 
+    @cached_property
+    def computed_in_all(self) -> float:
+        """How many layers are computed, where a half counts half."""
+        return self.computed(range(self.layers))
+
     def computed(self, layers: range) -> float:
-        """How many of these layers are computed, where a half counts half."""
+        """The same of these layers alone."""
         if self.complete:
             return len(layers)
         return sum((layer in self.attention) + (layer in self.mlp) for layer in layers) / 2

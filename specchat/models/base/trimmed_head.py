@@ -84,7 +84,9 @@ class TrimmedHead(Generic[Rows]):
         if self._rows is None:
             return
         waiting, known = self._waiting, self._known
-        waiting.update({token: None for token in tokens if token not in known})
+        for token in tokens:
+            if token not in known:
+                waiting[token] = None
         if len(waiting) >= _TOGETHER:
             self.add(tuple(waiting))
 

@@ -139,7 +139,7 @@ class GraphNetwork:
         """Whether a pass cannot be replayed: it is interrupted, reads several texts, or a window hides part of one."""
         windows = any(kind.window is not None for kind in self.shape.attention_kinds)
         part_seen = windows and bool(running.plan.borrowed)
-        return running.interrupted(self.shape.layers) or bool(running.plan.places) or part_seen
+        return running.interrupted(self.shape.layers) or running.plan.own is not None or part_seen
 
     def _replay(self, bucket: Bucket, running: Pass, keys: Tensor, values: Tensor) -> bool:
         """Do the pass that the buffers describe; False where it cannot be recorded."""

@@ -44,7 +44,7 @@ class Inputs:
         # Lent by torch's allocator until the copy is done: a buffer of our own could be overwritten before.
         host = torch.zeros(len(self._sent), dtype=torch.uint8, pin_memory=pinned)
         tokens, positions, places, adapter_of, common, window = _fields(host, self.rows)
-        rows, end = len(plan.positions), plan.mask.shape[1]
+        rows, end = plan.rows, plan.mask.shape[1]
         tokens[: len(plan.tokens)] = torch.tensor(plan.tokens, dtype=torch.int64)
         positions[:rows] = torch.tensor(plan.positions)
         places[:rows] = torch.tensor(plan.written)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from specchat.core.states import HostRow, TextStates, host_row_of, row_of
+from specchat.core.states import HostRow, TextStates, host_row_of, row_of, rows_by_token
 
 _MOST_WAITING_TOKENS = 256
 """States of so many tokens are kept as they came, with all that was read beside them: rows that are asked for by nobody
@@ -95,7 +95,7 @@ class TextInputs:
         """Make rows of the states that wait, in the order they came in; what goes on from what came before, with it."""
         together: list[Tensor] = []
         for at, states in enumerate(self._waiting):
-            together.append(torch.stack([states.layers[layer] for layer in self._taps], dim=1))
+            together.append(rows_by_token(states.layers, self._taps))
             if at + 1 == len(self._waiting) or self._waiting[at + 1].first != states.end:
                 self._write(states.end, torch.cat(together))
                 together.clear()

@@ -44,16 +44,19 @@ class TokenInputs:
     def within(self, tokens: Sequence[int]) -> TokenTable:
         """The table, which has the rows of these tokens, `_MOST_OTHERS` at most, until others are asked for."""
         places = self._table.places
-        if new := [token for token in tokens if places[token] < 0]:
-            self._learn(list(dict.fromkeys(new)), tokens)
+        for token in tokens:
+            if places[token] < 0:
+                self._learn(tokens)
+                break
         return self._table
 
     def _of(self, tokens: Sequence[int]) -> Tensor:
         table = self.within(tokens)
         return table.rows[torch.from_numpy(table.places[list(tokens)]).long()]
 
-    def _learn(self, new: list[int], tokens: Sequence[int]) -> None:
+    def _learn(self, tokens: Sequence[int]) -> None:
         rows, places = self._table.rows, self._table.places
+        new = [token for token in dict.fromkeys(tokens) if places[token] < 0]
         if self._count + len(new) > len(rows):
             self._forget()
             new = [token for token in dict.fromkeys(tokens) if places[token] < 0]

@@ -86,7 +86,7 @@ class CWholePass(ctypes.Structure):
 
     _anonymous_ = ("asked",)
     _fields_ = [
-        *[(name, ctypes.c_int32) for name in ("rows", "missing", "end", "common", "count", "tapped")],
+        *[(name, ctypes.c_int32) for name in ("rows", "missing", "start", "common", "first", "count", "tapped")],
         *[(name, ctypes.c_void_p) for name in ("numbers", "embedding", "tap_of", "taps", "states")],
         ("asked", CHeadAsked),
     ]

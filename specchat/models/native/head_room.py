@@ -44,6 +44,23 @@ class ReadsLogProbabilities(Protocol):
         """(n,) rows, and of each a token → (n,) what its logits give the token; see `Kernels.logprobs`."""
 
 
+class _Lent:
+    """Memory that goes back once nobody has it any more, unless a tensor over it was seen."""
+
+    def __init__(self, spare: SpareMemory, memory: _Memory) -> None:
+        self._spare, self._memory, self._seen = spare, memory, False
+        self.address = memory.address
+
+    def __del__(self) -> None:
+        if not self._seen:
+            self._spare.give_back(self._memory)
+
+    def see(self) -> Tensor:
+        """The numbers, which are nobody else's from now on."""
+        self._seen = True
+        return self._memory.data
+
+
 class SpareMemory:
     """Memory for logits that is used again once nobody can see it any more.
 
@@ -112,11 +129,8 @@ class HeadRoom:
             kept: how many numbers a state is, and the head that says all of states; where there is no room for all.
             highest, totals: for those who read `needs` everything.
         """
-        self._memory: _Memory | None = None  # until there is some to give back
-        self._spare = spare
         self.rows, self.width, self._reads = rows, width, reads
-        if needs.logits:
-            self._memory, self._seen = spare.take(rows * width), False
+        self._memory = _Lent(spare, spare.take(rows * width)) if needs.logits else None
         self._named = BEST if needs.likeliest else 1
         self._best = (_NONE_NAMED if needs.likeliest else _NONE) * rows  # read sooner than a tensor
         self._highest = torch.empty(rows, BEST) if highest else None
@@ -133,10 +147,6 @@ class HeadRoom:
             self._states, self._head = _NO_NUMBER * (rows * kept[0]), kept[1]
             self.states_address = self._states.buffer_info()[0]
 
-    def __del__(self) -> None:
-        if self._memory is not None and not self._seen:
-            self._spare.give_back(self._memory)
-
     @cached_property
     def _all(self) -> HeadOutput:
         return self._head(torch.frombuffer(self._states, dtype=torch.float32).view(self.rows, -1))
@@ -146,8 +156,7 @@ class HeadRoom:
         """(rows, V) float32."""
         if self._memory is None:
             return self._all.logits
-        self._seen = True
-        return self._memory.data[: self.rows * self.width].view(self.rows, self.width)
+        return self._memory.see()[: self.rows * self.width].view(self.rows, self.width)
 
     @property
     def likeliest(self) -> Tensor | None:

@@ -103,8 +103,9 @@ class Kernels:
         """
         layers, heads, capacity, head_dim = sizes = keys.shape
         cache = pointer("keys", keys, torch.bfloat16, *sizes), pointer("values", values, torch.bfloat16, *sizes)
-        flat = (ctypes.c_int32 * (2 * len(moves)))(*itertools.chain.from_iterable(moves))
-        self._done(self._library.cache_move(*cache, layers * heads, capacity, head_dim, flat, len(moves)))
+        flat = array("i", itertools.chain.from_iterable(moves))
+        about = *cache, layers * heads, capacity, head_dim
+        self._done(self._library.cache_move(*about, flat.buffer_info()[0], len(moves)))
 
     def copy_rows(self, to: KeysValues, of: KeysValues, rows: Sequence[int], first: int) -> None:
         """Copy rows of one layer of another cache: row i becomes a copy of `rows[i]`, from row `first` on.

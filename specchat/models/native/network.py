@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -92,10 +91,10 @@ class NativeNetwork:
         self._c_layers = (CLayer * shape.layers)(*told)
         self._adapters = AdapterTables(shape)
         self._every_layer = range(shape.layers)
+        self._width = shape.vocab_size
         self._spare = SpareMemory(shape.vocab_size)
         self._reads = partial(self._kernels.logprobs, self.threads)
         self._kept: StatesAndHead = shape.hidden, self.head
-        self._of_caches: WeakKeyDictionary[KVCache, WholePasses] = WeakKeyDictionary()
         self._c = CDecoder(
             *(shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.head_dim),
             *(shape.inner, shape.vocab_size, len(shape.attention_kinds), shape.gate == "gelu", shape.epsilon),
@@ -118,7 +117,7 @@ class NativeNetwork:
         whole = self._whole_passes(running.cache)
         if whole is None or not whole.takes(running):
             return layers_then_head(self, running, totals)
-        running.counters.node_layers += running.parts.computed(self._every_layer) * len(running.plan.tokens)
+        running.counters.node_layers += running.parts.computed_in_all * len(running.plan.tokens)
         said = self._head_room(len(running.plan.nodes), totals, EVERYTHING if totals else needs)
         whole.read(running, self._kernels, self.threads, self._c, said)
         return said
@@ -164,15 +163,13 @@ class NativeNetwork:
         return rows.hidden
 
     def _head_room(self, rows: int, totals: bool, needs: HeadNeeds = EVERYTHING) -> HeadRoom:
-        about = rows, self.shape.vocab_size, self._reads, self._spare, needs, self._kept
-        return HeadRoom(*about, highest=totals, totals=totals)
+        return HeadRoom(rows, self._width, self._reads, self._spare, needs, self._kept, highest=totals, totals=totals)
 
     def _whole_passes(self, cache: KVCache) -> WholePasses | None:
         """Those over this cache; None where embeddings are computed by the source."""
-        passes = self._of_caches.get(cache)
-        if passes is None and self.embedding is not None:
-            passes = self._of_caches[cache] = WholePasses(self.shape, self.like, self.embedding)
-        return passes
+        if cache.of_passes is None and self.embedding is not None:
+            cache.of_passes = WholePasses(self.shape, self.like, self.embedding)
+        return cache.of_passes if isinstance(cache.of_passes, WholePasses) else None
 
     def time_phases(self, timed: bool) -> None:
         """Time the phases of the passes that follow, or no longer; forget what was timed."""

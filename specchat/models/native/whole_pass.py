@@ -31,7 +31,7 @@ class WholePasses:
     def takes(self, running: Pass) -> bool:
         """Whether a pass is one call: no hook runs between layers, and all rows are tokens that see whole paths."""
         plan, watch = running.plan, running.watch
-        if running.riders or not plan.nodes or plan.own_mask is not None or (watch is not None and watch.hooked):
+        if running.riders or not plan.nodes or plan.own is not None or (watch is not None and watch.hooked):
             return False
         return self._narrowest is None or plan.start + len(plan.tokens) <= self._narrowest
 
@@ -39,17 +39,12 @@ class WholePasses:
         """Do a pass that is one call."""
         plan, watch, shape = running.plan, running.watch, self._shape
         rows = len(plan.tokens)
-        end = plan.start + rows
-        about = self._about_cache(running, end)
-        paths: list[int] = []
-        path_ends = []
-        for path in plan.paths:
-            paths += path
-            path_ends.append(len(paths))
-        numbers = array("i", [*plan.tokens, *plan.positions, *plan.written, *path_ends, *paths])
+        about = self._about_cache(running, plan.start + rows)
+        numbers = array("i", [*plan.tokens, *plan.above])
         taps = None if watch is None else Taps.of(watch.tapped(range(shape.layers)), shape.layers, rows, shape.hidden)
         whole = self._whole
-        whole.rows, whole.missing, whole.end, whole.common = rows, plan.missing, end, plan.common
+        whole.rows, whole.missing = rows, plan.missing
+        whole.start, whole.common, whole.first = plan.start, plan.common, plan.first
         whole.numbers, whole.count = numbers.buffer_info()
         whole.tapped = 0
         if taps is not None:

@@ -115,8 +115,8 @@ class ScriptedModel(CachedModel["ScriptedModel"]):
 
     def _count(self, plan: Plan) -> None:
         self.counters.passes += 1
-        self.counters.rows += len(plan.positions)
-        self.counters.node_layers += self._parts.computed(range(self.layers)) * len(plan.positions)
+        self.counters.rows += plan.rows
+        self.counters.node_layers += self._parts.computed(range(self.layers)) * plan.rows
 
     def _says(self, text: Sequence[int]) -> Tensor:
         """(V,) the layer's state after a text, which is also what the model says next."""

@@ -139,7 +139,7 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
 
     def _pass(self, plan: Plan, wanted: Callable[[], list[int]], riders: Sequence[Rider] = ()) -> Tensor:
         """One forward pass; (rows wanted, d) normed states. Which rows are wanted is asked when the pass is done."""
-        rows = len(plan.positions)
+        rows = plan.rows
         embedded = self.embed(plan.tokens).unsqueeze(0)
         if riders:
             extra = torch.stack([rider.embedding for rider in riders]).to(embedded)

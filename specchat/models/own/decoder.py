@@ -146,5 +146,5 @@ class Decoder(CachedModel["Decoder"]):
     def _pass(self, plan: Plan, watch: LayerWatch | None, riders: Sequence[Rider] = ()) -> Pass:
         """A pass to be computed now. Counted."""
         self.counters.passes += 1
-        self.counters.rows += len(plan.positions)
+        self.counters.rows += plan.rows
         return Pass(plan, self.network.embed, self.rotations, self.cache, self.counters, self._parts, watch, riders)

@@ -9,7 +9,7 @@ import torch
 
 from specchat.core.head_output import HeadOutput
 from specchat.core.reading import Counters
-from specchat.models.base.cache_rows import Plan
+from specchat.models.base.cache_rows import OwnRows, Plan
 from specchat.models.base.kv_cache import KVCache
 from specchat.models.base.network import Pass
 from specchat.models.base.sub_layers import SubLayers
@@ -82,4 +82,4 @@ class TextBatch:
         for row, (position, place) in enumerate(zip(positions, places, strict=True)):
             mask[row, place - position : place + 1] = True
         every = [token for tokens in more.values() for token in tokens]
-        return Plan(0, 0, (), every, positions, torch.from_numpy(mask), common=0, places=tuple(places))
+        return Plan(0, 0, (), every, 0, (), 0, own=OwnRows(positions, places, torch.from_numpy(mask)))

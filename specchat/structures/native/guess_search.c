@@ -146,10 +146,10 @@ static int32_t unfold(const Search *s, Growing *g) {
     return DONE;
 }
 
-static void forbid_passes_below_price(Search *s, const Growing *g) {
+static void forbid_passes_below_price(const Search *s, Growing *g) {
     double most = 0;
     for (int32_t i = 0; i < g->frontier.count; i++) most = fmax(most, g->guesses.all[g->frontier.all[i]].worth);
-    if (most < s->pass_price) s->passes = false;
+    if (most < s->pass_price) g->passes = false;
 }
 
 /* The guesses that earn their rows, of equals the earlier ones, in the order in which they came. */
@@ -182,13 +182,14 @@ static int32_t write_best(Search *s, Growing *g) {
 
 /* Grow the tree below this token; an outcome. */
 int32_t guess_search(Search *s, Growing *g, int32_t root) {
-    int32_t rows_read[MOST_MEMBERS] = {0}, few = s->batch;
+    int32_t rows_read[MOST_MEMBERS] = {0}, few = s->batch, calls = s->calls;
     g->guesses.count = g->candidates.count = g->tokens.count = g->ranked.count = g->unasked.count = 0;
     s->found = 0;
+    g->passes = s->passes;
     memset(s->reads, 0, sizeof s->reads);
     g->drafted.count = 0;
     if (!ROOM(g->ranked, s->nodes) || add_guess(g, (Guess){.token = root, .worth = 1.0})) return NO_MEMORY;
-    for (drop_hopeless(s, g); g->unasked.count && s->calls--; drop_hopeless(s, g)) {
+    for (drop_hopeless(s, g); g->unasked.count && calls--; drop_hopeless(s, g)) {
         if (s->repeat ? link_repeats(s, g) : choose_frontier(s, g, few)) return NO_MEMORY;
         fit_into_room(s, g);
         if (g->frontier.count == 0) break;

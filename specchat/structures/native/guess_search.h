@@ -56,7 +56,7 @@ typedef struct {
     int32_t levels;       /* whether guesses that are not asked about at once never are, instead of later */
     int32_t beams;        /* guesses of a level that may get places, those of the likeliest paths; 0: all */
     int32_t repeat, tail; /* a guess that ends in so many of another's last tokens copies what follows that; 0: none does. */
-    int32_t passes;       /* whether networks may be asked, and, afterwards, whether they still might */
+    int32_t passes;       /* whether networks may be asked */
     int32_t missing;      /* result: the token that a network does not know */
     int32_t found;        /* result: how many guesses stay */
     int32_t apart;        /* whether each member is asked about the root and below its own guesses alone */
@@ -80,6 +80,7 @@ typedef struct {
 
 /* A tree while it grows. It is kept for learning until the next one begins. */
 typedef struct {
+    bool passes;            /* whether networks may still be asked */
     GROWING(Guess) guesses; /* the root first */
     GROWING(Candidate) candidates;
     GROWING(int32_t) above; /* of drafts, one behind the other; see suffix_draft */
