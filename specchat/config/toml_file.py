@@ -17,6 +17,11 @@ _DEEPEST = 16
 """Nothing that is read here is nested deeper than five levels; what walks tables may call itself for each."""
 
 
+_PART = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*"""
+_LONG_KEY = re.compile(rf"(?:^|[\[{{,])[ \t]*(?:{_PART}\.[ \t]*){{64}}", re.MULTILINE)
+"""A key of very many parts: too deep in any case, and the parser takes time quadratic in their number."""
+
+
 def parse(file: Path) -> tuple[Place, dict[str, Any]]:
     """The file's text, as a place to point at, and its tables.
 
@@ -61,6 +66,8 @@ def tables(file: Path, text: str) -> dict[str, Any]:
     Raises:
         ConfigError: it is no TOML, or nested deeper than anything that is known.
     """
+    if _LONG_KEY.search(text):
+        raise _too_deep(file)
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from specchat.core.vocabulary import TokenTable
-from specchat.models.files.foreign_errors import one_line
+from specchat.decoding.chat_template import render_chat
 
 
 class Vocabulary(TokenTable, Protocol):
@@ -91,11 +91,7 @@ class TransformersVocabulary:
         """Apply the model's own chat template; without one, the bare texts."""
         if self.tokenizer.chat_template is None:
             return list(self.tokenizer.encode("\n".join(m["content"] for m in messages)))
-        with one_line("this model's chat template cannot be used"):
-            encoded = self.tokenizer.apply_chat_template(
-                messages, add_generation_prompt=True, tokenize=True, return_dict=False
-            )
-        return [int(token) for token in encoded]
+        return self.encode(render_chat(self.tokenizer, messages))
 
     def encode_text(self, text: str) -> list[int]:
         """A text as tokens, after those that the model expects at the beginning of any text."""

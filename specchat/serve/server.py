@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 from specchat.engine.protocol.events import Event, Ready
 from specchat.serve.access import Access
 from specchat.serve.application import application
+from specchat.serve.connections import ACCEPTED_AT_ONCE, BoundedConnection
 from specchat.serve.loaded_engine import LoadedEngine
 from specchat.serve.requests import Asked
 from specchat.serve.scheduler import Scheduler
@@ -97,7 +98,8 @@ async def _stop_after(stopped: asyncio.Event | None, server: _Server) -> None:
 def _config(app: ASGIApp) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http="h11",
+        http=BoundedConnection,
+        backlog=ACCEPTED_AT_ONCE,
         ws="none",
         lifespan="off",
         interface="asgi3",

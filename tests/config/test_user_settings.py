@@ -74,6 +74,8 @@ BROKEN = {
     "lists without end": (b"x = " + b"[" * 5000, "nested deeper than 16 levels"),
     "tables in tables": (b"[" + b"a." * 5000 + b"a]", "nested deeper than 16 levels"),
     "dots without end": (b"settings." + b"a." * 5000 + b"a = 1", "nested deeper than 16 levels"),
+    "a megabyte of dots": (b"settings." + b"a." * 500_000 + b"a = 1", "nested deeper than 16 levels"),
+    "a megabyte of quoted dots": (b"x = {" + b'"a" . ' * 200_000 + b"a = 1}", "nested deeper than 16 levels"),
     "a number of many digits": (b"[settings]\nwidth = " + b"9" * 5000, "line 2: a number is too long"),
     "a number of many bits": (b"[settings]\nwidth = 0x" + b"f" * 5000, "width = a number of 20000 bits does not fit"),
     "a number beyond 64 bits": (b"[settings]\nseed = " + b"9" * 30, "seed = 9.* does not fit into 64 bits"),

@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import openai
@@ -205,6 +206,24 @@ def test_half_requests_delay_no_other_request(server):
     finally:
         for line in lines:
             line.close()
+
+
+def test_silent_clients_without_number_lock_nobody_out(server):
+    resource = pytest.importorskip("resource")
+    if not hasattr(resource, "prlimit"):
+        pytest.skip("the limit of another process can be set under Linux alone")
+    before = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (256, before[1]))
+    lines: list[socket.socket] = []
+    try:
+        while len(lines) < 400:
+            with suppress(TimeoutError):  # the system's own queue is full for a moment
+                lines.append(socket.create_connection(("127.0.0.1", server.port), timeout=0.3))
+        assert chat(server).usage.completion_tokens == 8
+    finally:
+        for line in lines:
+            line.close()
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, before)
 
 
 # --------------------------------------------------------------------------- many clients, and none at all

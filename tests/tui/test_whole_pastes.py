@@ -1,4 +1,4 @@
-"""Pastes are read in one piece, and nothing else is read differently."""
+"""Pastes are read in one piece, as text, and nothing else is read differently."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from specchat.tui.textual_fixes.whole_pastes import WholePasteParser
 START, END = "\x1b[200~", "\x1b[201~"
 
 KEYS = st.sampled_from(["a", "Z", "\r", "\t", "\x1b[A", "\x1b[1;5C", "\x1b[I", "\x1b[<0;3;4M", "é", "漢"])
-PASTED = st.text(st.characters(exclude_characters="\x1b"), max_size=40) | st.just("\x1b[31mred\x1b[0m")
+PASTED = st.text(st.characters(exclude_characters="\x1b"), max_size=40)
+ESCAPES = st.text(st.sampled_from("\x1b[]OQ201~;mx\r\x03\x07"), max_size=80).filter(lambda text: END not in text)
 INPUT = st.lists(KEYS | PASTED.map(lambda text: START + text + END), max_size=8).map("".join)
 
 
@@ -34,6 +35,19 @@ def test_however_input_is_cut_the_events_are_those_of_textual(text: str, cuts: l
     at = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]
     parts = [text[begin:end] for begin, end in pairwise(at)]
     assert told(WholePasteParser(), parts) == told(XTermParser(), [text])
+
+
+@given(ESCAPES, st.lists(st.integers(0, 90), max_size=6))
+def test_no_character_of_a_paste_is_a_key(text: str, cuts: list[int]):
+    if (text + END).find(END) < len(text):
+        return  # its end and the marker's beginning together are a marker
+    whole = START + text + END
+    at = [0, *sorted(cut for cut in cuts if cut < len(whole)), len(whole)]
+    parts = [whole[begin:end] for begin, end in pairwise(at)] + ["x"]
+    parser = WholePasteParser()
+    paste, key = (event for part in parts if part for event in parser.feed(part))
+    assert (type(paste), paste.text) == (events.Paste, text)
+    assert key.key == "x"
 
 
 def test_a_paste_is_taken_in_runs_not_in_characters(monkeypatch: pytest.MonkeyPatch):

@@ -1,0 +1,60 @@
+"""Tests of chat templates: the model's own is applied, and one that means harm is told in one line."""
+
+from __future__ import annotations
+
+import pytest
+from transformers import AutoTokenizer
+
+from specchat.decoding import chat_template
+from specchat.decoding.chat_template import render_chat
+from specchat.decoding.vocabulary import TransformersVocabulary
+from specchat.errors import ModelError
+from tests.tiny_models import write_tokenizer
+
+CHAT = [{"role": "system", "content": "be short"}, {"role": "user", "content": "hello <b>\u00e9\U0001f600"}]
+
+LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+
+
+@pytest.fixture
+def tokenizer(tmp_path):
+    write_tokenizer(tmp_path)
+    return AutoTokenizer.from_pretrained(tmp_path)
+
+
+def test_a_chat_becomes_the_tokens_that_transformers_makes_of_it(tokenizer):
+    expected = tokenizer.apply_chat_template(CHAT, add_generation_prompt=True, tokenize=True, return_dict=False)
+    assert TransformersVocabulary(tokenizer, frozenset({0})).encode_chat(CHAT) == expected
+
+
+@pytest.mark.parametrize(
+    ("template", "says"),
+    [
+        (LOOP, "it has not ended after 0.2 s"),
+        ("{% macro m() %}{{ m() }}{{ m() }}{% endmacro %}{{ m() }}", "recursion"),
+        ("{{ 'a' * 5000000 }}", r"it makes 5,000,000 characters of 19"),
+        ("{{ ''.__class__.__mro__ }}", "unsafe"),
+        ("{% include '/etc/passwd' %}", "no loader"),
+        ("{{ raise_exception('first\nsecond') }}", "first$"),
+        ("{% for %}", "Expected an expression"),
+        ("{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", "recursion"),
+    ],
+    ids=["loop", "recursion", "length", "attribute", "file", "refusal", "syntax", "depth"],
+)
+def test_a_template_that_means_harm_is_refused_in_one_line(tokenizer, monkeypatch, template, says):
+    monkeypatch.setattr(chat_template, "MOST_SECONDS", 0.2 if template is LOOP else 60.0)
+    tokenizer.chat_template = template
+    with pytest.raises(ModelError, match=f"^this model's chat template cannot be used: [^\n]*{says}"):
+        render_chat(tokenizer, CHAT)
+
+
+def test_a_template_that_was_stopped_stops_nothing_later(tokenizer, monkeypatch):
+    good = tokenizer.chat_template
+    monkeypatch.setattr(chat_template, "MOST_SECONDS", 0.01)
+    tokenizer.chat_template = LOOP
+    for _ in range(20):
+        with pytest.raises(ModelError, match="it has not ended"):
+            render_chat(tokenizer, CHAT)
+    monkeypatch.setattr(chat_template, "MOST_SECONDS", 60.0)
+    tokenizer.chat_template = good
+    assert "hello" in render_chat(tokenizer, CHAT)
