@@ -34,15 +34,32 @@ def render_chat(tokenizer: Any, messages: list[dict[str, str]]) -> str:
     Raises:
         ModelError: the template fails, takes too long, or writes too much.
     """
-    try:
-        with one_line(_WHAT), _at_most(MOST_SECONDS):
-            text = str(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
-    except _TooLong:
-        raise ModelError(f"{_WHAT}: it has not ended after {MOST_SECONDS:g} s") from None
+    text = str(_applied(tokenizer, messages, tokenize=False))
     said = sum(len(message["content"]) for message in messages)
     if len(text) > 2 * said + MOST_ADDED:
         raise ModelError(f"{_WHAT}: it makes {len(text):,} characters of {said:,}")
     return text
+
+
+def encode_with_names_as_text(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
+    """The tokens of that text, where what messages say is never a control token, whatever it is called.
+
+    For messages that name one, such as `<|im_end|>`: read as the token itself it would end their turn.
+
+    Raises:
+        ModelError: as above; or the tokenizer can only spell such a name by the token.
+    """
+    render_chat(tokenizer, messages)  # within its bounds
+    found: list[int] = _applied(tokenizer, messages, return_dict=False, sanitize_control_tokens=True)
+    return found
+
+
+def _applied(tokenizer: Any, messages: list[dict[str, str]], **how: bool) -> Any:
+    try:
+        with one_line(_WHAT), _at_most(MOST_SECONDS):
+            return tokenizer.apply_chat_template(messages, add_generation_prompt=True, **how)
+    except _TooLong:
+        raise ModelError(f"{_WHAT}: it has not ended after {MOST_SECONDS:g} s") from None
 
 
 @contextmanager

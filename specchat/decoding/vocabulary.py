@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from specchat.core.vocabulary import TokenTable
-from specchat.decoding.chat_template import render_chat
+from specchat.decoding.chat_template import encode_with_names_as_text, render_chat
 
 
 class Vocabulary(TokenTable, Protocol):
@@ -55,6 +55,7 @@ class TransformersVocabulary:
             token for token, added in tokenizer.added_tokens_decoder.items() if added.special
         }
         self._added = {token: str(added) for token, added in tokenizer.added_tokens_decoder.items()}
+        self._special_names = [self._added[token] for token in sorted(self._special & self._added.keys())]
         self._bytes: dict[int, bytes] = {}
         self._text_bytes: dict[int, bytes] = {}
 
@@ -88,9 +89,14 @@ class TransformersVocabulary:
         return not self._byte_level
 
     def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
-        """Apply the model's own chat template; without one, the bare texts."""
+        """Apply the model's own chat template; without one, the bare texts.
+
+        Only the template writes special tokens: a message that names one, such as `<|im_end|>`, says its name.
+        """
         if self.tokenizer.chat_template is None:
             return list(self.tokenizer.encode("\n".join(m["content"] for m in messages)))
+        if any(name in message["content"] for message in messages for name in self._special_names):
+            return encode_with_names_as_text(self.tokenizer, messages)
         return self.encode(render_chat(self.tokenizer, messages))
 
     def encode_text(self, text: str) -> list[int]:
