@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -291,16 +291,3 @@ def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
     if list(first[:shorter]) == list(second[:shorter]):
         return shorter
     return next(i for i in range(shorter) if first[i] != second[i])
-
-
-def surviving(tree: TokenTree, alive: Sequence[int], stay: Collection[int]) -> set[int]:
-    """The nodes that stay: those chosen whose parents stay too. The root always does.
-
-    A parent that is not among `alive` was read in an earlier pass and stays.
-    """
-    considered = set(alive)
-    gone: set[int] = set()
-    for node in sorted(considered):
-        if node != ROOT and (node not in stay or tree.parents[node] in gone):
-            gone.add(node)
-    return considered - gone

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -14,8 +14,8 @@ from specchat.core.head_output import HeadOutput, HeadTensors
 from specchat.core.reading import Reading
 from specchat.core.request import LayerHook, PassRequest
 from specchat.core.states import TextStates
-from specchat.core.tree import TokenTree
-from specchat.models.base.cache_rows import Plan, surviving
+from specchat.core.tree import ROOT, TokenTree
+from specchat.models.base.cache_rows import Plan
 
 _NO_LAYERS = frozenset[int]()
 _NO_TAPS: Mapping[int, Tensor] = MappingProxyType({})
@@ -162,3 +162,16 @@ def reading_of_all(
     """The reading of a pass without riders in which every node stayed; `taps` are layer → (R, d) states."""
     alive = frozenset(plan.nodes)
     return Reading(plan.nodes, said, alive, _NONE_PRUNED, taps, None, _NO_TAPS, None, text_states)
+
+
+def surviving(tree: TokenTree, alive: Sequence[int], stay: Collection[int]) -> set[int]:
+    """The nodes that stay: those chosen whose parents stay too. The root always does.
+
+    A parent that is not among `alive` was read in an earlier pass and stays.
+    """
+    considered = set(alive)
+    gone: set[int] = set()
+    for node in sorted(considered):
+        if node != ROOT and (node not in stay or tree.parents[node] in gone):
+            gone.add(node)
+    return considered - gone
