@@ -15,13 +15,9 @@ from specchat.core.noise import Stream
 from specchat.core.point_rows import PointRows
 from specchat.core.sampling import Sampling
 
-_SURENESS = 0.5
-"""Temperature of the noisy scores at which their softmax says how often a coupled draw agrees with the target. In a
-simulation with 2000 tokens and drafts of three qualities it said 0.76 where 0.90, 0.77 and 0.63 agreed.
-network_guesses.h has this number and the next."""
-
 _HOPELESS = 9.0
-"""Tokens whose score is lower than the best by more win once in 8000 times: not worth their noise."""
+"""Tokens whose score is lower than the best by more win once in 8000 times: not worth their noise.
+network_guesses.h has the same number."""
 
 Tokens = np.ndarray[Any, np.dtype[np.int32 | np.int64]]
 Scores = np.ndarray[Any, np.dtype[np.float64]]
@@ -30,33 +26,45 @@ Scores = np.ndarray[Any, np.dtype[np.float64]]
 def coupled(tokens: Tokens, logprobs: Scores, positions: Sequence[int], context: Context) -> tuple[Tokens, Scores]:
     """The tokens in the order in which they win with the target's own noise, and how likely the target agrees.
 
-    That is about how far ahead they won, not about q: a softmax over the noisy scores. Only likely tokens compete: the
-    noise of a whole vocabulary takes longer than a small model's pass. Truncation is that of the target's law, as far
-    as it can be told from them. Row by row without tensors: few tokens survive, and torch takes longer to get going.
+    They are in the order in which the target would draw them if its law were q. It is not: its logits differ from the
+    drafter's by about as much at every temperature. So a guess claims its share in a softmax of log q + T · noise:
+    beside that difference noise counts the less the colder the chat is, and at temperature 0 the claim would be q.
+    Tokens that truncation excludes have a share too: q cannot tell for certain which the target excludes, so a lone
+    survivor is not certain. They are not guessed.
+    Only likely tokens compete: the noise of a whole vocabulary takes longer than a small model's pass. Row by row
+    without tensors: few tokens survive, and torch takes longer to get going.
+
+    Args:
+        tokens, logprobs: (n, C) tokens, the likeliest first, and log q.
+        positions: n times the position whose noise decides.
+
+    Returns:
+        (n, C) tokens, and the logarithms of what they claim; −inf for those that have no chance.
     """
-    ordered, chances = np.empty_like(tokens), np.full(tokens.shape, -np.inf)
-    scores = (logprobs / context.sampling.temperature).tolist()
-    for row, (named, each, position) in enumerate(zip(tokens.tolist(), scores, positions, strict=True)):
-        count = _competing(each, context.sampling)
+    ordered, claims = np.empty_like(tokens), np.full(tokens.shape, -np.inf)
+    temperature = context.sampling.temperature
+    rows = zip(tokens.tolist(), (logprobs / temperature).tolist(), positions, strict=True)
+    for row, (named, scores, position) in enumerate(rows):
+        least = _least_surviving(scores, context.sampling)
+        count = bisect.bisect_right(scores, _HOPELESS - scores[0], key=operator.neg)
         noise = context.noise.gumbel_of_few(Stream.TARGET, position, named[:count])
-        noisy = [score + more for score, more in zip(each, noise, strict=False)]
-        order = sorted(range(count), key=lambda at: -noisy[at])
-        most = noisy[order[0]]
-        weights = [math.exp((noisy[at] - most) / _SURENESS) for at in order]
-        total = math.log(math.fsum(weights))
-        ordered[row] = [*(named[at] for at in order), *named[count:]]
-        chances[row, :count] = [(noisy[at] - most) / _SURENESS - total for at in order]
-    return ordered, chances
+        noisy = [score + more for score, more in zip(scores, noise, strict=False)]
+        total = math.log(math.fsum(math.exp(score * temperature) for score in noisy))
+        surviving = bisect.bisect_right(scores, -least, hi=count, key=operator.neg)
+        order = sorted(range(surviving), key=lambda at: -noisy[at])
+        ordered[row] = [*(named[at] for at in order), *named[surviving:]]
+        claims[row, :surviving] = [noisy[at] * temperature - total for at in order]
+    return ordered, claims
 
 
-def _competing(scores: Sequence[float], sampling: Sampling) -> int:
-    """How many of some scores, the best first, survive truncation and have a chance of winning.
+def _least_surviving(scores: Sequence[float], sampling: Sampling) -> float:
+    """The least of some scores, the best first, that survives truncation; −inf where all do.
 
     See `core.truncation`: tokens of equal scores survive together. Probabilities are those among these scores.
     """
-    least = scores[0] - _HOPELESS
+    least = -math.inf
     if top_k := sampling.top_k_of(len(scores)):
-        least = max(least, scores[top_k - 1])
+        least = scores[top_k - 1]
     if sampling.min_p > 0.0:
         least = max(least, scores[0] + math.log(sampling.min_p))
     if sampling.top_p < 1.0:
@@ -66,9 +74,8 @@ def _competing(scores: Sequence[float], sampling: Sampling) -> int:
         for score, weight in zip(among, weights, strict=True):
             mass += weight
             if mass >= wanted:
-                least = max(least, score)
-                break
-    return bisect.bisect_right(scores, -least, key=operator.neg)
+                return max(least, score)
+    return least
 
 
 def points_of(tokens: Tokens, logprobs: Scores, width: int, proposer: str) -> PointRows:

@@ -60,8 +60,58 @@ def test_coupled_draws_are_in_the_order_in_which_the_target_would_draw_them(samp
         assert possible[0] == drawn[0]
         hopeful = target.logprobs.max() - target.logprobs < 8
         assert len(possible) >= int(hopeful.sum())
-        assert math.isclose(sum(math.exp(chance) for chance in chances[row]), 1.0)
+        claimed = sum(math.exp(chance) for chance in chances[row])
+        assert claimed < 1.0 if sampling.truncates(20) else math.isclose(claimed, 1.0), "excluded tokens have a share"
         assert sorted(ordered[row]) == list(range(20))
+
+
+def drawn_by_a_target_that_differs(sampling, off=0, rows=2000):
+    """What coupled draws, with noise of a position that is so far off, claim and keep.
+
+    (rows, 5): what the first claims, whether it was the target's; the same of the second; whether the target drew what
+    truncation excludes by the draft's law.
+
+    The target's logits are the draft's and errors of standard deviation 1.4.
+    """
+    generator = torch.Generator().manual_seed(11)
+    draft = torch.log_softmax(torch.randn(rows, 30, generator=generator, dtype=torch.float64).mul(2.0), -1)
+    target = draft + torch.randn(rows, 30, generator=generator, dtype=torch.float64).mul(1.4)
+    context, positions = context_for(sampling), range(100, 100 + rows)
+    likeliest = draft.sort(descending=True)
+    tokens, logprobs = likeliest.indices.numpy(), likeliest.values.numpy()
+    ordered, claims = coupled(tokens, logprobs, [position + off for position in positions], context)
+    found = []
+    for row, position in enumerate(positions):
+        token = law(target[row], sampling).draw(context.noise, Stream.TARGET, position)
+        excluded = token not in law(draft[row], sampling).all_ids().tolist()
+        by_rank = [(math.exp(claims[row, rank]), ordered[row, rank] == token) for rank in (0, 1)]
+        found.append([*by_rank[0], *by_rank[1], excluded])
+    return np.array(found, dtype=np.float64)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 0.8, 1.0])
+def test_coupled_draws_claim_what_they_keep_at_every_temperature(temperature):
+    first, right, second, also_right, _ = drawn_by_a_target_that_differs(Sampling(temperature=temperature)).T
+    assert abs(first.mean() - right.mean()) < 0.05
+    assert abs(second.mean() - also_right.mean()) < 0.05
+    sure = first > 0.75
+    assert abs(first[sure].mean() - right[sure].mean()) < 0.08
+    assert abs(first[~sure].mean() - right[~sure].mean()) < 0.08
+
+
+@pytest.mark.parametrize("temperature", [0.5, 0.8, 1.0])
+def test_with_the_noise_of_another_position_draws_agree_less_often(temperature):
+    """The control: what is gained is gained by the noise that the target uses."""
+    sampling = Sampling(temperature=temperature)
+    right, elsewhere = (drawn_by_a_target_that_differs(sampling, off)[:, 1].mean() for off in (0, 1))
+    assert right > elsewhere + 0.05
+
+
+def test_truncation_by_the_drafts_law_makes_no_guess_certain():
+    """The target excludes others: a survivor that is nearly alone is right as often as it claims."""
+    first, right, *_, excluded = drawn_by_a_target_that_differs(Sampling(temperature=0.5, top_p=0.7)).T
+    assert excluded.mean() > 0.15
+    assert abs(first.mean() - right.mean()) < 0.08
 
 
 def test_at_temperature_0_coupled_draws_are_the_likeliest_tokens():

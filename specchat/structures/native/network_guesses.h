@@ -7,7 +7,7 @@
 #include "noise.h"
 #include "sampling.h"
 
-static const double SURENESS = 0.5, HOPELESS = 9.0; /* see point_guesses.py */
+static const double HOPELESS = 9.0; /* see point_guesses.py */
 
 /* How the target samples behind a text. */
 typedef struct {
@@ -57,11 +57,11 @@ static void penalise(const Sampled *s, double total, const int32_t *path, int32_
     sort(said);
 }
 
-/* The score with which candidates, the best first, survive truncation and have a chance of winning. */
-static double least_competing(const Sampling *s, const double *scores, int32_t count) {
+/* The least score with which candidates, the best first, survive truncation. */
+static double least_surviving(const Sampling *s, const double *scores, int32_t count) {
     int32_t top_k = top_k_of(s, count), among = 0;
     double by_top_k = top_k ? scores[top_k - 1] : -INFINITY, weights[MOST_WIDTH], total = 0, mass = 0;
-    double least = fmax(fmax(scores[0] - HOPELESS, scores[0] + s->log_min_p), by_top_k);
+    double least = fmax(scores[0] + s->log_min_p, by_top_k);
     if (s->top_p >= 1) return least;
     for (; among < count && scores[among] >= by_top_k; among++) total += weights[among] = exp(scores[among] - scores[0]);
     for (int32_t i = 0; i < among; i++)
@@ -71,18 +71,20 @@ static double least_competing(const Sampling *s, const double *scores, int32_t c
 
 /* Those that survive, in the order in which they win with this position's noise; and how likely the target agrees. */
 static void couple(const Sampling *s, uint64_t key, Said *said) {
-    for (int32_t i = 0; i < said->count; i++) said->logprobs[i] /= s->temperature;
-    double least = least_competing(s, said->logprobs, said->count), total = 0;
-    while (said->count && said->logprobs[said->count - 1] < least) said->count--;
-    for (int32_t i = 0; i < said->count; i++) said->logprobs[i] += gumbel(key, said->tokens[i]);
-    sort(said);
-    double most = said->logprobs[0];
+    double scores[MOST_WIDTH], total = 0;
+    int32_t surviving = 0;
+    for (int32_t i = 0; i < said->count; i++) scores[i] = said->logprobs[i] / s->temperature;
+    double least = least_surviving(s, scores, said->count);
+    while (said->count && scores[said->count - 1] < scores[0] - HOPELESS) said->count--;
     for (int32_t i = 0; i < said->count; i++) {
-        said->logprobs[i] = (said->logprobs[i] - most) / SURENESS;
+        said->logprobs[i] = (scores[i] + gumbel(key, said->tokens[i])) * s->temperature;
         total += exp(said->logprobs[i]);
+        surviving += scores[i] >= least;
     }
     total = log(total);
+    said->count = surviving;
     for (int32_t i = 0; i < said->count; i++) said->logprobs[i] -= total;
+    sort(said);
 }
 
 /* Make up to `width` guesses of a network's candidates behind this path of drafted tokens. */
