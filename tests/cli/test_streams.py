@@ -59,7 +59,15 @@ def test_closed_streams_are_no_traceback(command):
 
 @pytest.mark.parametrize(
     "command",
-    ["methods", "methods --output jsonl", "models list", "-h", "run -h", f"{SCRIPTED} hi", f"{SCRIPTED} --output jsonl hi"],
+    [
+        "methods",
+        "methods --output jsonl",
+        "models list",
+        "-h",
+        "run -h",
+        f"{SCRIPTED} hi",
+        f"{SCRIPTED} --output jsonl hi",
+    ],
 )
 def test_a_reader_that_leaves_early_ends_a_command_in_silence_with_the_code_of_sigpipe(command):
     ended = shell(f"specchat {command} | true")  # which is gone before the first line is written
