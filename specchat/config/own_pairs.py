@@ -8,12 +8,12 @@ from typing import Any
 
 import tomlkit
 
-from specchat.config.catalog import Catalog, load_catalog, users_models
+from specchat.config.catalog import load_catalog, users_models
 from specchat.config.directories import shipped_file
 from specchat.config.toml_checks import Place
 from specchat.config.toml_editing import Document, change_file, put
 from specchat.config.toml_file import parse
-from specchat.config.values import HubSource, ModelSpec, PairSpec, PathSource
+from specchat.config.values import Catalog, HubSource, ModelSpec, PairSpec, PathSource
 from specchat.errors import UsageError
 
 
