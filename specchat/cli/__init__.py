@@ -65,6 +65,12 @@ PlainMarks = Annotated[
     typer.Option("--ascii", help="Draw with ASCII characters alone; also chosen where the locale is not UTF-8."),
 ]
 
+_OUTPUT_NOT_READ = 128 + 13
+"""What a shell says of a program that SIGPIPE ended, as it ends most whose output is piped into `head`.
+
+The signal itself is not used: what a command has begun is put in order first, and an engine is ended.
+"""
+
 
 def _print_version(wanted: bool) -> None:
     if wanted:
@@ -227,7 +233,7 @@ def _chosen_chat(resume: str | None, last: bool) -> str | None:
 
 
 def main() -> None:
-    """Run the command line: exit code 0 done, 1 failed, 2 usage, 130 interrupted."""
+    """Run the command line: exit code 0 done, 1 failed, 2 usage, 130 interrupted, 141 its output is read no longer."""
     gc.disable()  # until the first picture stands: collecting what was only just imported takes a tenth of a second
     open_missing_streams()
     guard_terminals()
@@ -235,6 +241,8 @@ def main() -> None:
         try:
             _parse_and_run(prepared(sys.argv[1:]))
         except SystemExit as ended:
+            if isinstance(ended.__context__, BrokenPipeError):
+                raise ended.__context__ from None  # typer makes a failure of it
             flush_output()
             sys.exit(ended.code)
         except OSError as error:
@@ -247,8 +255,8 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
-        drop_output()  # the reader of our output has gone
-        sys.exit(1)
+        drop_output()
+        sys.exit(_OUTPUT_NOT_READ)
 
 
 def _parse_and_run(arguments: list[str]) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from itertools import pairwise
@@ -12,6 +13,7 @@ from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError, cut
 
 _MAY_BE_ALONE = ("-r", "--resume", "--serve")
+_NEGATIVE = re.compile(r"-[0-9.][0-9.e+-]*")
 
 
 def prepared(arguments: list[str]) -> list[str]:
@@ -28,6 +30,8 @@ def prepared(arguments: list[str]) -> list[str]:
     _refuse_question(arguments)
     if arguments[:1] == ["train"]:
         return arguments
+    if arguments[:2] == ["config", "set"]:
+        return _negative_values_last(arguments)
     return [
         word
         for argument, after in pairwise([*arguments, "-"])
@@ -39,6 +43,14 @@ def _refuse_question(arguments: list[str]) -> None:
     """No command's name has a blank in it."""
     if arguments and " " in (question := arguments[0].strip()) and not question.startswith("-"):
         raise UsageError(f"no command is called {question!r}; to ask it: specchat run {shlex.quote(question)}")
+
+
+def _negative_values_last(arguments: list[str]) -> list[str]:
+    """Values such as -1 behind `--`, where the parser takes them for no options."""
+    negative = [argument for argument in arguments if _NEGATIVE.fullmatch(argument)]
+    if not negative or "--" in arguments:
+        return arguments
+    return [*(argument for argument in arguments if argument not in negative), "--", *negative]
 
 
 def one_prompt(words: list[str]) -> str | None:

@@ -13,7 +13,7 @@ from specchat.config.directories import shipped_file
 from specchat.config.toml_checks import Place
 from specchat.config.toml_editing import Document, change_file, put
 from specchat.config.toml_file import parse
-from specchat.config.values import HubSource, ModelSpec, PairSpec, PathSource
+from specchat.config.values import Catalog, HubSource, ModelSpec, PairSpec, PathSource
 from specchat.errors import UsageError
 
 
@@ -39,6 +39,18 @@ def write_pair(pair: PairSpec, models: tuple[ModelSpec, ...]) -> Path:
     return users_models()
 
 
+def own_pair(catalog: Catalog, name: str) -> PairSpec:
+    """The user's pair of this name.
+
+    Raises:
+        UsageError: there is no such pair, or it is not the user's.
+    """
+    pair = catalog.pair(name)
+    if not pair.yours:
+        raise UsageError(f"{name} came with specchat; only pairs of your own can be forgotten")
+    return pair
+
+
 def forget_pair(name: str) -> tuple[str, ...]:
     """Take a pair of the user's own out of models.toml, with those of its models that nothing else needs; their names.
 
@@ -48,9 +60,7 @@ def forget_pair(name: str) -> tuple[str, ...]:
         UsageError: there is no such pair, or it is not the user's.
     """
     catalog = load_catalog()
-    pair = catalog.pair(name)
-    if not pair.yours:
-        raise UsageError(f"{name} came with specchat; only pairs of your own can be forgotten")
+    pair = own_pair(catalog, name)
     written = parse(users_models())[1].get("models", {})
     own = [model.name for model in catalog.models_of(pair) if model.name in written]
     needed = {model for one in catalog.pairs.values() if one.name != name for model in one.models}

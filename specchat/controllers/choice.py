@@ -24,3 +24,8 @@ def choose_controllers(settings: Settings) -> tuple[Method, ...]:
     if settings.memory and "memory" not in names and "off" not in names:
         chosen.append(CONTROLLERS["memory"])
     return tuple(chosen)
+
+
+def limits_memory(settings: Settings) -> bool:
+    """Whether a controller of these settings counts what the pair's models take."""
+    return any(method.name == "memory" for method in choose_controllers(settings))

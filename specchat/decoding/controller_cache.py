@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 from specchat.core.seams import Controller
 from specchat.settings import SPECULATION, Settings
@@ -19,7 +20,7 @@ class ControllerCache:
     """
 
     def __init__(self) -> None:
-        self._controllers: OrderedDict[str, Controller] = OrderedDict()
+        self._controllers: OrderedDict[str, tuple[Settings, Controller]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._controllers)
@@ -27,15 +28,16 @@ class ControllerCache:
     def kept(self, settings: Settings, new: Controller) -> Controller:
         """The controller that was made from such settings before; the new one where none is kept, which is then."""
         made_from = _made_from(settings)
-        controller = self._controllers.setdefault(made_from, new)
+        _, controller = self._controllers.setdefault(made_from, (settings, new))
         self._controllers.move_to_end(made_from)
         while len(self._controllers) > KEPT:
             self._controllers.popitem(last=False)
         return controller
 
-    def forget(self) -> None:
-        """Drop all of them: they were made with costs that are no longer those of the machine."""
-        self._controllers.clear()
+    def forget(self, those: Callable[[Settings], bool] = lambda settings: True) -> None:
+        """Drop all of them, or those of such settings: what they were made with is no longer so."""
+        for made_from in [name for name, (settings, _) in self._controllers.items() if those(settings)]:
+            del self._controllers[made_from]
 
 
 def _made_from(settings: Settings) -> str:

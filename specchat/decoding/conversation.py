@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from specchat.controllers.choice import limits_memory
 from specchat.core.context import Context
 from specchat.core.costs import Costs
 from specchat.core.head_needs import FIRST, HeadNeeds
@@ -118,10 +119,21 @@ class Conversation:
 
     def supply(self, draft: Model | None, resources: PairResources) -> None:
         """Build drafters from these from now on; those that were built stay."""
+        if resources.memory is not self._resources.memory:
+            self.controllers.forget(limits_memory)
+            self._assembled = None
         self._draft, self._resources = draft, resources
+
+    def drop_drafters(self, drafts: Collection[str]) -> None:
+        """Let go of all that was built with the draft models called so. Settings in force use none; no reply runs."""
+        first = self._resources.draft_name
+        self.drafters.drop(lambda choice: not choice.draft_models(first).isdisjoint(drafts))
+        self._assembled = None
 
     def learn_costs(self, costs: Costs) -> None:
         """Plan with these costs from now on."""
+        if costs == self._costs:
+            return
         self._costs = costs
         self.controllers.forget()
         self._assembled = None

@@ -32,7 +32,11 @@ class DrafterCache:
             self._feeds.popitem(last=False)[1].drafter.close()
         return feed
 
+    def drop(self, those: Callable[[DrafterChoice], bool]) -> None:
+        """Close and drop the drafters of such choices."""
+        for choice in [choice for choice in self._feeds if those(choice)]:
+            self._feeds.pop(choice).drafter.close()
+
     def close(self) -> None:
         """Close and drop all of them."""
-        while self._feeds:
-            self._feeds.popitem()[1].drafter.close()
+        self.drop(lambda choice: True)

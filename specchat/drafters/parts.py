@@ -146,7 +146,9 @@ class Parts:
         method, label = choice.method, f"{self.label}/{place}.{choice.name}"
         trained = self.resources.trained.choose(choice.name, choice.options.weights) if method.needs_weights else None
         parts = dataclasses.replace(self, choices=choice.members, name=choice.name, label=label, trained=trained)
-        if method.needs_draft_model and not choice.members:
+        if not choice.needs_draft_model:
+            parts = parts._without_drafts()
+        elif not choice.members:
             parts = parts._drafting_with(choice.options.model)
         drafter: Drafter = method.load()(choice.options, parts)
         if self.resources.keep is not None:
@@ -192,6 +194,11 @@ class Parts:
             return self
         model = self.resources.further[name].model
         return dataclasses.replace(self, draft_model=model, resources=self.resources.drafting_with(name))
+
+    def _without_drafts(self) -> Parts:
+        """The same for a drafter that uses no draft model, so that it keeps none in memory."""
+        resources = dataclasses.replace(self.resources, draft_vocabulary=None, draft_name="", further={})
+        return dataclasses.replace(self, draft_model=None, resources=resources)
 
     def member(self, name: str, place: int = 0) -> Drafter:
         """A drafter that this one always has inside, with default options."""

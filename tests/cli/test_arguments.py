@@ -147,3 +147,17 @@ def test_what_the_parser_refuses_is_one_line(words, line, monkeypatch, capsys):
 @pytest.mark.parametrize("words", [["--" + "a" * 5000], ["a" * 5000], ["a" * 5000, "b"], ["bench", "ui", "a" * 5000]])
 def test_what_the_parser_refuses_is_cut_where_it_is_long(words, monkeypatch, capsys):
     assert len(refused(words, monkeypatch, capsys)) < 600
+
+
+@pytest.mark.parametrize(
+    ("typed", "parsed"),
+    [
+        ("config set seed -1", "config set seed -- -1"),
+        ("config set temperature -.5 --pair smol", "config set temperature --pair smol -- -.5"),
+        ("config set seed -- -1", "config set seed -- -1"),
+        ("config set width -x", "config set width -x"),
+        ("config get -1", "config get -1"),
+    ],
+)
+def test_a_negative_value_of_a_setting_is_no_option(typed, parsed):
+    assert prepared(typed.split()) == parsed.split()

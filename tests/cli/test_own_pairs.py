@@ -162,6 +162,11 @@ def test_forgetting_asks_first(tmp_path, monkeypatch):
     assert "mine" not in load_catalog().pairs
 
 
+@pytest.mark.parametrize(("name", "words"), [("smool", "did you mean 'smol'"), ("smol", "came with specchat")])
+def test_what_cannot_be_forgotten_is_told_before_anything_is_asked(name, words):
+    assert words in str(run("forget", name).exception)
+
+
 def a_damaged_header(path: Path) -> Path:
     whole = gguf(path).read_bytes()
     path.write_bytes(whole[:8] + b"\xff" * 8 + whole[16:])

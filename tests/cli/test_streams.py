@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -56,10 +57,28 @@ def test_closed_streams_are_no_traceback(command):
     assert shell(f"specchat {command} <&- >&- 2>&-").returncode in (0, 1)
 
 
-@pytest.mark.parametrize("command", ["methods --output jsonl", f"{SCRIPTED} --output jsonl hi"])
-def test_a_reader_that_leaves_early_hears_no_complaint(command):
-    ended = shell(f"specchat {command} | head -1 | cut -c1")
-    assert (ended.stdout, ended.stderr) == (b"{\n", b"")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "methods",
+        "methods --output jsonl",
+        "models list",
+        "-h",
+        "run -h",
+        f"{SCRIPTED} hi",
+        f"{SCRIPTED} --output jsonl hi",
+    ],
+)
+def test_a_reader_that_leaves_early_ends_a_command_in_silence_with_the_code_of_sigpipe(command):
+    ended = shell(f"specchat {command} | true")  # which is gone before the first line is written
+    assert (ended.stdout, ended.stderr) == (b"", b"")
+    assert ended.returncode == 128 + signal.SIGPIPE
+
+
+def test_a_reader_that_leaves_amid_a_reply_ends_it():
+    ended = shell(f"specchat {SCRIPTED.replace('4', '100000')} hi | head -c1")
+    assert (len(ended.stdout), ended.stderr) == (1, b"")
+    assert ended.returncode == 128 + signal.SIGPIPE
 
 
 @pytest.mark.parametrize(("command", "cells"), [("methods", b"token_recycling"), ("models list", b"qwen3, qwen3-l")])

@@ -158,6 +158,6 @@ def test_cancelling_either_stops_both(engine, id):
 def test_the_second_cache_is_let_go_when_the_chat_goes_on(engine):
     worker, _ = engine
     worker._answer(Generate(3, HELLO, 7, {"controller": "off"}, SecondReply(4, {})))
-    assert worker._open._twin is not None
+    assert worker._pair.open._twin is not None
     worker._answer(Generate(5, HELLO, 7))
-    assert worker._open._twin is None
+    assert worker._pair.open._twin is None

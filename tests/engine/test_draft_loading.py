@@ -10,7 +10,6 @@ from contracts.models import own_decoder, shared_network
 
 from specchat.config import config_dir, load_catalog, private_dir
 from specchat.core.memory import MemoryLimit
-from specchat.engine.far import worker as worker_module
 from specchat.engine.far.command_queue import CommandQueue
 from specchat.engine.far.memory_limit import limit_with_drafts
 from specchat.engine.far.pair_loading import Loader
@@ -73,12 +72,12 @@ def spoken(monkeypatch) -> Spoken:
 
 
 def test_a_change_that_uses_a_draft_model_loads_it_beside_the_target_and_says_so(spoken):
-    target = spoken.worker._pair().loaded.target
+    target = spoken.worker._pair.open.loaded.target
     (changed,) = spoken.answer(Change({"drafter": "fuse"}))
     assert (changed.settings["drafter"], changed.draft) == ("fuse", "scripted-draft")
     assert changed.memory_bytes > 0
     assert spoken.read == ["scripted", "scripted-draft"]
-    assert spoken.worker._pair().loaded.target is target
+    assert spoken.worker._pair.open.loaded.target is target
     replies = spoken.answer(Generate(1, ASK, 7))
     assert isinstance(replies[-1], ev.Finished)
     assert any("draft_model" in {draw.proposer for draw in one.tree.draws} for one in replies if hasattr(one, "tree"))
@@ -111,7 +110,7 @@ def test_settings_for_one_reply_alone_load_what_they_use(spoken, drafter):
     replies = spoken.answer(Generate(1, ASK, 7, apart={"drafter": drafter}))
     assert isinstance(replies[-1], ev.Finished)
     assert spoken.read == ["scripted", "scripted-draft"]
-    assert spoken.worker._pair().conversation.settings.drafter == "prompt_lookup"
+    assert spoken.worker._pair.open.conversation.settings.drafter == "prompt_lookup"
 
 
 def test_two_replies_by_turns_load_what_either_uses(spoken):
@@ -127,7 +126,7 @@ def test_a_change_that_does_not_fit_reads_nothing_and_changes_nothing(spoken):
     (failed,) = spoken.answer(Change({"drafter": "fuse", "rule": "multi_step", "temperature": 0.8}))
     assert failed.kind == "CombinationError"
     assert spoken.read == ["scripted"]
-    assert spoken.worker._pair().conversation.settings.drafter == "prompt_lookup"
+    assert spoken.worker._pair.open.conversation.settings.drafter == "prompt_lookup"
 
 
 def test_a_change_fetches_nothing_but_names_what_has_to_be_fetched(spoken, monkeypatch):
@@ -141,7 +140,7 @@ def test_a_change_fetches_nothing_but_names_what_has_to_be_fetched(spoken, monke
     assert failed.message == (
         "drafter 'fuse' needs the draft model away (5.0 MB), which is not here; run: specchat models pull away"
     )
-    assert spoken.worker._pair().conversation.settings.drafter == "prompt_lookup"
+    assert spoken.worker._pair.open.conversation.settings.drafter == "prompt_lookup"
     (failed,) = spoken.answer(Generate(1, ASK, 7, apart={"drafter": "draft_model"}))
     assert (failed.during, failed.missing) == ("generate", {"away": 5_000_000})
     assert isinstance(spoken.answer(Generate(2, ASK, 7))[-1], ev.Finished)
@@ -154,7 +153,7 @@ def test_loading_with_a_draft_model_that_cannot_be_fetched_keeps_the_pair_as_it_
         raise WeightsError("no network")
 
     assert spoken.answer(Load({"pair": "lone"}))[-1].draft is None
-    monkeypatch.setattr(worker_module.Loader, "_fetch", unreachable)
+    monkeypatch.setattr(Loader, "_fetch", unreachable)
     (failed,) = spoken.answer(Load({"pair": "lone", "drafter": "draft_model"}))
     assert (failed.during, failed.message) == ("load", "no network")
     started = spoken.answer(Generate(2, ASK, 7))[0]

@@ -97,7 +97,7 @@ def measuring(monkeypatch: pytest.MonkeyPatch, *found: Costs) -> list[Costs]:
 def idle(one: Worker, times: int) -> None:
     """So often nothing happens; where everything is known the worker would wait for ever, so a command comes."""
     for _ in range(times):
-        if not one._open.idle.measuring.due:
+        if not one._pair.open.idle.measuring.due:
             return
         one._wait()
 
@@ -106,28 +106,28 @@ def test_a_disturbed_measurement_is_made_again(loaded, monkeypatch):
     left = measuring(monkeypatch, DISTURBED, COSTS, COSTS)
     idle(loaded, 9)
     assert len(left) == 1
-    assert loaded._open.idle.measuring.profile.costs == COSTS
+    assert loaded._pair.open.idle.measuring.profile.costs == COSTS
 
 
 def test_a_machine_that_is_never_quiet_is_not_measured_for_ever(loaded, monkeypatch):
     left = measuring(monkeypatch, *[DISTURBED] * 9)
     idle(loaded, 9)
     assert len(left) == 6
-    assert loaded._open.idle.measuring.profile is None
+    assert loaded._pair.open.idle.measuring.profile is None
 
 
 def test_an_old_profile_is_planned_with_until_a_new_one_is_there(loaded, monkeypatch):
-    pair = loaded._open.loaded
-    entry = loaded._store.put(pair.key, idle_measuring.processor_name(pair.device), DISTURBED)
+    pair = loaded._pair.open.loaded
+    entry = loaded._pair._store.put(pair.key, idle_measuring.processor_name(pair.device), DISTURBED)
     costs = Costs(((1, 0.004), (2, 0.006)))
-    data = json.loads(loaded._store.file.read_text())
+    data = json.loads(loaded._pair._store.file.read_text())
     data[pair.key] |= {
         "verify": costs.verify,
         "measured": (entry.measured - profiles.OLD * 2).isoformat(),
     }
-    loaded._store.file.write_text(json.dumps(data))
+    loaded._pair._store.file.write_text(json.dumps(data))
     loaded._answer(Load({"pair": "scripted"}))
-    assert loaded._open.idle.measuring.profile.costs.verify == costs.verify
+    assert loaded._pair.open.idle.measuring.profile.costs.verify == costs.verify
     measuring(monkeypatch, COSTS)
     idle(loaded, 1)
-    assert loaded._open.idle.measuring.profile.costs == COSTS
+    assert loaded._pair.open.idle.measuring.profile.costs == COSTS

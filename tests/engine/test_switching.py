@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from specchat.config import config_dir, private_dir
-from specchat.engine.far import worker as worker_module
+from specchat.engine.far import current_pair
 from specchat.engine.far.command_queue import CommandQueue
 from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.engine.far.pair_loading import Loader
@@ -43,7 +43,7 @@ troubles: dict[str, list[Exception]] = {}
 def heard(monkeypatch) -> list[ev.Event]:
     """What a worker said that loaded `old`, was asked for `new`, and then for a reply."""
     (private_dir(config_dir()) / "models.toml").write_text(PAIRS.format("old") + PAIRS.format("new"))
-    monkeypatch.setattr(worker_module, "Loader", Troubled)
+    monkeypatch.setattr(current_pair, "Loader", Troubled)
     loads.clear()
     troubles.clear()
     return []

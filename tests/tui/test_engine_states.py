@@ -204,3 +204,14 @@ async def test_a_notice_of_the_engine_stands_in_the_chat_whether_a_pair_is_ready
         await d.hear(hello(), ev.Notice("first of them"), ready(), ev.Notice("drafter hydra: it starts with nothing"))
         assert "drafter hydra: it starts with nothing" in d.screen()
         assert "first of them" in d.screen()
+
+
+async def test_a_draft_model_that_was_let_go_is_seen_in_the_memory_and_answers_no_change():
+    async with driving() as d:
+        d.app.chat.engine.change("width", 5)
+        await d.hear(ev.Released(["SmolLM2-135M"], 1_000_000_000))
+        assert d.app.chat.engine.ready.memory_bytes == 1_000_000_000
+        assert len(d.app.chat.engine.changes) == 1
+        await d.pilot.press("f3")
+        await d.pilot.pause()
+        assert "memory   1.0 GB" in d.drawn(d.app.views.stats)

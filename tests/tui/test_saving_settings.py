@@ -21,7 +21,7 @@ async def test_saving_writes_what_differs_and_says_exactly_what_and_where():
         await at_home(d, width=4, temperature=0.7)
         await d.pilot.press("f2")
         assert "2 not saved" in str(d.app.control.side_panel.form.border_subtitle)
-        await d.pilot.press("s")
+        await d.pilot.press("ctrl+s")
         await d.pilot.pause()
         assert "temperature = 0.7" in users_config().read_text()
         assert "width = 4" in users_models().read_text()

@@ -8,12 +8,14 @@ from fake import LOSS, SETTINGS, hello, ready, rounds_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specchat.config import users_config
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Change, Load
 from specchat.errors import UsageError
 from specchat.tui.screens.settings import SettingsScreen
 from specchat.tui.state.settings_editor import Form
 from specchat.tui.state.settings_fields import Field, fields_of
+from specchat.tui.textual_fixes.keys import key_of_character
 
 
 def field(name: str, **settings: object) -> Field:
@@ -256,3 +258,18 @@ def test_a_search_ranks_the_name_before_its_beginning_and_both_before_the_descri
     assert len(set(ranks)) > 1, "the search finds names and descriptions"
     form.search("")
     assert [field.name for field in form.matching_fields()] == [field.name for field in form.fields]
+
+
+@pytest.mark.parametrize("words", ["hello you", "so 2 what", "List three", "just a -+ 3", "Say hi", "kjl m"])
+async def test_words_meant_for_the_prompt_search_and_change_no_setting(words):
+    async with driving(engine_here=True) as d:
+        await d.hear(ev.Changed({**SETTINGS, "width": 5}, LOSS))
+        sent = len(d.link.sent)
+        await d.pilot.press("f2", *(key_of_character(character) for character in words))
+        form = d.app.control.side_panel.form._form
+        assert (form.staged, form.typed, form.searching) == ({}, None, True)
+        assert form.query == words.lstrip("jk").strip()
+        await d.pilot.press(*["backspace"] * (len(words) + 2))
+        assert (form.query, form.searching) == ("", True)
+        assert len(d.link.sent) == sent
+        assert not users_config().exists()

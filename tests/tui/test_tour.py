@@ -13,6 +13,7 @@ from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Generate
 from specchat.tui.screens.log import LogScreen
+from specchat.tui.widgets.tour import _CHANGES, _MARKS, TourView
 from specchat.tui.widgets.welcome import Welcome
 
 
@@ -137,3 +138,29 @@ async def test_the_log_of_the_engine_is_shown_with_its_place(tmp_path):
             d.app.control.session.link = fake
     finally:
         engine.close()
+
+
+@pytest.mark.parametrize("size", [(60, 20), (40, 16), (60, 12)])
+async def test_nothing_of_the_tour_is_lost_where_its_pages_have_no_room(size, tmp_path):
+    said = ""
+    async with driving(size, toured=tmp_path / "toured") as d:
+        while views := d.app.query(TourView):
+            said += "".join(d.drawn(views.first()).split())
+            await d.pilot.press("enter")
+            await d.pilot.pause()
+    meanings = (said for *_, said in (*_MARKS, *_CHANGES))
+    for words in (*meanings, "stop at the next round, keep the text", "all keys and commands", "with /tour."):
+        assert "".join(words.split()) in said
+
+
+async def test_a_page_of_the_tour_that_was_parted_is_whole_again_on_a_larger_screen(tmp_path):
+    async with driving((60, 20), toured=tmp_path / "toured") as d:
+        await d.pilot.press("enter", "enter")
+        await d.pilot.pause()
+        assert "3/" in d.screen()
+        await d.pilot.resize_terminal(120, 40)
+        await d.settle()
+        assert "2 of 3 · Enter goes on" in d.screen()
+        await d.pilot.press("enter")
+        await d.pilot.pause()
+        assert "Make it yours" in d.screen()

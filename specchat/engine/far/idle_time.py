@@ -25,7 +25,8 @@ class IdleTime:
     def __init__(self, store: ProfileStore, pair: LoadedPair, say: Callable[[str], None]) -> None:
         self._store = store
         self.measuring = IdleMeasuring(store, pair)
-        self.kept = KeptDrafters(lambda: fetch.weights_sha256(load_catalog().model(pair.target.name)), say)
+        target = pair.target.name  # not the pair: its draft models may go
+        self.kept = KeptDrafters(lambda: fetch.weights_sha256(load_catalog().model(target)), say)
 
     @property
     def due(self) -> bool:
@@ -40,11 +41,9 @@ class IdleTime:
             with background_priority():
                 self.kept.work(interrupted)
 
-    def measure_with(self, pair: LoadedPair, conversation: Conversation) -> None:
-        """Measure the pair as it is now; what was measured of it so before is used at once."""
+    def measure_with(self, pair: LoadedPair) -> None:
+        """Measure the pair as it is now, where it was not measured so before."""
         self.measuring = IdleMeasuring(self._store, pair)
-        if self.measuring.profile is not None:
-            conversation.learn_costs(self.measuring.profile.costs)
 
     def resources(self, pair: LoadedPair) -> PairResources:
         """What the pair's drafters may be made from; those that learn are kept."""

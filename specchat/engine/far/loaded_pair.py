@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -79,24 +79,39 @@ class LoadedPair:
         here = {draft.name for draft in self.drafts}
         return tuple(name for name in drafts_used(settings, self.offered) if name not in here)
 
+    def unused_drafts(self, settings: Settings) -> tuple[Loaded, ...]:
+        """The draft models that are loaded and that these settings do not use."""
+        used = drafts_used(settings, self.offered)
+        return tuple(draft for draft in self.drafts if draft.name not in used)
+
     def drafts_in_use(self, settings: Settings) -> str:
         """The names of the draft models that these settings use as one text; empty where they use none."""
         return " + ".join(drafts_used(settings, self.offered))
 
     def with_drafts(self, drafts: Sequence[LoadedDraft]) -> LoadedPair:
         """The same with these draft models besides its own, all of them in the pair's order."""
-        own = () if self.draft is None else (LoadedDraft(self.draft, self.draft_vocabulary),)
-        ordered = sorted((*own, *self.further, *drafts), key=lambda one: self.offered.index(one.loaded.name))
-        if not ordered:
-            return self
-        first, *further = ordered
-        return dataclasses.replace(self, draft=first.loaded, draft_vocabulary=first.vocabulary, further=tuple(further))
+        return self._drafting_with((*self._own_drafts, *drafts))
+
+    def without_drafts(self, names: Collection[str]) -> LoadedPair:
+        """The same without the draft models called so."""
+        return self._drafting_with([one for one in self._own_drafts if one.loaded.name not in names])
+
+    def _drafting_with(self, drafts: Sequence[LoadedDraft]) -> LoadedPair:
+        """The same with these draft models alone, in the pair's order."""
+        first, *further = sorted(drafts, key=lambda one: self.offered.index(one.loaded.name)) or (None,)
+        own = None if first is None else first.loaded
+        vocabulary = None if first is None else first.vocabulary
+        return dataclasses.replace(self, draft=own, draft_vocabulary=vocabulary, further=tuple(further))
+
+    @property
+    def _own_drafts(self) -> tuple[LoadedDraft, ...]:
+        first = () if self.draft is None else (LoadedDraft(self.draft, self.draft_vocabulary),)
+        return (*first, *self.further)
 
     @property
     def drafts(self) -> tuple[Loaded, ...]:
         """Its draft models, the first one first."""
-        first = () if self.draft is None else (self.draft,)
-        return (*first, *(one.loaded for one in self.further))
+        return tuple(one.loaded for one in self._own_drafts)
 
     @property
     def draft_names(self) -> str | None:

@@ -92,3 +92,10 @@ def limit_with_drafts(
                 "the pair with this drafter, which limits the context"
             )
     return dataclasses.replace(limit, base_bytes=base)
+
+
+def limit_without_drafts(limit: MemoryLimit | None, released: Sequence[Loaded]) -> MemoryLimit | None:
+    """The limit once the memory of these draft models is given back; the context stays as it is."""
+    return limit and dataclasses.replace(
+        limit, base_bytes=limit.base_bytes - sum(draft.weight_bytes for draft in released)
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from specchat.core.ledger import Ledger
 from specchat.core.seams import Model
 from specchat.decoding.combinations import refuse_unknown_drafts
 from specchat.decoding.conversation import Conversation
@@ -12,12 +13,23 @@ from specchat.drafters.choice import choose_drafter
 from specchat.engine.far.event_conversion import encode_messages
 from specchat.engine.far.idle_time import IdleTime
 from specchat.engine.far.loaded_pair import LoadedPair
+from specchat.engine.far.memory import free_memory, watch_peak
+from specchat.engine.far.memory_limit import limit_without_drafts
 from specchat.engine.far.pair_loading import Loader
 from specchat.engine.far.profiles import ProfileStore
 from specchat.engine.far.reply_comparison import Comparing
 from specchat.engine.protocol import events
 from specchat.engine.protocol.commands import Compare
+from specchat.models.model_loading import Loaded
 from specchat.settings import OPTIONS, Settings
+
+
+@dataclass
+class Totals:
+    """How many replies were written, and their rounds."""
+
+    replies: int = 0
+    ledger: Ledger = field(default_factory=Ledger)
 
 
 @dataclass
@@ -29,12 +41,14 @@ class OpenPair:
         conversation: writes with them; its drafters and controllers live as long as the pair.
         idle: what is done for the pair while no command waits.
         comparing: answers where two of its replies part.
+        totals: of the replies of this target, whatever drafted.
     """
 
     loaded: LoadedPair
     conversation: Conversation
     idle: IdleTime
     comparing: Comparing
+    totals: Totals
     _twin: Model | None = field(default=None, init=False)
 
     @staticmethod
@@ -66,7 +80,9 @@ class OpenPair:
             controllers=goes_on.conversation.controllers if goes_on else None,
         )
         idle.kept.learn(settings.learn)
-        return OpenPair(loaded, conversation, idle, goes_on.comparing if goes_on else Comparing(loaded))
+        if goes_on is not None:
+            return OpenPair(loaded, conversation, idle, goes_on.comparing, goes_on.totals)
+        return OpenPair(loaded, conversation, idle, Comparing(loaded), Totals())
 
     def serves(self, settings: Settings) -> bool:
         """Whether the same loaded models serve these settings."""
@@ -106,8 +122,31 @@ class OpenPair:
         self.conversation.check(settings, self.loaded.offered)
         told = len(self.loaded.notes)
         self._use(loader().add_drafts(self.loaded, settings, fetches=False))
-        self.idle.measure_with(self.loaded, self.conversation)
+        self.idle.measure_with(self.loaded)
+        if self.idle.measuring.profile is not None:
+            self.conversation.learn_costs(self.idle.measuring.profile.costs)
         return self.loaded.notes[told:]
+
+    @property
+    def unused_drafts(self) -> tuple[Loaded, ...]:
+        """The draft models that are loaded and that the settings in force do not use."""
+        return self.loaded.unused_drafts(self.conversation.settings)
+
+    def release_drafts(self) -> list[str]:
+        """Give back the memory of the draft models that the settings do not use; their names. No reply may be running.
+
+        Costs stay as they are planned with, since those of the target are the same.
+        """
+        self.idle.kept.save()
+        names = [draft.name for draft in self.unused_drafts]
+        self.conversation.drop_drafters(names)
+        limit = limit_without_drafts(self.loaded.memory, self.unused_drafts)
+        self._use(replace(self.loaded.without_drafts(names), memory=limit))
+        self.idle.measure_with(self.loaded)
+        self.conversation.build_parts()  # those in use until now hold the models
+        free_memory()
+        watch_peak(self.loaded.device)  # it counts from here, for those who watch it too
+        return names
 
     def _use(self, loaded: LoadedPair) -> None:
         """Build drafters from what this pair has from now on."""

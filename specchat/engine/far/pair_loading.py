@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from specchat.drafters.choice import choose_drafter, drafts_used
 from specchat.engine.far.compile_ahead import CompileAhead
 from specchat.engine.far.load_times import LoadTimes, ReadingProgress, load_key
 from specchat.engine.far.loaded_pair import LoadedDraft, LoadedPair
+from specchat.engine.far.memory import set_aside
 from specchat.engine.far.memory_limit import limit_memory, limit_with_drafts, refuse_by_size
 from specchat.engine.protocol.events import Event, Loading
 from specchat.errors import TokenizerMismatch, WeightsNotHere
@@ -68,7 +68,7 @@ class Loader:
         target = self._load(specs[0], device, settings, progress.say)
         drafts = [self._load_draft(spec, device, settings, progress.say, target, alike) for spec in specs[1:]]
         vocabulary = self._vocabulary(target)
-        _set_aside()
+        set_aside()
         memory, limited = limit_memory(settings, device, target, [one.loaded for one in drafts])
         progress.ended()
         loaded = LoadedPair(
@@ -114,7 +114,7 @@ class Loader:
             drafts = [self._load_draft(spec, loaded.device, settings, say, target, alike) for spec in specs]
         finally:
             loaded.using(settings.threads)
-        _set_aside()
+        set_aside()
         progress.ended()
         added = [one.loaded for one in drafts]
         memory = loaded.memory and limit_with_drafts(loaded.memory, settings, target, loaded.drafts, added)
@@ -202,13 +202,6 @@ def _compile_ahead(specs: list[ModelSpec], device: torch.device, settings: Setti
     whole_numbers = settings.dtype in ("auto", "int8", "int4") and settings.kernels != "torch"
     needed = device.type == "cpu" and whole_numbers and not all(spec.scripted for spec in specs)
     return CompileAhead() if needed else CompileAhead(list)
-
-
-def _set_aside() -> None:
-    """Take what there is now out of the search for garbage: looking through it between two rounds takes 0.1 s."""
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()
 
 
 def _alike(pair: PairSpec, *used: Settings) -> frozenset[str]:

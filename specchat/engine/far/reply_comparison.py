@@ -15,7 +15,8 @@ class Comparing:
     """Compares replies over one target, whose own text it goes by."""
 
     def __init__(self, pair: LoadedPair) -> None:
-        self._pair = pair
+        self._target = pair.target.model  # not the pair: its draft models may go
+        self._exact = pair.precision == "float32"
         self._comparer: Comparer | None = None
 
     def answer(self, command: Compare, conversation: Conversation, prompt: list[int]) -> events.Compared:
@@ -25,7 +26,7 @@ class Comparing:
             UsageError: a token that the target does not have.
         """
         if self._comparer is None:
-            self._comparer = Comparer(self._pair.target.model, exact=self._pair.precision == "float32")
+            self._comparer = Comparer(self._target, exact=self._exact)
         law = sampling(conversation.settings.but(command.apart or {}))
         divergence = self._comparer.first_divergence(prompt, command.plain, command.other, law, command.seed)
         return compared_message(command, divergence, conversation.vocabulary)

@@ -1,4 +1,4 @@
-"""The engine's one working thread: loads pairs, writes replies, answers questions, times passes when idle."""
+"""The engine's one working thread: answers commands, writes replies, and works for the pair when idle."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext
-from dataclasses import replace
-from typing import Any
 
 import msgspec
 
-from specchat.config import load_catalog, settings_of, starting_pair, state_dir
 from specchat.core.head_needs import FIRST, LOGITS
-from specchat.core.ledger import Ledger
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.reply_events import Prefilled, ReplyEnded, ReplyStarted, RoundWritten
 from specchat.decoding.stopwatch import Stopwatch
 from specchat.engine.far.alternation import AlternatingReply, alternate
 from specchat.engine.far.command_queue import CommandQueue
 from specchat.engine.far.copy_sources import CopySources
+from specchat.engine.far.current_pair import CurrentPair
 from specchat.engine.far.event_conversion import (
     changed_message,
     encode_messages,
@@ -32,13 +29,8 @@ from specchat.engine.far.event_conversion import (
     stats_message,
 )
 from specchat.engine.far.learning_report import learning_report
-from specchat.engine.far.load_times import LoadTimes
-from specchat.engine.far.loaded_pair import LoadedPair
-from specchat.engine.far.memory import free_memory
-from specchat.engine.far.open_pair import OpenPair
+from specchat.engine.far.open_pair import Totals
 from specchat.engine.far.pacing import Pacing
-from specchat.engine.far.pair_loading import Loader
-from specchat.engine.far.profiles import ProfileStore
 from specchat.engine.protocol import events
 from specchat.engine.protocol.commands import (
     Change,
@@ -53,8 +45,7 @@ from specchat.engine.protocol.commands import (
     SecondReply,
     Statistics,
 )
-from specchat.errors import CombinationError, EngineError, NotEnoughMemory, SpecchatError, UsageError
-from specchat.settings import Settings
+from specchat.errors import UsageError
 
 _IDLE_S = 0.4
 """After so long without a command, passes are timed if what they cost is not known yet, and drafters may work."""
@@ -68,10 +59,7 @@ class Worker:
     def __init__(self, commands: CommandQueue, emit: Callable[[events.Event], None]) -> None:
         self._commands = commands
         self._emit = emit
-        self._open: OpenPair | None = None
-        self._store = ProfileStore(state_dir() / "profiles.json")
-        self._replies = 0
-        self._totals = Ledger()
+        self._pair = CurrentPair(emit, lambda: commands.cancelled(None))
         self._deferred: list[Command] = []
         self._pacing = Pacing()
 
@@ -81,16 +69,27 @@ class Worker:
             command = self._deferred.pop(0) if self._deferred else self._wait()
             if command is not None and not isinstance(command, Quit):
                 self._answer(command)
-        if self._open is not None:
-            self._open.close()
+        self._pair.close()
 
     def _wait(self) -> Command | None:
-        if self._open is None or not self._open.idle.due:
-            return self._commands.next()
-        command = self._commands.next(_IDLE_S)
-        if command is None:
-            self._open.idle.work(self._open.conversation, lambda: not self._commands.empty)
-        return command
+        """The next command; None where there was something to do meanwhile."""
+        release_in_s, works = self._pair.release_in_s(), self._pair.there and self._pair.open.idle.due
+        if works or release_in_s is not None:
+            command = self._commands.next(_IDLE_S if works else max(_IDLE_S, release_in_s or 0.0))
+            if command is None:
+                self._work_idle()
+            return command
+        return self._commands.next()
+
+    def _work_idle(self) -> None:
+        """Give unused memory back when its time has come, or do what is due for the pair until a command arrives."""
+        if self._pair.release_in_s() == 0.0:
+            try:
+                self._pair.release_drafts()
+            except Exception:
+                _log.exception("while draft models were let go")
+        elif (now := self._pair.open).idle.due:
+            now.idle.work(now.conversation, lambda: not self._commands.empty)
 
     def _answer(self, command: Command) -> None:
         """Do what the command says; a failure is an answer too, and the engine goes on."""
@@ -102,67 +101,21 @@ class Worker:
                 case Generate():
                     self._generate(command)
                 case Change():
-                    self._change(command.settings)
+                    self._change(command)
                 case Pace():
                     self._pacing.take(command)
                 case Count():
                     self._count(command)
                 case Compare():
-                    self._emit(self._pair().compare(command))
+                    self._emit(self._pair.open.compare(command))
                 case Learning():
-                    self._emit(learning_report(self._pair(), command.forget))
+                    self._emit(learning_report(self._pair.open, command.forget))
                 case Statistics():
-                    self._emit(events.Totals(self._replies, stats_message(self._totals)))
+                    self._tell_totals()
         except Exception as error:
             if not hasattr(error, "exit_code"):
                 _log.exception("while answering %s", during)
             self._emit(failure(error, str(during), getattr(command, "id", None)))
-
-    # ------------------------------------------------------------------------------------------- loading
-
-    def _load(self, command: Load) -> None:
-        loader = self._loader(lambda: self._commands.cancelled(None))
-        settings = settings_of(loader.catalog.pair(starting_pair(command.settings)), command.settings)
-        if self._open is not None and self._open.serves(settings):
-            loaded = replace(self._open.loaded.using(settings.threads), trained=loader.trained_drafters(settings))
-            loaded = loader.add_drafts(loaded, settings, fetches=True)
-        else:
-            loaded = self._load_pair(loader, settings)
-        now = self._take(loaded, settings)
-        self._emit(ready_message(now.loaded, now.conversation))
-
-    def _loader(self, cancelled: Callable[[], bool]) -> Loader:
-        return Loader(load_catalog(), self._emit, cancelled, LoadTimes(state_dir() / "load_times.json"))
-
-    def _take(self, loaded: LoadedPair, settings: Settings) -> OpenPair:
-        """Speak with these models from now on; where the settings do not fit them, nothing has changed."""
-        before = self._open
-        if before is not None:
-            before.idle.kept.save()
-        now = OpenPair.open(loaded, settings, self._store, lambda text: self._emit(events.Notice(text)), before)
-        if before is None or now.comparing is not before.comparing:
-            if before is not None:
-                before.conversation.drafters.close()
-            self._replies, self._totals = 0, Ledger()
-        self._open = now
-        return now
-
-    def _load_pair(self, loader: Loader, settings: Settings) -> LoadedPair:
-        """Keep the old pair until the new one runs; without memory for both, let it go and fetch it back if need be."""
-        try:
-            return loader.load(settings)
-        except NotEnoughMemory:
-            if self._open is None:
-                raise
-        before = self._open.conversation.settings
-        self._open.close()
-        self._open = None
-        free_memory()
-        try:
-            return loader.load(settings)
-        except SpecchatError:
-            self._take(replace(loader, cancelled=lambda: False).load(before), before)
-            raise
 
     # ------------------------------------------------------------------------------------------- replies
 
@@ -170,9 +123,10 @@ class Worker:
         if command.beside is not None:
             self._generate_two(command, command.beside)
             return
-        now = self._pair()
+        now = self._pair.open
         now.forget_twin()
-        self._add_drafts(now.conversation.settings.but(command.apart or {}))
+        settings = now.conversation.settings.but(command.apart or {})
+        self._pair.add_drafts(settings)
         watch = Stopwatch()
 
         def cancelled() -> bool:
@@ -184,6 +138,7 @@ class Worker:
             for written in self._write(command, conversation, watch, cancelled):
                 if not written.last:
                     self._rest(watch, cancelled)
+        self._pair.used(settings)
         self._pacing.end()
         now.idle.kept.replied()
         self._commands.forget_cancel(command.id)
@@ -194,9 +149,10 @@ class Worker:
         plainly = [(one.apart or {}).get("controller") == "off" for one in commands]
         if sorted(plainly) != [False, True]:
             raise UsageError("of two replies by turns one must be plain decoding, with controller = 'off'")
-        now = self._pair()
-        for one in commands:
-            self._add_drafts(now.conversation.settings.but(one.apart or {}))
+        now = self._pair.open
+        each = [now.conversation.settings.but(one.apart or {}) for one in commands]
+        for settings in each:
+            self._pair.add_drafts(settings)
 
         def cancelled() -> bool:
             return any(self._commands.cancelled(one.id) for one in commands)
@@ -209,7 +165,8 @@ class Worker:
 
         with ExitStack() as stack:
             alternate(*(side(one, plain) for one, plain in zip(commands, plainly, strict=True)))
-        for one in commands:
+        for one, settings in zip(commands, each, strict=True):
+            self._pair.used(settings)
             self._commands.forget_cancel(one.id)
 
     def _write(
@@ -243,8 +200,9 @@ class Worker:
         ledger = ended.ledger
         decode_s = ended.at_s - ended.prefill_s
         ledger.other_s = max(0.0, decode_s - ledger.draft_s - ledger.verify_s)
-        self._replies += 1
-        self._totals.add_ledger(ledger)
+        totals = self._pair.open.totals
+        totals.replies += 1
+        totals.ledger.add_ledger(ledger)
         return stats_message(ledger, ended.prefill_s, ended.gaps, started.prompt_tokens, started.reused_tokens)
 
     def _answer_between_rounds(self, watch: Stopwatch) -> None:
@@ -272,29 +230,20 @@ class Worker:
 
     # ----------------------------------------------------------------------------------------- the rest
 
-    def _change(self, changes: dict[str, Any]) -> None:
-        now = self._pair()
-        before, settings = now.loaded.drafts, now.conversation.settings.but(changes)
-        try:
-            now.conversation.check(settings, now.loaded.offered)
-        except CombinationError:
-            now.supply_drafters(self._loader(lambda: False), settings)
-        self._add_drafts(settings)
-        now.conversation.change(settings)
-        now.idle.kept.learn(settings.learn)
-        self._emit(changed_message(now.loaded, now.conversation, grown=now.loaded.drafts != before))
+    def _load(self, command: Load) -> None:
+        now = self._pair.load(command.settings)
+        self._emit(ready_message(now.loaded, now.conversation))
 
-    def _add_drafts(self, settings: Settings) -> None:
-        """Load the draft models that these settings use and that are not loaded yet; none is fetched."""
-        for note in self._pair().add_drafts(lambda: self._loader(lambda: False), settings):
-            self._emit(events.Notice(note))
+    def _change(self, command: Change) -> None:
+        grown = self._pair.change(command.settings)
+        now = self._pair.open
+        self._emit(changed_message(now.loaded, now.conversation, grown=grown))
 
     def _count(self, command: Count) -> None:
-        conversation = self._pair().conversation
+        conversation = self._pair.open.conversation
         tokens = encode_messages(conversation, command.messages)
         self._emit(events.Counted(command.id, len(tokens), conversation.target.context_tokens))
 
-    def _pair(self) -> OpenPair:
-        if self._open is None:
-            raise EngineError("no pair is loaded")
-        return self._open
+    def _tell_totals(self) -> None:
+        totals = self._pair.open.totals if self._pair.there else Totals()
+        self._emit(events.Totals(totals.replies, stats_message(totals.ledger)))

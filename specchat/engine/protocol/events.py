@@ -101,6 +101,13 @@ class Changed(Struct, frozen=True, tag_field="type", tag="changed"):
     memory_bytes: Whole = 0  # what the models take, where some were loaded for the change
 
 
+class Released(Struct, frozen=True, tag_field="type", tag="released"):
+    """Draft models that the settings no longer use were let go; nothing was asked for it."""
+
+    models: list[Name]
+    memory_bytes: Whole  # what the models take now
+
+
 class Started(Struct, frozen=True, tag_field="type", tag="started"):
     """A reply begins. `reused_tokens` of the prompt were still in the target's cache.
 
@@ -270,6 +277,7 @@ Event = (
     | Loading
     | Ready
     | Changed
+    | Released
     | Started
     | Prefilled
     | RoundDone

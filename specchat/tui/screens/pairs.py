@@ -82,7 +82,7 @@ class PairsScreen(ModalScreen[str | None]):
         if self._library.here:
             await self.app.push_screen(AddPairScreen(self._library.command), self._added)
         else:
-            self._say("the engine runs elsewhere: use `specchat models add` there")
+            self._say("the engine runs elsewhere: `specchat models add` there")
 
     def _added(self, name: str | None) -> None:
         self._list.focus()

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from specchat.engine.protocol.commands import Change, Load
-from specchat.engine.protocol.events import Changed, Died, Event, Failed, Hello, Loading, Losslessness, Ready
+from specchat.engine.protocol.events import Changed, Died, Event, Failed, Hello, Loading, Losslessness, Ready, Released
 from specchat.engine.protocol.text import visible
 from specchat.settings import SPECULATION
 from specchat.tui.state.setting_effect import SettingEffect
@@ -89,6 +89,8 @@ class EngineState:
                 self.effect.changed(self.settings, event.settings)
                 self.use(event.settings, event.loss)
                 self._remember(self.changes.popleft() if self.changes else {})
+            case Released() if self.ready is not None:
+                self.ready = replace(self.ready, memory_bytes=event.memory_bytes)
             case Failed(during="load"):
                 self._load_failed(visible(event.message), cancelled=event.kind == "Cancelled")
             case Failed(during="change") if self.changes:

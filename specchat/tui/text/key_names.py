@@ -37,6 +37,12 @@ def names_of(keys: Iterable[str]) -> str:
     return ", ".join(name_of(key) for key in keys if key not in spare)
 
 
+def keys_of(node: DOMNode, prefix: str) -> set[str]:
+    """The keys in force of all bindings whose ids begin so, as `hint` finds them."""
+    table: KeyTable = getattr(node.app, "key_table", {})
+    return {key for id, keys in table.items() if id.startswith(prefix) for key in keys}
+
+
 def hint(node: DOMNode, id: str, does: str, before: str = "") -> str:
     """`Esc closes`, after `before`: the first key of a binding and what it does; empty where it has no key.
 

@@ -15,6 +15,7 @@ from specchat.tui.state.setting_effect import SettingEffect
 from specchat.tui.state.settings_editor import Form, Line
 from specchat.tui.state.settings_fields import Field
 from specchat.tui.text.cells import ScreenLine
+from specchat.tui.text.key_names import hint, keys_of
 from specchat.tui.widgets.painted_lines import PaintedLines
 
 
@@ -29,15 +30,15 @@ class SettingsForm(PaintedLines, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "the setting above", show=False, id="settings.up"),
         Binding("down,j,tab", "move(1)", "the setting below", show=False, id="settings.down"),
-        Binding("left,h,minus", "step(-1)", "less, or the choice before", show=False, id="settings.less"),
-        Binding("right,l,plus,space", "step(1)", "more, or the next choice", show=False, id="settings.more"),
+        Binding("left,minus", "step(-1)", "less, or the choice before", show=False, id="settings.less"),
+        Binding("right,plus,space", "step(1)", "more, or the next choice", show=False, id="settings.more"),
         Binding("home", "edge(0)", "the first setting", show=False, id="settings.first"),
         Binding("end", "edge(-1)", "the last setting", show=False, id="settings.last"),
         Binding("enter", "edit", "type a value", show=False, id="settings.edit"),
         Binding("delete,backspace", "reset", "back to its default", show=False, id="settings.reset"),
         Binding("slash", "find", "show only what fits", show=False, id="settings.find"),
-        Binding("s", "save(False)", "save as default", show=False, id="settings.save"),
-        Binding("S,shift+s", "save(True)", "save for this pair alone", show=False, id="settings.save_pair"),
+        Binding("ctrl+s", "save(False)", "save as default", show=False, id="settings.save"),
+        Binding("alt+s", "save(True)", "save for this pair alone", show=False, id="settings.save_pair"),
     ]
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -76,7 +77,7 @@ class SettingsForm(PaintedLines, can_focus=True):
         """The user is done with the form."""
 
     def on_key(self, event: events.Key) -> None:
-        """Handle typing of a value or a search; Escape ends typing, then the search, then the form."""
+        """Handle typing of a value or a search, which letters begin; Escape ends typing, the search, then the form."""
         form = self._form
         if form.typed is None and not form.searching:
             self._form_key(event)
@@ -96,6 +97,10 @@ class SettingsForm(PaintedLines, can_focus=True):
         elif event.character and (event.character.isdigit() or event.character == ".") and self._form.current:
             event.stop()
             self._form.begin_typing(event.character)
+        elif event.character and event.character.isalpha() and event.key not in keys_of(self, "settings."):
+            event.stop()
+            self._form.searching = True  # words meant for the prompt change nothing here
+            self._form.search(event.character)
 
     def _value_key(self, event: events.Key) -> None:
         form = self._form
@@ -118,7 +123,6 @@ class SettingsForm(PaintedLines, can_focus=True):
             form.searching = False
             form.move({"down": 1, "up": -1}.get(event.key, 0))
         elif event.key == "backspace":
-            form.searching = bool(form.query)
             form.search(form.query[:-1])
         elif event.is_printable and event.character:
             form.search(form.query + event.character)
@@ -206,7 +210,7 @@ class SettingsForm(PaintedLines, can_focus=True):
         looked = form.query + ("▏" if form.searching else "")
         self.border_title = Content(f"settings /{looked}" if looked else "settings")
         todo = f"{len(form.staged)} to apply · End Enter" if form.staged else ""
-        unsaved = f"{len(form.unsaved)} not saved · s saves" if form.unsaved else ""
+        unsaved = f"{len(form.unsaved)} not saved · {hint(self, 'settings.save', 'saves')}" if form.unsaved else ""
         self.border_subtitle = Content(self._remark or todo or unsaved)
         super().repaint()
 

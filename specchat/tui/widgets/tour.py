@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from textual.message import Message
 
-from specchat.tui.text.cells import ScreenLine, cut, width_of
+from specchat.tui.text.cells import ScreenLine, width_of
 from specchat.tui.text.wrap import wrap
 from specchat.tui.widgets.painted_lines import PaintedLines
 
 PAGES = 3
-NARROW = 40
-"""Columns below which every entry gets one line where the page would be too long."""
+LEAST_BESIDE = 16
+"""Columns that the meaning of an entry needs beside its name."""
 
 FRAME_LINES = 4
 """Lines around a page: its title, the way on, and a blank line after and before them."""
@@ -53,6 +53,8 @@ class TourView(PaintedLines):
     def __init__(self, key_of: Callable[[str], str], help_of: Callable[[str], str]) -> None:
         super().__init__()
         self.page = 0
+        self._part = 0  # of the page, where the screen has no room for all of it
+        self._room = 62, 40  # columns and lines
         self._key_of = key_of
         self._help_of = help_of
 
@@ -64,62 +66,82 @@ class TourView(PaintedLines):
         self.post_message(self.Clicked())
 
     def next_page(self) -> bool:
-        """Show the next page; False after the last."""
-        self.page += 1
+        """Show the next page, or what the screen had no room for of this one; False after the last."""
+        self._part += 1
+        if self._part >= len(self._parts(self.page, *self._room)):
+            self.page, self._part = self.page + 1, 0
         self.repaint()
         return self.page < PAGES
 
     def paint(self, width: int, height: int) -> list[ScreenLine]:
-        """A title, the page, and the keys that continue; on a small screen the title is left out."""
-        column = max(1, min(width, 62))
-        page = (self._tree, self._keys, self._changes)[min(self.page, PAGES - 1)]
-        title, body = page(column, False)
-        if column < NARROW and height < len(body) + FRAME_LINES:
-            title, body = page(column, True)
-        send, stop = self._key_of("prompt.send"), self._key_of("stop")
-        goes_on = f"{send} goes on · {stop} skips"
-        wordings = (f"{self.page + 1} of {PAGES} · {goes_on} · or just type", f"{self.page + 1} of {PAGES} · {goes_on}")
-        least = f"{self.page + 1}/{PAGES} · {send} · {stop} skips"
-        ways = next((words for words in wordings if len(words) <= column), least)
-        lines: list[ScreenLine] = (
-            [[(title, "strong")], [], *body] if height >= len(body) + FRAME_LINES else body[: max(0, height - 2)]
-        )
-        lines = [*lines, [], [(ways, "dim")]]
+        """A title, the page, and the keys that continue; on a small screen titles are left out and pages are parted."""
+        self._room = column, height = max(1, min(width, 62)), max(3, height)
+        counts = [len(self._parts(page, column, height)) for page in range(PAGES)]
+        page = min(self.page, PAGES - 1)
+        part = min(self._part, counts[page] - 1)  # the screen may have grown
+        now, last = sum(counts[:page]) + part + 1, sum(counts)
+        lines = [*self._parts(page, column, height)[part], [], [(self._ways(column, now, last), "dim")]]
         left = " " * max(0, (width - max(width_of(line) for line in lines)) // 2)
         return [[] for _ in range(max(0, (height - len(lines)) // 2))] + [[(left, ""), *line] for line in lines]
 
-    def _tree(self, column: int, short: bool) -> tuple[str, list[ScreenLine]]:
-        about = "Small guesses are laid out as a tree. The model reads all of it at once and keeps what it agrees with:"
-        picture = _TREE if column >= width_of(_TREE[0]) else []
-        marks = [_entry(mark, role, said, 3, column, short) for mark, role, said in _MARKS]
-        return "Watch it guess", [*_lines(about, column), [], *picture, *([[]] if picture else []), *_flat(marks)]
+    def _ways(self, column: int, now: int, last: int) -> str:
+        """Where one is, and which keys continue."""
+        send, stop = self._key_of("prompt.send"), self._key_of("stop")
+        goes_on = f"{now} of {last} · {send} goes on · {stop} skips"
+        wordings = (f"{goes_on} · or just type", goes_on)
+        return next((words for words in wordings if len(words) <= column), f"{now}/{last} · {send} · {stop} skips")
 
-    def _keys(self, column: int, short: bool) -> tuple[str, list[ScreenLine]]:
+    def _parts(self, page: int, column: int, height: int) -> list[list[ScreenLine]]:
+        """A page as the screens that it takes; an entry is parted only where it is higher than a screen."""
+        title, entries = (self._tree, self._keys, self._changes)[page](column)
+        body = _flat(entries)
+        if len(body) + FRAME_LINES <= height:
+            return [[[(title, "strong")], [], *body]]
+        room = height - 2
+        if len(body) <= room:
+            return [body]
+        parts: list[list[ScreenLine]] = [[]]
+        for entry in entries:
+            if parts[-1] and len(parts[-1]) + len(entry) > room:
+                parts.append([])
+            for line in entry:
+                if len(parts[-1]) == room:
+                    parts.append([])
+                if line or parts[-1]:  # no part begins with a blank line
+                    parts[-1].append(line)
+        return parts
+
+    def _tree(self, column: int) -> tuple[str, list[list[ScreenLine]]]:
+        about = "Small guesses are laid out as a tree. The model reads all of it at once and keeps what it agrees with:"
+        picture = [[*_TREE, []]] if column >= width_of(_TREE[0]) else []
+        marks = [_entry(mark, role, said, 3, column) for mark, role, said in _MARKS]
+        return "Watch it guess", [_lines(about, column), [[]], *picture, *marks]
+
+    def _keys(self, column: int) -> tuple[str, list[list[ScreenLine]]]:
         known = [(self._key_of(id), self._help_of(id)) for id in _KEYS]
         wide = max(len(key) for key, _ in known) + 2
         if wide > MOST_FOR_KEYS * column:
             known = [(key.split(",")[0], said) for key, said in known]
             wide = max(len(key) for key, _ in known) + 2
-        entries = [_entry(key, "accepted", said, wide, column, short) for key, said in known if key]
-        return "A few keys", _flat(entries)
+        return "A few keys", [_entry(key, "accepted", said, wide, column) for key, said in known if key]
 
-    def _changes(self, column: int, short: bool) -> tuple[str, list[ScreenLine]]:
+    def _changes(self, column: int) -> tuple[str, list[list[ScreenLine]]]:
         entries = []
         for id, name, said in _CHANGES:
             key = self._key_of(id) if id else ""
-            entries.append(_entry(f"{name} ({key})" if key else name, "accepted", said, 16, column, short))
-        after = "The tour comes again with /tour."
-        return "Make it yours", [*_flat(entries), [], *_lines(after, column)]
+            entries.append(_entry(f"{name} ({key})" if key else name, "accepted", said, 16, column))
+        return "Make it yours", [*entries, [[]], _lines("The tour comes again with /tour.", column)]
 
 
 def _lines(text: str, column: int) -> list[ScreenLine]:
     return [[(text[a:b].strip(), "text")] for a, b in wrap(text, column)]
 
 
-def _entry(name: str, role: str, said: str, indent: int, column: int, short: bool) -> list[ScreenLine]:
-    """A name and what it means, wrapped beside it, or cut to one line."""
-    room = max(8, column - indent)
-    parts = [cut(said, room)] if short else [said[a:b].strip() for a, b in wrap(said, room)]
+def _entry(name: str, role: str, said: str, indent: int, column: int) -> list[ScreenLine]:
+    """A name and what it means, wrapped beside it, or below it where too little room is beside it."""
+    if column - indent < LEAST_BESIDE:
+        return [[(name, role)], *([("  ", ""), (said[a:b].strip(), "text")] for a, b in wrap(said, max(8, column - 2)))]
+    parts = [said[a:b].strip() for a, b in wrap(said, column - indent)]
     first: ScreenLine = [(name.ljust(indent), role), (parts[0], "text")]
     return [first, *([(" " * indent, ""), (part, "text")] for part in parts[1:])]
 
