@@ -5,6 +5,7 @@
 #include "lanes.h"
 
 enum { KEYS = 2 * LANES, SPAN = 4 * KEYS, AT_ONCE = 4 * SET };
+enum { SUMMED = 512 }; /* so many weights add up to no more than 32 bits hold */
 
 /* Queries, keys, values and weights are bfloat16, and two products are added at a time: two values of a key, or the
  * values of two rows. KEYS keys lie together, pair of values by pair of values, those of even rows first, so that one step
@@ -97,18 +98,18 @@ static float weigh(const Looking *l, int which) {
     vf top = all(max_of(highest));
     /* Between 2 and 4 the last bit of a number is 2^−22: adding makes whole numbers of weights, whose sums are exact. */
     vf three = all(3.0f);
-    int64_t total = 0;
-    for (int from = 0; from < l->room; from += SPAN) {
-        vi sum = {0};
-        int end = from + SPAN < l->room ? from + SPAN : l->room;
+    uint64_t total = 0;
+    for (int from = 0; from < l->room; from += SUMMED) {
+        int end = from + SUMMED < l->room ? from + SUMMED : l->room;
+        vu sum = -(vu)three * (uint32_t)(2 * PARTS * ((end - from) / KEYS)); /* less what three will have added */
         for (int at = from; at < end; at += KEYS)
             for (int lane = 0; lane < LANES; lane += REGISTER) {
                 vf even = rough_power_of_two(load(scores + at + lane) - top);
                 vf odd = rough_power_of_two(load(scores + at + LANES + lane) - top);
-                sum += ((vi)(even + three) - (vi)three) + ((vi)(odd + three) - (vi)three);
+                sum += (vu)(even + three) + (vu)(odd + three);
                 store(scores + at / 2 + lane, (vf)pairs(even, odd));
             }
-        total += sum_of_whole(sum);
+        total += (uint32_t)sum_of_whole((vi)sum);
     }
     return (float)total / 4194304.0f;
 }

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "adapter.h"
-#include "product.h"
+#include "multiply.h"
 
 typedef struct {
     const float *input_norm, *mlp_norm;

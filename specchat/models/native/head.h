@@ -29,7 +29,7 @@ static void head_blocks(void *job, int from, int to, int thread) {
         for (int first = 0; first < m->rows; first += TILE) {
             int count = m->rows - first < TILE ? m->rows - first : TILE;
             float logits[TILE][LANES] __attribute__((aligned(64)));
-            block_of(m->products, block, m->x, first / TILE, count, logits);
+            some_blocks(m->products, block, 1, m->x, first / TILE, count, &logits);
             for (int r = 0; r < count; r++) {
                 float *to = m->out ? m->out + (size_t)(first + r) * (size_t)m->width + at : NULL;
                 for (int i = 0; i < LANES; i += REGISTER) {

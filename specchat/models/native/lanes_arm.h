@@ -10,6 +10,7 @@
 
 /* As for x86 without AVX-512: as much as registers hold. */
 #define SET 4
+#define TOGETHER 1
 enum { WIDE = 8, BLOCKS = 1, ROWS_AT_ONCE = TILE / 4, NIBBLES = 0 };
 
 /* Always inlined: a function that only fetches changes nothing, so compilers leave its calls out. */

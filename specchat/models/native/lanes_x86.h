@@ -23,6 +23,12 @@ enum { NIBBLES = 0 };
 #else
 enum { NIBBLES = 1 };
 #endif
+/* How many blocks of outputs are computed together for many rows. */
+#if REGISTER == 16 && defined(WHOLE_DOT)
+#define TOGETHER 3
+#else
+#define TOGETHER 1
+#endif
 
 /* Always inlined: a function that only fetches changes nothing, so compilers leave its calls out. */
 static inline __attribute__((always_inline)) void fetch(const void *at) { _mm_prefetch((const char *)at, _MM_HINT_T0); }
@@ -190,6 +196,27 @@ static inline vi whole_sums(vi sum, int16_t factor) {
     return (vi)_mm256_madd_epi16((__m256i)sum, _mm256_set1_epi16(factor));
 #endif
 }
+
+#if TOGETHER > 1
+/* The same four inputs in all lanes, and their products; spelt out likewise. */
+static inline vb spread4(const int8_t *x) {
+    vb inputs;
+    __asm__("vpbroadcastd %1, %0" : "=v"(inputs) : "m"(*(const int32_any *)x));
+    return inputs;
+}
+
+static inline vi dot4_spread(vi sum, vb numbers, vb inputs) {
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(numbers), "v"(inputs));
+    return sum;
+}
+
+/* The high halves of bytes, which are loaded again: registers are short. */
+static inline vb high_halves(const uint8_t *at) {
+    vb numbers;
+    __asm__("vpsrlw $4, %1, %0" : "=v"(numbers) : "m"(*(const vb_any *)at));
+    return numbers & 15;
+}
+#endif
 
 /* The largest lane of each of TILE registers. */
 static inline tf max_of_each(const vf *v) {

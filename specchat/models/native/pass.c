@@ -101,19 +101,21 @@ static void gate_groups(void *job, int from, int to, int thread) {
     (void)thread;
     Pass *p = job;
     const Product *gate = &p->layer->gate_up[0], *up = &p->layer->gate_up[1];
-    for (int g = from; g < to; g++) {
-        int valid = gate->out - g * GROUP < GROUP ? gate->out - g * GROUP : GROUP;
+    for (int g = from, groups; g < to; g += groups) {
+        groups = taken_together(p->rows->rows, to - g);
+        int left = gate->out - g * GROUP, valid = left < groups * GROUP ? left : groups * GROUP;
+        int block = 2 * g, blocks = (valid + LANES - 1) / LANES;
         for (int first = 0; first < p->rows->rows; first += TILE) {
             int count = p->rows->rows - first < TILE ? p->rows->rows - first : TILE;
-            float inner[TILE][GROUP] __attribute__((aligned(64)));
-            for (int half = 0; half < 2 && half * LANES < valid; half++) {
-                float a[TILE][LANES] __attribute__((aligned(64))), b[TILE][LANES] __attribute__((aligned(64)));
-                block_of(gate, 2 * g + half, &p->x, first / TILE, count, a);
-                block_of(up, 2 * g + half, &p->x, first / TILE, count, b);
-                for (int r = 0; r < count; r++)
-                    gate_lanes(p, first + r, g * GROUP + half * LANES, a[r], b[r], inner[r] + half * LANES);
-            }
-            round_groups(inner[0], GROUP, count, valid, NULL, NULL, &p->inner, first / TILE, g);
+            float a[2 * TOGETHER][TILE][LANES] __attribute__((aligned(64)));
+            float b[2 * TOGETHER][TILE][LANES] __attribute__((aligned(64)));
+            float inner[TILE][TOGETHER * GROUP] __attribute__((aligned(64)));
+            some_blocks(gate, block, blocks, &p->x, first / TILE, count, a);
+            some_blocks(up, block, blocks, &p->x, first / TILE, count, b);
+            for (int r = 0; r < count; r++)
+                for (int i = 0; i < blocks; i++)
+                    gate_lanes(p, first + r, (block + i) * LANES, a[i][r], b[i][r], inner[r] + i * LANES);
+            round_groups(inner[0], TOGETHER * GROUP, count, valid, NULL, NULL, &p->inner, first / TILE, g);
         }
     }
 }
@@ -142,7 +144,7 @@ static void make_qkv(Pass *p) {
     int rows = p->rows->rows, pieces = 2 * d->kv_heads;
     if (d->head_dim % LANES == 0 && p->layer->q_norm == NULL && p->rows->adapters == 0) {
         int blocks = blocks_of(&p->layer->qkv[QUERY]) + 2 * blocks_of(&p->layer->qkv[KEY]);
-        together(p->team, PRODUCTS, qkv_blocks, p, blocks, 1);
+        together(p->team, PRODUCTS, qkv_blocks, p, blocks, taken_together(rows, TOGETHER));
         return;
     }
     multiply(p->team, p->layer->qkv, 3, &p->x, rows, p->qkv, false);
@@ -168,7 +170,7 @@ static void mlp_half(Pass *p) {
     round_rows(team, p->hidden, p->layer->mlp_norm, p->decoder->epsilon, rows, p->decoder->hidden, &p->x);
     if (p->gates) memset(p->gates, 0, (size_t)rows * 2 * (size_t)inter * sizeof(float));
     adapt(p, FIRST_GATE, 2, &p->x, p->gates, 2 * inter);
-    together(team, PRODUCTS, gate_groups, p, p->inner.groups, 1);
+    together(team, PRODUCTS, gate_groups, p, p->inner.groups, taken_together(rows, TOGETHER));
     add_product(p, &p->layer->down, FIRST_DOWN, &p->inner, p->layer->post_mlp_norm);
 }
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "rounded.h"
-#include "team.h"
 
 /* A weight in blocks of LANES outputs. For every block and group there lie together: the numbers of GROUP inputs, four
  * inputs of an output side by side (4-bit numbers hold inputs 0–15 of the group in their low halves and 16–31 in the high
@@ -14,6 +13,12 @@ typedef struct {
     const uint8_t *data;
     const float *bias; /* (out), or NULL */
 } Product;
+
+/* A register of outputs of a row, and what the whole sums of a group add to it, times both scales, and its minima. */
+static inline vf add_scaled(vf total, vi whole, vf scale, float row_scale, bool minima, vf minimum, float offset) {
+    total = multiply_add(__builtin_convertvector(whole, vf), scale * row_scale, total);
+    return minima ? multiply_add(minimum, all(offset), total) : total;
+}
 
 /* What one group of inputs, number `at` of a tile's, adds to the outputs of a block, for `count` rows from `row` on; always
  * inlined with constants, so that the sums stay in registers. */
@@ -63,8 +68,7 @@ static inline __attribute__((always_inline)) void add_group(const uint8_t *data,
             vi whole = whole_sums(sum[r][k], 1);
             if (two) whole += whole_sums(more[r][k], bits == 8 ? 16 : 1);
             if (NIBBLES && !minima) whole -= (sums[r] - (vi){0}) << middle;
-            total[r][k] = multiply_add(__builtin_convertvector(whole, vf), scale * scales[r], total[r][k]);
-            if (minima) total[r][k] = multiply_add(minimum, all(offsets[r]), total[r][k]);
+            total[r][k] = add_scaled(total[r][k], whole, scale, scales[r], minima, minimum, offsets[r]);
         }
     }
 }
@@ -109,11 +113,17 @@ typedef void BlockRows(const Product *p, int block, const Rounded *x, int tile, 
     }
 KINDS(1) KINDS(2) KINDS(3) KINDS(4) KINDS(5) KINDS(6) KINDS(7) KINDS(8)
 #define EVERY(kind) {kind##_1, kind##_2, kind##_3, kind##_4, kind##_5, kind##_6, kind##_7, kind##_8}
+/* Which kernel a product takes. */
+static int kind_of(const Product *p) { return p->bits == 8 ? 2 : p->minima; }
+
 static BlockRows *const KERNELS[3][TILE] = {EVERY(four), EVERY(minima), EVERY(eight)};
 
-/* One block of outputs of up to TILE rows; lanes past the last output hold zeros. */
-static void block_of(const Product *p, int block, const Rounded *x, int tile, int count, float (*out)[LANES]) {
-    KERNELS[p->bits == 8 ? 2 : p->minima][count - 1](p, block, x, tile, out);
+/* One block of outputs of up to TILE rows, without bias. */
+static void block_tile(const Product *p, int block, const Rounded *x, int tile, int count, float (*out)[LANES]) {
+    KERNELS[kind_of(p)][count - 1](p, block, x, tile, out);
+}
+
+static void add_bias(const Product *p, int block, int count, float (*out)[LANES]) {
     for (int at = 0; p->bias && at < LANES; at += REGISTER) {
         vf bias = load_lanes(p->bias + block * LANES + at, p->out - block * LANES - at);
         for (int r = 0; r < count; r++) store(out[r] + at, load(out[r] + at) + bias);
@@ -121,49 +131,3 @@ static void block_of(const Product *p, int block, const Rounded *x, int tile, in
 }
 
 static int blocks_of(const Product *p) { return (p->out + LANES - 1) / LANES; }
-
-/* Products that share their input, into columns of one matrix. */
-typedef struct {
-    const Product *products;
-    int count, rows;
-    const Rounded *x;
-    float *out; /* (rows, width) */
-    int width;
-    bool add; /* to what is there */
-} Multiply;
-
-static void multiply_blocks(void *job, int from, int to, int thread) {
-    (void)thread;
-    Multiply *m = job;
-    int which = 0, before = 0, column = 0;
-    for (int at = from; at < to; at++) {
-        while (at - before >= blocks_of(&m->products[which])) {
-            before += blocks_of(&m->products[which]);
-            column += m->products[which++].out;
-        }
-        const Product *p = &m->products[which];
-        int block = at - before, valid = p->out - block * LANES;
-        for (int first = 0; first < m->rows; first += TILE) {
-            int count = m->rows - first < TILE ? m->rows - first : TILE;
-            float result[TILE][LANES] __attribute__((aligned(64)));
-            block_of(p, block, m->x, first / TILE, count, result);
-            for (int r = 0; r < count; r++) {
-                float *place = m->out + (size_t)(first + r) * m->width + column + block * LANES;
-                for (int i = 0; i < LANES; i += REGISTER) {
-                    vf value = load(result[r] + i);
-                    store_lanes(place + i, m->add ? value + load_lanes(place + i, valid - i) : value, valid - i);
-                }
-            }
-        }
-    }
-}
-
-static void multiply(Team *team, const Product *products, int count, const Rounded *x, int rows, float *out, bool add) {
-    Multiply m = {products, count, rows, x, out, 0, add};
-    int blocks = 0;
-    for (int i = 0; i < count; i++) {
-        blocks += blocks_of(&products[i]);
-        m.width += products[i].out;
-    }
-    together(team, PRODUCTS, multiply_blocks, &m, blocks, 1);
-}

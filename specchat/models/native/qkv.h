@@ -30,12 +30,17 @@ static void put_lanes(const Pass *p, int what, int row, int head, int column, vf
         return;
     }
     uint32_t pairs[REGISTER / 2];
-    store_pairs(pairs, x);
     if (what == QUERY) {
         size_t at = ((size_t)row * (size_t)d->heads + (size_t)head) * (size_t)size + (size_t)column;
+        if (valid == REGISTER) {
+            store_pairs(p->queries + at / 2, x);
+            return;
+        }
+        store_pairs(pairs, x);
         memcpy(p->queries + at / 2, pairs, (size_t)valid * sizeof(uint16_t));
         return;
     }
+    store_pairs(pairs, x);
     uint32_t *key = p->keys + before + (size_t)(place / KEYS * KEYS) * (size_t)(size / 2) + (size_t)(column / 2) * KEYS;
     for (int i = 0; i < valid / 2; i++) key[i * KEYS + place % 2 * LANES + place % KEYS / 2] = pairs[i];
 }
@@ -86,17 +91,20 @@ static void qkv_blocks(void *job, int from, int to, int thread) {
     const Pass *p = job;
     const Product *products = p->layer->qkv;
     int per_head = p->decoder->head_dim / LANES, blocks = blocks_of(&products[0]) + 2 * blocks_of(&products[1]);
-    for (int at = from; at < to; at++) {
+    for (int at = from, taken; at < to; at += taken) {
         int what = QUERY, block = at;
         while (block >= blocks_of(&products[what])) block -= blocks_of(&products[what++]);
-        fetch_keys(p, (size_t)at, (size_t)blocks);
+        int left = blocks_of(&products[what]) - block;
+        taken = taken_together(p->rows->rows, to - at < left ? to - at : left);
+        for (int i = 0; i < taken; i++) fetch_keys(p, (size_t)(at + i), (size_t)blocks);
         for (int first = 0; first < p->rows->rows; first += TILE) {
             int count = p->rows->rows - first < TILE ? p->rows->rows - first : TILE;
-            float result[TILE][LANES] __attribute__((aligned(64)));
-            block_of(&products[what], block, &p->x, first / TILE, count, result);
-            for (int r = 0; r < count; r++)
-                for (int i = 0; i < LANES; i += REGISTER)
-                    put_lanes(p, what, first + r, block / per_head, block % per_head * LANES + i, load(result[r] + i));
+            float result[TOGETHER][TILE][LANES] __attribute__((aligned(64)));
+            some_blocks(&products[what], block, taken, &p->x, first / TILE, count, result);
+            for (int b = block; b < block + taken; b++)
+                for (int r = 0; r < count; r++)
+                    for (int i = 0; i < LANES; i += REGISTER)
+                        put_lanes(p, what, first + r, b / per_head, b % per_head * LANES + i, load(result[b - block][r] + i));
         }
     }
 }

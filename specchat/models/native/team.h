@@ -13,10 +13,10 @@
 
 #include "lanes.h"
 
-/* A job is a number of consecutive pieces. Each thread has its own share of them and takes a few at a time; a thread
- * that has finished its share takes from the others'. Shares are the same from pass to pass, so a thread finds what it
- * wrote in its own cache. A thread that the system suspends delays the pass only by the pieces it has taken: with the
- * app drawing beside it a pass slows down, but does not stop. */
+/* A job is a number of consecutive pieces. Each thread has its own share of them and takes some at a time, towards the end
+ * of a share fewer; a thread that has finished its share takes from the others'. Shares are the same from pass to pass, so
+ * a thread finds what it wrote in its own cache. A thread that the system suspends delays the pass only by the pieces it
+ * has taken: with the app drawing beside it a pass slows down, but does not stop. */
 
 typedef void Work(void *job, int from, int to, int thread);
 
@@ -37,7 +37,7 @@ enum { SOON = 8, FETCHED = 4096 };
 typedef struct Team {
     Work *work;
     void *job;
-    uint64_t grain, number;
+    uint64_t few, most, number;
     int threads;
     Share *shares;
     _Atomic int32_t asleep;
@@ -64,7 +64,9 @@ static bool take_from(Team *team, int whose, int thread) {
     for (;;) {
         uint64_t next = left >> 20 & (MOST_PIECES - 1), end = left & (MOST_PIECES - 1);
         if (next >= end) return false;
-        uint64_t grain = team->grain, to = next + grain < end ? next + grain : end;
+        uint64_t few = team->few, half = (end - next + 1) / 2, some = half < team->most ? half : team->most;
+        uint64_t to = next + (some + few - 1) / few * few;
+        if (to > end) to = end;
         if (atomic_compare_exchange_weak_explicit(&share->left, &left, left + ((to - next) << 20), memory_order_acq_rel,
                                                   memory_order_acquire)) {
             team->work(team->job, (int)next, (int)to, thread);
@@ -172,8 +174,8 @@ static void share_out(Team *team, Work *work, void *job, int pieces, int few) {
     int threads = team->threads;
     team->work = work;
     team->job = job;
-    int grain = pieces / (threads * 4);
-    team->grain = (uint64_t)(grain > few ? grain : few);
+    team->few = (uint64_t)few;
+    team->most = (uint64_t)(pieces / (threads * 4)) + 1;
     team->number++;
     for (int i = 0; i < threads; i++) atomic_store_explicit(&team->shares[i].done, 0, memory_order_relaxed);
     for (int i = threads - 1; i >= 0; i--) {
@@ -185,7 +187,7 @@ static void share_out(Team *team, Work *work, void *job, int pieces, int few) {
     while (take(team, 0)) {}
 }
 
-/* Do `pieces` of a job, at least `few` of them at a time. */
+/* Do `pieces` of a job, a multiple of `few` at a time, but for the last of a share. */
 static void together(Team *team, Phase phase, Work *work, void *job, int pieces, int few) {
     double began = team->timed ? seconds() : 0;
     bool alone = team->threads == 1 || pieces <= few;
