@@ -14,6 +14,7 @@ from specchat.core.context import Context
 from specchat.core.noise import Stream
 from specchat.core.point_rows import PointRows
 from specchat.core.sampling import Sampling
+from specchat.core.tree import DrawKind
 
 _HOPELESS = 9.0
 """Tokens whose score is lower than the best by more win once in 8000 times: not worth their noise.
@@ -34,6 +35,9 @@ def coupled(tokens: Tokens, logprobs: Scores, positions: Sequence[int], context:
     Only likely tokens compete: the noise of a whole vocabulary takes longer than a small model's pass. Row by row
     without tensors: few tokens survive, and torch takes longer to get going.
 
+    Where a rule weighs the probabilities of draws, noise is left out: what its trials leave is drawn with the same
+    noise, so nothing that decides which draws find a place in the tree may depend on it.
+
     Args:
         tokens, logprobs: (n, C) tokens, the likeliest first, and log q.
         positions: n times the position whose noise decides.
@@ -41,6 +45,8 @@ def coupled(tokens: Tokens, logprobs: Scores, positions: Sequence[int], context:
     Returns:
         (n, C) tokens, and the logarithms of what they claim; −inf for those that have no chance.
     """
+    if context.wanted is not DrawKind.POINT:
+        return tokens, logprobs
     ordered, claims = np.empty_like(tokens), np.full(tokens.shape, -np.inf)
     temperature = context.sampling.temperature
     rows = zip(tokens.tolist(), (logprobs / temperature).tolist(), positions, strict=True)

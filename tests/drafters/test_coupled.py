@@ -11,7 +11,7 @@ from contracts.kit import V, context_for, scripted_draft, scripted_target, targe
 
 from specchat.core.noise import Stream
 from specchat.core.sampling import Sampling, law
-from specchat.core.tree import ROOT, TokenTree
+from specchat.core.tree import ROOT, DrawKind, TokenTree
 from specchat.drafters import DRAFTERS
 from specchat.drafters.choice import choose
 from specchat.drafters.parts import Parts
@@ -63,6 +63,21 @@ def test_coupled_draws_are_in_the_order_in_which_the_target_would_draw_them(samp
         claimed = sum(math.exp(chance) for chance in chances[row])
         assert claimed < 1.0 if sampling.truncates(20) else math.isclose(claimed, 1.0), "excluded tokens have a share"
         assert sorted(ordered[row]) == list(range(20))
+
+
+def test_where_a_rule_weighs_draws_points_do_not_depend_on_the_targets_noise():
+    logits = torch.randn(3, 20, generator=torch.Generator().manual_seed(4)).mul(2).sort(descending=True).values
+    tokens, logprobs = np.tile(np.arange(20), (3, 1)), torch.log_softmax(logits, -1).double().numpy()
+
+    def said(wanted, seed):
+        context = context_for(Sampling(temperature=1.0), seed)
+        context.wanted = wanted
+        ordered, claims = coupled(tokens, logprobs, range(3), context)
+        return ordered.tolist(), claims.tolist()
+
+    assert said(DrawKind.POINT, 1) != said(DrawKind.POINT, 2)
+    for kind in (DrawKind.IID, DrawKind.WOR):
+        assert said(kind, 1) == said(kind, 2) == (tokens.tolist(), logprobs.tolist())
 
 
 def drawn_by_a_target_that_differs(sampling, off=0, rows=2000):
