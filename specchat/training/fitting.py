@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -27,7 +28,13 @@ _CHECKPOINT_S = 60.0
 _MEASURED_DEPTH = 4
 _MEASURED_TEXTS = 16
 _PATIENCE = 6
-"""Measurements without a gain after which training ends, unless it goes to its end."""
+"""Measurements without a gain after which training ends, unless a trained drafter learns further."""
+
+SHARE_OF_START = "share_of_start"
+"""A point of the curve that has it is not of the weights as they were learnt, but of a mean with those of the start."""
+
+_SHARES_OF_START = (0.25, 0.5, 0.75)
+"""What the start counts in the means of start and end that are measured."""
 
 _WARM_UP = 0.03
 _LAST_RATE = 0.02
@@ -43,15 +50,15 @@ class Schedule:
         seconds: at most, over all its runs; 0 for no limit.
         learning_rate: at its highest.
         measure_tokens: seen between two measurements.
-        to_its_end: whether it goes on although measurements no longer rise. A trained drafter that learns further
-            guesses less at first, until the rate has fallen.
+        further: whether a trained drafter learns further. It guesses less at first, until the rate has fallen, so it
+            goes through the schedule although measurements do not rise.
     """
 
     tokens: int
     seconds: float
     learning_rate: float
     measure_tokens: int
-    to_its_end: bool = False
+    further: bool = False
 
     def done(self, standing: Standing) -> float:
         """The share that is done, by tokens or by time, whichever is further."""
@@ -60,7 +67,7 @@ class Schedule:
 
     def ended(self, standing: Standing) -> bool:
         """Whether nothing more is to be learnt."""
-        return self.done(standing) >= 1.0 or (standing.since_best >= _PATIENCE and not self.to_its_end)
+        return self.done(standing) >= 1.0 or (standing.since_best >= _PATIENCE and not self.further)
 
     def rate(self, standing: Standing) -> float:
         """The learning rate: a short rise, then half a cosine down."""
@@ -113,6 +120,9 @@ class Fitting:
         self._device = network.shared.head.device
         self._columns = columns_of(network.shared.tokens.to(self._device), vocab_size)
         self._optimizer = NetworkOptimizer(network, schedule.learning_rate)
+        self._start = (
+            {name: tensor.clone() for name, tensor in network.state_dict().items()} if schedule.further else {}
+        )
         if self._checkpoint.exists():
             self.standing = load_checkpoint(self._checkpoint, network, self._optimizer, self._about)
 
@@ -150,6 +160,8 @@ class Fitting:
                 progress(standing)
             if standing.curve[-1]["tokens"] < standing.tokens:
                 self._measure()
+            if schedule.further and SHARE_OF_START not in standing.curve[-1]:
+                self._measure_means()
         finally:
             self._save()
         return standing
@@ -172,8 +184,25 @@ class Fitting:
         nn.utils.clip_grad_norm_(self.network.parameters(), _LARGEST_STEP)
         self._optimizer.step(self._schedule.rate(self.standing))
 
-    def _measure(self) -> None:
-        """Measure on texts that are never learnt from, and keep the weights where they are the best so far."""
+    def _measure_means(self) -> None:
+        """Measure means of the weights that it began and ended with: they often guess more than either.
+
+        Reference: Wortsman et al., Model soups, arXiv:2203.05482. Differs: the start is a part of the mean, since what
+        it learnt from is not among the texts.
+        """
+        ended = {name: tensor.clone() for name, tensor in self.network.state_dict().items()}
+        for share in _SHARES_OF_START:
+            mean = {name: torch.lerp(tensor, self._start[name], share) for name, tensor in ended.items()}
+            self.network.load_state_dict(mean)
+            self._measure({SHARE_OF_START: share})
+        self.network.load_state_dict(ended)
+
+    def _measure(self, about: Mapping[str, float] = MappingProxyType({})) -> None:
+        """Measure on texts that are never learnt from, and keep the weights where they are the best so far.
+
+        Args:
+            about: what else the curve says of this point.
+        """
         found = Acceptance((), 0)
         for batch in self._corpus.unseen(_MEASURED_TEXTS):
             with self._numbers():
@@ -185,7 +214,7 @@ class Fitting:
             with writing(self.best_weights) as draft:
                 save_weights(self.network, draft)
         standing.best, standing.since_best = max(standing.best, found.tau), 0 if better else standing.since_best + 1
-        standing.curve.append({"tokens": standing.tokens, "tau": round(found.tau, 4), "by_depth": depths})
+        standing.curve.append({"tokens": standing.tokens, "tau": round(found.tau, 4), "by_depth": depths, **about})
 
     def _numbers(self) -> AbstractContextManager[Any]:
         """Products in bfloat16, which take 0.4 of the time on processors that multiply it; weights stay float32."""

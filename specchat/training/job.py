@@ -22,7 +22,7 @@ from specchat.models.own.decoder import Decoder
 from specchat.training.checkpoints import Standing
 from specchat.training.corpus import Corpus
 from specchat.training.files import only_user, writing
-from specchat.training.fitting import Fitting, Schedule
+from specchat.training.fitting import SHARE_OF_START, Fitting, Schedule
 from specchat.training.needs import needs_of
 from specchat.training.recipes import RECIPES, STEPS
 from specchat.training.starting import check_start, data_of, first_network, label_of
@@ -158,7 +158,7 @@ class Job:
         network = first_network(request.drafter, sizes, model, corpus, request.seed, start)
         seen, further = int(recipe.epochs * corpus.tokens), start is not None
         rate = recipe.rate(texts, further=further)
-        schedule = Schedule(seen, 3600 * request.hours, rate, max(1, seen // _MEASUREMENTS), to_its_end=further)
+        schedule = Schedule(seen, 3600 * request.hours, rate, max(1, seen // _MEASUREMENTS), further=further)
         about = {"method": request.drafter, "options": sizes.options(), "seed": request.seed, "data": _digest(sources)}
         about |= {"from": label_of(start)}
         return Fitting(
@@ -179,6 +179,7 @@ class Job:
         """Stage 5."""
         request, subject, folder, standing = self.request, self._subject, self.places.drafter, fitting.standing
         best = max(standing.curve, key=lambda point: float(point["tau"]))
+        learnt = [point for point in standing.curve if SHARE_OF_START not in point]
         private_dir(folder)
         with writing(folder / WEIGHTS) as draft:
             shutil.copyfile(fitting.best_weights, draft)
@@ -202,8 +203,9 @@ class Job:
                 "seconds": round(standing.seconds),
                 "chain_tau_held_out": best["tau"],
                 "right_by_depth_held_out": best["by_depth"],
-                "curve_tokens": [point["tokens"] for point in standing.curve],
-                "curve_tau": [point["tau"] for point in standing.curve],
+                **{key: best[key] for key in [SHARE_OF_START] if key in best},
+                "curve_tokens": [point["tokens"] for point in learnt],
+                "curve_tau": [point["tau"] for point in learnt],
             },
         )
 

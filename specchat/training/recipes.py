@@ -19,7 +19,7 @@ HEAD_TOKENS = 8192
 STEPS = 3
 """Tokens that are guessed in a row while training; deeper guesses use the same network."""
 
-FURTHER_RATE = 0.1
+FURTHER_RATE = 0.3
 """So much of the learning rate where a training begins with the weights of a drafter; measured in
 docs/measurements.md."""
 

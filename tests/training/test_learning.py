@@ -16,7 +16,7 @@ from specchat.models.learned import losses
 from specchat.models.learned.losses import columns_of, divergence, followed, labels_of
 from specchat.models.learned.networks import NETWORKS, load_network, new_network
 from specchat.models.learned.shared_weights import SharedWeights
-from specchat.models.learned.unrolling import acceptance, chain_loss
+from specchat.models.learned.unrolling import Acceptance, acceptance, chain_loss
 from specchat.models.own.text_batch import TextBatch
 from specchat.training import fitting, job, needs, text_writing
 from specchat.training.batch_writer import BatchWriter, Writing
@@ -125,9 +125,9 @@ def test_the_gradient_of_a_whole_unrolled_chain_is_that_of_finite_differences(me
         assert found == pytest.approx((above - below) / (2 * step), rel=2e-3, abs=1e-6), name
 
 
-def fitted(method, model, shard, folder, tokens, texts=4, **changes):
+def fitted(method, model, shard, folder, tokens, texts=4, schedule=None, **changes):
     corpus = Corpus([shard], STEPS, RECIPES[method].reads_back)
-    schedule = Schedule(tokens, 0.0, 4e-3, 2000)
+    schedule = schedule or Schedule(tokens, 0.0, 4e-3, 2000)
     about = {"method": method, **changes}
     return Fitting(network_for(method, model, corpus), corpus, schedule, folder, V, STEPS, texts, 0, about)
 
@@ -192,9 +192,40 @@ def test_learning_ends_where_it_no_longer_helps(model, shard, tmp_path, monkeypa
     fit._schedule = Schedule(10**9, 0.0, 0.0, 500)  # a rate of 0 learns nothing
     assert fit.run(lambda standing: None).tokens < 3000
     (tmp_path / "whole").mkdir()
-    fit = fitted("hydra", model, shard, tmp_path / "whole", 6000)
-    fit._schedule = Schedule(6000, 0.0, 0.0, 500, to_its_end=True)
+    fit = fitted("hydra", model, shard, tmp_path / "whole", 6000, schedule=Schedule(6000, 0.0, 0.0, 500, further=True))
     assert fit.run(lambda standing: None).tokens >= 6000, "a drafter that learns further goes through its schedule"
+
+
+def test_means_of_start_and_end_are_measured_where_a_drafter_learns_further(model, shard, tmp_path, monkeypatch):
+    schedule = Schedule(6000, 0.0, 4e-3, 2000, further=True)
+    fit = fitted("hydra", model, shard, tmp_path, 6000, schedule=schedule)
+    start = {name: tensor.clone() for name, tensor in fit.network.state_dict().items()}
+    ended = start["back.weight"]
+
+    def tau(network, *_):
+        learnt = not torch.equal(ended, start["back.weight"])
+        is_middle = learnt and torch.allclose(network.back.weight, (start["back.weight"] + ended) / 2, atol=1e-6)
+        return Acceptance((0.9 if is_middle else 0.1,), 100)
+
+    monkeypatch.setattr(fitting, "acceptance", tau)
+    learn = fit._learn
+
+    def remember(batch):
+        nonlocal ended
+        learn(batch)
+        ended = fit.network.back.weight.clone()
+
+    monkeypatch.setattr(fit, "_learn", remember)
+    standing = fit.run(lambda standing: None)
+    assert [point.get("share_of_start") for point in standing.curve[-4:]] == [None, 0.25, 0.5, 0.75]
+    assert max(standing.curve, key=lambda point: point["tau"])["share_of_start"] == 0.5
+    kept = load_network("hydra", fit.network.sizes.options(), fit.best_weights, lambda tokens: fit.network.shared)
+    middle = (start["back.weight"] + ended) / 2
+    assert (kept.back.weight - middle).abs().max() < 0.02 * middle.abs().max() + 1e-3
+    assert (middle - ended).abs().max() > 0.02 * middle.abs().max() + 1e-3, "the mean differs from the end"
+    assert torch.equal(fit.network.back.weight, ended), "its learning could go on"
+    again = fitted("hydra", model, shard, tmp_path, 6000, schedule=schedule)
+    assert len(again.run(lambda standing: None).curve) == len(standing.curve), "they are measured once"
 
 
 def test_wider_targets_take_more_texts_in_a_step():
@@ -202,7 +233,7 @@ def test_wider_targets_take_more_texts_in_a_step():
     narrow, wide = (training_cost("hydra", 100_000, 1_000_000_000, hidden).seconds for hidden in (768, 1536))
     assert narrow < wide < 8 * narrow, "the matrices' eightfold time is shared by twice the texts"
     assert RECIPES["hydra"].rate(16) == 2 * RECIPES["hydra"].rate(4)
-    assert RECIPES["hydra"].rate(4, further=True) == FURTHER_RATE * RECIPES["hydra"].rate(4) < 1e-3
+    assert RECIPES["hydra"].rate(4, further=True) == FURTHER_RATE * RECIPES["hydra"].rate(4) < 2e-3
 
 
 def test_a_step_takes_as_many_texts_as_are_asked_for(model, shard, tmp_path):
