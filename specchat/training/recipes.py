@@ -20,8 +20,8 @@ STEPS = 3
 """Tokens that are guessed in a row while training; deeper guesses use the same network."""
 
 FURTHER_RATE = 0.3
-"""So much of the learning rate where a training begins with the weights of a drafter; measured in
-docs/measurements.md."""
+"""So much of the learning rate where a training begins with the weights of a drafter. docs/measurements.md has what was
+tried."""
 
 
 @dataclass(frozen=True)
