@@ -140,7 +140,8 @@ class _Key:
 def _setting(name: str) -> Entry:
     known = [*OPTIONS, "stop"]
     if name not in known:
-        raise UsageError(f"there is no setting {name!r}{nearest(name, known)}")
+        hint = f"; did you mean {f'app.{name}'!r}?" if name in _app_fields() else nearest(name, known)
+        raise UsageError(f"there is no setting {name!r}{hint}")
     return _Setting(name)
 
 
@@ -159,12 +160,16 @@ def _options(method: Method) -> dict[str, Option]:
 
 
 def _app_option(name: str, option: str) -> Entry:
-    fields = {field.name: field for field in dataclasses.fields(AppOptions)}
+    fields = _app_fields()
     if option not in fields:
         raise UsageError(f"app has no option {option!r}{nearest(option, fields)}")
     default = fields[option].default
     choices = NOTIFICATIONS if option == "notify" else ()
     return _AppOption(name, Option(option, type(default).__name__, default, "", choices=choices))
+
+
+def _app_fields() -> dict[str, dataclasses.Field[Any]]:
+    return {field.name: field for field in dataclasses.fields(AppOptions)}
 
 
 def _key(name: str, id: str) -> Entry:

@@ -95,6 +95,7 @@ def test_path_names_both_files():
         (["set", "width", "3", "--pair", "smoll"], "did you mean 'smol'"),
         (["get", "wdth"], "did you mean 'width'"),
         (["unset", "wdth"], "did you mean 'width'"),
+        (["set", "theme", "nord"], "there is no setting 'theme'; did you mean 'app.theme'?"),
         (["set", "app.them", "nord"], "did you mean 'theme'"),
         (["set", "app.theme", "nrd"], "did you mean 'nord'"),
         (["set", "app.mouse", "perhaps"], "true or false"),

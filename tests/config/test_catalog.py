@@ -185,6 +185,12 @@ def test_an_unknown_table_is_refused_with_the_nearest():
         config.load_catalog()
 
 
+def test_an_unknown_table_that_is_near_none_is_answered_with_all_there_are():
+    write("models.toml", "[mirrors]\n")
+    with pytest.raises(ConfigError, match=r"mirrors is not known here; known: models, pairs, drafters$"):
+        config.load_catalog()
+
+
 def test_a_name_that_would_leave_its_folder_is_refused():
     write("models.toml", '[models."../x"]\nsource = "scripted"\n')
     with pytest.raises(ConfigError, match=r"'\.\./x' is no name"):

@@ -83,6 +83,10 @@ DAMAGE = {
     "a tensor far away": ({"tensors": [tensor(offset=2**63)]}, "past the end"),
     "a tensor between the blocks": ({"tensors": [tensor(sizes=(8,), offset=8)]}, "no multiple of 32"),
     "two tensors of one name": ({"tensors": [tensor(), tensor()]}, "one name"),
+    "two tensors in one place": (
+        {"tensors": [tensor(sizes=(64,)), tensor("u", (8,), offset=32)]},
+        "'t' and 'u' overlap",
+    ),
     "an architecture of two lines": (
         {"entries": [entry("general.architecture", STRING, text("lla\nma"))]},
         r"'lla\nma' is no name",

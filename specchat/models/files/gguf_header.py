@@ -10,6 +10,7 @@ import math
 import mmap
 import struct
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,10 @@ class _Reader:
                 raise _Damaged(f"tensor {shown(tensor.name)} begins at {tensor.offset}, no multiple of {alignment}")
             if start + tensor.offset + tensor.nbytes > self._size:
                 raise _Damaged(f"tensor {shown(tensor.name)} reaches past the end")
+        ordered = sorted(tensors, key=lambda tensor: tensor.offset)
+        for before, after in pairwise(ordered):
+            if before.offset + before.nbytes > after.offset:
+                raise _Damaged(f"tensors {shown(before.name)} and {shown(after.name)} overlap")
 
     def _tensor(self) -> TensorHeader:
         name = self._name()
