@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from driving import Driver, driving
 from fake import LOSS, ready
+from textual import events
 
 from specchat.config import load_catalog, settings_of, shipped_settings, users_config, users_models
 from specchat.engine.protocol import events as ev
@@ -30,6 +31,24 @@ async def test_saving_writes_what_differs_and_says_exactly_what_and_where():
         for word in ("temperature in", "[settings]", "width in", "[pairs.smol.defaults]"):
             assert word in words
         assert settings_of(load_catalog().pair("smol")).width == 4
+
+
+async def test_the_keys_that_save_do_so_during_a_search_too():
+    async with driving(engine_here=True) as d:
+        await at_home(d, temperature=0.7)
+        await d.pilot.press("f2", *"temp", "ctrl+s")
+        await d.pilot.pause()
+        assert "temperature = 0.7" in users_config().read_text()
+        alt_s = events.Key("alt+s", "s")  # what a terminal sends: the letter comes with it
+        d.app.control.side_panel.form.post_message(alt_s)
+        await d.pilot.pause()
+        assert d.app.control.side_panel.form._form.query == "temp"
+        await d.hear(
+            ev.Changed({**settings_message(settings_of(load_catalog().pair("smol"))), "temperature": 0.8}, LOSS)
+        )
+        await d.pilot.press("alt+s")
+        await d.pilot.pause()
+        assert "temperature = 0.8" in users_models().read_text()
 
 
 async def test_save_pair_keeps_everything_for_this_pair_alone():

@@ -79,7 +79,7 @@ class SettingsForm(PaintedLines, can_focus=True):
     def on_key(self, event: events.Key) -> None:
         """Handle typing of a value or a search, which letters begin; Escape ends typing, the search, then the form."""
         form = self._form
-        if form.typed is None and not form.searching:
+        if form.typed is None and (not form.searching or event.key in keys_of(self, "settings.save")):
             self._form_key(event)
         else:
             event.stop()
@@ -97,10 +97,10 @@ class SettingsForm(PaintedLines, can_focus=True):
         elif event.character and (event.character.isdigit() or event.character == ".") and self._form.current:
             event.stop()
             self._form.begin_typing(event.character)
-        elif event.character and event.character.isalpha() and event.key not in keys_of(self, "settings."):
+        elif (letter := _letter(event)).isalpha() and event.key not in keys_of(self, "settings."):
             event.stop()
             self._form.searching = True  # words meant for the prompt change nothing here
-            self._form.search(event.character)
+            self._form.search(letter)
 
     def _value_key(self, event: events.Key) -> None:
         form = self._form
@@ -111,8 +111,8 @@ class SettingsForm(PaintedLines, can_focus=True):
             form.typed = None
         elif event.key == "backspace":
             form.typed = form.typed[:-1]
-        elif event.is_printable and event.character:
-            form.typed += event.character
+        elif letter := _letter(event):
+            form.typed += letter
 
     def _search_key(self, event: events.Key) -> None:
         form = self._form
@@ -124,12 +124,12 @@ class SettingsForm(PaintedLines, can_focus=True):
             form.move({"down": 1, "up": -1}.get(event.key, 0))
         elif event.key == "backspace":
             form.search(form.query[:-1])
-        elif event.is_printable and event.character:
-            form.search(form.query + event.character)
+        elif letter := _letter(event):
+            form.search(form.query + letter)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """While something is typed, every key belongs to it."""
-        return self._form.typed is None and not self._form.searching
+        """While a value is typed, every key belongs to it; a search leaves the keys that save."""
+        return self._form.typed is None and (not self._form.searching or action == "save")
 
     def action_move(self, step: int) -> None:
         """Choose another line."""
@@ -234,3 +234,9 @@ class SettingsForm(PaintedLines, can_focus=True):
             self._choose(field.parse(typed))
         except UsageError as error:
             self._form.fail(field.name, str(error))
+
+
+def _letter(event: events.Key) -> str:
+    """What the key writes; empty where it writes nothing, as with Ctrl or Alt."""
+    writes = event.is_printable and not event.key.startswith(("ctrl+", "alt+"))
+    return (event.character or "") if writes else ""
