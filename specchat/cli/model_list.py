@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from specchat.cli.sizes import sized
-from specchat.engine.protocol.text import visible
+from specchat.engine.protocol.text import one_line, visible
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -103,7 +103,7 @@ def print_table(catalog: Catalog) -> None:
         console.print()
         console.print(drafters)
     for name, problem in problems:
-        console.print(Text(f"\n✕ {name}: {visible(problem)}", "red"), soft_wrap=True)
+        console.print(Text(f"\n✕ {one_line(name)}: {visible(problem)}", "red"), soft_wrap=True)
     for name, learnt_bytes in kept_states().items():
         forgets = f"`specchat models erase-state {name}` forgets it"
         console.print(
