@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from specchat.errors import ModelError
 from specchat.models.files.foreign_errors import one_line
@@ -22,6 +22,8 @@ MOST_ADDED = 2**20
 """Characters that a template may add to twice the length of the messages."""
 
 _WHAT = "this model's chat template cannot be used"
+
+_Result = TypeVar("_Result")
 
 
 class _TooLong(BaseException):
@@ -55,34 +57,50 @@ def encode_with_names_as_text(tokenizer: Any, messages: list[dict[str, str]]) ->
 
 
 def _applied(tokenizer: Any, messages: list[dict[str, str]], **how: bool) -> Any:
-    try:
-        with one_line(_WHAT), _at_most(MOST_SECONDS):
-            return tokenizer.apply_chat_template(messages, add_generation_prompt=True, **how)
-    except _TooLong:
-        raise ModelError(f"{_WHAT}: it has not ended after {MOST_SECONDS:g} s") from None
+    with one_line(_WHAT):
+        return _at_most(
+            MOST_SECONDS, lambda: tokenizer.apply_chat_template(messages, add_generation_prompt=True, **how)
+        )
 
 
-@contextmanager
-def _at_most(seconds: float) -> Iterator[None]:
-    """Raise `_TooLong` in this thread after so long; it comes between two steps of Python, never within one."""
-    thread, lock = ctypes.c_ulong(threading.get_ident()), threading.Lock()
+def _at_most(seconds: float, call: Callable[[], _Result]) -> _Result:
+    """What a call returns, which runs in a thread of its own and is ended after so long, between two steps of Python.
+
+    An exception that was sent to a thread must arrive there: Python 3.11 runs slower for ever after one that did not,
+    and a program that is traced stands still.
+
+    Raises:
+        TimeoutError: the call was ended.
+    """
+    lock, results, errors = threading.Lock(), list[_Result](), list[BaseException]()
     over = told = False
 
-    def tell() -> None:
-        nonlocal told
-        with lock:
-            if not over:
-                told = True
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(_TooLong))
+    def run() -> None:
+        nonlocal over
+        try:
+            try:
+                results.append(call())
+            except _TooLong:
+                raise
+            except BaseException as error:  # a panic of compiled code is none of the Exceptions
+                errors.append(error)
+            with lock:
+                over = True
+            while told:
+                time.sleep(0.001)  # until it arrives
+        except _TooLong:
+            results.clear()
 
-    timer = threading.Timer(seconds, tell)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        with lock:
-            over = True
-            if told:  # and perhaps not raised yet: it must not be raised later
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, None)
-        timer.cancel()
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    with lock:
+        if not over:
+            told = True
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(_TooLong))
+    thread.join()
+    for error in errors:
+        raise error
+    for result in results:
+        return result
+    raise TimeoutError(f"it has not ended after {seconds:g} s")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
+
 import pytest
 from transformers import AutoTokenizer
 
@@ -69,3 +73,30 @@ def test_a_template_that_was_stopped_stops_nothing_later(tokenizer, monkeypatch)
     monkeypatch.setattr(chat_template, "MOST_SECONDS", 60.0)
     tokenizer.chat_template = good
     assert "hello" in render_chat(tokenizer, CHAT)
+
+
+def test_python_goes_on_as_before_after_a_template_was_stopped():
+    """Python 3.11 stands still where it is traced, if an exception that was sent to a thread was taken back."""
+    program = """
+        import sys
+        from specchat.decoding.chat_template import _at_most
+
+        def loop():
+            for _ in range(10**9):
+                pass
+
+        for seconds in [0.001, 0.003] * 10:
+            try:
+                _at_most(seconds, loop)
+            except TimeoutError:
+                pass
+        for _ in range(300):  # calls that end when their time does
+            try:
+                _at_most(0.0002, lambda: sum(range(300)))
+            except TimeoutError:
+                pass
+        sys.settrace(lambda *_: None)
+        print(sum(1 for _ in range(1000)))
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=100)
+    assert done.stdout == "1000\n", done.stderr
