@@ -78,7 +78,7 @@ def error_of(*arguments: str) -> SpecchatError:
         (("smol", "--from", "../x"), "--from '../x' names no trained drafter; known: smol-hydra"),
         (
             ("smol", "--from", "qwen-coder-hydra"),
-            "was trained for qwen2.5-coder-1.5b-instruct; did you mean 'smol-hydra'",
+            "was trained for qwen2.5-coder-1.5b-instruct; known: smol-hydra",
         ),
         (
             ("smol", "--from", "smol-hydra", "--drafter", "eagle"),

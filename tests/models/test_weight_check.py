@@ -80,7 +80,11 @@ def test_a_row_count_patched_in_place_is_refused(tmp_path):
     name = data.index(b"blk.0.attn_output.weight")
     at = name + len(b"blk.0.attn_output.weight") + 4 + 8  # dimensions, length of a row
     assert int.from_bytes(data[at : at + 8], "little") == 64
-    for rows, words in ((57600, "past the end"), (96, "96 × 64 weights, its configuration says 64 × 64")):
+    for rows, words in (
+        (57600, "past the end"),
+        (96, "overlap"),
+        (32, "32 × 64 weights, its configuration says 64 × 64"),
+    ):
         path.write_bytes(data[:at] + rows.to_bytes(8, "little") + data[at + 8 :])
         assert words in refusal(path)
 

@@ -185,8 +185,8 @@ class Rows:
             assert not before, "missing tokens are read with a tree's first nodes"
             self.prefix.extend(self._missing)
             self._missing = []
-        if len(nodes) == len(plan.above):  # the whole tree, and nothing else: as nearly always
-            self._above, self._place_of = plan.above, nodes
+        if plan.above is self._tree.parents:  # the whole tree, and nothing else: as nearly always
+            self._above, self._place_of = tuple(plan.above), nodes
             return
         end = missing + before + len(nodes)
         self._above = [max(-1, above - missing) for above in plan.above[missing:end]]

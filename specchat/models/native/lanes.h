@@ -121,7 +121,9 @@ static inline vf exponential(vf x) {
 
 /* 2^x with an error of 2^−13, for x ≤ 0; below −126 it is 0. */
 static inline vf rough_power_of_two(vf x) {
-    vi gone = x < all(-126.0f);
+    vf low = all(-126.0f);
+    vi gone = x < low;
+    x = larger(x, low); /* what is added below must fit where it is gone, too */
     vf shifted = x + 12582912.0f;
     vf rest = x - (shifted - 12582912.0f);
     vf y = multiply_add(all(5.5502813e-2f), rest, all(2.4022651e-1f));

@@ -143,8 +143,8 @@ EDITS = (
         "controller goodput",
         "makes a controller anew that was kept",
         "decoding/controller_cache.py",
-        "controller = self._controllers.setdefault(made_from, new)",
-        "controller = self._controllers[made_from] = new",
+        "_, controller = self._controllers.setdefault(made_from, (settings, new))",
+        "_, controller = self._controllers[made_from] = (settings, new)",
         ("tests/decoding/test_controller_cache.py",),
     ),
     Mutation(
