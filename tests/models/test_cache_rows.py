@@ -23,3 +23,16 @@ def test_a_node_sees_its_ancestors_of_earlier_passes_and_no_sibling_of_theirs():
     below = [tree.add(parent, Guess(3, logprob=-1.0, proposer="test")) for parent in (left, right)]
     mask = rows.plan_tree(tree, below, ()).mask
     assert mask.tolist() == [[True, True, False, True, False], [True, False, True, False, True]]
+
+
+def test_a_first_pass_over_a_part_of_a_tree_numbers_its_rows_as_they_were_read():
+    tree = TokenTree(0, vocab_size=8)
+    left, right = (tree.add(ROOT, Guess(token, logprob=-1.0, proposer="test")) for token in (1, 2))
+    rows = Rows()
+    rows.tree_read(rows.plan_tree(tree, [ROOT, right], ()))
+    below = tree.add(right, Guess(3, logprob=-1.0, proposer="test"))
+    assert rows.plan_tree(tree, [left, below], ()).mask.tolist() == [
+        [True, False, True, False],
+        [True, True, False, True],
+    ]
+    assert rows.keep([right]) == [0, 1]
