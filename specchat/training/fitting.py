@@ -160,7 +160,7 @@ class Fitting:
                 progress(standing)
             if standing.curve[-1]["tokens"] < standing.tokens:
                 self._measure()
-            if schedule.further and SHARE_OF_START not in standing.curve[-1]:
+            if schedule.further:
                 self._measure_means()
         finally:
             self._save()
@@ -190,12 +190,16 @@ class Fitting:
         Reference: Wortsman et al., Model soups, arXiv:2203.05482. Differs: the start is a part of the mean, since what
         it learnt from is not among the texts.
         """
+        measured = {point.get(SHARE_OF_START) for point in self.standing.curve}
         ended = {name: tensor.clone() for name, tensor in self.network.state_dict().items()}
-        for share in _SHARES_OF_START:
-            mean = {name: torch.lerp(tensor, self._start[name], share) for name, tensor in ended.items()}
-            self.network.load_state_dict(mean)
-            self._measure({SHARE_OF_START: share})
-        self.network.load_state_dict(ended)
+        try:
+            for share in _SHARES_OF_START:
+                if share not in measured:
+                    mean = {name: torch.lerp(tensor, self._start[name], share) for name, tensor in ended.items()}
+                    self.network.load_state_dict(mean)
+                    self._measure({SHARE_OF_START: share})
+        finally:  # an interrupt must not leave a mean where learning ended
+            self.network.load_state_dict(ended)
 
     def _measure(self, about: Mapping[str, float] = MappingProxyType({})) -> None:
         """Measure on texts that are never learnt from, and keep the weights where they are the best so far.

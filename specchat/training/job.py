@@ -203,7 +203,7 @@ class Job:
                 "seconds": round(standing.seconds),
                 "chain_tau_held_out": best["tau"],
                 "right_by_depth_held_out": best["by_depth"],
-                **{key: best[key] for key in [SHARE_OF_START] if key in best},
+                **({SHARE_OF_START: best[SHARE_OF_START]} if SHARE_OF_START in best else {}),
                 "curve_tokens": [point["tokens"] for point in learnt],
                 "curve_tau": [point["tau"] for point in learnt],
             },

@@ -228,6 +228,31 @@ def test_means_of_start_and_end_are_measured_where_a_drafter_learns_further(mode
     assert len(again.run(lambda standing: None).curve) == len(standing.curve), "they are measured once"
 
 
+def test_an_interrupt_while_means_are_measured_leaves_the_weights_where_learning_ended(
+    model, shard, tmp_path, monkeypatch
+):
+    def new():
+        return fitted("hydra", model, shard, tmp_path, 6000, schedule=Schedule(6000, 0.0, 4e-3, 2000, further=True))
+
+    fit, measure, ended = new(), Fitting._measure, []
+
+    def interrupted(self, about=None):
+        if about and about["share_of_start"] == 0.5:
+            raise KeyboardInterrupt
+        if not about:
+            ended.append(self.network.back.weight.clone())
+        measure(self, about or {})
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Fitting, "_measure", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            fit.run(lambda standing: None)
+    again = new()
+    assert torch.equal(again.network.back.weight, ended[-1])
+    curve = again.run(lambda standing: None).curve
+    assert [point["share_of_start"] for point in curve if "share_of_start" in point] == [0.25, 0.5, 0.75]
+
+
 def test_wider_targets_take_more_texts_in_a_step():
     assert [texts_per_batch(hidden) for hidden in (64, 576, 1536, 4096, 16384)] == [4, 4, 12, 32, 32]
     narrow, wide = (training_cost("hydra", 100_000, 1_000_000_000, hidden).seconds for hidden in (768, 1536))
