@@ -57,8 +57,8 @@ def train(
     """
     from specchat.cli.training_run import RunOptions, run_training
     from specchat.config.drafter_names import suggested_name
+    from specchat.models.inspect.drafter_to_start_from import method_of
     from specchat.models.inspect.training_limits import trainable_target
-    from specchat.models.inspect.training_start import method_of
     from specchat.training.training_request import TrainingRequest, is_begun
 
     drafter = method_of(drafter, start, trainable_target(pair))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from specchat.config import cache_dir
 from specchat.errors import UsageError
+from specchat.models.inspect.drafter_to_start_from import start_named
 from specchat.models.inspect.model_files import describe_model
 from specchat.models.inspect.pair_check import place_of
 from specchat.models.inspect.training_cost import training_cost
@@ -16,7 +17,6 @@ from specchat.models.inspect.training_limits import (
     refuse_replacing_start,
     trainable_target,
 )
-from specchat.models.inspect.training_start import start_named
 from specchat.tui.state.training import TrainingChoices
 
 

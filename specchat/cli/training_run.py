@@ -23,8 +23,8 @@ from specchat.engine.protocol.training_report import Curve, Judged, Needed, Trai
 from specchat.engine.protocol.training_text import curve_lines
 from specchat.errors import UsageError
 from specchat.models.fetch.progress import Progress
+from specchat.models.inspect.drafter_to_start_from import fetched_start
 from specchat.models.inspect.training_limits import CHATS, trainable_target
-from specchat.models.inspect.training_start import fetched_start
 
 if TYPE_CHECKING:
     from specchat.config.trained_drafters import TrainedDrafter

@@ -22,10 +22,10 @@ from specchat.models.own.decoder import Decoder
 from specchat.training.checkpoints import Standing
 from specchat.training.corpus import Corpus
 from specchat.training.files import only_user, writing
+from specchat.training.first_network import check_start, data_of, first_network, label_of
 from specchat.training.fitting import SHARE_OF_START, Fitting, Schedule
 from specchat.training.needs import needs_of
 from specchat.training.recipes import RECIPES, STEPS
-from specchat.training.starting import check_start, data_of, first_network, label_of
 from specchat.training.state_reading import StateReading, grouped, tapped_layers
 from specchat.training.state_shards import read_shard, shard_file
 from specchat.training.text_store import TextStore

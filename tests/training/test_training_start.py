@@ -15,10 +15,10 @@ from specchat.errors import TrainingError, UsageError
 from specchat.models.learned.losses import columns_of
 from specchat.models.learned.networks import load_network, read_tensors, read_tokens
 from specchat.models.learned.unrolling import Acceptance, acceptance
-from specchat.training import job, starting, text_writing
+from specchat.training import first_network, job, text_writing
+from specchat.training.first_network import check_start, data_of
 from specchat.training.fitting import Fitting
 from specchat.training.job import Job
-from specchat.training.starting import check_start, data_of
 from specchat.training.target_weights import shared_with
 from specchat.training.training_request import TrainingRequest
 
@@ -168,7 +168,7 @@ def test_a_start_of_another_method_target_or_size_is_refused_before_anything_is_
 
 
 def test_tokens_that_can_be_guessed_are_taken_in_turn_from_both_trainings(older, train, of_tiny, monkeypatch):
-    assert starting.HEAD_TOKENS == 8192
+    assert first_network.HEAD_TOKENS == 8192
     one, other = torch.tensor([5, 9, 3, 40]), torch.tensor([9, 7, 5])
     corpus = type("Corpus", (), {"frequent_tokens": lambda self, n: one[:n], "occurring_tokens": lambda self: one})()
     assert shared_with(of_tiny.model, corpus, 8).tokens.tolist() == [5, 9, 3, 40]
@@ -176,6 +176,6 @@ def test_tokens_that_can_be_guessed_are_taken_in_turn_from_both_trainings(older,
     shared = shared_with(of_tiny.model, corpus, 3, other)
     assert shared.tokens.tolist() == [5, 9, 7]
     assert torch.equal(shared.head, of_tiny.model.head_rows([5, 9, 7]).float())
-    monkeypatch.setattr(starting, "HEAD_TOKENS", 20)
+    monkeypatch.setattr(first_network, "HEAD_TOKENS", 20)
     again = train("again", older)
     assert len(read_tokens(again.folder / WEIGHTS)) == 20

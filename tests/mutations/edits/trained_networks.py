@@ -143,7 +143,7 @@ EDITS = (
     Mutation(
         "training",
         "begins with random weights where a drafter is named",
-        "training/starting.py",
+        "training/first_network.py",
         "    if start is None:\n        network =",
         "    if True:\n        network =",
         (START, "-k", "own_figures"),

@@ -53,12 +53,22 @@ def start_named(name: str, target: ModelSpec, drafter: str = "") -> ListedDrafte
     if found not in fitting:
         meant = f"{'other weights of ' if found.target == target.name else ''}{found.target}"
         raise UsageError(f"--from {short(name)} was trained for {meant}{_instead(name, able, target)}")
-    if drafter not in ("", found.method):
-        raise UsageError(
-            f"--from {short(name)} is a {found.method!r}, and --drafter says {short(drafter)}; "
-            f"--drafter {found.method} goes on with it"
-        )
+    if drafter:
+        refuse_other_method(name, found.method, drafter)
     return found
+
+
+def refuse_other_method(name: str, method: str, drafter: str) -> None:
+    """Refuse a start whose method is not the one that is to be trained.
+
+    Raises:
+        UsageError: what goes on with it.
+    """
+    if method != drafter:
+        raise UsageError(
+            f"--from {short(name)} is a {method!r}, and --drafter says {short(drafter)}; "
+            f"--drafter {method} goes on with it"
+        )
 
 
 def fetched_start(name: str, report: OnProgress) -> TrainedDrafter:

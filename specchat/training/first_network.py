@@ -9,6 +9,7 @@ import torch
 
 from specchat.config.trained_drafters import DESCRIPTION, TrainedDrafter
 from specchat.errors import UsageError, short
+from specchat.models.inspect.drafter_to_start_from import refuse_other_method
 from specchat.models.learned.networks import kind_of, load_network, new_network, read_tokens
 from specchat.models.learned.sizes import Sizes
 from specchat.models.own.decoder import Decoder
@@ -25,10 +26,7 @@ def check_start(start: TrainedDrafter, method: str, sizes: Sizes, target_sha256:
     """
     named = f"--from {short(start.name)}"
     instead = "leave out --from and begin with nothing"
-    if start.method != method:
-        raise UsageError(
-            f"{named} is a {start.method!r}, and --drafter says {method!r}; --drafter {start.method} goes on with it"
-        )
+    refuse_other_method(start.name, start.method, method)
     if start.target_sha256 != target_sha256:
         raise UsageError(f"{named} was trained for other weights of {start.target}; {instead}")
     found = kind_of(method).sizes.read(start.options, f"{start.folder / DESCRIPTION}, [options]").options()
