@@ -117,8 +117,9 @@ def test_saving_twice_writes_nothing_the_second_time():
 
 
 def test_a_value_that_is_back_to_what_was_shipped_is_taken_out_of_the_file():
+    shipped = start()
     save_changed({"temperature": 0.7, "top_p": 0.8, "width": 4})
-    general, narrow = save_changed({"temperature": 0.5, "width": 2})
+    general, narrow = save_changed({"temperature": shipped["temperature"], "width": shipped["width"]})
     assert (general.removed, narrow.removed) == (("temperature",), ("width",))
     assert "temperature" not in users_config().read_text()
     assert "top_p = 0.8" in users_config().read_text()
