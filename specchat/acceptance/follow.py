@@ -51,12 +51,11 @@ class Follow:
             if len(reading.nodes) == len(tree):  # all of it, in its order: rows are nodes
                 return walk(tree, reading, first.__getitem__)
             return walk(tree, reading, lambda node: first[reading.row(node)])
-        in_memory = reading.said.logits_in_memory is not None
-        if not in_memory and reading.logits.device.type != "cpu":
+        if reading.logits.device.type != "cpu":
             return walk(tree, reading, self.drawn_together(tree, reading, context))
         if greedy:
             return walk(tree, reading, lambda node: best_token(reading.after(node)))
-        return walk(tree, reading, lambda node: context.draw_after(tree, node, reading.row_after(node)))
+        return walk(tree, reading, lambda node: context.draw_after(tree, node, reading.after(node)))
 
     def drawn_together(self, tree: TokenTree, reading: Reading, context: Context) -> Callable[[int], int]:
         """The token after any living node, all of them drawn in one computation and copied to the host at once.

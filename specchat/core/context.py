@@ -11,7 +11,7 @@ from specchat.core.budget import Budget
 from specchat.core.head_needs import FIRST, HeadNeeds
 from specchat.core.noise import Noise
 from specchat.core.sampling import Counts, Law, Sampling, law, penalise
-from specchat.core.target_draw import RowInMemory, draw_token
+from specchat.core.target_draw import draw_token
 from specchat.core.tree import DrawKind, TokenTree
 
 
@@ -76,7 +76,7 @@ class Context:
         path = tree.path_tokens(node) if self.sampling.penalised else ()
         return law(penalise(logits, self.sampling, self.counts, path), self.sampling)
 
-    def draw_after(self, tree: TokenTree, node: int, logits: Tensor | RowInMemory) -> int:
+    def draw_after(self, tree: TokenTree, node: int, logits: Tensor) -> int:
         """The target's own token after `node`, drawn from the law of its (V,) raw logits with its position's noise."""
         path = tree.path_tokens(node) if self.sampling.penalised else ()
         return draw_token(logits, self.sampling, self.noise, self.position(tree, node), self.counts, path)

@@ -31,18 +31,6 @@ class NamedInMemory(NamedTuple):
     totals: int
 
 
-class LogitsInMemory(NamedTuple):
-    """Where the logits of n rows lie in memory, for compiled code; valid as long as the output.
-
-    Args:
-        width: V.
-        address: of (n, V) float32, one row behind the other.
-    """
-
-    width: int
-    address: int
-
-
 class HeadOutput(Protocol):
     """Logits, and what the head computed on the way to them."""
 
@@ -76,10 +64,6 @@ class HeadOutput(Protocol):
         """`likeliest`, `highest` and `totals` without tensors, where they lie in memory side by side."""
 
     @property
-    def logits_in_memory(self) -> LogitsInMemory | None:
-        """`logits` without a tensor, where they lie in memory that is used again after the output."""
-
-    @property
     def log_probabilities(self) -> LogProbabilities | None:
         """Reads some of them off the logits faster than torch, where there is such a way."""
 
@@ -95,5 +79,4 @@ class HeadTensors:
     tokens: Tensor | None = None
     first: Sequence[int] | None = None
     in_memory: NamedInMemory | None = None
-    logits_in_memory: LogitsInMemory | None = None
     log_probabilities: LogProbabilities | None = None

@@ -37,14 +37,14 @@ class NativeDraw:
         self._room = ctypes.create_string_buffer(library.draw_bytes(vocab_size))
         self._draw = library.draw
 
-    def draw(self, logits: int, sampling: Sampling, counts: Counts, path: Sequence[int], key: int) -> int | None:
+    def draw(self, logits: Tensor, sampling: Sampling, counts: Counts, path: Sequence[int], key: int) -> int | None:
         """The token that `law(penalise(…)).draw(…)` gives; None for logits that torch is to judge.
 
         Args:
-            logits: address of (V,) float32, contiguous, on the host.
+            logits: (V,) float32, contiguous, on the host.
             key: of the noise; see `Noise.key`.
         """
-        about = ctypes.byref(as_c(sampling)), logits, self._vocab_size
+        about = ctypes.byref(as_c(sampling)), logits.data_ptr(), self._vocab_size
         text, behind = _NO_TEXT, _NO_PATH
         if sampling.penalised:
             text, behind = _CText(*counts.addresses()), array("q", path)

@@ -11,10 +11,7 @@ from torch import Tensor
 from specchat.core.head_output import HeadOutput
 from specchat.core.record import record
 from specchat.core.states import TextStates
-from specchat.core.target_draw import RowInMemory
 from specchat.core.top_tokens import best_tokens
-
-_LOGIT_BYTES = 4
 
 
 @record
@@ -52,14 +49,6 @@ class Reading:
         """(V,) raw logits of the token that follows `node`, which must have been read and be alive; (C,) of some."""
         assert node in self.alive, f"node {node} was not read to the end"
         return self.logits[self.row(node)]
-
-    def row_after(self, node: int) -> Tensor | RowInMemory:
-        """The same for those who draw: without a tensor where the logits lie in memory that is used again."""
-        assert node in self.alive, f"node {node} was not read to the end"
-        if (in_memory := self.said.logits_in_memory) is None:
-            return self.after(node)
-        width, address = in_memory
-        return RowInMemory(width, address + _LOGIT_BYTES * width * self.row(node), lambda: self.after(node))
 
     def best_after(self, nodes: Sequence[int], count: int) -> list[list[int]]:
         """The `count` likeliest tokens after each of these living nodes, best first. One copy to the host."""

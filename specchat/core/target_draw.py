@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from torch import Tensor
 
@@ -14,22 +13,8 @@ from specchat.core.sampling import Counts, Sampling, law, penalise
 _NOTHING_SAID = Counts()
 
 
-class RowInMemory(NamedTuple):
-    """A row of logits that compiled code can read. A tensor is made of it only where torch is to judge.
-
-    Args:
-        width: V.
-        address: of (V,) float32, on the host.
-        tensor: makes the same (V,) logits as a tensor.
-    """
-
-    width: int
-    address: int
-    tensor: Callable[[], Tensor]
-
-
 def draw_token(
-    logits: Tensor | RowInMemory,
+    logits: Tensor,
     sampling: Sampling,
     noise: Noise,
     position: int,
@@ -45,15 +30,8 @@ def draw_token(
         logits: (V,) raw.
         path: tokens drafted since the history ended, down to the node whose logits these are.
     """
-    in_memory = _in_memory(logits) if isinstance(logits, Tensor) else logits
-    if in_memory is not None and (native := native_draw(in_memory.width)) is not None:
-        token = native.draw(in_memory.address, sampling, counts, path, noise.key(Stream.TARGET, position))
+    if takes(logits) and (native := native_draw(logits.numel())) is not None:
+        token = native.draw(logits, sampling, counts, path, noise.key(Stream.TARGET, position))
         if token is not None:
             return token
-    logits = logits if isinstance(logits, Tensor) else logits.tensor()
     return law(penalise(logits, sampling, counts, path), sampling).draw(noise, Stream.TARGET, position)
-
-
-def _in_memory(logits: Tensor) -> RowInMemory | None:
-    """Where (V,) logits lie that C can read."""
-    return RowInMemory(logits.numel(), logits.data_ptr(), lambda: logits) if takes(logits) else None

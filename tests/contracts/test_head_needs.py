@@ -57,10 +57,6 @@ class Heard:
         return self._logits
 
     @property
-    def logits_in_memory(self) -> None:
-        """Nowhere: who asks is given a tensor, and is noticed."""
-
-    @property
     def likeliest(self) -> Tensor:
         if not self._needs.likeliest:
             self._beyond.append("likeliest")

@@ -27,7 +27,7 @@ def from_law(row, sampling, noise, position, said=None, path=()):
 def in_c(row, sampling, noise, position, said=None, path=()):
     native = native_draw(row.numel())
     assert native is not None
-    return native.draw(row.data_ptr(), sampling, said or Counts(), path, noise.key(Stream.TARGET, position))
+    return native.draw(row, sampling, said or Counts(), path, noise.key(Stream.TARGET, position))
 
 
 def assert_same(rows, sampling, noise, said=None, row_paths=None):
@@ -182,21 +182,3 @@ def test_without_a_compiler_and_for_other_formats_torch_draws(monkeypatch):
     monkeypatch.setattr(target_draw, "native_draw", lambda vocab_size: None)
     assert draw_token(row, sampling, Noise(3), 7) == expected
     assert not asked
-
-
-def row_in_memory(row):
-    return target_draw.RowInMemory(row.numel(), row.data_ptr(), lambda: row)
-
-
-@pytest.mark.parametrize("cut", CUTS)
-def test_a_row_in_memory_is_drawn_from_as_its_tensor_is(cut):
-    sampling = Sampling(0.8, **CUTS[cut])
-    for place, row in enumerate(logits(1)):
-        about = sampling, Noise(1), place, counts(), paths(1)[place]
-        assert draw_token(row_in_memory(row), *about) == draw_token(row, *about)
-
-
-def test_what_c_refuses_in_memory_is_left_to_torch():
-    row = torch.tensor([1.0, NAN, 3.0])
-    about = Sampling(0.0, repetition_penalty=1.5), Noise(1), 0
-    assert draw_token(row_in_memory(row), *about) == draw_token(row, *about)

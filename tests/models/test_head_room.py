@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.core.head_needs import HeadNeeds
 from specchat.models.native.head_room import BEST, FEW, HeadRoom, SpareMemory
 
 WIDTH = 100
@@ -64,20 +63,3 @@ def test_compiled_code_finds_what_is_named_where_all_of_it_was_asked_for():
     assert named.likeliest == said.likeliest.data_ptr()
     assert room(SpareMemory(WIDTH), 2, highest=True).in_memory is None
     assert HeadRoom(2, BEST - 1, reads, SpareMemory(9), highest=True, totals=True).in_memory is None
-
-
-@pytest.mark.parametrize("rows", [1, FEW + 1])
-def test_where_logits_lie_may_be_known_and_the_memory_is_used_again(rows):
-    spare = SpareMemory(WIDTH)
-    first = room(spare, rows)
-    place = first.asked[4]
-    assert first.logits_in_memory == (WIDTH, place)
-    del first
-    again = room(spare, rows)
-    assert again.asked[4] == place
-    assert again.logits.data_ptr() == place
-
-
-def test_logits_that_nobody_asked_for_lie_nowhere():
-    needs = HeadNeeds(likeliest=True, logits=False)
-    assert room(SpareMemory(WIDTH), 1, needs=needs, kept=(4, None)).logits_in_memory is None

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specchat.core.head_needs import EVERYTHING, HeadNeeds
-from specchat.core.head_output import HeadOutput, LogitsInMemory, LogProbabilities, NamedInMemory
+from specchat.core.head_output import HeadOutput, LogProbabilities, NamedInMemory
 
 BEST = 64
 """How many of the highest logits of a row the head names; best.h has the same number."""
@@ -157,11 +157,6 @@ class HeadRoom:
         if self._memory is None:
             return self._all.logits
         return self._memory.see()[: self.rows * self.width].view(self.rows, self.width)
-
-    @property
-    def logits_in_memory(self) -> LogitsInMemory | None:
-        """Where the logits lie, if they were asked for. Not a look: the memory is used again."""
-        return None if self._memory is None else LogitsInMemory(self.width, self._memory.address)
 
     @property
     def likeliest(self) -> Tensor | None:
