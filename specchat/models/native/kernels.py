@@ -280,9 +280,8 @@ def _heads(cache: KeysValues, heads: int, head_dim: int) -> CHeads:
     return CHeads(pointer("keys", cache[0], *sizes), pointer("values", cache[1], *sizes), capacity)
 
 
-@lru_cache(maxsize=4)
 def kernels_for(processor: str = "native", team: str = "") -> Kernels:
-    """The kernels for this processor (or, by name, an older one), compiled if need be.
+    """The kernels for this processor (or, by name, an older one), compiled if need be; the same whenever they are asked for.
 
     Args:
         team: whose threads work for it; another name means other threads.
@@ -290,5 +289,11 @@ def kernels_for(processor: str = "native", team: str = "") -> Kernels:
     Raises:
         NativeUnavailable: they cannot be built or loaded here.
     """
+    return loaded_kernels(processor, team)
+
+
+@lru_cache(maxsize=4)  # it tells arguments that are given from those that are left out, so all are given
+def loaded_kernels(processor: str, team: str) -> Kernels:
+    """`kernels_for`, which remembers what it gave."""
     del team
     return Kernels(processor)
