@@ -48,7 +48,7 @@ class Follow:
         """Walk down from the root for as long as the target's own token is a living child."""
         greedy = context.sampling.by_logits
         if greedy and (first := reading.said.first) is not None:  # the model named them: torch need not be asked
-            if len(reading.nodes) == len(tree):  # all of it, in its order: rows are nodes
+            if len(reading.nodes) == len(tree.tokens):  # all of it, in its order: rows are nodes
                 return walk(tree, reading, first.__getitem__)
             return walk(tree, reading, lambda node: first[reading.row(node)])
         if reading.logits.device.type != "cpu":
