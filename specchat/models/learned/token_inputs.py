@@ -33,7 +33,7 @@ class TokenInputs:
             write(some, rows[first : first + len(some)])
         self._write, self._known = write, np.asarray(known, np.int64)
         self._table = TokenTable(rows, np.full(vocab_size, -1, np.int32))
-        self._places = memoryview(self._table.places)  # the same: asking numpy for a number takes ten times as long
+        self._places = self._table.places.data  # the same: asking numpy for a number takes ten times as long
         self._count = 0
         self._forget()
 
