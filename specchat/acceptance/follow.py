@@ -48,9 +48,11 @@ class Follow:
         """Walk down from the root for as long as the target's own token is a living child."""
         greedy = context.sampling.by_logits
         if greedy and (first := reading.said.first) is not None:  # the model named them: torch need not be asked
-            if len(reading.nodes) == len(tree):  # all of it, in its order: rows are nodes
+            if len(reading.nodes) == len(tree.tokens):  # all of it, in its order: rows are nodes
                 return walk(tree, reading, first.__getitem__)
             return walk(tree, reading, lambda node: first[reading.row(node)])
+        if not greedy and (row_of := reading.said.row_in_memory) is not None:
+            return walk(tree, reading, lambda node: context.draw_after(tree, node, row_of(reading.row(node))))
         if reading.logits.device.type != "cpu":
             return walk(tree, reading, self.drawn_together(tree, reading, context))
         if greedy:

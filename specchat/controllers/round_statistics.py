@@ -185,7 +185,7 @@ def stood_by_depth(round: Round) -> list[bool]:
     there: nothing is known of that depth then.
     """
     path = round.verdict.path
-    judged = round.verdict.bonus is not None and len(round.tree.children(path[-1] if path else ROOT)) > 0
+    judged = round.verdict.bonus is not None and (path[-1] if path else ROOT) in round.tree.parents
     return [True] * len(path) + [False] * judged
 
 

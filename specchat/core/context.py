@@ -9,6 +9,7 @@ from torch import Tensor
 
 from specchat.core.budget import Budget
 from specchat.core.head_needs import FIRST, HeadNeeds
+from specchat.core.head_output import RowInMemory
 from specchat.core.noise import Noise
 from specchat.core.sampling import Counts, Law, Sampling, law, penalise
 from specchat.core.target_draw import draw_token
@@ -76,7 +77,10 @@ class Context:
         path = tree.path_tokens(node) if self.sampling.penalised else ()
         return law(penalise(logits, self.sampling, self.counts, path), self.sampling)
 
-    def draw_after(self, tree: TokenTree, node: int, logits: Tensor) -> int:
-        """The target's own token after `node`, drawn from the law of its (V,) raw logits with its position's noise."""
+    def draw_after(self, tree: TokenTree, node: int, logits: Tensor | RowInMemory) -> int:
+        """The target's own token after `node`, drawn from the law of its (V,) raw logits with its position's noise.
+
+        They may be no tensor yet: see `HeadOutput.row_in_memory`.
+        """
         path = tree.path_tokens(node) if self.sampling.penalised else ()
         return draw_token(logits, self.sampling, self.noise, self.position(tree, node), self.counts, path)

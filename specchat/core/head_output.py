@@ -31,6 +31,19 @@ class NamedInMemory(NamedTuple):
     totals: int
 
 
+class RowInMemory(NamedTuple):
+    """A row of logits on the host, of which no tensor was made: torch takes as long for that as C to draw from it.
+
+    Args:
+        address: of (width) float32 without gaps; valid as long as the output.
+        tensor: makes the (width,) tensor.
+    """
+
+    address: int
+    width: int
+    tensor: Callable[[], Tensor]
+
+
 class HeadOutput(Protocol):
     """Logits, and what the head computed on the way to them."""
 
@@ -64,6 +77,10 @@ class HeadOutput(Protocol):
         """`likeliest`, `highest` and `totals` without tensors, where they lie in memory side by side."""
 
     @property
+    def row_in_memory(self) -> Callable[[int], RowInMemory] | None:
+        """Tells where the logits of a row lie, where they were written to the host's memory."""
+
+    @property
     def log_probabilities(self) -> LogProbabilities | None:
         """Reads some of them off the logits faster than torch, where there is such a way."""
 
@@ -79,4 +96,5 @@ class HeadTensors:
     tokens: Tensor | None = None
     first: Sequence[int] | None = None
     in_memory: NamedInMemory | None = None
+    row_in_memory: Callable[[int], RowInMemory] | None = None
     log_probabilities: LogProbabilities | None = None

@@ -44,7 +44,11 @@ class NativeDraw:
             logits: (V,) float32, contiguous, on the host.
             key: of the noise; see `Noise.key`.
         """
-        about = ctypes.byref(as_c(sampling)), logits.data_ptr(), self._vocab_size
+        return self.draw_from(logits.data_ptr(), sampling, counts, path, key)
+
+    def draw_from(self, logits: int, sampling: Sampling, counts: Counts, path: Sequence[int], key: int) -> int | None:
+        """The same from logits at this address."""
+        about = ctypes.byref(as_c(sampling)), logits, self._vocab_size
         text, behind = _NO_TEXT, _NO_PATH
         if sampling.penalised:
             text, behind = _CText(*counts.addresses()), array("q", path)

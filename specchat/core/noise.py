@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -81,7 +82,12 @@ class Noise:
 
     def stream_key(self, stream: Stream) -> int:
         """What the keys of all positions are made of: 64 bits."""
-        return _mix((_mix(self.seed & _MASK) + (stream.value + 1) * _GOLDEN) & _MASK)
+        return _stream_key(self.seed, stream.value)
+
+
+@lru_cache(maxsize=64)  # a round asks for the same one again and again
+def _stream_key(seed: int, stream: int) -> int:
+    return _mix((_mix(seed & _MASK) + (stream + 1) * _GOLDEN) & _MASK)
 
 
 def _uniform_of_(counters: Tensor) -> Tensor:

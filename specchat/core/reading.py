@@ -95,6 +95,12 @@ class Reading:
         found: list[float] = (self.logits[torch.tensor(rows), torch.tensor(tokens)].float() - totals).tolist()
         return found
 
+    def rows(self, nodes: Sequence[int]) -> list[int]:
+        """The rows of these nodes."""
+        if self.nodes and self.nodes[-1] == len(self.nodes) - 1:  # a whole tree's
+            return list(nodes)
+        return [self.row(node) for node in nodes]
+
     def row(self, node: int) -> int:
         """The row of `node`; a whole tree's reading has the node's own number."""
         if node < len(self.nodes) and self.nodes[node] == node:

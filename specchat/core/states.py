@@ -104,7 +104,7 @@ def rows_by_token(layers: Mapping[int, Tensor], wanted: Sequence[int]) -> Tensor
 def host_row_of(layers: Mapping[int, Tensor], wanted: Sequence[int], row: int) -> HostRow | None:
     """Where a row of (layers, d) states lies on the host; None where it must be copied, or its place is not known."""
     if type(layers) is PickedRows:  # `isinstance` asks the abstract class, for as long as all else here
-        return host_row_of(layers.layers, wanted, layers.rows[row])
+        row, layers = layers.rows[row], layers.layers
     if type(layers) is not StackedStates or layers.layers != wanted:
         return None
     width = layers.width

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from specchat.core.head_output import RowInMemory
 from specchat.core.native_draw import native_draw, takes
 from specchat.core.noise import Noise, Stream
 from specchat.core.sampling import Counts, Sampling, law, penalise
@@ -14,7 +15,7 @@ _NOTHING_SAID = Counts()
 
 
 def draw_token(
-    logits: Tensor,
+    logits: Tensor | RowInMemory,
     sampling: Sampling,
     noise: Noise,
     position: int,
@@ -27,10 +28,16 @@ def draw_token(
     machine and the format of the logits, never on the tree. Synchronises with the device.
 
     Args:
-        logits: (V,) raw.
+        logits: (V,) raw, or where they lie.
         path: tokens drafted since the history ended, down to the node whose logits these are.
     """
-    if takes(logits) and (native := native_draw(logits.numel())) is not None:
+    if isinstance(logits, RowInMemory):
+        if (native := native_draw(logits.width)) is not None:
+            token = native.draw_from(logits.address, sampling, counts, path, noise.key(Stream.TARGET, position))
+            if token is not None:
+                return token
+        logits = logits.tensor()
+    elif takes(logits) and (native := native_draw(logits.numel())) is not None:
         token = native.draw(logits, sampling, counts, path, noise.key(Stream.TARGET, position))
         if token is not None:
             return token

@@ -50,15 +50,14 @@ class StateFeed:
         if tap is None:
             return
         path = (ROOT, *round.verdict.path)
+        tokens = [*map(round.tree.tokens.__getitem__, path)]
         if not wants_states(tap, round.budget):
-            self._skip(round, [round.tree.tokens[node] for node in path])
+            self._skip(round, tokens)
             return
-        rows = [reading.row(node) for node in path]
-        tokens = tuple(round.tree.tokens[node] for node in path)
         tapped = reading.taps
         if len(tapped) > len(tap.layers):  # others asked too
             tapped = {layer: tapped[layer] for layer in tap.layers}
-        read = TextStates(round.start - 1, tokens, PickedRows(tapped, rows))
+        read = TextStates(round.start - 1, tuple(tokens), PickedRows(tapped, reading.rows(path)))
         before = reading.text_states
         self._give(read if before is None else before.only(tap.layers).then(read))
 
@@ -75,10 +74,11 @@ class StateFeed:
         tap, known = self.drafter.text_tap, len(self._given)
         assert tap is not None, "it asked for states"
         assert states.first <= known, "a text is read from what the drafter knows on"
-        if states.end > known:
-            new = states.since(known)
-            tap.take(new)
-            self._given.extend(new.tokens)
+        if states.first < known:
+            states = states.since(known)
+        if states.tokens:
+            tap.take(states)
+            self._given.extend(states.tokens)
 
     def _known(self, text: Sequence[int]) -> int:
         """How many leading tokens of the text it was given."""

@@ -111,13 +111,14 @@ class TransformersVocabulary:
     def _decoded(self, token: int) -> bytes:
         if token in self._added:
             return self._added[token].encode()
-        written = self.tokenizer.convert_ids_to_tokens(token)
+        written = self._backend.id_to_token(token)
         if written is None:
             return b""  # a row of padding in the embedding: no token of the vocabulary
         if self._byte_level:
-            if not _BYTE_OF.keys() >= set(written):
+            try:
+                return bytes(map(_BYTE_OF.__getitem__, written))
+            except KeyError:
                 return str(written).encode()  # not written in the alphabet: it stands for itself
-            return bytes(map(_BYTE_OF.__getitem__, written))
         if len(written) == 6 and written.startswith("<0x"):
             return bytes([int(written[3:5], 16)])
         return str(written).replace("▁", " ").encode()

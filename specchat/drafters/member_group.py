@@ -17,8 +17,6 @@ from specchat.core.seams import Drafter
 from specchat.core.states import StateTap, TextStates
 from specchat.core.tree import TokenTree
 
-_taps, _passes = operator.attrgetter("taps"), operator.attrgetter("passes")  # asked every round
-
 
 class MemberGroup:
     """A drafter made of others, which are told everything together, each as if it were alone.
@@ -34,7 +32,11 @@ class MemberGroup:
     @property
     def taps(self) -> list[int]:
         """Layers of the target that any member wants, ascending."""
-        return sorted(set[int]().union(*map(_taps, self.members)))
+        wanted: list[int] = []
+        for member in self.members:  # asked every round, and mostly there are none
+            if taps := member.taps:
+                wanted += taps
+        return sorted({*wanted}) if wanted else wanted
 
     @property
     def needs(self) -> HeadNeeds:
@@ -44,7 +46,10 @@ class MemberGroup:
     @property
     def passes(self) -> int:
         """Forward passes of all members' draft models so far."""
-        return sum(map(_passes, self.members))
+        count = 0
+        for member in self.members:
+            count += member.passes
+        return count
 
     def start(self, history: Sequence[int]) -> None:
         """Let every member begin."""
@@ -56,11 +61,12 @@ class MemberGroup:
         riders: list[Rider] = []
         for index, member in enumerate(self.members):
             own, before = member.riders(tree), len(riders)
-            riders += [
-                rider if rider.after is None else dataclasses.replace(rider, after=rider.after + before)
-                for rider in own
-            ]
             self._riders[index] = len(own)
+            if own:
+                riders += [
+                    rider if rider.after is None else dataclasses.replace(rider, after=rider.after + before)
+                    for rider in own
+                ]
         return riders
 
     def observe(self, round: Round) -> None:

@@ -38,11 +38,10 @@ class MergingGroup(MemberGroup):
         return None if self._search is None else self._search.grow(context, plan)
 
     def observe(self, round: Round) -> None:
-        """Update the acceptance rates, then let every member learn."""
+        """Update the acceptance rates, which ends the round's guesses, then let every member learn."""
         self._guesses.learn(round.emitted)
         if self._search is not None:
             self._search.learn(round.emitted)
-        self._forget_round()
         super().observe(round)
 
     def close(self) -> None:

@@ -95,7 +95,7 @@ class TrainedNetworkDrafter:
     def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> CompiledNetwork:
         """What compiled code reads a tree with; it says nothing where `propose` would say nothing."""
         self._tree, self._in_c = None, False
-        if not (context.passes and self._network.begin(context.history)):
+        if not (context.budget.passes and self._network.begin(context.history)):
             return CompiledNetwork()
         if (network := self._network.compiled(tokens, rows)) is not None:
             self._in_c = True

@@ -100,8 +100,8 @@ class GuessSearch:
         weakref.finalize(self, library.guess_search_free, self._growing)
         self._c = _CSearch(members=members, sure=sure, apart=apart, top=top)
         self._hits, self._trials = (array("d", bytes(8 * SURENESSES**members)) for _ in range(2))
-        if learns:
-            self._c.hits, self._c.trials = self._hits.buffer_info()[0], self._trials.buffer_info()[0]
+        self._counts = tuple(counts.buffer_info()[0] if learns else None for counts in (self._hits, self._trials))
+        self._c.hits, self._c.trials = self._counts
         self._plan: GrowthPlan | None = None  # as C has it, like what follows
         self._prices, self._text = array("d"), array("i")
         self._asked: Sequence[Asked] = ()
@@ -144,7 +144,7 @@ class GuessSearch:
     def learn(self, emitted: Sequence[int]) -> None:
         """Count which guesses of the last tree were right, whether or not they had a place in it."""
         tokens = array("i", emitted)
-        self._learn(self._growing, self._c.hits, self._c.trials, tokens.buffer_info()[0], len(tokens))
+        self._learn(self._growing, *self._counts, *tokens.buffer_info())
 
     def _ask(self, members: Sequence[Asked]) -> None:
         """Let these be asked; mostly they are those of the last tree."""

@@ -101,8 +101,9 @@ class NativeSuffixTree:
     def extend(self, tokens: Sequence[int]) -> None:
         """Append to the growing text."""
         more = array("i", tokens)
-        _done(self.library.suffix_extend(self.address, more.buffer_info()[0], len(more)))
-        self._tokens += len(more)
+        address, count = more.buffer_info()
+        _done(self.library.suffix_extend(self.address, address, count))
+        self._tokens += count
 
     def end_text(self) -> None:
         """The growing text is complete; another one begins."""

@@ -10,6 +10,7 @@ from test_draws import CUTS, PENALTIES, counts, logits, paths
 
 from specchat.core import target_draw
 from specchat.core.batched_draw import draw_batch
+from specchat.core.head_output import RowInMemory
 from specchat.core.native_draw import NativeDraw, native_draw, takes
 from specchat.core.noise import Noise, Stream
 from specchat.core.sampling import Counts, Sampling, law, penalise
@@ -167,6 +168,26 @@ def test_where_a_row_lies_in_memory_changes_no_draw_and_the_row_stays_as_it_is(c
         there.copy_(row)
         assert in_c(there, sampling, Noise(3), 7, counts()) == expected
         assert torch.equal(there, row)
+
+
+@pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "by torch"])
+def test_a_row_that_is_no_tensor_is_drawn_from_as_its_tensor_is(compiled, monkeypatch):
+    made = []
+
+    def in_memory(row):
+        return RowInMemory(row.data_ptr(), len(row), lambda: made.append(row) or row)
+
+    if not compiled:
+        monkeypatch.setattr(target_draw, "native_draw", lambda vocab_size: None)
+    sampling, path = Sampling(0.8, top_p=0.9, repetition_penalty=1.3), [4, 4]
+    for place, row in enumerate(logits(0)):
+        about = sampling, Noise(3), place, counts(), path
+        assert draw_token(in_memory(row), *about) == from_law(row, *about)
+    assert len(made) == (0 if compiled and native_draw(8) is not None else len(logits(0)))
+    made.clear()
+    with pytest.raises(IndexError):  # what C refuses torch refuses
+        draw_token(in_memory(row), sampling, Noise(3), 7, Counts([len(row)]))
+    assert made
 
 
 def test_without_a_compiler_and_for_other_formats_torch_draws(monkeypatch):

@@ -59,12 +59,17 @@ def calls(monkeypatch):
 
 
 def drafted(target, chosen, budget):
+    speculator, context = begun(target, chosen, budget)
+    return speculator.propose(context, Plan(budget)).tree
+
+
+def begun(target, chosen, budget):
     resources = PairResources(trained=TrainedDrafters("tiny", (tiny_trained("hydra", target),)))
     speculator = assemble(Settings().but(chosen), target, None, resources=resources)
     context = Context(list(TEXT), len(TEXT), target.vocab_size)
     speculator.start(context.history)
     context.budget = budget
-    return speculator.propose(context, Plan(budget)).tree
+    return speculator, context
 
 
 def level_by_level(monkeypatch):
@@ -101,3 +106,12 @@ def test_below_a_guess_of_another_drafter_rows_are_read_when_they_are_asked_for(
     drafted(target, WITH_SUFFIX, Budget(12, 4, 3))
     assert calls[0] == (1, True)
     assert all(not ahead for _, ahead in calls[1:])
+
+
+def test_the_drafter_works_with_the_threads_of_its_target(target):
+    speculator, context = begun(target, HYDRA, Budget(4, 3, 2))
+    target.network.time_phases(True)
+    speculator.propose(context, Plan(context.budget))
+    spent = target.network.phases()
+    target.network.time_phases(False)
+    assert spent["products"] > 0

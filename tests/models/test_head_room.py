@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from specchat.core.head_needs import FIRST
 from specchat.models.native.head_room import BEST, FEW, HeadRoom, SpareMemory
 
 WIDTH = 100
@@ -63,3 +64,15 @@ def test_compiled_code_finds_what_is_named_where_all_of_it_was_asked_for():
     assert named.likeliest == said.likeliest.data_ptr()
     assert room(SpareMemory(WIDTH), 2, highest=True).in_memory is None
     assert HeadRoom(2, BEST - 1, reads, SpareMemory(9), highest=True, totals=True).in_memory is None
+
+
+def test_a_row_is_drawn_from_where_it_lies_and_its_memory_is_used_again():
+    spare = SpareMemory(WIDTH)
+    said = room(spare, 3)
+    place = said.asked[4]
+    assert said.row_in_memory(2)[:2] == (place + 2 * 4 * WIDTH, WIDTH)
+    del said
+    said = room(spare, 3)
+    assert said.asked[4] == place
+    assert said.row_in_memory(1).tensor().data_ptr() == said.logits[1].data_ptr()
+    assert HeadRoom(3, WIDTH, reads, spare, FIRST, (8, reads)).row_in_memory is None

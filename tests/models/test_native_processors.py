@@ -83,11 +83,11 @@ def test_64_bit_arm_computes_the_same_bits(processor, tmp_path, expected):
 def test_a_processor_without_any_is_told_so_in_one_line_and_torch_computes(monkeypatch, machine, flags, said):
     monkeypatch.setattr(build.platform, "machine", lambda: machine)
     monkeypatch.setattr(build, "cpu_flags", lambda: frozenset(flags))
-    kernels.kernels_for.cache_clear()
+    kernels.loaded_kernels.cache_clear()
     net = network("llama")
     shape, source = Shape.of(net.config), TensorSource(net.state_dict())
     chosen, notes = model_loading.own_network(shape, source, "int8", torch.device("cpu"), "auto")
-    kernels.kernels_for.cache_clear()
+    kernels.loaded_kernels.cache_clear()
     assert chosen.kernels == "torch"
     assert len(notes) == 1
     assert said in notes[0]

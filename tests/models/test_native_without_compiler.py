@@ -20,9 +20,9 @@ def nowhere(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr(compiling.importlib.util, "find_spec", lambda name: None)
-    kernels.kernels_for.cache_clear()
+    kernels.loaded_kernels.cache_clear()
     yield tmp_path
-    kernels.kernels_for.cache_clear()
+    kernels.loaded_kernels.cache_clear()
 
 
 @needs_native

@@ -74,10 +74,11 @@ class LayerWatch:
 
     def keep(self, tapped: Mapping[int, Tensor]) -> None:
         """Take the (rows followed, d) states after some layers; nothing overwrites them."""
-        missing, behind = self._plan.missing, self._plan.missing + len(self._alive)
+        missing = self._plan.missing
         if not (missing or self._request.riders or self._pruned or self._states):
             self._states = tapped  # as nearly always
             return
+        behind = missing + len(self._alive)
         self._states = dict(self._states)
         for layer, hidden in tapped.items():
             self._text[layer] = hidden[:missing]
@@ -102,9 +103,10 @@ class LayerWatch:
 
     def reading(self, said: HeadOutput) -> Reading:
         """The reading of a pass, from the head's output for its living nodes and its riders, in that order."""
-        count, riders = len(self._alive), bool(self._request.riders)
+        riders = bool(self._request.riders)
         if not riders and not self._pruned:
-            return reading_of_all(self._plan, said, self._states, self.text_states())
+            return reading_of_all(self._plan, said, self._states, self.text_states() if self._text else None)
+        count = len(self._alive)
         likeliest = said.likeliest
         return Reading(
             nodes=self._plan.nodes,

@@ -52,4 +52,4 @@ class DraftingInputs:
         """Whether this text but its last token is known, and the state of the last but one. The last can be guessed
         too, soon."""
         self.head.add_later(history[-1:])
-        return len(history) > 1 and self.text.cover(history[:-1])
+        return len(history) > 1 and self.text.cover(history, len(history) - 1)

@@ -11,14 +11,12 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.head_needs import EVERYTHING, FIRST, HeadNeeds
 from specchat.core.learnt import Learnt
 from specchat.core.round import Round
 from specchat.core.seams import Weights
 from specchat.core.states import TextStates
-from specchat.core.trained_network import Ahead, Guessed, TrainedNetwork
-from specchat.core.tree import TokenTree
+from specchat.core.trained_network import TrainedNetwork
 from specchat.models.learned.drafting_inputs import DraftingInputs
 from specchat.models.learned.online_learning import OnlineLearner
 from specchat.models.learned.reply_recorder import ReplyRecorder
@@ -58,7 +56,7 @@ class LearningNetwork:
             sha256: of the original weights.
         """
         self._load, self._make, self._target, self._sha256 = load_original, make, target, sha256
-        self._drafting = make(load_original(), None)
+        self._draft_with(make(load_original(), None))
         self._next: Drafting | None = None  # takes over when a reply begins
         self._passes_before = 0
         self._learner: OnlineLearner | None = None
@@ -80,17 +78,11 @@ class LearningNetwork:
     def skip(self) -> Callable[[int, Sequence[int]], None] | None:
         return None if self._drafting.network.skip is None else self._skip
 
-    def begin(self, history: Sequence[int], ahead: Ahead | None = None) -> bool:
-        return self._drafting.network.begin(history, ahead)
-
-    def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
-        return self._drafting.network.read(tree, nodes)
-
-    def compiled(self, tokens: Sequence[int], rows: int) -> CompiledNetwork | None:
-        return self._drafting.network.compiled(tokens, rows)
-
-    def count_passes(self, count: int) -> None:
-        self._drafting.network.count_passes(count)
+    def _draft_with(self, drafting: Drafting) -> None:
+        """What every round asks is asked of that network itself."""
+        self._drafting, network = drafting, drafting.network
+        self.begin, self.read = network.begin, network.read
+        self.compiled, self.count_passes = network.compiled, network.count_passes
 
     def _skip(self, first: int, tokens: Sequence[int]) -> None:
         assert self._drafting.network.skip is not None, "no network with `skip` becomes one without"
@@ -102,7 +94,8 @@ class LearningNetwork:
         """A reply begins: draft with the newest weights, and read what is known of the text."""
         if self._next is not None:
             self._passes_before = self.passes
-            self._drafting, self._next = self._next, None
+            self._draft_with(self._next)
+            self._next = None
             self._drafting.inputs.head.add(self._drafting.inputs.text.tokens)
         self._recorder.begin()
         self.begin(history)

@@ -22,7 +22,7 @@ from specchat.models.learned.hydra_drafting import HydraDrafting
 from specchat.models.learned.learning_network import Drafting, LearningNetwork
 from specchat.models.learned.medusa import Medusa
 from specchat.models.learned.medusa_drafting import MedusaDrafting
-from specchat.models.learned.networks import load_network
+from specchat.models.learned.networks import load_network, read_tokens
 from specchat.models.learned.shared_weights import SharedWeights, unit
 from specchat.models.learned.sizes import Sizes
 from specchat.models.learned.text_inputs import TextInputs
@@ -33,8 +33,8 @@ from specchat.models.native.network import NativeNetwork
 from specchat.models.own.decoder import Decoder
 
 _KNOWN_TOKENS = 8192
-"""For so many of the most frequent tokens it is computed beforehand what steps take of them: for all that a network of
-our own training can guess, so that no round has to."""
+"""For so many of the most frequent tokens it is computed beforehand what steps take of them, so that no round has to:
+for all that a network of our own training can guess, also where fewer are guessed. The text has the others too."""
 
 _DRAFTING: dict[str, Any] = {"hydra": HydraDrafting, "medusa": MedusaDrafting, "eagle": EagleDrafting}
 
@@ -59,6 +59,7 @@ def trained_network(target: Weights, trained: TrainedDrafter, tokens: int) -> Le
         _check_sizes(trained, network.sizes, target)
         return network
 
+    known = read_tokens(trained.weights)[:_KNOWN_TOKENS].tolist()
     compiled = target.network if isinstance(target, Decoder) and isinstance(target.network, NativeNetwork) else None
     threads = 1 if compiled is None else compiled.threads
 
@@ -71,7 +72,7 @@ def trained_network(target: Weights, trained: TrainedDrafter, tokens: int) -> Le
         shared = network.shared
         given = DraftingInputs(
             text or TextInputs(network.sizes.taps, network.fused),
-            _tokens(network, target, compiled),
+            _tokens(network, target, compiled, known),
             TrimmedHead(head, shared.tokens, shared.head, None if shared.own_head else target.head_rows),
             threads,
         )
@@ -81,7 +82,7 @@ def trained_network(target: Weights, trained: TrainedDrafter, tokens: int) -> Le
     return LearningNetwork(load, make, target, trained.sha256)
 
 
-def _tokens(network: Any, target: Weights, compiled: NativeNetwork | None) -> TokenInputs:
+def _tokens(network: Any, target: Weights, compiled: NativeNetwork | None, known: Sequence[int]) -> TokenInputs:
     """What its steps take of tokens, by the compiled kernels where they have the target's embeddings."""
 
     @torch.inference_mode()
@@ -91,7 +92,6 @@ def _tokens(network: Any, target: Weights, compiled: NativeNetwork | None) -> To
     embedding = compiled.embedding if compiled is not None and isinstance(network, Hydra | Medusa) else None
     product: Any = None if embedding is None else network.token  # `_native` made it one of the kernels'
     writing = write if embedding is None else EmbeddedProduct(product, embedding, network.sizes.epsilon).write
-    known = network.shared.tokens[:_KNOWN_TOKENS].tolist()
     return TokenInputs(writing, target.vocab_size, network.sizes.hidden, known)
 
 

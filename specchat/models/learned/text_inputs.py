@@ -25,6 +25,8 @@ class TextInputs:
         self._waiting: list[TextStates] = []
         self._skipped: set[int] = set()  # positions without a state
         self._waiting_tokens = 0
+        self._compared: Sequence[int] = ()  # the text last asked about,
+        self._same = 0  # and how many of its first tokens are known to be those of this one
 
     def take(self, states: TextStates) -> None:
         """The states of some tokens; those before them are known."""
@@ -32,6 +34,7 @@ class TextInputs:
         self._waiting.append(states)
         self._waiting_tokens += len(states.tokens)
         self._text[states.first :] = states.tokens
+        self._same = min(self._same, states.first)
         if self._skipped:
             self._skipped.difference_update(range(states.first, states.end))
         if self._waiting_tokens > _MOST_WAITING_TOKENS:
@@ -41,12 +44,19 @@ class TextInputs:
         """Some tokens whose states do not come; those before them are known, or were skipped."""
         assert first <= len(self._text), "a text has no gap"
         self._text[first:] = tokens
+        self._same = min(self._same, first)
         self._skipped.update(range(first, len(self._text)))
 
-    def cover(self, text: Sequence[int]) -> bool:
-        """Whether this is the text so far, and there is a state of its last token."""
-        known = self._text if len(self._text) == len(text) else self._text[: len(text)]
-        return len(text) - 1 not in self._skipped and known == (text if isinstance(text, list) else list(text))
+    def cover(self, text: Sequence[int], count: int) -> bool:
+        """Whether the first `count` tokens of this are the text so far, and there is a state of the last of them.
+
+        A text that goes on from round to round stays one list: only what came to it is compared.
+        """
+        same = min(self._same, count) if text is self._compared else 0
+        if self._text[same:count] != list(text[same:count]):
+            return False
+        self._compared, self._same = text, count
+        return count - 1 not in self._skipped
 
     def at(self, position: int) -> Tensor:
         """(taps, width) states at a position where they still wait, else (d,) its row: for who needs no other row."""

@@ -33,6 +33,7 @@ class TokenInputs:
             write(some, rows[first : first + len(some)])
         self._write, self._known = write, np.asarray(known, np.int64)
         self._table = TokenTable(rows, np.full(vocab_size, -1, np.int32))
+        self._places = self._table.places.data  # the same: asking numpy for a number takes ten times as long
         self._count = 0
         self._forget()
 
@@ -43,7 +44,7 @@ class TokenInputs:
 
     def within(self, tokens: Sequence[int]) -> TokenTable:
         """The table, which has the rows of these tokens, `_MOST_OTHERS` at most, until others are asked for."""
-        places = self._table.places
+        places = self._places
         for token in tokens:
             if places[token] < 0:
                 self._learn(tokens)
@@ -55,14 +56,15 @@ class TokenInputs:
         return table.rows[torch.from_numpy(table.places[list(tokens)]).long()]
 
     def _learn(self, tokens: Sequence[int]) -> None:
-        rows, places = self._table.rows, self._table.places
+        places = self._places
         new = [token for token in dict.fromkeys(tokens) if places[token] < 0]
-        if self._count + len(new) > len(rows):
+        if self._count + len(new) > len(self._known) + _MOST_OTHERS:
             self._forget()
             new = [token for token in dict.fromkeys(tokens) if places[token] < 0]
         first, self._count = self._count, self._count + len(new)
-        self._write(new, rows[first : self._count])
-        places[new] = range(first, self._count)
+        self._write(new, self._table.rows[first : self._count])
+        for place, token in enumerate(new, first):
+            places[token] = place
 
     def _forget(self) -> None:
         """Only those that are known from the beginning."""

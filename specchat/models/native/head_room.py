@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specchat.core.head_needs import EVERYTHING, HeadNeeds
-from specchat.core.head_output import HeadOutput, LogProbabilities, NamedInMemory
+from specchat.core.head_output import HeadOutput, LogProbabilities, NamedInMemory, RowInMemory
 
 BEST = 64
 """How many of the highest logits of a row the head names; best.h has the same number."""
@@ -184,6 +184,14 @@ class HeadRoom:
         if highest is None or totals is None or named < BEST or self.width < BEST:
             return None
         return NamedInMemory(self.width, BEST, likeliest, highest, totals)
+
+    @property
+    def row_in_memory(self) -> Callable[[int], RowInMemory] | None:
+        """Tells where the logits of a row lie, if they were asked for."""
+        return None if self._memory is None else partial(self._row_at, self._memory.address)
+
+    def _row_at(self, first: int, row: int) -> RowInMemory:
+        return RowInMemory(first + 4 * self.width * row, self.width, lambda: self.logits[row])
 
     @property
     def log_probabilities(self) -> LogProbabilities | None:

@@ -74,6 +74,7 @@ class Kernels:
         self._threads = 0
         self._team: Any = None
         self._let_go: Any = None
+        self._moved: tuple[weakref.ref[Tensor] | None, weakref.ref[Tensor] | None, tuple[int, ...]] = None, None, ()
 
     def check(self, decoder: Any) -> None:
         """Make sure that a decoder's sizes agree with one another; `decoder` as decoder.h declares it.
@@ -101,10 +102,13 @@ class Kernels:
         Args:
             keys, values: (layers, heads, capacity, head_dim) bfloat16, as decoder.h lays them out.
         """
-        layers, heads, capacity, head_dim = sizes = keys.shape
-        cache = pointer("keys", keys, torch.bfloat16, *sizes), pointer("values", values, torch.bfloat16, *sizes)
+        of_keys, of_values, about = self._moved
+        if of_keys is None or of_values is None or of_keys() is not keys or of_values() is not values:
+            layers, heads, capacity, head_dim = sizes = keys.shape
+            cache = pointer("keys", keys, torch.bfloat16, *sizes), pointer("values", values, torch.bfloat16, *sizes)
+            about = *cache, layers * heads, capacity, head_dim
+            self._moved = weakref.ref(keys), weakref.ref(values), about
         flat = array("i", itertools.chain.from_iterable(moves))
-        about = *cache, layers * heads, capacity, head_dim
         self._done(self._library.cache_move(*about, flat.buffer_info()[0], len(moves)))
 
     def copy_rows(self, to: KeysValues, of: KeysValues, rows: Sequence[int], first: int) -> None:
@@ -280,9 +284,8 @@ def _heads(cache: KeysValues, heads: int, head_dim: int) -> CHeads:
     return CHeads(pointer("keys", cache[0], *sizes), pointer("values", cache[1], *sizes), capacity)
 
 
-@lru_cache(maxsize=4)
 def kernels_for(processor: str = "native", team: str = "") -> Kernels:
-    """The kernels for this processor (or, by name, an older one), compiled if need be.
+    """The kernels for this processor (or, by name, an older one), compiled if need be; the same at every call.
 
     Args:
         team: whose threads work for it; another name means other threads.
@@ -290,5 +293,11 @@ def kernels_for(processor: str = "native", team: str = "") -> Kernels:
     Raises:
         NativeUnavailable: they cannot be built or loaded here.
     """
+    return loaded_kernels(processor, team)
+
+
+@lru_cache(maxsize=4)  # it tells arguments that are given from those that are left out, so all are given
+def loaded_kernels(processor: str, team: str) -> Kernels:
+    """`kernels_for`, which remembers what it gave."""
     del team
     return Kernels(processor)

@@ -48,7 +48,7 @@ class WholePasses:
         whole.numbers, whole.count = numbers.buffer_info()
         whole.tapped = 0
         if taps is not None:
-            whole.tapped, (whole.tap_of, whole.taps) = len(taps.states), taps.addresses
+            whole.tapped, (whole.tap_of, whole.taps) = len(taps.states.layers), taps.addresses
         whole.states = said.states_address
         whole.tokens, whole.named, whole.apart, whole.highest, whole.logits, whole.totals = said.asked
         kernels.read(threads, decoder, about, whole)
