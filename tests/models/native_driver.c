@@ -59,6 +59,141 @@ static void print(const char *name, const void *data, size_t bytes) {
     printf("%s %016llx\n", name, (unsigned long long)sum);
 }
 
+/* End where the kernels refuse what they are given. */
+static void must(int outcome) {
+    if (outcome == DONE) return;
+    fprintf(stderr, "%s\n", refusal());
+    exit(1);
+}
+
+/* Rows of every kind that files hold, as numbers and packed. Scales are small, as files have them: what comes of random bytes
+ * may be no number. */
+static void print_kinds(void) {
+    enum { ROWS = 19, LENGTH = 512 };
+    for (int kind = 0; kind < KINDS_END; kind++) {
+        if (!packs(kind)) continue;
+        const StoredBlock *block = &BLOCK[kind];
+        int bytes = LENGTH / block->numbers * block->bytes, scale = kind == Q6_K ? 208 : 0, second = kind == F32 ? -1 : 2;
+        uint8_t *data = room((size_t)(ROWS * bytes));
+        for (int at = 0; at < ROWS * bytes; at++) data[at] = (uint8_t)next();
+        for (int at = 0; at < ROWS * bytes; at += block->bytes) {
+            float value = number();
+            uint16_t half = as_half(0.01f + 0.005f * value), brain = (uint16_t)(as_half(value) & 0x3fff);
+            if (kind == F32) memcpy(data + at, &value, sizeof value);
+            else memcpy(data + at + scale, kind == BF16 ? &brain : &half, sizeof half);
+            if (second > 0 && block->bytes > 2 && kind != Q6_K && kind != Q8_0 && kind != Q4_0 && kind != Q5_0)
+                memcpy(data + at + second, &half, sizeof half);
+        }
+        Stored stored = {.rows = ROWS, .there = ROWS, .length = LENGTH, .kind = kind, .row_bytes = bytes, .data = data};
+        float *unpacked = room(ROWS * LENGTH * sizeof(float));
+        must(unpack_rows(&stored, unpacked));
+        print("unpacked", unpacked, ROWS * LENGTH * sizeof(float));
+        for (int bits = 4; bits <= 8; bits += 4) {
+            uint8_t *packed = room(2 * LANES * LENGTH * 2);
+            must(pack(&stored, bits, packed, 2 * LANES * LENGTH * 2));
+            print("packed", packed, 2 * LANES * LENGTH * 2);
+        }
+    }
+}
+
+/* A text and then a tree behind it, each read in one call. */
+static void print_whole_passes(Team *team, const Decoder *decoder, const float *turns) {
+    enum { TEXT = 141, TREE = 6 };
+    const int32_t above_tree[TREE] = {-1, 0, 0, 1, 2, 2};
+    int groups = HIDDEN / GROUP;
+    uint8_t *table = room((size_t)(VOCAB * groups * 34));
+    for (int i = 0; i < VOCAB * groups; i++) {
+        uint16_t scale = as_half(0.01f + 0.005f * number());
+        memcpy(table + i * 34, &scale, 2);
+        for (int j = 2; j < 34; j++) table[i * 34 + j] = (uint8_t)next();
+    }
+    Stored embedding = {.data = table, .row_bytes = groups * 34, .length = HIDDEN, .kind = Q8_0, .there = VOCAB};
+    size_t cache = (size_t)LAYERS * KV_HEADS * CAPACITY * SIZE * sizeof(uint16_t);
+    Rows about = {.capacity = CAPACITY, .keys = room(cache), .values = room(cache), .kept = LAYERS,
+                  .kind = {{.positions = END, .rotations = turns}}};
+    int32_t numbers_of_text[2 * TEXT], numbers_of_tree[2 * TREE], tokens[TREE * BEST];
+    for (int i = 0; i < TEXT; i++) numbers_of_text[i] = (int32_t)(next() % VOCAB), numbers_of_text[TEXT + i] = i - 1;
+    for (int i = 0; i < TREE; i++) numbers_of_tree[i] = (int32_t)(next() % VOCAB), numbers_of_tree[TREE + i] = above_tree[i];
+    float highest[TREE * BEST], totals[TREE], *logits = room(TREE * VOCAB * sizeof(float)), states[TREE * HIDDEN];
+    HeadAsked asked = {tokens, BEST, BEST, highest, logits, totals};
+    WholePass text = {.rows = TEXT, .missing = TEXT - 1, .count = 2 * TEXT, .numbers = numbers_of_text, .embedding = &embedding, .asked = asked};
+    WholePass tree = {.rows = TREE, .start = TEXT, .common = TEXT, .first = TEXT, .count = 2 * TREE, .numbers = numbers_of_tree,
+                      .embedding = &embedding, .states = states, .asked = asked};
+    must(decoder_read(team, decoder, &about, &text));
+    must(decoder_read(team, decoder, &about, &tree));
+    print("states of a tree", states, sizeof states);
+    print("logits of a tree", logits, TREE * VOCAB * sizeof(float));
+    print("totals of a tree", totals, sizeof totals);
+    print("likeliest of a tree", tokens, sizeof tokens);
+    const int32_t moves[] = {TEXT + 1, TEXT + 2, TEXT + 2, TEXT + 5};
+    must(cache_move(about.keys, about.values, LAYERS * KV_HEADS, CAPACITY, SIZE, moves, 2));
+    print("moved keys", about.keys, cache);
+    print("moved values", about.values, cache);
+}
+
+/* Rows of which some have an adapter. */
+static void print_adapted(Team *team, const Decoder *decoder, const Rows *prompt) {
+    enum { ROWS = 21, RANK = 3 };
+    LowRank adapter[LAYERS * ADAPTED];
+    for (int i = 0; i < LAYERS * ADAPTED; i++) {
+        const Layer *l = &decoder->layer[i / ADAPTED];
+        const Product *each[ADAPTED] = {&l->qkv[0], &l->qkv[1], &l->qkv[2], &l->o, &l->gate_up[0], &l->gate_up[1], &l->down};
+        const Product *p = each[i % ADAPTED];
+        adapter[i] = (LowRank){RANK, p->in, p->out, numbers((size_t)(RANK * p->in)), numbers((size_t)(p->out * RANK))};
+    }
+    int32_t adapter_of[ROWS];
+    for (int row = 0; row < ROWS; row++) adapter_of[row] = row % 3 - 1 ? 0 : -1;
+    Rows rows = *prompt;
+    rows.rows = ROWS;
+    rows.hidden = numbers(ROWS * HIDDEN);
+    rows.adapters = 1;
+    rows.low_rank = adapter;
+    rows.adapter_of = adapter_of;
+    must(decoder_layers(team, decoder, &rows, 0, LAYERS));
+    print("adapted states", rows.hidden, ROWS * HIDDEN * sizeof(float));
+}
+
+/* Some outputs of the head as a head of their own: the logits that the whole head has. */
+static void check_gathered(Team *team, const Decoder *decoder, const float *hidden, const float *logits) {
+    enum { FIRST = 5, MORE = 32, ALL = FIRST + MORE, ROWS = 9 };
+    int32_t outputs[ALL], tokens[ROWS];
+    int groups = HIDDEN / GROUP, bytes = (ALL + LANES - 1) / LANES * groups * LANES * (GROUP + 2);
+    for (int i = 0; i < ALL; i++) outputs[i] = (int32_t)(next() % VOCAB);
+    uint8_t *data = room((size_t)bytes);
+    must(gather_outputs(&decoder->head, outputs, FIRST, data, bytes, 0));
+    must(gather_outputs(&decoder->head, outputs + FIRST, MORE, data, bytes, FIRST));
+    float found[ROWS * ALL], bias[ALL];
+    for (int i = 0; i < ALL; i++) bias[i] = decoder->head.bias[outputs[i]];
+    Decoder few = *decoder;
+    few.vocab_size = ALL;
+    few.head = (Product){.in = HIDDEN, .out = ALL, .bits = 8, .bytes = bytes, .data = data, .bias = bias};
+    must(decoder_head(team, &few, hidden, ROWS, &(HeadAsked){tokens, 1, 1, NULL, found, NULL}));
+    for (int i = 0; i < ROWS * ALL; i++)
+        if (found[i] != logits[i / ALL * VOCAB + outputs[i % ALL]]) exit(5);
+}
+
+/* The tree that a network drafts by itself. */
+static void print_drafted(Team *team, const Decoder *decoder) {
+    enum { ROOM = 40, TAPS = 2, INNER = 100 };
+    Hydra hydra = {.hidden = HIDDEN, .inner = INNER, .taps = TAPS, .epsilon = 1e-5f, .mlp_norm = numbers(HIDDEN),
+                   .fuse = product(HIDDEN, TAPS * HIDDEN, 8, false), .back = product(HIDDEN, HIDDEN, 8, false),
+                   .gate_up = product(2 * INNER, HIDDEN, 4, true), .down = product(HIDDEN, INNER, 4, true)};
+    must(hydra_check(&hydra));
+    int32_t parents[ROOM] = {-1}, tokens[ROOM] = {17}, best[ROOM * BEST], input_of[VOCAB];
+    float states[ROOM * HIDDEN] = {0}, logprobs[ROOM * BEST], totals[ROOM];
+    int64_t names[VOCAB];
+    for (int i = 0; i < VOCAB; i++) input_of[i] = i, names[i] = (i + 7) % VOCAB;
+    HydraTree tree = {.room = ROOM, .features = numbers(TAPS * HIDDEN), .apart = HIDDEN, .parents = parents, .tokens = tokens, .states = states,
+                      .inputs = numbers(VOCAB * HIDDEN), .input_rows = VOCAB, .input_of = input_of, .tokens_known = VOCAB, .names = names,
+                      .logits = room(ROOM * VOCAB * sizeof(float)), .best = best, .logprobs = logprobs, .totals = totals};
+    must(hydra_read(team, decoder, &hydra, &tree, 1, &(Search){.nodes = 30, .depth = 4, .width = 4}));
+    if (tree.known < 10) exit(6);
+    print("drafted tokens", tokens, (size_t)tree.known * sizeof *tokens);
+    print("drafted parents", parents, (size_t)tree.known * sizeof *parents);
+    print("drafted states", states, sizeof states);
+    for (int row = 0; row < tree.known; row++) print("drafted logprobs", logprobs + row * BEST, BEST * sizeof *logprobs);
+}
+
 int main(void) {
     Layer layers[LAYERS];
     int width = HEADS * SIZE, kv_width = KV_HEADS * SIZE;
@@ -126,6 +261,11 @@ int main(void) {
     if (cache_copy(&to, &of, LAYERS * KV_HEADS, SIZE, places + 5, 2, 300)) return 1;
     print("copied keys", other_keys, cache);
     print("copied values", other_values, cache);
+    print_kinds();
+    print_whole_passes(team, &decoder, turns);
+    print_adapted(team, &decoder, &prompt);
+    check_gathered(team, &decoder, hidden + HIDDEN, logits + VOCAB); /* the first row was read again meanwhile */
+    print_drafted(team, &decoder);
     team_free(team);
     return 0;
 }

@@ -98,3 +98,16 @@ def test_64_bit_arm_is_among_the_processors_they_are_compiled_for(monkeypatch):
     monkeypatch.setattr(build.platform, "machine", lambda: "aarch64")
     monkeypatch.setattr(build, "cpu_flags", lambda: frozenset({"asimd", "asimddp"}))
     assert "-mcpu=native" in build.compile_command()
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="needs a compiler for x86")
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+@pytest.mark.parametrize("folder", ["core", "models", "structures"])
+def test_no_source_holds_what_newer_compilers_refuse(folder):
+    """GCC 14 and clang 16 do not compile what older ones warn of."""
+    package = build._FOLDER.parents[1]
+    refused = ("implicit-function-declaration", "implicit-int", "int-conversion", "incompatible-pointer-types")
+    for source in sorted((package / folder / "native").glob("*.c")):
+        told = ("-fsyntax-only", *(f"-Werror={what}" for what in refused), f"-I{package / 'core' / 'native'}")
+        done = subprocess.run(["gcc", "-march=haswell", *FLAGS, *told, str(source)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[:2000]

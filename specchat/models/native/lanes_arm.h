@@ -12,6 +12,11 @@
 #define SET 4
 #define TOGETHER 1
 enum { WIDE = 8, BLOCKS = 1, ROWS_AT_ONCE = TILE / 4, NIBBLES = 0 };
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+enum { SIGNED = 0 };
+#else
+enum { SIGNED = 1 }; /* there are products of signed numbers only */
+#endif
 
 /* Always inlined: a function that only fetches changes nothing, so compilers leave its calls out. */
 static inline __attribute__((always_inline)) void fetch(const void *at) { __builtin_prefetch(at, 0, 2); }
@@ -82,18 +87,15 @@ static inline vf dot2(vf sum, vu a, vu b) {
     return multiply_add((vf)(a << 16), (vf)(b << 16), sum);
 }
 
-/* Sums of four products: lane i gets numbers[4i..4i+3] · x[0..3]. Numbers are unsigned and of so many bits, x is signed. */
+/* Sums of four products: lane i gets numbers[4i..4i+3] · x[0..3]. Numbers are unsigned and of so many bits, x is signed.
+ * Where products are SIGNED, numbers of 8 bits count 128 less. */
 static inline vi dot4(vi sum, vb numbers, const int8_t *x, int bits) {
     int8x16_t four = vreinterpretq_s8_s32(vdupq_n_s32(*(const int32_any *)x));
 #if defined(__ARM_FEATURE_MATMUL_INT8)
     (void)bits;
     return (vi)vusdotq_s32((int32x4_t)sum, (uint8x16_t)numbers, four);
 #else
-    /* Numbers of 8 bits as signed ones, which are 128 less. */
-    int8x16_t low = (int8x16_t)(bits == 8 ? numbers ^ 128 : numbers);
-    int32x4_t to = vdotq_s32((int32x4_t)sum, low, four);
-    for (int twice = 0; twice < 2 && bits == 8; twice++) to = vdotq_s32(to, vdupq_n_s8(64), four);
-    return (vi)to;
+    return (vi)vdotq_s32((int32x4_t)sum, (int8x16_t)(bits == 8 ? numbers ^ 128 : numbers), four);
 #endif
 }
 

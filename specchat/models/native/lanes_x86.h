@@ -23,6 +23,7 @@ enum { NIBBLES = 0 };
 #else
 enum { NIBBLES = 1 };
 #endif
+enum { SIGNED = 0 };
 /* How many blocks of outputs are computed together for many rows. */
 #if REGISTER == 16 && defined(WHOLE_DOT)
 #define TOGETHER 3

@@ -80,6 +80,8 @@ static BlocksHalf *const HALVES[3] = {four_half, minima_half, eight_half};
 static void whole_tile(const Product *p, int block, const Rounded *x, int tile, float (*out)[TILE][LANES]) {
     for (int row = 0; row < TILE; row += TILE / 2) HALVES[kind_of(p)](p, block, x, tile, row, out);
 }
+#elif defined(__aarch64__)
+#include "tiles_arm.h"
 #else
 static void whole_tile(const Product *p, int block, const Rounded *x, int tile, float (*out)[TILE][LANES]) {
     block_tile(p, block, x, tile, TILE, out[0]);

@@ -31,6 +31,7 @@ static inline __attribute__((always_inline)) void add_group(const uint8_t *data,
     total += row;
     const uint16_t *factors = (const uint16_t *)(data + LANES * GROUP / 8 * bits);
     int middle = bits == 4 ? 3 : 7; /* 2^this stands for zero where there are no minima */
+    bool counted = minima || NIBBLES || (SIGNED && bits == 8); /* later, or by the products themselves */
     bool halved = bits == 4 || NIBBLES;
     /* Few rows are summed up in two halves: one after another their products would wait for each other. */
     bool two = NIBBLES ? bits == 8 : count <= 2;
@@ -39,7 +40,7 @@ static inline __attribute__((always_inline)) void add_group(const uint8_t *data,
     for (int r = 0; r < count; r++)
 #pragma GCC unroll 4
         for (int k = 0; k < PARTS; k++) {
-            sum[r][k] = minima || NIBBLES ? (vi){0} : -((sums[r] - (vi){0}) << middle);
+            sum[r][k] = counted ? (vi){0} : -((sums[r] - (vi){0}) << middle);
             more[r][k] = (vi){0};
         }
 #pragma GCC unroll 8
@@ -49,7 +50,7 @@ static inline __attribute__((always_inline)) void add_group(const uint8_t *data,
         for (int k = 0; k < PARTS; k++) {
             vb both = *(const vb_any *)(data + 4 * LANES * j + 4 * REGISTER * k);
             low[k] = halved ? both & 15 : both;
-            high[k] = (vb)((vu)both >> 4) & 15;
+            high[k] = both >> 4;
         }
 #pragma GCC unroll 8
         for (int r = 0; r < count; r++)

@@ -122,6 +122,8 @@ static void *help(void *argument) {
     Team *team = self->team;
     int thread = self->thread;
     free(self);
+    pthread_mutex_lock(&team->mutex); /* free once all are there, and counted */
+    pthread_mutex_unlock(&team->mutex);
     int idle = 0;
     while (!atomic_load_explicit(&team->quit, memory_order_acquire)) {
         if (take(team, thread)) {
@@ -242,6 +244,7 @@ Team *team_new(int threads) {
     atomic_store(&team->soon_at, -1);
     pthread_mutex_init(&team->mutex, NULL);
     pthread_cond_init(&team->wake, NULL);
+    pthread_mutex_lock(&team->mutex);
     for (team->threads = 1; team->threads < threads; team->threads++) {
         Member *member = malloc(sizeof(Member));
         if (member == NULL) break;
@@ -251,5 +254,6 @@ Team *team_new(int threads) {
             break;
         }
     }
+    pthread_mutex_unlock(&team->mutex);
     return team;
 }

@@ -1,5 +1,7 @@
 /* The likeliest continuations of a text, as suffix_draft.py in the folder above finds them: the same, in the same order. */
 
+#include <math.h>
+
 #include "drafts.h"
 
 typedef struct {
