@@ -13,8 +13,12 @@ from specchat.core.speedup import FEWEST_PLAIN_ROUNDS
 EVERY = 24
 """One round at least of so many is plain. It changes no text, and costs some 2 % of the speed."""
 
-SOON, EVERY_SOON = FEWEST_PLAIN_ROUNDS * 8, 8
-"""Of a reply's first rounds it is one of 8, so that a reply of ordinary length has enough of them for a figure."""
+SOONER = ((FEWEST_PLAIN_ROUNDS * 4, 4), (56, 12))
+"""Until this round of a reply it is one of so many, so that a short reply has enough of them for a figure.
+
+The second pair is there because one plain round must not stand for much more of a reply than another: with 24 right
+after 4 or 3, replies of 50 to 150 rounds had no figure in an eighth of all cases, or an interval that was too short.
+"""
 
 _GOLDEN = 0.6180339887498949
 """Steps of this size fall evenly, and never in step with anything that repeats, such as another program's bursts."""
@@ -22,7 +26,7 @@ _GOLDEN = 0.6180339887498949
 
 @dataclass
 class PlainRounds:
-    """A controller that has one round in 8, later in 24, decoded plainly, unless the controller inside already did."""
+    """A controller that has one round in 4, later in 24, decoded plainly, unless the controller inside already did."""
 
     controller: Controller
     _done: int = field(default=-1, init=False)  # the last block of rounds that has its plain round
@@ -45,10 +49,15 @@ class PlainRounds:
 
 def _block(round: int) -> tuple[int, int, int]:
     """Which block a round is in, its place there, and the block's size."""
-    if round < SOON:
-        return *divmod(round, EVERY_SOON), EVERY_SOON
-    block, place = divmod(round - SOON, EVERY)
-    return SOON // EVERY_SOON + block, place, EVERY
+    before, begins = 0, 0
+    for ends, size in SOONER:
+        if round < ends:
+            break
+        before, begins = before + (ends - begins) // size, ends
+    else:
+        size = EVERY
+    block, place = divmod(round - begins, size)
+    return before + block, place, size
 
 
 def _place(block: int, size: int) -> int:

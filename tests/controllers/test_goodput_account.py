@@ -131,7 +131,7 @@ def test_a_reply_that_turns_from_prose_to_code_is_drafted_from_there_on_and_not_
 
 
 def test_rounds_that_are_plain_for_comparison_do_not_put_trials_off():
-    """In the app one round in 12 is planned without guesses from outside, more often than the first trial comes."""
+    """In the app one round in 4 is planned without guesses from outside at first, more often than trials come."""
     clock = Clock(PlainRounds(controller()), drafting_s=1.25)
     for index in range(60):
         clock.round(0.0, index)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from specchat.core.seams import Controller
 from specchat.core.speedup import Gaps
 from specchat.decoding import speculate, stopwatch
 from specchat.decoding.conversation import Conversation
-from specchat.decoding.plain_rounds import EVERY, EVERY_SOON, SOON, PlainRounds
+from specchat.decoding.plain_rounds import EVERY, SOONER, PlainRounds
 from specchat.decoding.reply_events import ReplyEnded, RoundWritten
 from specchat.models.other.scripted import ScriptedModel
 from specchat.settings import Settings
@@ -107,18 +106,27 @@ def _one_reply(conversation: Conversation, clock: Clock) -> Written:
     raise AssertionError("a reply ends")
 
 
-def test_one_round_of_every_eight_is_plain_and_later_of_every_two_dozen():
-    written = write(controller="fixed")
-    first, later = [index for index in written.plain if index < SOON], [i for i in written.plain if i >= SOON]
-    assert [index // EVERY_SOON for index in first] == list(range(SOON // EVERY_SOON))
-    assert [(index - SOON) // EVERY for index in later] == list(range(len(later)))
-    assert len(later) >= (len(written.rounds) - SOON) // EVERY
+def test_one_round_of_every_four_is_plain_then_of_every_twelve_and_later_of_every_two_dozen():
+    written, begins = write(controller="fixed"), 0
+    later = (len(written.rounds) - SOONER[-1][0]) // EVERY * EVERY
+    for ends, size in (*SOONER, (SOONER[-1][0] + later, EVERY)):
+        blocks = [(index - begins) // size for index in written.plain if begins <= index < ends]
+        assert blocks == list(range((ends - begins) // size))
+        begins = ends
 
 
 def test_plain_rounds_never_fall_in_step_with_anything():
-    places = [index % EVERY_SOON for index in write(controller="fixed").plain if index < SOON]
-    assert len(set(places)) > len(places) // 2
-    assert len({after - before for before, after in itertools.pairwise(places)}) > 1
+    first = write(controller="fixed").plain[:8]
+    for period in range(2, 13):
+        together = max(sum(index % period == at for index in first) for at in range(period))
+        assert together <= 5, f"of 8 plain rounds {together} would meet what happens every {period} rounds"
+
+
+def test_a_reply_of_three_dozen_rounds_says_how_much_sooner_it_came():
+    written = write(controller="fixed", max_tokens=70)
+    assert 32 < len(written.rounds) <= 36
+    found = written.gaps.speedup
+    assert found.low - _ROUNDING <= written.truth <= found.high + _ROUNDING
 
 
 def test_every_reply_has_its_own():
@@ -145,10 +153,10 @@ def test_the_controller_inside_learns_from_every_round():
     heard: list[int] = []
     inside = SimpleNamespace(plan=lambda context: Budget(3), observe=lambda round: heard.append(round.index))
     controller = PlainRounds(inside)
-    for index in range(EVERY_SOON):
+    for index in range(EVERY):
         budget = controller.plan(SimpleNamespace(round=index))
         controller.observe(SimpleNamespace(index=index, budget=budget))
-    assert heard == list(range(EVERY_SOON))
+    assert heard == list(range(EVERY))
 
 
 @dataclass(frozen=True)
@@ -201,7 +209,7 @@ def drafts_in_the_first_half() -> Controller:
     return SimpleNamespace(plan=lambda context: Budget(3 if context.round < 60 else 0), observe=lambda round: None)
 
 
-@pytest.mark.parametrize("rounds", [110, 200, 300])
+@pytest.mark.parametrize("rounds", [36, 64, 110, 200, 300])
 @pytest.mark.parametrize("inside", [drafts_always, drafts_in_the_first_half])
 def test_under_any_load_the_interval_holds_the_truth_as_often_as_it_says_and_no_figure_is_above_tau(rounds, inside):
     held, shown = 0, 0

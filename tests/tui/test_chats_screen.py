@@ -139,16 +139,51 @@ async def test_a_deleted_chat_can_be_had_back(store):
         assert "nothing was deleted here" in d.screen()
 
 
-async def test_deleting_the_chat_on_the_screen_forgets_it_until_it_goes_on(store):
+async def test_a_new_chat_takes_the_place_of_one_that_is_deleted_while_it_is_open(store):
     async with driving(store=store, chat="haiku") as d:
         await d.settle()
         await opened(d, "tab", "down", "d", "escape")
+        await d.settle()
+        assert not d.app.chat.turns
+        assert d.app.views.start_pages.welcome_shown
+        assert "Leaves drift" not in d.screen()
+        assert "deleted 'Write a haiku about autumn rain' · Ctrl+O Tab u brings it back" in d.drawn(d.app.views.notice)
         await d.hear(ev.Changed(dict(d.app.chat.engine.settings), ev.Losslessness(True, "")))
         assert len(titles(store)) == 2
         assert d.app.control.archive.stored() is None
-        d.app.views.prompt.focus()
         await d.say("go on")
+        assert titles(store)[0] == "go on"
+        assert [m.content for m in d.link.last(Generate).messages] == ["go on"]
+
+
+async def test_an_open_chat_that_is_deleted_and_brought_back_at_once_stays(store):
+    async with driving(store=store, chat="haiku") as d:
+        await d.say("another")
+        await d.reply(upto=4, finish=False)
+        await opened(d, "tab", "d", "u", "escape")
+        await d.settle()
+        assert [turn.message().content for turn in d.app.chat.turns][:3] == [CHATS[1][1], CHATS[1][2], "another"]
+        assert not any(isinstance(command, Cancel) for command in d.link.sent)
         assert len(titles(store)) == 3
+
+
+async def test_a_chat_deleted_earlier_is_brought_back_by_the_list_opened_again(store):
+    async with driving(store=store, chat="haiku") as d:
+        await d.settle()
+        await opened(d, "tab", "down", "d", "escape")
+        screen = await opened(d, "tab", "u")
+        assert shown(screen) == ["rust", "haiku", "sql"]
+        await d.pilot.press("escape")
+        assert not d.app.chat.turns
+
+
+async def test_deleting_another_chat_leaves_the_one_on_the_screen(store):
+    async with driving(store=store, chat="haiku") as d:
+        await d.settle()
+        await opened(d, "tab", "d", "escape")
+        await d.settle()
+        assert "Leaves drift in puddles" in d.screen()
+        assert len(titles(store)) == 2
 
 
 async def test_a_chat_is_exported_by_the_ending_of_the_file(store, tmp_path):

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from driving import driving
+from textual import events
 
 from specchat import config
 from specchat.engine.protocol import events as ev
@@ -180,3 +181,13 @@ async def test_what_tells_of_a_key_tells_the_key_in_force():
         await d.hear(ev.Died(1, "gone"))
         assert "F12 restarts it" in d.drawn(d.app.views.status)
         assert "Restart the engine (F12)" in d.screen()
+
+
+async def test_alt_with_a_letter_types_nothing_in_the_prompt_and_acts_there_where_it_is_bound():
+    async with driving(keys={"help": "alt+h"}) as d:
+        for letter in ("s", "h"):  # what a terminal sends: the letter comes with it
+            await d.pilot.press("w")
+            d.app.post_message(events.Key(f"alt+{letter}", letter))
+            await d.pilot.pause()
+        assert d.app.views.prompt.text == "ww"
+        assert isinstance(d.app.screen, HelpScreen)

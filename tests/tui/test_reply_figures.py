@@ -127,10 +127,15 @@ def test_the_last_lines_to_go_are_the_speed_and_its_ratio():
 def test_numbers_are_written_with_their_units():
     assert [numbers.size(n) for n in (12, 1_500, 143_000_000, 1_900_000_000)] == ["12 B", "1.5 kB", "143 MB", "1.9 GB"]
     assert numbers.seconds(65) == "1 min 05 s"
-    assert numbers.loading(ev.Loading("measure", "plain", 3, 8, 0, "steps")) == ("measuring plain", 0.375, "3 of 8")
-    assert numbers.loading(ev.Loading("read", "x", 0, 0))[1:] == (None, "")
-    assert numbers.loading(ev.Loading("read", "x", 1_000, 4_000, 0, "ms")) == ("reading x", 0.25, "about 3 s left")
-    assert numbers.loading(ev.Loading("read", "x", 5_000, 4_000, 0, "ms")) == ("reading x", 1.0, "nearly there")
+
+    def told(event: ev.Loading) -> tuple[str, float | None, str]:
+        what, share, figures = numbers.loading(event)
+        return what, share, str(figures)
+
+    assert told(ev.Loading("measure", "plain", 3, 8, 0, "steps")) == ("measuring plain", 0.375, "3 of 8")
+    assert told(ev.Loading("read", "x", 0, 0))[1:] == (None, "")
+    assert told(ev.Loading("read", "x", 1_000, 4_000, 0, "ms")) == ("reading x", 0.25, "about 3 s left")
+    assert told(ev.Loading("read", "x", 5_000, 4_000, 0, "ms")) == ("reading x", 1.0, "nearly there")
 
 
 def test_the_plan_of_a_round_says_what_was_chosen_and_why():

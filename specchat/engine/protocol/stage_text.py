@@ -26,6 +26,20 @@ def loading_text(event: Loading) -> str:
     return stage_text(event.stage, event.item)
 
 
+def loading_wordings(event: Loading) -> tuple[str, ...]:
+    """What is being done, from the shortest wording to the whole one.
+
+    `reading: weights`, `reading: weights · compiling kernels, once`, `reading smol: weights · compiling kernels, once`.
+    Names of files and models are left out first, and what is done beside comes before them.
+    """
+    whole, verb = loading_text(event), stage_text(event.stage, "")
+    _, named, doing = event.item.partition(": ")
+    if event.stage != "read" or not named:
+        return verb, whole
+    first, *_ = doing.split(" · ")
+    return f"{verb}: {first}", f"{verb}: {doing}", whole
+
+
 def seconds_left(event: Loading) -> float | None:
     """How long it still takes; None where that is not known."""
     if event.unit == "ms":

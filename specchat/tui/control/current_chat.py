@@ -9,6 +9,7 @@ from specchat.tui.ports import AppPorts
 from specchat.tui.screens.chats import ChatsScreen
 from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.state.session import Chat
+from specchat.tui.text.cells import cut
 from specchat.tui.view_ports import ViewPorts
 
 
@@ -36,7 +37,10 @@ class CurrentChat:
         self._show()
 
     def choose(self, words: str = "") -> None:
-        """Let the user choose a stored chat that contains these words, and go on with it."""
+        """Let the user choose a stored chat that contains these words, and go on with it.
+
+        Where the chat on the screen is deleted there, a new one takes its place.
+        """
         if self._session.player is not None or not self._archive.has_file:
             why = "a recording is being played" if self._session.player else "chats are not kept here"
             self._ports.notify(why, "warn")
@@ -45,8 +49,18 @@ class CurrentChat:
         async def chosen(id: str | None) -> None:
             if id and id != self._chat.id:
                 await self.open(id)
+            elif self._archive.current_is_deleted:
+                await self._leave_deleted()
 
         self._ports.push_screen(ChatsScreen(self._archive, self._ports.key_of, words, self._chat.id), chosen)
+
+    async def _leave_deleted(self) -> None:
+        """Begin a new chat in place of the deleted one, and say how to restore that."""
+        title, keys = cut(visible(self._chat.title), 40), self._ports.key_of
+        await self.new()
+        undo = keys("chats.undo").split(", ")[0]
+        restores = f" · {keys('chats') or '/chats'} Tab {undo} brings it back" if undo else ""
+        self._ports.notify(f"deleted {title!r}{restores}")
 
     async def open(self, id: str) -> None:
         """Go on with a stored chat; why it cannot be opened is shown as a remark."""

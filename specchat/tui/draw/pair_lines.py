@@ -137,9 +137,8 @@ def _progress(event: Loading | None, width: int) -> ScreenLine:
         (bar(share, max(6, min(20, width - 50))), "bar"),
         (f" {share:4.0%} ".replace("%", " %"), "text"),
     ]
-    done, *others = figures.split(" · ")
-    wordings = (figures, " · ".join([done, *others[-1:]]), (others or [done])[-1])
-    return [*line, (next((words for words in wordings if len(words) <= width - width_of(line)), wordings[-1]), "dim")]
+    fitting = (words for words in figures.wordings if len(words) <= width - width_of(line))
+    return [*line, (next(fitting, figures.wordings[-1]), "dim")]
 
 
 def _rule_and_about(state: PairListState, at: int, names: int, width: int, height: int) -> list[ScreenLine]:

@@ -80,7 +80,6 @@ class ChatsScreen(ModalScreen[str | None]):
         self._current = current
         self._now = now
         self._found: list[Summary] = []
-        self._deleted: list[Summary] = []
         self._asked = ""  # the action that the input at the bottom is for
         self._remark = TintedText(classes="remark")
 
@@ -175,23 +174,20 @@ class ChatsScreen(ModalScreen[str | None]):
 
     async def action_undo(self) -> None:
         """Restore the chat that was deleted last."""
-        if self._deleted:
-            await self._set_deleted(self._deleted[-1], False)
+        if self._archive.deleted:
+            await self._set_deleted(self._archive.deleted[-1], False)
         else:
             self._say("nothing was deleted here")
 
     async def _set_deleted(self, chat: Summary, deleted: bool) -> None:
         try:
-            await self._archive.change(lambda chats: chats.delete(chat.id, deleted))
+            await self._archive.delete(chat, deleted)
         except SpecchatError as error:
             self._say(str(error), "warn")
             return
-        self._archive.delete(chat.id, deleted)
         if deleted:
-            self._deleted.append(chat)
             self._say(f"deleted {cut(visible(chat.title), 40)!r} · {self._key('undo')} brings it back")
         else:
-            self._deleted.remove(chat)
             self._say(f"{cut(visible(chat.title), 40)!r} is back")
         self._load()
 

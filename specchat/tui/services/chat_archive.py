@@ -43,6 +43,7 @@ class ChatArchive:
     ) -> None:
         """`listening` returns whether the chat is to be saved; a recording is not."""
         self.problem = ""  # one line: why nothing can be saved
+        self.deleted: list[records.Summary] = []  # chats that the user deleted since the start, the last one last
         self._on_screen = chat
         self._notify, self._redraw, self._call_later, self._listening = notify, redraw, call_later, listening
         self._path = path
@@ -133,11 +134,25 @@ class ChatArchive:
         chat = self._on_screen
         return record_of(chat, records.now()), [message_with_rounds(turn) for turn in chat.branches]
 
-    def delete(self, id: str, deleted: bool = True) -> None:
-        """A chat was deleted or restored; the one on the screen is saved again if the user continues it."""
-        if id == self._chat:
+    async def delete(self, chat: records.Summary, deleted: bool = True) -> None:
+        """Delete a chat, or restore it. The one on the screen is saved again if it goes on.
+
+        Raises:
+            StoreError: it cannot be written now.
+        """
+        await self.change(lambda chats: chats.delete(chat.id, deleted))
+        if deleted:
+            self.deleted.append(chat)
+        else:
+            self.deleted.remove(chat)
+        if chat.id == self._chat:
             self._deleted = deleted
             self._record = None
+
+    @property
+    def current_is_deleted(self) -> bool:
+        """Whether the chat on the screen was deleted, and did not go on since."""
+        return self._deleted and self._chat == self._on_screen.id
 
     def close(self) -> None:
         """Interrupt a running reply, write everything, and set `problem` if that failed."""

@@ -9,6 +9,7 @@ from textual.keys import format_key
 
 if TYPE_CHECKING:
     from textual.dom import DOMNode
+    from textual.events import Key
 
 KeyTable = Mapping[str, tuple[str, ...]]
 """The keys in force of every binding, by its id."""
@@ -51,3 +52,9 @@ def hint(node: DOMNode, id: str, does: str, before: str = "") -> str:
     table: KeyTable = getattr(node.app, "key_table", {})
     keys = table.get(id, ())
     return f"{before}{name_of(keys[0])} {does}" if keys else ""
+
+
+def typed_by(event: Key) -> str:
+    """What the key writes; empty where it writes nothing, as with Ctrl or Alt, with which terminals send the letter."""
+    writes = event.is_printable and not event.key.startswith(("ctrl+", "alt+"))
+    return (event.character or "") if writes else ""

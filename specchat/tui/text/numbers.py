@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from specchat.engine.protocol.events import Loading
@@ -64,17 +65,35 @@ def setting(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def loading(event: Loading) -> tuple[str, float | None, str]:
-    """One line of progress in three parts: what, how far (None if unknown), and the figures."""
+@dataclass(frozen=True)
+class LoadingFigures:
+    """How far something is: `143 MB of 230 MB`, `12.3 MB/s`, `7 s left`; what is not known is empty."""
+
+    done: str = ""
+    rate: str = ""
+    left: str = ""
+
+    def __str__(self) -> str:
+        return " · ".join(filter(None, (self.done, self.rate, self.left)))
+
+    @property
+    def wordings(self) -> tuple[str, ...]:
+        """From all of them to the most important one."""
+        return str(self), str(replace(self, rate="")), self.left or self.done
+
+
+def loading(event: Loading) -> tuple[str, float | None, LoadingFigures]:
+    """The progress in three parts: what, how far (None if unknown), and the figures."""
     what, left = loading_text(event), seconds_left(event)
     if not event.total:
-        return what, None, size(event.done) if event.done and event.unit == "bytes" else ""
+        return what, None, LoadingFigures(size(event.done) if event.done and event.unit == "bytes" else "")
     share = min(1.0, event.done / event.total)
     if event.unit == "ms":
-        return what, share, f"about {seconds(left)} left" if left and left >= 0.5 else "nearly there"
+        left_text = f"about {seconds(left)} left" if left and left >= 0.5 else "nearly there"
+        return what, share, LoadingFigures(left=left_text)
     if event.unit != "bytes":
-        return what, share, f"{event.done} of {event.total}"
-    parts = [f"{size(event.done)} of {size(event.total)}"]
-    if left is not None:
-        parts += [f"{size(event.rate)}/s", f"{seconds(left)} left"]
-    return what, share, " · ".join(parts)
+        return what, share, LoadingFigures(f"{event.done} of {event.total}")
+    done = f"{size(event.done)} of {size(event.total)}"
+    if left is None:
+        return what, share, LoadingFigures(done)
+    return what, share, LoadingFigures(done, f"{size(event.rate)}/s", f"{seconds(left)} left")

@@ -15,6 +15,7 @@ from textual.widgets import TextArea
 from specchat.tui.state.completion import Completion
 from specchat.tui.state.pasted_text import Pastes, is_long, with_unix_line_ends
 from specchat.tui.state.prompt_history import History
+from specchat.tui.text.key_names import typed_by
 from specchat.tui.textual_fixes.editing import Edit, EditResult, Location
 
 
@@ -94,8 +95,8 @@ class Prompt(TextArea):
         return self._pastes.unfold(self.text)
 
     async def on_key(self, event: events.Key) -> None:
-        """Run the action of a bound key at once, so that fast typing cannot overtake it."""
-        if event.is_printable:
+        """Run a bound key's action at once, so that fast typing cannot overtake it. Alt and a letter type nothing."""
+        if typed_by(event):
             return
         bound = self.screen.active_bindings.get(event.key)
         if bound is not None and bound.node is self:
@@ -105,6 +106,8 @@ class Prompt(TextArea):
         elif event.key in ("up", "down", "enter"):  # remapped by the user: the text area's own action
             event.prevent_default()
             {"up": self.action_cursor_up, "down": self.action_cursor_down, "enter": self.action_newline}[event.key]()
+        elif event.is_printable:
+            event.prevent_default()
 
     async def on_paste(self, event: events.Paste) -> None:
         """A long paste becomes one word."""

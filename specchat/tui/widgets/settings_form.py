@@ -15,7 +15,7 @@ from specchat.tui.state.setting_effect import SettingEffect
 from specchat.tui.state.settings_editor import Form, Line
 from specchat.tui.state.settings_fields import Field
 from specchat.tui.text.cells import ScreenLine
-from specchat.tui.text.key_names import hint, keys_of
+from specchat.tui.text.key_names import hint, keys_of, typed_by
 from specchat.tui.widgets.painted_lines import PaintedLines
 
 
@@ -97,7 +97,7 @@ class SettingsForm(PaintedLines, can_focus=True):
         elif event.character and (event.character.isdigit() or event.character == ".") and self._form.current:
             event.stop()
             self._form.begin_typing(event.character)
-        elif (letter := _letter(event)).isalpha() and event.key not in keys_of(self, "settings."):
+        elif (letter := typed_by(event)).isalpha() and event.key not in keys_of(self, "settings."):
             event.stop()
             self._form.searching = True  # words meant for the prompt change nothing here
             self._form.search(letter)
@@ -111,7 +111,7 @@ class SettingsForm(PaintedLines, can_focus=True):
             form.typed = None
         elif event.key == "backspace":
             form.typed = form.typed[:-1]
-        elif letter := _letter(event):
+        elif letter := typed_by(event):
             form.typed += letter
 
     def _search_key(self, event: events.Key) -> None:
@@ -124,7 +124,7 @@ class SettingsForm(PaintedLines, can_focus=True):
             form.move({"down": 1, "up": -1}.get(event.key, 0))
         elif event.key == "backspace":
             form.search(form.query[:-1])
-        elif letter := _letter(event):
+        elif letter := typed_by(event):
             form.search(form.query + letter)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -234,9 +234,3 @@ class SettingsForm(PaintedLines, can_focus=True):
             self._choose(field.parse(typed))
         except UsageError as error:
             self._form.fail(field.name, str(error))
-
-
-def _letter(event: events.Key) -> str:
-    """What the key writes; empty where it writes nothing, as with Ctrl or Alt."""
-    writes = event.is_printable and not event.key.startswith(("ctrl+", "alt+"))
-    return (event.character or "") if writes else ""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from specchat.engine.near.replay import Player
+from specchat.tui.draw.loading_line import loading_line
 from specchat.tui.draw.training_lines import short_text
 from specchat.tui.state.session import Chat
-from specchat.tui.text import numbers
 from specchat.tui.text.cells import ScreenLine, bar, clip, cut, width_of
 from specchat.tui.text.key_names import hint
 from specchat.tui.widgets.painted_lines import PaintedLines
@@ -122,7 +122,9 @@ class Notice(PaintedLines):
     def _line(self, width: int) -> ScreenLine:
         engine = self._chat.engine
         if engine.reading and not (self._welcomed and engine.phase == "loading"):
-            return progress_line(self._chat, width, hint(self, "stop", "cancels") if engine.phase == "loading" else "")
+            assert engine.loading is not None, "it is reading something"
+            cancels = hint(self, "stop", "cancels") if engine.phase == "loading" else ""
+            return loading_line(engine.loading, width, cancels)
         if self._remark[0]:
             return [(cut(self._remark[0], width), self._remark[1])]
         if self._chat.editing is not None:
@@ -133,20 +135,6 @@ class Notice(PaintedLines):
                 (cut(f"another branch: {', '.join(filter(None, ways))}", width - 2), "text"),
             ]
         return []
-
-
-def progress_line(chat: Chat, width: int, cancels: str) -> ScreenLine:
-    """`fetching model.safetensors ████▌    62 % · 143 of 230 MB · 12 MB/s · 7 s left    Esc cancels`."""
-    assert chat.engine.loading is not None, "progress is shown while something loads"
-    what, share, figures = numbers.loading(chat.engine.loading)
-    progress: ScreenLine = [(figures, "dim")]
-    if share is not None:
-        done = bar(share, max(4, min(20, width // 5)))
-        progress = [(done, "bar"), (f" {share:4.0%} ".replace("%", " %"), "text"), *progress]
-    room = width - width_of(progress) - len(cancels) - 4
-    line: ScreenLine = [(cut(what, max(8, room)) + "  ", "text"), *progress]
-    gap = width - width_of(line) - len(cancels)
-    return [*line, (" " * gap, ""), (cancels, "dim")] if gap > 0 else clip(line, width)
 
 
 class ReplayBar(PaintedLines):

@@ -148,7 +148,7 @@ class Welcome(PaintedLines):
             return [
                 *_paragraph(what, column, "text"),
                 line,
-                [(figures, "dim")],
+                [(str(figures), "dim")],
                 *_paragraph(cancels + "you can already type", column, "dim"),
             ]
         if chat.engine.phase in ("starting", "loading"):
