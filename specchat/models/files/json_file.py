@@ -36,11 +36,20 @@ def read_object(file: Path) -> dict[str, Any]:
     Raises:
         WeightsError: it cannot be read, or is no JSON object.
     """
+    return parse_object(read_whole(file), str(file))
+
+
+def read_whole(file: Path) -> bytes:
+    """The bytes of the file.
+
+    Raises:
+        WeightsError: it cannot be read, or is larger than any such file.
+    """
     with opened_file(file) as opened:
         data = opened.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
         raise WeightsError(f"{file} is larger than {_MOST_BYTES >> 20} MB")
-    return parse_object(data, str(file))
+    return data
 
 
 def parse_object(data: bytes, name: str) -> dict[str, Any]:
