@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Protocol
@@ -13,6 +14,10 @@ from specchat.decoding.chat_template import encode_with_names_as_text, render_ch
 from specchat.models.files.foreign_bounds import MOST_CPU_S, bounded
 from specchat.models.files.foreign_errors import one_line
 
+_LONGEST_LABEL_BYTES = 1000
+"""The longest tokens of published vocabularies have some hundred."""
+
+_STRAY_BYTE = re.compile("<0x[0-9A-Fa-f]{2}>")
 _FEW = 32
 _CHARACTERS_PER_S = 50_000
 """Tokenizers read some millions."""
@@ -88,8 +93,8 @@ class TransformersVocabulary:
         return found
 
     def token_label(self, token: int) -> str:
-        """The token's text as trees show it, `⟨e2⟩` for half characters."""
-        return label(self._raw_bytes(token))
+        """The token's text as trees show it, `⟨e2⟩` for half characters; cut where no tree could show it."""
+        return label(self._raw_bytes(token)[:_LONGEST_LABEL_BYTES])
 
     def starts_with_space(self) -> bool:
         """Whether the first token of a text carries a space that is not text (SentencePiece)."""
@@ -125,8 +130,8 @@ class TransformersVocabulary:
             if not _BYTE_OF.keys() >= set(written):
                 return str(written).encode()  # not written in the alphabet: it stands for itself
             return bytes(map(_BYTE_OF.__getitem__, written))
-        if len(written) == 6 and written.startswith("<0x"):
-            return bytes([int(written[3:5], 16)])
+        if _STRAY_BYTE.fullmatch(written):
+            return bytes.fromhex(written[3:5])
         return str(written).replace("▁", " ").encode()
 
     @cached_property
