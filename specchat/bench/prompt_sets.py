@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-import tomllib
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 from specchat.bench.workloads import Workload, load_workload, own_workload
-from specchat.config import PACKAGE, cache_dir, config_dir, private_dir
-from specchat.errors import ConfigError, UsageError, WeightsError, nearest
+from specchat.config import PACKAGE, cache_dir, private_dir
+from specchat.config.mirrors import mirror_tables
+from specchat.config.toml_checks import Place
+from specchat.errors import UsageError, WeightsError, nearest, short
 
 OWN_NAME = "own"
 """What our own questions are called on the command line."""
@@ -55,29 +57,18 @@ def find_workload(wanted: str) -> Workload:
 
 def prompt_sets() -> tuple[PromptSet, ...]:
     """The [[prompts]] tables of the file SPECCHAT_MIRRORS names, or of mirrors.toml beside config.toml."""
-    named = os.environ.get("SPECCHAT_MIRRORS")
-    file = Path(named).expanduser() if named else config_dir() / "mirrors.toml"
-    if not file.is_file():
-        return ()
-    try:
-        tables = tomllib.loads(file.read_text(encoding="utf-8")).get("prompts", [])
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{file} cannot be read: {error}") from None
-    return tuple(_prompt_set(file, table) for table in tables)
+    return tuple(_prompt_set(place, table) for place, table in mirror_tables("prompts"))
 
 
-def _prompt_set(file: Path, table: dict[str, object]) -> PromptSet:
-    for key in table:
-        if key not in ("name", "package", "member", "licence"):
-            known = nearest(key, ("name", "package", "member", "licence"))
-            raise ConfigError(f"{file}: [[prompts]] {key} is not known here{known}")
-    said = {key: table.get(key) for key in ("name", "package", "member")}
-    for key, value in said.items():
-        if not isinstance(value, str) or not value:
-            raise ConfigError(f"{file}: [[prompts]] {key} = {value!r} must be a text")
-    if not PACKAGE.fullmatch(str(said["package"])):
-        raise ConfigError(f"{file}: [[prompts]] package = {said['package']!r} must be written name==version")
-    return PromptSet(str(said["name"]), str(said["package"]), str(said["member"]))
+def _prompt_set(place: Place, table: dict[str, Any]) -> PromptSet:
+    needed = ("name", "package", "member")
+    said = place.read(table, dict.fromkeys((*needed, "licence"), str), required=needed)
+    if not PACKAGE.fullmatch(said["package"]):
+        raise place.error("package", f"= {short(said['package'])} must be written name==version")
+    if not said["name"] or not PurePosixPath(said["member"]).name.strip("."):
+        key = "member" if said["name"] else "name"
+        raise place.error(key, f"= {short(said[key])} names nothing")
+    return PromptSet(said["name"], said["package"], said["member"])
 
 
 def _fetch(wanted: PromptSet) -> Path:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from specchat.errors import UsageError, nearest
+from specchat.config.named_file import json_line, read_named
+from specchat.errors import UsageError, cut, nearest, short
 
 OWN = Path(__file__).with_name("prompts.jsonl")
 """Our own questions: chat, code, math, summarising and quoting a given text, translation, several turns."""
@@ -90,27 +88,18 @@ def load_workload(file: Path, name: str = "") -> Workload:
 
 
 def _records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    try:
-        data = file.read_bytes()
-        text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} cannot be read: {error}") from None
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(read_named(file).split("\n"), 1):
         if line.strip():
-            try:
-                record = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise UsageError(f"{file}, line {number} is not JSON: {error}") from None
-            yield number, record
+            yield number, json_line(line, f"{file}, line {number}")
 
 
 def _question(record: Any, where: str) -> Question:
     if isinstance(record, dict) and "turns" in record:
         turns = record["turns"]
         if not (isinstance(turns, list) and turns and all(isinstance(turn, str) and turn.strip() for turn in turns)):
-            raise UsageError(f"{where}: turns = {turns!r} must be a list of texts that are not empty")
+            raise UsageError(f"{where}: turns = {short(turns)} must be a list of texts that are not empty")
         return Question(str(record.get("question_id", where)), str(record.get("category", "all")), tuple(turns))
     if isinstance(record, dict) and isinstance(record.get("prompt"), str) and "task_id" in record:
         return Question(str(record["task_id"]), "code", (_COMPLETE.format(prompt=record["prompt"].rstrip()),))
-    keys = ", ".join(record) if isinstance(record, dict) else type(record).__name__
+    keys = cut(", ".join(record)) if isinstance(record, dict) else type(record).__name__
     raise UsageError(f"{where} is no question: it needs `turns`, or `task_id` and `prompt` (it has: {keys})")

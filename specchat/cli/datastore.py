@@ -78,7 +78,7 @@ def list_datastores() -> None:
     if not found:
         typer.echo("no datastores; `specchat datastore build` makes one of your files or chats", err=True)
     for one in found:
-        size, header = sized(one.file.stat().st_size), one.header
+        size, header = sized(one.file.lstat().st_size), one.header
         if header is None:
             typer.echo(visible(f"{one.name}  {size}  cannot be used: {one.problem}"))
             continue
@@ -98,7 +98,7 @@ def remove(names: Annotated[list[str], typer.Argument(help="their names", autoco
             raise UsageError(f"no datastore is called {short(name)}{nearest(name, found)}")
     for name in dict.fromkeys(names):
         try:
-            size = found[name].stat().st_size
+            size = found[name].lstat().st_size
             found[name].unlink()
         except OSError as error:
             raise StoreError(f"{found[name]} cannot be removed: {error.strerror or error}") from None

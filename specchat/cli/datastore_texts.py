@@ -11,6 +11,12 @@ from specchat.errors import UsageError
 _LARGEST_BYTES = 64 << 20
 """Larger files in folders are left out: logs and data, not texts."""
 
+_MOST_BYTES = 1 << 30
+"""A file that is named is read whole."""
+
+_LOOKED_AT_BYTES = 8192
+"""A zero byte so near the beginning tells that a file is no text."""
+
 _PIECE_CHARACTERS = 1 << 20
 """Texts are handed on in pieces of about so many characters, cut between lines."""
 
@@ -67,11 +73,15 @@ def _files_below(folder: Path) -> Iterator[Path]:
 def _text_of(file: Path) -> str | None:
     """The file's text, or None where it is no UTF-8."""
     try:
-        data = file.read_bytes()
+        with file.open("rb") as opened:
+            data = opened.read(_LOOKED_AT_BYTES)
+            if b"\0" in data:
+                return None
+            data += opened.read(_MOST_BYTES + 1 - len(data))
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror or error}") from None
-    if b"\0" in data[:8192]:
-        return None
+    if len(data) > _MOST_BYTES:
+        raise UsageError(f"{file} is larger than {_MOST_BYTES >> 20} MiB; split it")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:

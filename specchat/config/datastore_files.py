@@ -12,6 +12,7 @@ from typing import Annotated
 import msgspec
 
 from specchat.config.directories import data_dir
+from specchat.config.ordinary_file import open_ordinary
 from specchat.config.toml_checks import NAME
 from specchat.errors import CombinationError, StoreError, UsageError, cut, nearest, short
 
@@ -111,7 +112,7 @@ def read_header(file: Path) -> DatastoreHeader:
         StoreError: it cannot be read, or says what cannot be.
     """
     try:
-        with file.open("rb") as opened:
+        with open_ordinary(file) as opened:
             packed, size = opened.read(HEADER_BYTES), os.fstat(opened.fileno()).st_size
     except OSError as error:
         raise StoreError(f"{file} cannot be read: {error.strerror or error}") from None
@@ -119,7 +120,7 @@ def read_header(file: Path) -> DatastoreHeader:
         raise StoreError(f"{file} is no datastore of this version of specchat; build it again")
     try:
         header = msgspec.json.decode(packed[len(_MAGIC) :], type=DatastoreHeader)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise StoreError(f"{file} has a header that cannot be: {cut(str(error))}") from None
     if header.token_bytes == 3 or header.separator < header.vocab_size:
         raise StoreError(f"{file}: token_bytes = {header.token_bytes} do not hold {header.vocab_size} tokens")

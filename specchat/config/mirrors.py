@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from specchat.config.directories import config_dir, expanded
 from specchat.config.tables import accept_checksum, accept_file_name, index_source
@@ -17,16 +17,25 @@ from specchat.errors import ConfigError, short
 
 def load_mirrors() -> tuple[Mirror, ...]:
     """The mirrors the user chose: the file SPECCHAT_MIRRORS names, or mirrors.toml beside config.toml, or none."""
+    return tuple(_mirror(place, table) for place, table in mirror_tables("file"))
+
+
+def mirror_tables(kind: Literal["file", "prompts"]) -> list[tuple[Place, dict[str, Any]]]:
+    """The tables of that file called so, each with its place.
+
+    Raises:
+        ConfigError: it cannot be read, or holds anything else.
+    """
     named = os.environ.get("SPECCHAT_MIRRORS")
     file = expanded(named) if named else config_dir() / "mirrors.toml"
     if (found := parse_if_there(file)) is None:
         if named:
             raise ConfigError(f"SPECCHAT_MIRRORS names {file}, which is no file")
-        return ()
+        return []
     place, data = found
     tables = place.read(data, {"file": list, "prompts": list})
-    entries = enumerate(tables.get("file", ()))
-    return tuple(_mirror(place.inside("file", index), place.table_at("file", entry)) for index, entry in entries)
+    entries = enumerate(tables.get(kind, ()))
+    return [(place.inside(kind, index), place.table_at(kind, entry)) for index, entry in entries]
 
 
 def with_mirrors(models: Mapping[str, ModelSpec], mirrors: tuple[Mirror, ...]) -> dict[str, ModelSpec]:

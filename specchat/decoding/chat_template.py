@@ -1,4 +1,4 @@
-"""Writes a chat as the one text that its model expects, within bounds of time and length.
+"""Writes a chat as the one text that its model expects, within bounds of time, memory and length.
 
 The template is a program that comes with the weights. transformers runs it in a sandbox, which keeps it from files and
 from Python's own parts, but lets it loop for ever and write without end.
@@ -13,10 +13,14 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from specchat.errors import ModelError
+from specchat.models.files.foreign_bounds import bounded
 from specchat.models.files.foreign_errors import one_line
 
 MOST_SECONDS = 5.0
 """Templates take about a millisecond."""
+
+MOST_BYTES = 1 << 30
+"""Memory that a template may take: what it writes at most takes a few megabytes."""
 
 MOST_ADDED = 2**20
 """Characters that a template may add to twice the length of the messages."""
@@ -57,7 +61,7 @@ def encode_with_names_as_text(tokenizer: Any, messages: list[dict[str, str]]) ->
 
 
 def _applied(tokenizer: Any, messages: list[dict[str, str]], **how: bool) -> Any:
-    with one_line(_WHAT):
+    with one_line(_WHAT), bounded(more_bytes=MOST_BYTES):
         return _at_most(
             MOST_SECONDS, lambda: tokenizer.apply_chat_template(messages, add_generation_prompt=True, **how)
         )
@@ -65,6 +69,8 @@ def _applied(tokenizer: Any, messages: list[dict[str, str]], **how: bool) -> Any
 
 def _at_most(seconds: float, call: Callable[[], _Result]) -> _Result:
     """What a call returns, which runs in a thread of its own and is ended after so long, between two steps of Python.
+
+    One step that does not end holds Python's lock and this thread too, until the process's bound of time is reached.
 
     An exception that was sent to a thread must arrive there: Python 3.11 runs slower for ever after one that did not,
     and a program that is traced stands still.

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Protocol
 
 from specchat.core.vocabulary import TokenTable
 from specchat.decoding.chat_template import encode_with_names_as_text, render_chat
+from specchat.models.files.foreign_bounds import MOST_CPU_S, bounded
+from specchat.models.files.foreign_errors import one_line
+
+_LONGEST_LABEL_BYTES = 1000
+"""The longest tokens of published vocabularies have some hundred."""
+
+_STRAY_BYTE = re.compile("<0x[0-9A-Fa-f]{2}>")
+_FEW = 32
+_CHARACTERS_PER_S = 50_000
+"""Tokenizers read some millions."""
 
 
 class Vocabulary(TokenTable, Protocol):
@@ -77,12 +89,12 @@ class TransformersVocabulary:
 
     def encode(self, text: str) -> list[int]:
         """A text as tokens, nothing added before or behind it."""
-        found: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+        found: list[int] = _bounded_by(text, lambda: self._backend.encode(text, add_special_tokens=False).ids)
         return found
 
     def token_label(self, token: int) -> str:
-        """The token's text as trees show it, `⟨e2⟩` for half characters."""
-        return label(self._raw_bytes(token))
+        """The token's text as trees show it, `⟨e2⟩` for half characters; cut where no tree could show it."""
+        return label(self._raw_bytes(token)[:_LONGEST_LABEL_BYTES])
 
     def starts_with_space(self) -> bool:
         """Whether the first token of a text carries a space that is not text (SentencePiece)."""
@@ -94,14 +106,14 @@ class TransformersVocabulary:
         Only the template writes special tokens: a message that names one, such as `<|im_end|>`, says its name.
         """
         if self.tokenizer.chat_template is None:
-            return list(self.tokenizer.encode("\n".join(m["content"] for m in messages)))
+            return self.encode_text("\n".join(m["content"] for m in messages))
         if any(name in message["content"] for message in messages for name in self._special_names):
             return encode_with_names_as_text(self.tokenizer, messages)
         return self.encode(render_chat(self.tokenizer, messages))
 
     def encode_text(self, text: str) -> list[int]:
         """A text as tokens, after those that the model expects at the beginning of any text."""
-        return [int(token) for token in self.tokenizer.encode(text)]
+        return [int(token) for token in _bounded_by(text, lambda: self.tokenizer.encode(text))]
 
     def _raw_bytes(self, token: int) -> bytes:
         if token not in self._bytes:
@@ -119,8 +131,8 @@ class TransformersVocabulary:
                 return bytes(map(_BYTE_OF.__getitem__, written))
             except KeyError:
                 return str(written).encode()  # not written in the alphabet: it stands for itself
-        if len(written) == 6 and written.startswith("<0x"):
-            return bytes([int(written[3:5], 16)])
+        if _STRAY_BYTE.fullmatch(written):
+            return bytes.fromhex(written[3:5])
         return str(written).replace("▁", " ").encode()
 
     @cached_property
@@ -139,6 +151,22 @@ class TransformersVocabulary:
         decoder = json.loads(self._backend.to_str()).get("decoder") or {}
         parts = [decoder, *decoder.get("decoders", [])]
         return any(part.get("type") == "ByteLevel" for part in parts)
+
+
+def _bounded_by(text: str, encode: Callable[[], list[int]]) -> list[int]:
+    """What this encoding of a text gives, within bounds of time and memory.
+
+    A few characters need none: the library gives up on a place where a pattern fits or not after some millions of
+    steps, and between two passes setting bounds would take as long as encoding a word.
+
+    Raises:
+        ModelError: the tokenizer fails on this text.
+    """
+    with one_line("this model's tokenizer cannot read a text"):
+        if len(text) <= _FEW:
+            return encode()
+        with bounded(MOST_CPU_S + len(text) / _CHARACTERS_PER_S):
+            return encode()
 
 
 def _byte_alphabet() -> dict[str, int]:

@@ -28,7 +28,7 @@ from specchat.models.files.gguf_header import read_header
 from specchat.models.files.gguf_rotation import rotation_scaling
 from specchat.models.files.gguf_source import GgufSource
 from specchat.models.files.tensor_source import TensorSource
-from specchat.models.files.tokenizer_files import same_tokenizer
+from specchat.models.files.tokenizer_files import open_tokenizer, same_tokenizer
 from specchat.models.files.weight_source import WeightSource
 from specchat.models.inspect.memory import needed_bytes
 from specchat.models.inspect.model_files import REWINDABLE, SMALLEST_WINDOW, describe_model
@@ -197,17 +197,14 @@ def load_tokenizer(name: str, path: Path) -> tuple[Any, frozenset[int]]:
     """
     with one_line(f"the tokenizer of {name} cannot be used"):
         folder, config = open_config(path)
-        tokenizer = _tokenizer(folder, None)
+        tokenizer = open_tokenizer(folder)
         return tokenizer, end_tokens(folder, config, tokenizer)
 
 
 def _tokenizer(folder: Path, beside: Loaded | None) -> Any:
-    from transformers import AutoTokenizer
-
     if beside is not None and beside.folder is not None and same_tokenizer(folder, beside.folder):
         return beside.tokenizer
-    with one_line(f"the tokenizer in {folder} cannot be used"):
-        return AutoTokenizer.from_pretrained(folder, **_LOCAL)
+    return open_tokenizer(folder)
 
 
 def load_scripted(spec: ModelSpec, role: str) -> Loaded:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
+from specchat.config.named_file import json_line, read_named
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.errors import TrainingError, UsageError
 from specchat.store.chats import Chats
@@ -46,11 +45,7 @@ def prompts_of(file: Path) -> list[str]:
     Raises:
         UsageError: it cannot be read, or holds no prompt.
     """
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise UsageError(f"--prompts {file} cannot be read: {reason}") from None
+    lines = read_named(file, f"--prompts {file}").split("\n")
     found = [_prompt(line, f"{file}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
     if not found:
         raise UsageError(f"--prompts {file} holds no prompts")
@@ -92,10 +87,7 @@ def _prompt(line: str, where: str) -> str:
         raise UsageError(f"{where} is longer than {_LONGEST_LINE} characters")
     if not line.lstrip().startswith("{"):
         return line.strip()
-    try:
-        said: Any = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{where} is not JSON: {error}") from None
+    said = json_line(line, where)
     turns = said.get("turns")
     prompt = said.get("prompt") if turns is None else turns[0] if isinstance(turns, list) and turns else None
     if not isinstance(prompt, str) or not prompt.strip():

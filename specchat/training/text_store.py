@@ -68,7 +68,7 @@ class TextStore:
         try:
             said: Any = json.loads(line)
             text = TrainingText(**said)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise TrainingError(f"{self.file}, line {number} is no text: {error}; remove that line") from None
         if not (_is_count(text.index) and isinstance(text.prompt, list) and isinstance(text.reply, list)):
             raise TrainingError(f"{self.file}, line {number} is no text: it needs index, prompt and reply")

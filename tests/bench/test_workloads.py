@@ -72,7 +72,11 @@ def test_a_question_that_repeats_another_is_left_out(tmp_path):
         (b"{", "line 1 is not JSON"),
         (b"", "holds no questions"),
         (b"\x1f\x8bnothing", "cannot be read"),
-        (b"\xff", "cannot be read"),
+        (b"\xff", "cannot be read: it is not UTF-8 in line 1"),
+        (b"[" * 200_000, "line 1 is not JSON: it is nested too deep"),
+        (b'{"turns": ' + b"9" * 5000 + b"}", "line 1 is not JSON: Exceeds the limit"),
+        (b'{"' + b"k" * 5000 + b'": 1}', "kkk \u2026 kkk"),
+        (b'{"turns": "' + b"t" * 5000 + b'"}', "line 1: turns = 'ttt"),
     ],
 )
 def test_a_file_in_another_form_is_refused_by_line(tmp_path, content, said):
@@ -81,6 +85,13 @@ def test_a_file_in_another_form_is_refused_by_line(tmp_path, content, said):
     with pytest.raises(UsageError, match=r"bad\.jsonl") as caught:
         load_workload(file)
     assert said in str(caught.value)
+    assert len(str(caught.value)) < 400 + len(str(file))
+
+
+def test_a_line_ends_where_lines_of_json_end(tmp_path):
+    file = tmp_path / "separators.jsonl"
+    file.write_bytes('{"turns": ["one\u2028two\x85three"]}\r\n'.encode())
+    assert load_workload(file).questions[0].turns == ("one\u2028two\x85three",)
 
 
 def test_a_limit_takes_of_every_category_in_turn():
@@ -144,4 +155,22 @@ def test_a_wrong_table_of_prompts_is_refused_by_key(mirrors):
         find_workload("x")
     mirrors.write_text('[[prompts]]\nname = "x"\npackege = "y==1"\nmember = "z"\n')
     with pytest.raises(ConfigError, match="did you mean 'package'"):
+        find_workload("x")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("prompts = [3]", r"line 1: prompts = 3 is not a table"),
+        ('[[prompts]]\nname = 3\npackage = "y==1"\nmember = "z"', r"line 2: \[prompts\] name = 3 is not a text"),
+        ('[[prompts]]\nname = "x"\npackage = "y==1"\nmember = "a/.."', r"line 4: \[prompts\] member = 'a/..' names"),
+        ('[[prompts]]\nname = "x"\npackage = "y==1"', r"\[prompts\] member is missing"),
+        ("a." * 100 + "b = 1", "nested deeper than"),
+        ("# \xff", "is not UTF-8"),
+    ],
+    ids=["no table", "number", "folder", "missing", "deep", "bytes"],
+)
+def test_what_is_wrong_with_prompt_sets_is_said_by_file_line_and_key(mirrors, text, said):
+    mirrors.write_bytes(text.encode("latin-1"))
+    with pytest.raises(ConfigError, match=rf"^{mirrors}.*{said}"):
         find_workload("x")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import signal
 import subprocess
 import sys
 import textwrap
@@ -17,6 +19,7 @@ from tests.tiny_models import write_tokenizer
 
 CHAT = [{"role": "system", "content": "be short"}, {"role": "user", "content": "hello <b>\u00e9\U0001f600"}]
 
+OVER = "it takes more than 1 GiB of memory"
 LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
 
 
@@ -48,19 +51,46 @@ def test_a_message_that_names_a_special_token_does_not_end_its_turn(tokenizer, r
         (LOOP, "it has not ended after 0.2 s"),
         ("{% macro m() %}{{ m() }}{{ m() }}{% endmacro %}{{ m() }}", "recursion"),
         ("{{ 'a' * 5000000 }}", r"it makes 5,000,000 characters of 19"),
+        ("{{ 'a' * 3000000000 }}", OVER),
+        ("{{ 'a' | center(3000000000) }}", OVER),
+        ("{{ '%3000000000d' % 1 }}", OVER),
+        ("{{ ('a' * 60000) | replace('a', 'b' * 50000) }}", OVER),
         ("{{ ''.__class__.__mro__ }}", "unsafe"),
         ("{% include '/etc/passwd' %}", "no loader"),
         ("{{ raise_exception('first\nsecond') }}", "first$"),
         ("{% for %}", "Expected an expression"),
         ("{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", "recursion"),
     ],
-    ids=["loop", "recursion", "length", "attribute", "file", "refusal", "syntax", "depth"],
+    ids=[
+        "loop",
+        "recursion",
+        "length",
+        "product",
+        "centred",
+        "formatted",
+        "replaced",
+        "attribute",
+        "file",
+        "refusal",
+        "syntax",
+        "depth",
+    ],
 )
 def test_a_template_that_means_harm_is_refused_in_one_line(tokenizer, monkeypatch, template, says):
     monkeypatch.setattr(chat_template, "MOST_SECONDS", 0.2 if template is LOOP else 60.0)
     tokenizer.chat_template = template
     with pytest.raises(ModelError, match=f"^this model's chat template cannot be used: [^\n]*{says}"):
         render_chat(tokenizer, CHAT)
+
+
+def test_memory_is_bounded_only_while_a_template_is_applied(tokenizer):
+    before = resource.getrlimit(resource.RLIMIT_DATA), signal.getitimer(signal.ITIMER_PROF)
+    render_chat(tokenizer, CHAT)
+    tokenizer.chat_template = "{{ 'a' * 3000000000 }}"
+    with pytest.raises(ModelError, match=OVER):
+        render_chat(tokenizer, CHAT)
+    assert (resource.getrlimit(resource.RLIMIT_DATA), signal.getitimer(signal.ITIMER_PROF)) == before
+    assert len(bytes(3_000_000_000)) == 3_000_000_000  # zeros that are not written take no memory
 
 
 def test_a_template_that_was_stopped_stops_nothing_later(tokenizer, monkeypatch):

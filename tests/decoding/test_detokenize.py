@@ -105,6 +105,16 @@ def test_the_text_comes_back_and_no_piece_holds_half_a_character(make, text):
     assert all("\ufffd" not in piece for piece in pieces)
 
 
+def test_a_token_that_only_looks_like_a_byte_is_its_own_text_and_a_long_one_is_cut_in_trees_alone():
+    from tokenizers import Tokenizer, models
+
+    odd = ["<0xZZ>", "<0x+1>", "<0x 1>", "<0x1_>", "x" * 100_000]
+    tokenizer = wrapped(Tokenizer(models.WordLevel({SPECIAL: 0} | {word: n for n, word in enumerate(odd, 1)}, SPECIAL)))
+    vocabulary = vocabulary_of(tokenizer)
+    assert [vocabulary.token_bytes(n).decode() for n in range(1, 6)] == odd
+    assert [vocabulary.token_label(n) for n in range(1, 6)] == [*odd[:-1], "x" * 1000]
+
+
 @given(seed=st.integers(0, 10**6), length=st.integers(0, 30))
 def test_any_tokens_at_all_decode_as_a_whole_would(seed, length):
     """A model may write bytes that are no text; both put the same replacement characters."""

@@ -232,6 +232,12 @@ def test_the_last_words_of_an_engine_are_kept(tmp_path):
     driver.engine.close()
 
 
+def test_an_engine_that_used_up_its_processor_time_is_said_to_have(tmp_path):
+    ended = "import os, signal; os.kill(os.getpid(), signal.SIGPROF)"
+    died = Driver(tmp_path / "log", [sys.executable, "-c", ended]).until(ev.Died)
+    assert died.last_words == "the model's tokenizer or chat template used up its processor time and was ended"
+
+
 def test_a_signal_that_comes_just_before_a_wait_ends_the_wait_all_the_same(tmp_path):
     silent = Engine(tmp_path / "log", [sys.executable, "-c", "import sys; sys.stdin.read()"])
     late: list[bool] = []

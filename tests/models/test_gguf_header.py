@@ -7,8 +7,10 @@ from gguf import GGML_QUANT_SIZES
 from tiny_models import tiny_gguf
 
 from specchat.errors import WeightsError
+from specchat.models.files.gguf_file import converted_folder
 from specchat.models.files.gguf_formats import FORMATS
 from specchat.models.files.gguf_header import read_header
+from specchat.models.inspect.model_files import token_table
 
 HUGE = 2**64 - 1
 U32, I32, F32, BOOL, STRING, ARRAY, U64 = 4, 5, 6, 7, 8, 9, 10
@@ -54,6 +56,28 @@ def test_a_sparse_file_that_has_room_for_anything_is_refused_at_once(tmp_path, e
         opened.truncate(2**40)
     with pytest.raises(WeightsError, match=f"{what}, and no model has more"):
         read_header(file)
+
+
+def listed(key, *values):
+    texts = b"".join(struct.pack("<Q", len(value)) + value for value in values)
+    return entry(key, ARRAY, struct.pack("<IQ", STRING, len(values)) + texts)
+
+
+@pytest.mark.parametrize(
+    ("broken", "says"),
+    [
+        (listed("tokenizer.ggml.tokens", b"a", b"b", b"c\xff"), "'tokenizer.ggml.tokens', entry 2, is not UTF-8"),
+        (entry("general.name", STRING, struct.pack("<Q", 2) + b"c\xff"), "'general.name' is not UTF-8"),
+        (struct.pack("<Q", 2) + b"k\xff" + struct.pack("<IB", BOOL, 1), "a name is not UTF-8"),
+    ],
+    ids=["token", "value", "key"],
+)
+def test_text_that_is_not_utf8_is_refused_by_its_place_where_a_tokenizer_is_made(tmp_path, broken, says):
+    file = written(tmp_path / "m.gguf", [broken])
+    assert read_header(file).metadata
+    for read in (lambda: read_header(file, lists=True), lambda: converted_folder(file), lambda: token_table(file)):
+        with pytest.raises(WeightsError, match=f"^{file} is not a GGUF file that can be read: {says}: .* 0xff$"):
+            read()
 
 
 DAMAGE = {

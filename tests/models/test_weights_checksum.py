@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 
 import pytest
 
@@ -31,6 +32,14 @@ def test_the_checksum_of_several_files_names_all_of_them(tmp_path):
     spec = dataclasses.replace(load_catalog().model("scripted"), name="own", sources=(PathSource(folder),))
     lines = "".join(f"{n} {hashlib.sha256(n.encode()).hexdigest()}\n" for n in ("a.safetensors", "b.safetensors"))
     assert fetch.weights_sha256(spec) == hashlib.sha256(lines.encode()).hexdigest()
+
+
+def test_a_pipe_in_place_of_weights_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text("{}")
+    spec = dataclasses.replace(load_catalog().model("scripted"), name="own", sources=(PathSource(tmp_path),))
+    with pytest.raises(WeightsError, match=r"^the weights of own cannot be read: it is no ordinary file$"):
+        fetch.weights_sha256(spec)
 
 
 def test_a_model_that_is_not_here_has_the_checksum_that_it_must_have():

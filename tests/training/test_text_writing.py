@@ -162,6 +162,7 @@ def test_a_file_of_prompts_may_be_lines_or_json(tmp_path):
         (b'{"prompt": 3}', "line 1 has no text under `prompt`"),
         (b'fine\n{"prompt": ', "line 2 is not JSON"),
         (b'{"turns": {"0": 1}}', "line 1 has no text"),
+        (b'{"a":' * 10_000, "line 1 is not JSON: it is nested too deep"),
     ],
 )
 def test_a_file_that_holds_no_prompts_is_refused_by_line(tmp_path, text, said):

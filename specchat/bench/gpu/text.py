@@ -38,6 +38,7 @@ from specchat.models.base.shape import Shape
 from specchat.models.files.end_tokens import end_tokens
 from specchat.models.files.gguf_source import GgufSource
 from specchat.models.files.tensor_source import TensorSource
+from specchat.models.files.tokenizer_files import open_tokenizer
 from specchat.models.files.weight_source import WeightSource
 from specchat.models.machine import available_bytes
 from specchat.models.model_loading import Loaded, open_config, own_network
@@ -50,8 +51,6 @@ WANTED_SHARE = 0.90
 
 BY_TEXT = ("merge", "suffix", "token_recycling", "prompt_lookup", "none")
 """Drafters that guess from what was written. The model that was widened would guess everything, by construction."""
-
-_LOCAL = {"local_files_only": True, "trust_remote_code": False}
 
 
 @dataclass(frozen=True)
@@ -81,10 +80,8 @@ def measure(setup: Setup, results: Results) -> Outcome:
 
 def open_small(path: Path) -> Small:
     """The parts of a GGUF file or of a folder of safetensors."""
-    from transformers import AutoTokenizer
-
     folder, config = open_config(path)
-    tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
+    tokenizer = open_tokenizer(folder)
     source: WeightSource = GgufSource(path) if path.is_file() else TensorSource.of_folder(path)
     return Small(config, source, TransformersVocabulary(tokenizer, end_tokens(folder, config, tokenizer)))
 

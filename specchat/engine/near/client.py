@@ -23,6 +23,7 @@ from specchat.engine.protocol.commands import Command, Quit
 from specchat.engine.protocol.environment import engine_environment
 from specchat.engine.protocol.events import Died, Event
 from specchat.errors import EngineError
+from specchat.models.files.foreign_bounds import ENDED_BY
 
 _LOOK_UP_S = 0.25
 """Waiting for an event is resumed so often. A signal that comes in the few microseconds before a wait begins does not
@@ -142,16 +143,19 @@ class Engine:
                 return
         returncode = self._process.wait()
         if not self._closing:
-            self._put(Died(returncode, self._last_words()))
+            self._put(Died(returncode, self._last_words(returncode)))
 
     def _put(self, event: Event) -> None:
         self._queue.put(event)
         if self._wake is not None:
             self._wake()
 
-    def _last_words(self) -> str:
-        """The end of the engine's log: what a bug report needs."""
+    def _last_words(self, returncode: int) -> str:
+        """The end of the engine's log: what a bug report needs; and what is not in it, since a signal writes none."""
         try:
-            return read_end(self.log, 2000).decode("utf-8", "replace").strip()
+            words = read_end(self.log, 2000).decode("utf-8", "replace").strip()
         except OSError:
-            return ""
+            words = ""
+        if ENDED_BY is not None and returncode == -ENDED_BY:
+            words += "\nthe model's tokenizer or chat template used up its processor time and was ended"
+        return words.strip()

@@ -24,7 +24,7 @@ def converted_folder(path: Path) -> Path:
     """
     folder = _folder_of(path)
     if not folder.is_dir():
-        read_header(path)  # transformers' own reader believes every count
+        read_header(path, lists=True)  # transformers' own reader believes every count, and every text to be UTF-8
         with one_line(f"{path} cannot be used"):
             _convert(path, folder)
     return folder

@@ -70,7 +70,11 @@ class Header:
 
 
 def read_header(path: Path, lists: bool = False) -> Header:
-    """The header of this file. Long lists belong to the tokenizer: they are read only if asked for (`lists`).
+    """The header of this file.
+
+    Args:
+        lists: whether long lists are read, which belong to the tokenizer. Then every text must be UTF-8: the libraries
+            that make a tokenizer of them demand it, and two tokens could read the same. Else a broken one is mended.
 
     Raises:
         WeightsError: no GGUF file that can be read, or a tensor that does not lie inside it.
@@ -162,15 +166,21 @@ class _Reader:
             raise _Damaged(f"a name has {len(name)} characters")
         return name
 
-    def _string(self) -> str:
+    def _string(self, key: str = "", number: int | None = None) -> str:
+        """The next text, which belongs to this key, or to this entry of its list; without a key it is a name itself."""
         (length,) = self._take("Q")
         self._need(length, 1, "bytes of text")
         self._at += length
-        return self._data[self._at - length : self._at].decode("utf-8", errors="replace")
+        data = self._data[self._at - length : self._at]
+        try:
+            return data.decode(errors="strict" if self._lists else "replace")
+        except UnicodeDecodeError as error:
+            where = f"{shown(key) if key else 'a name'}{'' if number is None else f', entry {number},'}"
+            raise _Damaged(f"{where} is not UTF-8: it holds the byte 0x{data[error.start]:02x}") from None
 
     def _value(self, key: str, kind: int) -> Any:
         if kind == _STRING:
-            return self._string()
+            return self._string(key)
         if kind in _SCALARS:
             return self._take(_SCALARS[kind])[0]
         if kind != _ARRAY:
@@ -178,7 +188,7 @@ class _Reader:
         of, count = self._take("IQ")
         if of == _STRING:
             self._need(count, 8, "texts", _MOST_TEXTS)
-            return [self._string() for _ in range(count)] if self._lists else self._skip_strings(count)
+            return [self._string(key, number) for number in range(count)] if self._lists else self._skip_strings(count)
         if of not in _SCALARS:
             raise _Damaged(f"{shown(key)} is a list of the unknown kind {of}")
         size = struct.calcsize("<" + _SCALARS[of])

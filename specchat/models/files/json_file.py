@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from specchat.config.ordinary_file import open_ordinary
 from specchat.errors import WeightsError
 
 _MOST_BYTES = 256 << 20
@@ -22,9 +23,7 @@ def opened_file(file: Path) -> Iterator[BinaryIO]:
         WeightsError: it cannot be opened, or reading fails.
     """
     try:
-        if file.exists() and not file.is_file():
-            raise WeightsError(f"{file} is no ordinary file")
-        with file.open("rb") as opened:
+        with open_ordinary(file) as opened:
             yield opened
     except OSError as error:
         raise WeightsError(f"{file} cannot be read: {error.strerror or error}") from None
@@ -36,11 +35,20 @@ def read_object(file: Path) -> dict[str, Any]:
     Raises:
         WeightsError: it cannot be read, or is no JSON object.
     """
+    return parse_object(read_whole(file), str(file))
+
+
+def read_whole(file: Path) -> bytes:
+    """The bytes of the file.
+
+    Raises:
+        WeightsError: it cannot be read, or is larger than any such file.
+    """
     with opened_file(file) as opened:
         data = opened.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
         raise WeightsError(f"{file} is larger than {_MOST_BYTES >> 20} MB")
-    return parse_object(data, str(file))
+    return data
 
 
 def parse_object(data: bytes, name: str) -> dict[str, Any]:

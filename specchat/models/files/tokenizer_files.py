@@ -1,4 +1,4 @@
-"""Reads token tables without building a tokenizer, which can take a second and 100 MB."""
+"""A model's tokenizer, and its token table without building one, which can take a second and 100 MB."""
 
 from __future__ import annotations
 
@@ -7,11 +7,29 @@ from pathlib import Path
 from typing import Any
 
 from specchat.errors import WeightsError
+from specchat.models.files.foreign_bounds import bounded
+from specchat.models.files.foreign_errors import one_line
 from specchat.models.files.json_file import read_object
 from specchat.models.files.number_limits import shown
+from specchat.models.files.tokenizer_growth import refuse_growth
 
 _WHOLE = "tokenizer.json"
 _BESIDE = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+
+
+def open_tokenizer(folder: Path) -> Any:
+    """The tokenizer in a folder, as transformers makes it, within bounds of memory and time.
+
+    Raises:
+        WeightsError: its tokenizer.json cannot be read, or makes text far longer.
+        ModelError: transformers makes no tokenizer of it.
+    """
+    from transformers import AutoTokenizer
+
+    with one_line(f"the tokenizer in {folder} cannot be used"), bounded():
+        if (file := folder / _WHOLE).exists():
+            refuse_growth(file)
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
 def same_tokenizer(folder: Path, other: Path) -> bool:

@@ -92,7 +92,7 @@ class TrainingRunner:
         try:
             with file.open("rb") as opened:
                 return msgspec.json.decode(opened.read(_MOST_BYTES), type=TrainingChoices)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigError(f"{file} holds no training: {one_line(str(error))}; remove it") from None
 
     def use(self) -> str:

@@ -1,0 +1,97 @@
+"""Refuses a tokenizer.json that makes text much longer before it looks for tokens, as no published one does.
+
+The library believes the file: parts that each write a thousand characters for one make a billion of three, and a prompt
+would take all memory. Names of added tokens go through the same parts while the file is loaded.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from specchat.errors import WeightsError
+from specchat.models.files.json_file import read_whole
+from specchat.models.files.number_limits import shown
+
+MOST_GROWTH = 1000
+"""Times that text may grow. Published tokenizers reach 18, with what Unicode spells out for one character."""
+
+MOST_PARTS = 64
+"""Parts of each kind; published tokenizers have some ten."""
+
+_INNER = ("normalizers", "pretokenizers", "processors")
+
+
+class _Parts(msgspec.Struct):
+    """What is read of the file; the vocabulary, which is nearly all of it, is passed over."""
+
+    normalizer: Any = None
+    pre_tokenizer: Any = None
+    post_processor: Any = None
+
+
+def refuse_growth(file: Path) -> None:
+    """Refuse a tokenizer.json whose parts together may make text more than MOST_GROWTH times as long.
+
+    Raises:
+        WeightsError: names the file and the part, or says that the file cannot be read.
+    """
+    try:
+        said = msgspec.json.decode(read_whole(file), type=_Parts)
+    except RecursionError:
+        raise WeightsError(f"{file} cannot be read: it is nested too deep") from None
+    except msgspec.DecodeError as error:
+        raise WeightsError(f"{file} cannot be read: {error}") from None
+    for name in _Parts.__struct_fields__:
+        parts = list(_single_parts(getattr(said, name)))
+        if len(parts) > MOST_PARTS:
+            raise WeightsError(f"{file}: {name} has {len(parts):,} parts; at most {MOST_PARTS} are used")
+        growths = [_growth(part) for part in parts]
+        if (growth := math.prod(growths)) > MOST_GROWTH:
+            worst = parts[growths.index(max(growths))]
+            raise WeightsError(
+                f"{file}: {name} makes text up to {growth:,} times as long, by {shown(worst.get('type'))} above all; "
+                f"at most {MOST_GROWTH:,} times is used"
+            )
+
+
+def _single_parts(part: Any) -> Iterator[dict[str, Any]]:
+    """The parts that this one is made of, or itself; what is no part the library refuses."""
+    if isinstance(part, dict):
+        inner = [one for key in _INNER if isinstance(part.get(key), list) for one in part[key]]
+        yield from [part] if not inner else (single for one in inner for single in _single_parts(one))
+
+
+def _growth(part: dict[str, Any]) -> int:
+    """How many characters this part may make of one, at least 1."""
+    match part:
+        case {"type": "Prepend", "prepend": str(text)}:
+            return 1 + len(text)
+        case {"type": "Replace", "pattern": {"String": str(found)}, "content": str(text)} if found:
+            return max(1, len(text))
+        case {"type": "Replace", "content": str(text)}:  # a pattern can fit where nothing stands
+            return 1 + len(text)
+        case {"type": "Precompiled", "precompiled_charsmap": str(packed)}:
+            return _longest_replacement(packed)
+        case {"type": "ByteLevel"}:
+            return 2
+        case {"type": "TemplateProcessing", "single": list(pieces)}:
+            return max(1, sum(isinstance(piece, dict) and "Sequence" in piece for piece in pieces))
+        case _:
+            return 1
+
+
+def _longest_replacement(packed: str) -> int:
+    """The longest text of SentencePiece's table: four bytes say how long its trie is, then texts end in a zero."""
+    try:
+        table = base64.b64decode(packed)
+    except binascii.Error:
+        return 1  # the library refuses it
+    texts = table[4 + int.from_bytes(table[:4], "little") :]
+    return max(1, *(len(text.decode(errors="replace")) for text in texts.split(b"\0")))

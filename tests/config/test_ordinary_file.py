@@ -1,0 +1,84 @@
+"""What lies in place of a file, such as a pipe or a device, is refused at once: nothing waits for it."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from specchat.config.datastore_files import datastore_files, datastores_dir, read_header
+from specchat.config.named_file import read_named
+from specchat.config.ordinary_file import open_ordinary
+from specchat.config.toml_file import parse
+from specchat.config.trained_drafters import read_drafter
+from specchat.errors import ConfigError, StoreError, UsageError, WeightsError
+from specchat.models.files.json_file import read_object
+
+
+@pytest.fixture(params=["pipe", "device", "folder", "loop"])
+def odd(request, tmp_path):
+    """Something that is no ordinary file, and what is said of it."""
+    path = tmp_path / "odd"
+    match request.param:
+        case "pipe":
+            os.mkfifo(path)
+        case "device":
+            path.symlink_to("/dev/zero")
+        case "folder":
+            path.mkdir()
+        case "loop":
+            path.symlink_to(path)
+    return path, "Too many levels" if request.param == "loop" else "it is no ordinary file"
+
+
+def test_what_is_no_ordinary_file_is_not_opened(odd):
+    path, said = odd
+    with pytest.raises(OSError, match=said):
+        open_ordinary(path)
+
+
+@pytest.mark.parametrize(
+    ("read", "error"), [(parse, ConfigError), (read_header, StoreError), (read_object, WeightsError)]
+)
+def test_readers_refuse_what_is_no_ordinary_file_in_one_line(odd, read, error):
+    path, said = odd
+    with pytest.raises(error, match=rf"^{path} cannot be read: {said}[^\n]*$"):
+        read(path)
+
+
+def test_a_drafter_described_by_a_pipe_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "drafter.toml")
+    with pytest.raises(ConfigError, match="it is no ordinary file"):
+        read_drafter(tmp_path, ("hydra",))
+
+
+def test_odd_datastores_are_listed_with_what_is_wrong(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECCHAT_HOME", str(tmp_path))
+    datastores_dir().mkdir(parents=True)
+    os.mkfifo(datastores_dir() / "pipe.datastore")
+    (datastores_dir() / "loop.datastore").symlink_to(datastores_dir() / "loop.datastore")
+    (datastores_dir() / "deep.datastore").write_bytes(b"specchat datastore 1\n" + b"[" * 4096)
+    problems = {one.name: one.problem for one in datastore_files()}
+    assert "no ordinary file" in problems["pipe"]
+    assert "Too many levels" in problems["loop"]
+    assert "has a header that cannot be" in problems["deep"]
+
+
+def test_a_named_file_is_read_only_as_far_as_it_may_go():
+    with pytest.raises(UsageError, match=r"^/dev/zero cannot be read: it is larger than 1 MiB$"):
+        read_named(Path("/dev/zero"), most=1 << 20)
+
+
+def test_a_packed_file_is_unpacked_only_as_far_as_it_may_go(tmp_path):
+    file = tmp_path / "bomb.gz"
+    file.write_bytes(gzip.compress(bytes(1 << 24)))
+    tracemalloc.start()
+    try:
+        with pytest.raises(UsageError, match=rf"^{file} cannot be read: it is larger than 1 MiB$"):
+            read_named(file, most=1 << 20)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 23
+    finally:
+        tracemalloc.stop()
