@@ -20,6 +20,9 @@ DRIVER = Path(__file__).with_name("native_driver.c")
 FLAGS = ("-O2", "-std=gnu11", "-ffp-contract=off", "-Wno-psabi", "-pthread")
 CROSS, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64-static"
 
+LOOKUPS = Path(__file__).with_name("draft_and_draw_driver.c")
+HEADERS, SUFFIX = (build._FOLDER.parents[1] / folder / "native" for folder in ("core", "structures"))
+
 X86 = {
     "haswell": ("avx2", "f16c", "fma"),
     "alderlake": ("avx_vnni",),
@@ -70,6 +73,20 @@ def test_no_vector_is_wider_than_a_register(processor, source, tmp_path):
 @pytest.mark.parametrize("processor", ARM)
 def test_64_bit_arm_computes_the_same_bits(processor, tmp_path, expected):
     assert checksums([CROSS], f"-march={processor}", tmp_path, static=True, run=[EMULATOR]) == expected
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="needs an x86 processor")
+@pytest.mark.skipif(shutil.which(CROSS) is None, reason=f"{CROSS} is not here")
+@pytest.mark.skipif(shutil.which(EMULATOR) is None, reason=f"{EMULATOR} is not here")
+def test_64_bit_arm_draws_and_drafts_the_same_tokens(tmp_path):
+    sources = [str(file) for file in (LOOKUPS, SUFFIX / "suffix_tree.c", SUFFIX / "draft.c")]
+
+    def printed(compiler, *run):
+        program = str(tmp_path / "driver")
+        subprocess.run([*compiler, *FLAGS, "-static", f"-I{HEADERS}", *sources, "-o", program, "-lm"], check=True)
+        return subprocess.run([*run, program], check=True, capture_output=True, text=True, timeout=120).stdout
+
+    assert printed([CROSS, f"-march={ARM[0]}"], EMULATOR) == printed(find_compiler())
 
 
 @pytest.mark.parametrize(
