@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-import torch
+from dataclasses import replace
 
+import torch
+from contracts.models import shared_network
+from contracts.tiny_networks import tiny_trained
+from safetensors.torch import load_file, save_file
+
+from specchat.config.trained_drafters import WEIGHTS
 from specchat.models.base import trimmed_head
 from specchat.models.base.torch_head import TorchHead
 from specchat.models.base.trimmed_head import TrimmedHead
 from specchat.models.learned import token_inputs
+from specchat.models.learned.network_loading import trained_network
 from specchat.models.learned.token_inputs import TokenInputs
+from specchat.models.other.transformers_model import ReferenceModel
 
 VOCAB = 50
 
@@ -65,6 +73,23 @@ def test_more_tokens_than_there_is_room_for_are_answered_all_the_same(monkeypatc
     rows, _ = inputs([7])
     many = [*range(10), *range(12)]
     assert said(rows.of(many)) == [float(token) for token in many]
+
+
+def test_of_all_frequent_tokens_of_the_target_it_is_known_beforehand_what_steps_take(monkeypatch, tmp_path):
+    target, known = ReferenceModel(shared_network("llama"), 64), []
+    trained = tiny_trained("hydra", target)
+    tensors = load_file(trained.weights)
+    tensors["tokens"] = torch.tensor([4, 2, 7, target.vocab_size, 3], dtype=torch.int32)
+    save_file(tensors, tmp_path / WEIGHTS)
+    begin = TokenInputs.__init__
+
+    def noted(self, write, vocab_size, width, tokens):
+        known.append(list(tokens))
+        begin(self, write, vocab_size, width, tokens)
+
+    monkeypatch.setattr(TokenInputs, "__init__", noted)
+    trained_network(target, replace(trained, folder=tmp_path), tokens=2)
+    assert known == [[4, 2, 7, 3]]
 
 
 class Picked:

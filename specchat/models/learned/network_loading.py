@@ -59,7 +59,8 @@ def trained_network(target: Weights, trained: TrainedDrafter, tokens: int) -> Le
         _check_sizes(trained, network.sizes, target)
         return network
 
-    known = read_tokens(trained.weights)[:_KNOWN_TOKENS].tolist()
+    known = read_tokens(trained.weights)[:_KNOWN_TOKENS]
+    known = known[known < target.vocab_size]
     compiled = target.network if isinstance(target, Decoder) and isinstance(target.network, NativeNetwork) else None
     threads = 1 if compiled is None else compiled.threads
 
@@ -72,7 +73,7 @@ def trained_network(target: Weights, trained: TrainedDrafter, tokens: int) -> Le
         shared = network.shared
         given = DraftingInputs(
             text or TextInputs(network.sizes.taps, network.fused),
-            _tokens(network, target, compiled, known),
+            _tokens(network, target, compiled, known.tolist()),
             TrimmedHead(head, shared.tokens, shared.head, None if shared.own_head else target.head_rows),
             threads,
         )
