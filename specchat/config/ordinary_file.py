@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
-def open_ordinary(file: Path) -> BinaryIO:
+def open_ordinary(file: Path) -> BufferedReader:
     """The file, opened to be read. A pipe would keep its reader waiting, and a device has no end.
 
     Raises:

@@ -19,6 +19,9 @@ from specchat.models.files.foreign_errors import one_line
 MOST_SECONDS = 5.0
 """Templates take about a millisecond."""
 
+MOST_CPU_S = 20.0
+"""Processor time after which the process is ended: a template was in one operation all the while."""
+
 MOST_BYTES = 1 << 30
 """Memory that a template may take: what it writes at most takes a few megabytes."""
 
@@ -61,7 +64,7 @@ def encode_with_names_as_text(tokenizer: Any, messages: list[dict[str, str]]) ->
 
 
 def _applied(tokenizer: Any, messages: list[dict[str, str]], **how: bool) -> Any:
-    with one_line(_WHAT), bounded(more_bytes=MOST_BYTES):
+    with one_line(_WHAT), bounded(MOST_CPU_S, MOST_BYTES):
         return _at_most(
             MOST_SECONDS, lambda: tokenizer.apply_chat_template(messages, add_generation_prompt=True, **how)
         )
