@@ -11,7 +11,7 @@ from textual.message import Message
 from textual.reactive import reactive
 
 from specchat.engine.protocol.events import RoundDone
-from specchat.tui.draw.token_tree import ASCII, UNICODE, Drawing, Mode, draw, fitting_mode, hides_most, picture_of
+from specchat.tui.draw.token_tree import ASCII, UNICODE, Drawing, Mode, fitting_mode, picture_of
 from specchat.tui.draw.token_tree.lower_lines import (
     EARLIER,
     earlier_rounds_lines,
@@ -19,22 +19,16 @@ from specchat.tui.draw.token_tree.lower_lines import (
     node_lines,
 )
 from specchat.tui.draw.token_tree.navigation import Step, neighbour
-from specchat.tui.draw.token_tree.picture import Picture
 from specchat.tui.draw.token_tree.ribbon import Columns, Ribbon, ribbon, ribbon_height
+from specchat.tui.draw.token_tree.steady import SteadyDrawing
 from specchat.tui.draw.tree_captions import summary_of, title_of
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.text.cells import ScreenLine
 from specchat.tui.text.wrap import wrap
 from specchat.tui.widgets.painted_lines import PaintedLines
 
-_MAP_ROUNDS = 8
-"""Small rounds in a row before trees are no longer drawn as a map; this avoids flicker."""
-
 _ALL_FROM_LINES = 15
 """Lines of a panel that has room for the details of a node and the ribbon at once."""
-
-_ALL_LINES = 1000
-"""Enough lines for every node."""
 
 
 class TreePanel(PaintedLines, can_focus=True):
@@ -81,16 +75,16 @@ class TreePanel(PaintedLines, can_focus=True):
         self._pinned: RoundDone | None = None
         self._chosen: int | None = None
         self._hovered: int | None = None
+        self._steady = SteadyDrawing(self._marks)
         self._drawing = Drawing([], [])
         self._columns = Columns()
         self._ribbon: Ribbon | None = None
         self._ribbon_line = 0
-        self._map_decision: tuple[int, int] = (0, 0)  # (the round it was decided for, rounds it stays a map)
         self.entitle(title="tree")
 
     def watch_mode(self) -> None:
         """Draw it the other way."""
-        self._map_decision = (0, 0)
+        self._steady = SteadyDrawing(self._marks)
         self.repaint()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -210,14 +204,18 @@ class TreePanel(PaintedLines, can_focus=True):
             return [[(self._empty[start:end].strip(), "dim")] for start, end in wrap(self._empty, width)]
         upto = self._revealed[1] if self._revealed is not None and self._pinned is None else None
         picture = picture_of(round, self._marks, upto, self._chosen)
+
+        def drawn(lines: int) -> Drawing:
+            return self._steady.draw(round, picture, width, lines, self.mode, self._chosen)
+
         if fitting_mode(self.mode, width, height) == "strip":
-            self._drawing = self._drawn(round, picture, width, height)
+            self._drawing = drawn(height)
             return self._drawing.lines
         about = self._details(round, width, height)
         last = legend_lines(picture, width, height, self._marks)
         if not about or height >= _ALL_FROM_LINES:
             last = [*self._ribbon_lines(width, height), *last]
-        self._drawing = self._drawn(round, picture, width, height - len(about) - len(last))
+        self._drawing = drawn(height - len(about) - len(last))
         lines = self._drawing.lines
         if not about:
             room = height - len(last) - max(len(lines), height // 2) - 1  # a small tree keeps half: less jumps
@@ -234,26 +232,6 @@ class TreePanel(PaintedLines, can_focus=True):
         shown = count if self._pinned is None else self._place_of(self._pinned)
         self._ribbon = ribbon(self._columns.of(self._rounds), width, lines, shown if shown < count else None)
         return self._ribbon.lines
-
-    def _drawn(self, round: RoundDone, picture: Picture, width: int, height: int) -> Drawing:
-        """Draw in the current mode; a selected node is always visible."""
-        mode = self._mode_for(round, picture, width, height)
-        drawing = draw(picture, width, height, mode, self._marks)
-        if self._chosen is None or self._chosen in drawing.shown or height < 2:
-            return drawing
-        whole = draw(picture, width, _ALL_LINES, mode, self._marks)
-        if self._chosen in whole.shown:
-            return whole.scrolled_to(self._chosen, height)
-        return draw(picture, width, height, "map", self._marks)
-
-    def _mode_for(self, round: RoundDone, picture: Picture, width: int, height: int) -> Mode:
-        if self.mode != "auto":
-            return self.mode
-        decided, stays = self._map_decision
-        if decided != id(round):
-            large = hides_most(picture, width, height, self.mode, self._marks)
-            self._map_decision = (id(round), _MAP_ROUNDS if large else max(0, stays - 1))
-        return "map" if self._map_decision[1] and fitting_mode("auto", width, height) != "strip" else "auto"
 
     def _details(self, round: RoundDone, width: int, height: int) -> list[ScreenLine]:
         """About the node that is pointed at or chosen; nothing if there is none."""
