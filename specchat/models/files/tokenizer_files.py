@@ -11,6 +11,7 @@ from specchat.models.files.foreign_bounds import bounded
 from specchat.models.files.foreign_errors import one_line
 from specchat.models.files.json_file import read_object
 from specchat.models.files.number_limits import shown
+from specchat.models.files.tokenizer_growth import refuse_growth
 
 _WHOLE = "tokenizer.json"
 _BESIDE = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
@@ -27,8 +28,6 @@ def open_tokenizer(folder: Path) -> Any:
 
     with one_line(f"the tokenizer in {folder} cannot be used"), bounded():
         if (file := folder / _WHOLE).exists():
-            from specchat.models.files.tokenizer_growth import refuse_growth  # needs msgspec, which not every user has
-
             refuse_growth(file)
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
