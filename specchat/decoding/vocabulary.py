@@ -18,7 +18,6 @@ _LONGEST_LABEL_BYTES = 1000
 """The longest tokens of published vocabularies have some hundred."""
 
 _STRAY_BYTE = re.compile("<0x[0-9A-Fa-f]{2}>")
-_FEW = 32
 _CHARACTERS_PER_S = 50_000
 """Tokenizers read some millions."""
 
@@ -156,17 +155,11 @@ class TransformersVocabulary:
 def _bounded_by(text: str, encode: Callable[[], list[int]]) -> list[int]:
     """What this encoding of a text gives, within bounds of time and memory.
 
-    A few characters need none: the library gives up on a place where a pattern fits or not after some millions of
-    steps, and between two passes setting bounds would take as long as encoding a word.
-
     Raises:
         ModelError: the tokenizer fails on this text.
     """
-    with one_line("this model's tokenizer cannot read a text"):
-        if len(text) <= _FEW:
-            return encode()
-        with bounded(MOST_CPU_S + len(text) / _CHARACTERS_PER_S):
-            return encode()
+    with one_line("this model's tokenizer cannot read a text"), bounded(MOST_CPU_S + len(text) / _CHARACTERS_PER_S):
+        return encode()
 
 
 def _byte_alphabet() -> dict[str, int]:

@@ -66,8 +66,15 @@ def charsmap(*texts):
             {"post_processor": {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}] * 1001}},
             "post_processor makes text up to 1,001 times as long, by 'TemplateProcessing'",
         ),
+        (
+            {
+                "normalizer": {"type": "Prepend", "prepend": "b" * 99},
+                "post_processor": {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}] * 100},
+            },
+            "its parts together make text up to [0-9,]+ times as long; at most 1,000 times",
+        ),
     ],
-    ids=["replace", "nested", "prepend", "nowhere", "table", "bytes", "parts", "template"],
+    ids=["replace", "nested", "prepend", "nowhere", "table", "bytes", "parts", "template", "together"],
 )
 def test_a_tokenizer_that_makes_text_far_longer_is_refused_by_file_and_part(tmp_path, parts, says):
     folder = in_file(tmp_path, **parts)

@@ -49,15 +49,18 @@ def bounded(cpu_s: float = MOST_CPU_S, more_bytes: int = MOST_BYTES) -> Iterator
         return
     with _one_at_a_time:
         limits = resource.getrlimit(resource.RLIMIT_DATA)
-        _limit_memory(more_bytes, *limits)
-        timer = signal.setitimer(signal.ITIMER_PROF, cpu_s)
+        timer = signal.getitimer(signal.ITIMER_PROF)
         try:
+            _limit_memory(more_bytes, *limits)
+            signal.setitimer(signal.ITIMER_PROF, cpu_s)
             yield
         except MemoryError:
             raise MemoryError(f"it takes more than {more_bytes / 2**30:g} GiB of memory") from None
         finally:
-            signal.setitimer(signal.ITIMER_PROF, *timer)
-            resource.setrlimit(resource.RLIMIT_DATA, limits)
+            try:
+                signal.setitimer(signal.ITIMER_PROF, *timer)
+            finally:
+                resource.setrlimit(resource.RLIMIT_DATA, limits)
 
 
 def _limit_memory(more_bytes: int, soft: int, hard: int) -> None:

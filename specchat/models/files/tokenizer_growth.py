@@ -28,12 +28,12 @@ _INNER = ("normalizers", "pretokenizers", "processors")
 
 
 def refuse_growth(file: Path) -> None:
-    """Refuse a tokenizer.json of whose parts one kind may make text more than MOST_GROWTH times as long.
+    """Refuse a tokenizer.json whose parts together may make text more than MOST_GROWTH times as long.
 
     Raises:
         WeightsError: names the file and the part, or says that the file cannot be read.
     """
-    said = read_object(file)
+    said, together = read_object(file), 1
     for name in _PARTS:
         parts = list(_single_parts(said.get(name)))
         if len(parts) > MOST_PARTS:
@@ -45,6 +45,12 @@ def refuse_growth(file: Path) -> None:
                 f"{file}: {name} makes text up to {growth:,} times as long, by {shown(worst.get('type'))} above all; "
                 f"at most {MOST_GROWTH:,} times is used"
             )
+        together *= growth
+    if together > MOST_GROWTH:
+        raise WeightsError(
+            f"{file}: its parts together make text up to {together:,} times as long; "
+            f"at most {MOST_GROWTH:,} times is used"
+        )
 
 
 def _single_parts(part: Any) -> Iterator[dict[str, Any]]:

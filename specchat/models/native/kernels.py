@@ -230,7 +230,11 @@ class Kernels:
     def take_team(self, threads: int) -> int:
         """The team's address, for compiled code that lets it work; no other call does so until it is given back."""
         self._passing.acquire()
-        return int(self._team_of(threads))
+        try:
+            return int(self._team_of(threads))
+        except BaseException:
+            self._passing.release()
+            raise
 
     def give_team_back(self) -> None:
         """Others may let it work again."""
