@@ -17,6 +17,7 @@ from torch import Tensor
 from specchat.errors import ModelError
 from specchat.models.base.kv_cache import KeysValues
 from specchat.models.native.build import load
+from specchat.models.native.c_functions import declare_functions
 from specchat.models.native.c_structures import CHeadAsked, CHeads
 from specchat.models.native.head_room import HeadRoom
 from specchat.models.native.tensor_pointers import pointer
@@ -24,8 +25,7 @@ from specchat.models.native.tensor_pointers import pointer
 PHASES = ("rounding", "products", "attention", "head", "waiting")
 """What the time of a pass goes into; team.h has the same in the same order."""
 
-_POINTER, _INTEGER = ctypes.c_void_p, ctypes.c_int
-
+_POINTER = ctypes.c_void_p
 
 MOST_THREADS = 1024
 """As many threads as a team may have; team.h has the same number."""
@@ -41,34 +41,7 @@ class Kernels:
 
     def __init__(self, processor: str) -> None:
         library = load(processor).library
-        library.team_new.restype = _POINTER
-        library.team_new.argtypes = [_INTEGER]
-        library.team_free.argtypes = [_POINTER]
-        library.decoder_check.argtypes = [_POINTER]
-        library.decoder_layers.argtypes = [_POINTER, _POINTER, _POINTER, _INTEGER, _INTEGER]
-        library.decoder_read.argtypes = [*(_POINTER,) * 4]
-        library.decoder_bytes.restype = ctypes.c_size_t
-        library.decoder_bytes.argtypes = [_INTEGER, _POINTER, _INTEGER, _INTEGER]
-        library.decoder_head.argtypes = [*(_POINTER,) * 3, _INTEGER, _POINTER]
-        library.log_probabilities.argtypes = [*(_POINTER,) * 3, *(_INTEGER,) * 4, *(_POINTER,) * 3]
-        library.hydra_check.argtypes = [_POINTER]
-        library.hydra_read.argtypes = [*(_POINTER,) * 4, _INTEGER, _POINTER]
-        library.cache_move.argtypes = [_POINTER, _POINTER, _INTEGER, _INTEGER, _INTEGER, _POINTER, _INTEGER]
-        library.cache_copy.argtypes = [_POINTER, _POINTER, _INTEGER, _INTEGER, _POINTER, _INTEGER, _INTEGER]
-        library.linear_check.argtypes = library.head_alone_check.argtypes = [_POINTER]
-        library.linear.argtypes = [*(_POINTER,) * 3, _INTEGER, _POINTER]
-        library.linear_of_stored.argtypes = [*(_POINTER,) * 2, ctypes.c_float, *(_POINTER,) * 2]
-        library.gather_outputs.argtypes = [*(_POINTER,) * 2, _INTEGER, _POINTER, ctypes.c_int64, _INTEGER]
-        library.team_time.restype = None
-        library.team_time.argtypes = [_POINTER, ctypes.c_bool]
-        library.team_spent.argtypes = [_POINTER, _POINTER]
-        library.floor_bytes.restype = library.floor_operations.restype = ctypes.c_double
-        library.floor_bytes.argtypes = [_POINTER, _POINTER, ctypes.c_int64]
-        library.floor_operations.argtypes = [_POINTER]
-        library.packs.argtypes = [_INTEGER]
-        library.pack.argtypes = [_POINTER, _INTEGER, _POINTER, ctypes.c_int64]
-        library.unpack_rows.argtypes = [_POINTER, _POINTER]
-        library.refusal.restype = ctypes.c_char_p
+        declare_functions(library)
         self._library = library
         self._passing = RLock()  # compiled code may let several networks of one team read
         self._threads = 0
