@@ -63,10 +63,12 @@ def report(turns: list[list[list[list[float]]]]) -> None:
         kept = [[[row for row in turn if (row[0] > 1) is drafted] for turn in side] for side in turns]
         if min(sum(map(len, side)) for side in kept) < TURN:
             continue
+        pairs = [pair for pair in zip(*kept, strict=True) if all(pair)]
+        if len(pairs) < 2:
+            continue  # no quartiles
         print(f"{name}: {', '.join(str(sum(map(len, side))) for side in kept)}")
         for part, title in enumerate(PARTS, 1):
             before, after = (statistics.median(row[part] for turn in side for row in turn) for side in kept)
-            pairs = [pair for pair in zip(*kept, strict=True) if all(pair)]
             moved = [statistics.median(r[part] for r in b) - statistics.median(r[part] for r in a) for a, b in pairs]
             low, middle, high = (1e6 * each for each in statistics.quantiles(moved, n=4))
             difference = f"difference {middle:7.1f} ({low:.1f} … {high:.1f})"
