@@ -37,17 +37,13 @@ class NativeDraw:
         self._room = ctypes.create_string_buffer(library.draw_bytes(vocab_size))
         self._draw = library.draw
 
-    def draw(self, logits: Tensor, sampling: Sampling, counts: Counts, path: Sequence[int], key: int) -> int | None:
+    def draw(self, logits: int, sampling: Sampling, counts: Counts, path: Sequence[int], key: int) -> int | None:
         """The token that `law(penalise(…)).draw(…)` gives; None for logits that torch is to judge.
 
         Args:
-            logits: (V,) float32, contiguous, on the host.
+            logits: address of (V,) float32, contiguous, on the host.
             key: of the noise; see `Noise.key`.
         """
-        return self.draw_from(logits.data_ptr(), sampling, counts, path, key)
-
-    def draw_from(self, logits: int, sampling: Sampling, counts: Counts, path: Sequence[int], key: int) -> int | None:
-        """The same from logits at this address."""
         about = ctypes.byref(as_c(sampling)), logits, self._vocab_size
         text, behind = _NO_TEXT, _NO_PATH
         if sampling.penalised:

@@ -31,14 +31,15 @@ def draw_token(
         logits: (V,) raw, or where they lie.
         path: tokens drafted since the history ended, down to the node whose logits these are.
     """
-    if isinstance(logits, RowInMemory):
-        if (native := native_draw(logits.width)) is not None:
-            token = native.draw_from(logits.address, sampling, counts, path, noise.key(Stream.TARGET, position))
-            if token is not None:
-                return token
-        logits = logits.tensor()
-    elif takes(logits) and (native := native_draw(logits.numel())) is not None:
-        token = native.draw(logits, sampling, counts, path, noise.key(Stream.TARGET, position))
+    row = _in_memory(logits) if isinstance(logits, Tensor) else logits
+    if row is not None and (native := native_draw(row.width)) is not None:
+        token = native.draw(row.address, sampling, counts, path, noise.key(Stream.TARGET, position))
         if token is not None:
             return token
+    logits = logits if isinstance(logits, Tensor) else logits.tensor()
     return law(penalise(logits, sampling, counts, path), sampling).draw(noise, Stream.TARGET, position)
+
+
+def _in_memory(logits: Tensor) -> RowInMemory | None:
+    """Where (V,) logits lie; None where C cannot read them."""
+    return RowInMemory(logits.data_ptr(), logits.numel(), lambda: logits) if takes(logits) else None

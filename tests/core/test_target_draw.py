@@ -28,7 +28,7 @@ def from_law(row, sampling, noise, position, said=None, path=()):
 def in_c(row, sampling, noise, position, said=None, path=()):
     native = native_draw(row.numel())
     assert native is not None
-    return native.draw(row, sampling, said or Counts(), path, noise.key(Stream.TARGET, position))
+    return native.draw(row.data_ptr(), sampling, said or Counts(), path, noise.key(Stream.TARGET, position))
 
 
 def assert_same(rows, sampling, noise, said=None, row_paths=None):

@@ -24,7 +24,7 @@ def run_draw(seed: int) -> None:
         row *= random.choice([0.0, 0.1, 3.0, 100.0])
         for _ in range(random.choice([0, 0, 1, 3])):
             row[random.randrange(vocab_size)] = random.choice(_ODD)
-        token = native.draw(row, _sampling(random), *_seen(random, vocab_size), random.getrandbits(64))
+        token = native.draw(row.data_ptr(), _sampling(random), *_seen(random, vocab_size), random.getrandbits(64))
         assert token is None or 0 <= token < vocab_size, f"token {token} of {vocab_size}"
 
 
