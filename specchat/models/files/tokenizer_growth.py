@@ -9,12 +9,17 @@ from __future__ import annotations
 import base64
 import binascii
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
+
+try:
+    import msgspec
+except ImportError:  # the checks on a GPU run without it
+    msgspec = None  # type: ignore[assignment]
 
 from specchat.errors import WeightsError
-from specchat.models.files.json_file import read_object
+from specchat.models.files.json_file import parse_object, read_whole
 from specchat.models.files.number_limits import shown
 
 MOST_GROWTH = 1000
@@ -23,8 +28,15 @@ MOST_GROWTH = 1000
 MOST_PARTS = 64
 """Parts of each kind; published tokenizers have some ten."""
 
-_PARTS = ("normalizer", "pre_tokenizer", "post_processor")
 _INNER = ("normalizers", "pretokenizers", "processors")
+
+
+class _Parts(TypedDict, total=False):
+    """What is looked at of the file. The vocabulary is nearly all of it."""
+
+    normalizer: Any
+    pre_tokenizer: Any
+    post_processor: Any
 
 
 def refuse_growth(file: Path) -> None:
@@ -33,8 +45,8 @@ def refuse_growth(file: Path) -> None:
     Raises:
         WeightsError: names the file and the part, or says that the file cannot be read.
     """
-    said, together = read_object(file), 1
-    for name in _PARTS:
+    said, together = _parts_of(file), 1
+    for name in _Parts.__annotations__:
         parts = list(_single_parts(said.get(name)))
         if len(parts) > MOST_PARTS:
             raise WeightsError(f"{file}: {name} has {len(parts):,} parts; at most {MOST_PARTS} are used")
@@ -51,6 +63,19 @@ def refuse_growth(file: Path) -> None:
             f"{file}: its parts together make text up to {together:,} times as long; "
             f"at most {MOST_GROWTH:,} times is used"
         )
+
+
+def _parts_of(file: Path) -> Mapping[str, Any]:
+    """The parts that the file names. msgspec passes the vocabulary over, which takes a seventh of the time."""
+    data = read_whole(file)
+    if msgspec is None:
+        return parse_object(data, str(file))
+    try:
+        return msgspec.json.decode(data, type=_Parts)
+    except RecursionError:
+        raise WeightsError(f"{file} cannot be read: it is nested too deep") from None
+    except msgspec.DecodeError as error:
+        raise WeightsError(f"{file} cannot be read: {error}") from None
 
 
 def _single_parts(part: Any) -> Iterator[dict[str, Any]]:
