@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 
 from specchat.config.directories import data_dir
-from specchat.config.ordinary_file import open_ordinary
+from specchat.config.regular_file import open_regular
 from specchat.config.toml_checks import NAME
 from specchat.errors import CombinationError, StoreError, UsageError, cut, nearest, short
 
@@ -112,7 +112,7 @@ def read_header(file: Path) -> DatastoreHeader:
         StoreError: it cannot be read, or says what cannot be.
     """
     try:
-        with open_ordinary(file) as opened:
+        with open_regular(file) as opened:
             packed, size = opened.read(HEADER_BYTES), os.fstat(opened.fileno()).st_size
     except OSError as error:
         raise StoreError(f"{file} cannot be read: {error.strerror or error}") from None

@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from specchat.config.ordinary_file import open_ordinary
+from specchat.config.regular_file import open_regular
 from specchat.config.toml_checks import Place
 from specchat.errors import ConfigError, cut
 
@@ -49,7 +49,7 @@ def read_text(file: Path) -> str:
         ConfigError: it cannot be read, is too large, or is not UTF-8.
     """
     try:
-        with open_ordinary(file) as handle:
+        with open_regular(file) as handle:
             data = handle.read(_LARGEST_BYTES + 1)
         if len(data) > _LARGEST_BYTES:
             raise ConfigError(f"{file} is larger than {_LARGEST_BYTES >> 20} MiB")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from specchat.errors import ModelError
-from specchat.models.files.foreign_bounds import bounded
+from specchat.models.files.foreign_code_limits import bounded
 from specchat.models.files.foreign_errors import one_line
 
 MOST_SECONDS = 5.0

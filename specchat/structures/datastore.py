@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specchat.config.datastore_files import HEADER_BYTES, SUFFIX_BYTES, DatastoreHeader, read_header
-from specchat.config.ordinary_file import open_ordinary
+from specchat.config.regular_file import open_regular
 from specchat.errors import StoreError
 from specchat.structures.suffix_array import suffix_array
 
@@ -52,7 +52,7 @@ class Datastore:
     def __init__(self, file: Path) -> None:
         self.header = read_header(file)
         try:
-            with open_ordinary(file) as opened:
+            with open_regular(file) as opened:
                 self._map = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
             raise StoreError(f"{file} cannot be read: {error}") from None

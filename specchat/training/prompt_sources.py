@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from specchat.config.named_file import json_line, read_named
+from specchat.config.user_named_file import json_line, read_named
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.errors import TrainingError, UsageError
 from specchat.store.chats import Chats

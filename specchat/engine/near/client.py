@@ -23,7 +23,7 @@ from specchat.engine.protocol.commands import Command, Quit
 from specchat.engine.protocol.environment import engine_environment
 from specchat.engine.protocol.events import Died, Event
 from specchat.errors import EngineError
-from specchat.models.files.foreign_bounds import ENDED_BY
+from specchat.models.files.foreign_code_limits import ENDED_BY
 
 _LOOK_UP_S = 0.25
 """Waiting for an event is resumed so often. A signal that comes in the few microseconds before a wait begins does not

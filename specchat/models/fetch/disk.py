@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from specchat.config import WeightsSpec, private_dir
-from specchat.config.ordinary_file import open_ordinary
+from specchat.config.regular_file import open_regular
 from specchat.errors import WeightsError
 from specchat.models.fetch.layout import SEAL, kind_dir
 from specchat.models.fetch.progress import IsCancelled, Meter, OnProgress
@@ -42,7 +42,7 @@ def sha256_of(path: Path, item: str, on_progress: OnProgress, cancelled: IsCance
     """The file's SHA-256 in hexadecimal, reporting how far it is."""
     digest = hashlib.sha256()
     done, meter = 0, Meter("verify", item, path.stat().st_size, on_progress, cancelled)
-    with open_ordinary(path) as file:
+    with open_regular(path) as file:
         while chunk := file.read(CHUNK_BYTES):
             digest.update(chunk)
             meter.at(done := done + len(chunk))

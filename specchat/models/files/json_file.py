@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from specchat.config.ordinary_file import open_ordinary
+from specchat.config.regular_file import open_regular
 from specchat.errors import WeightsError
 
 _MOST_BYTES = 256 << 20
@@ -23,7 +23,7 @@ def opened_file(file: Path) -> Iterator[BinaryIO]:
         WeightsError: it cannot be opened, or reading fails.
     """
     try:
-        with open_ordinary(file) as opened:
+        with open_regular(file) as opened:
             yield opened
     except OSError as error:
         raise WeightsError(f"{file} cannot be read: {error.strerror or error}") from None

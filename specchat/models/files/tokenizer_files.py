@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.errors import WeightsError
-from specchat.models.files.foreign_bounds import bounded
+from specchat.models.files.foreign_code_limits import bounded
 from specchat.models.files.foreign_errors import one_line
 from specchat.models.files.json_file import read_object
 from specchat.models.files.number_limits import shown

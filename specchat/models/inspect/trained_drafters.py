@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from specchat.config import Catalog, DrafterSpec, ModelSpec, own_drafters_dir, shipped_drafters_dir
-from specchat.config.ordinary_file import open_ordinary
+from specchat.config.regular_file import open_regular
 from specchat.config.trained_drafters import RefusedDrafter, TrainedDrafter, TrainedDrafters, read_drafter
 from specchat.errors import ConfigError, WeightsError, nearest
 from specchat.models import fetch
@@ -136,7 +136,7 @@ def damage(drafter: TrainedDrafter) -> str:
     try:
         if problem := _wrong_size(drafter):
             return problem
-        with open_ordinary(file) as opened:
+        with open_regular(file) as opened:
             sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
         if sha256 != drafter.sha256:
             return f"{file} has changed: SHA-256 should be {drafter.sha256}, is {sha256}"

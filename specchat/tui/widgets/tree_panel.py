@@ -20,7 +20,7 @@ from specchat.tui.draw.token_tree.lower_lines import (
 )
 from specchat.tui.draw.token_tree.navigation import Step, neighbour
 from specchat.tui.draw.token_tree.ribbon import Columns, Ribbon, ribbon, ribbon_height
-from specchat.tui.draw.token_tree.steady import SteadyDrawing
+from specchat.tui.draw.token_tree.steady_drawing import SteadyDrawing
 from specchat.tui.draw.tree_captions import summary_of, title_of
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.text.cells import ScreenLine

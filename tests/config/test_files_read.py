@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from specchat.config.datastore_files import datastore_files, datastores_dir, read_header
-from specchat.config.named_file import read_named
-from specchat.config.ordinary_file import open_ordinary
+from specchat.config.regular_file import open_regular
 from specchat.config.toml_file import parse
 from specchat.config.trained_drafters import read_drafter
+from specchat.config.user_named_file import read_named
 from specchat.errors import ConfigError, StoreError, UsageError, WeightsError
 from specchat.models.files.json_file import read_object
 
@@ -37,7 +37,7 @@ def odd(request, tmp_path):
 def test_what_is_no_ordinary_file_is_not_opened(odd):
     path, said = odd
     with pytest.raises(OSError, match=said):
-        open_ordinary(path)
+        open_regular(path)
 
 
 @pytest.mark.parametrize(
