@@ -2,40 +2,12 @@
 
 import pytest
 import torch
-from gguf import GGMLQuantizationType
-from gguf.quants import quantize
-from native_kit import have, native, needs_native
+from native_kit import FourBitSource, have, native, needs_native
 from test_decoder import FAMILIES, PRECISIONS, decoder, network, prompt, two_rounds
 
 from specchat.compiled.processor import cpu_flags
 from specchat.decoding.pass_breakdown import break_down
-from specchat.models.files.gguf_reader import StoredTensor
-from specchat.models.files.stored_rows import StoredRows
-from specchat.models.files.tensor_source import TensorSource
 from specchat.models.other.transformers_model import ReferenceModel
-
-
-class FourBitSource(TensorSource):
-    """Weights rounded to 4 bits, with minima in every second layer."""
-
-    def stored(self, name, layer=None):
-        if name in ("embed", "head"):
-            return super().stored(name, layer)
-        tensor = self._rounded(name, layer)
-        return StoredRows(int(tensor.kind), tensor.data, tensor.shape[1])
-
-    def dequantised(self):
-        """A state with the numbers that 4 bits leave."""
-        state = dict(self._tensors)
-        for layer in range(3):
-            for ours in ("q", "k", "v", "o", "gate", "up", "down"):
-                state[self._name(ours, layer, "weight")] = self._rounded(ours, layer).dense()
-        return state
-
-    def _rounded(self, name, layer):
-        weight = self.dense(name, layer)
-        kind = GGMLQuantizationType.Q4_0 if layer % 2 else GGMLQuantizationType.Q4_1
-        return StoredTensor(name, weight.shape, kind, quantize(weight.numpy(), kind))
 
 
 @needs_native

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from native_kit import native, needs_native
+from native_kit import FourBitSource, native, needs_native
 from test_decoder import V, branching_tree, network, prompt, read_dropping, two_rounds
 
 from specchat.core.tree import ROOT, Guess, TokenTree
@@ -47,6 +47,26 @@ def test_a_prompt_read_in_pieces_gets_the_same_bits():
         own.keep([])
     assert torch.equal(readings[0], readings[1])
     assert torch.equal(readings[0], readings[2])
+
+
+def star(size):
+    tree = TokenTree(5, V)
+    for token in range(6, 5 + size):
+        tree.add(ROOT, Guess(token))
+    return tree.freeze()
+
+
+@needs_native
+@pytest.mark.parametrize("precision", ["int4", "int8"])
+def test_every_size_of_a_tree_gives_a_row_its_bits(precision):
+    net = network("llama")
+    own = native(net, precision, source=FourBitSource(net.state_dict()))
+    found = {}
+    for size in range(1, 30):
+        own.prefill(prompt())
+        found[size] = own.read(star(size)).logits.clone()
+    for size, logits in found.items():
+        assert torch.equal(logits, found[29][:size]), size
 
 
 @needs_native

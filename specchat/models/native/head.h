@@ -26,9 +26,9 @@ static void head_blocks(void *job, int from, int to, int thread) {
     Best *best = head->best + (size_t)thread * (size_t)m->rows;
     for (int block = from; block < to; block++) {
         int at = block * LANES, valid = m->width - at;
-        for (int first = 0; first < m->rows; first += TILE) {
-            int count = m->rows - first < TILE ? m->rows - first : TILE;
-            float logits[TILE][LANES] __attribute__((aligned(64)));
+        for (int first = 0, count; first < m->rows; first += count) {
+            count = rows_at_once(m->rows - first);
+            float logits[MOST_ROWS][LANES] __attribute__((aligned(64)));
             some_blocks(m->products, block, 1, m->x, first / TILE, count, &logits);
             for (int r = 0; r < count; r++) {
                 float *to = m->out ? m->out + (size_t)(first + r) * (size_t)m->width + at : NULL;

@@ -60,6 +60,9 @@ static inline vf size_of(vf value) { return (vf)((vi)value & 0x7fffffff); }
 #error "written for x86 and 64-bit ARM"
 #endif
 
+/* How many rows at most are multiplied at once. */
+enum { MOST_ROWS = TILE + MORE_ROWS };
+
 /* As many lanes as are valid, which may be none; the others are zeros. */
 static inline vf load_lanes(const float *at, int valid) {
     if (valid >= REGISTER) return load(at);

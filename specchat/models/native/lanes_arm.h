@@ -11,6 +11,7 @@
 /* As for x86 without AVX-512: as much as registers hold. */
 #define SET 4
 #define TOGETHER 1
+#define MORE_ROWS 0
 enum { WIDE = 8, BLOCKS = 1, ROWS_AT_ONCE = TILE / 4, NIBBLES = 0 };
 #if defined(__ARM_FEATURE_MATMUL_INT8)
 enum { SIGNED = 0 };

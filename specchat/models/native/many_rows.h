@@ -8,7 +8,8 @@
 /* TOGETHER blocks of outputs for half a tile of rows, as many as there are registers for: an input is spread over a register
  * once for all blocks. Sums are those of add_group. */
 static inline __attribute__((always_inline)) void blocks_half(const Product *p, int bits, bool minima, int block,
-                                                              const Rounded *x, int tile, int row, float (*out)[TILE][LANES]) {
+                                                              const Rounded *x, int tile, int row,
+                                                              float (*out)[MOST_ROWS][LANES]) {
     enum { ROWS = TILE / 2, NUMBERS = LANES * GROUP / 8, FOURS = GROUP / 4 };
     size_t groups = (size_t)x->groups, step = (size_t)NUMBERS * bits + (minima ? 2 : 1) * LANES * 2, apart = groups * step;
     size_t first = (size_t)tile * groups;
@@ -67,23 +68,24 @@ static inline __attribute__((always_inline)) void blocks_half(const Product *p, 
         for (int r = 0; r < ROWS; r++) store(out[b][row + r], total[b][r]);
 }
 
-typedef void BlocksHalf(const Product *p, int block, const Rounded *x, int tile, int row, float (*out)[TILE][LANES]);
+typedef void BlocksHalf(const Product *p, int block, const Rounded *x, int tile, int row, float (*out)[MOST_ROWS][LANES]);
 
 #define HALF(kind, bits, minima)                                                                                       \
-    static void kind##_half(const Product *p, int block, const Rounded *x, int tile, int row, float (*out)[TILE][LANES]) { \
+    static void kind##_half(const Product *p, int block, const Rounded *x, int tile, int row,                          \
+                            float (*out)[MOST_ROWS][LANES]) {                                                          \
         blocks_half(p, bits, minima, block, x, tile, row, out);                                                        \
     }
 HALF(four, 4, false) HALF(minima, 4, true) HALF(eight, 8, false)
 static BlocksHalf *const HALVES[3] = {four_half, minima_half, eight_half};
 
 /* TOGETHER blocks of outputs of a whole tile, without bias. */
-static void whole_tile(const Product *p, int block, const Rounded *x, int tile, float (*out)[TILE][LANES]) {
+static void whole_tile(const Product *p, int block, const Rounded *x, int tile, float (*out)[MOST_ROWS][LANES]) {
     for (int row = 0; row < TILE; row += TILE / 2) HALVES[kind_of(p)](p, block, x, tile, row, out);
 }
 #elif defined(__aarch64__)
 #include "tiles_arm.h"
 #else
-static void whole_tile(const Product *p, int block, const Rounded *x, int tile, float (*out)[TILE][LANES]) {
+static void whole_tile(const Product *p, int block, const Rounded *x, int tile, float (*out)[MOST_ROWS][LANES]) {
     block_tile(p, block, x, tile, TILE, out[0]);
 }
 #endif
@@ -95,9 +97,9 @@ enum { MANY_ROWS = 16 * TILE };
 /* How many of `left` blocks, or groups of outputs, are taken at once for so many rows. */
 static int taken_together(int rows, int left) { return rows < MANY_ROWS ? 1 : left < TOGETHER ? left : TOGETHER; }
 
-/* So many blocks of outputs of up to TILE rows; lanes past the last output hold zeros. */
+/* So many blocks of outputs of up to MOST_ROWS rows; lanes past the last output hold zeros. */
 static void some_blocks(const Product *p, int block, int blocks, const Rounded *x, int tile, int count,
-                        float (*out)[TILE][LANES]) {
+                        float (*out)[MOST_ROWS][LANES]) {
     int last = block + blocks;
     while (block < last) {
         bool together = count == TILE && last - block >= TOGETHER;

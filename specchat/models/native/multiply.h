@@ -27,9 +27,9 @@ static void multiply_blocks(void *job, int from, int to, int thread) {
         const Product *p = &m->products[which];
         int block = at - before, left = blocks_of(p) - block;
         blocks = taken_together(m->rows, to - at < left ? to - at : left);
-        for (int first = 0; first < m->rows; first += TILE) {
-            int count = m->rows - first < TILE ? m->rows - first : TILE;
-            float result[TOGETHER][TILE][LANES] __attribute__((aligned(64)));
+        for (int first = 0, count; first < m->rows; first += count) {
+            count = rows_at_once(m->rows - first);
+            float result[TOGETHER][MOST_ROWS][LANES] __attribute__((aligned(64)));
             some_blocks(p, block, blocks, m->x, first / TILE, count, result);
             for (int r = 0; r < count; r++)
                 for (int b = 0; b < blocks; b++) {

@@ -105,17 +105,19 @@ static void gate_groups(void *job, int from, int to, int thread) {
         groups = taken_together(p->rows->rows, to - g);
         int left = gate->out - g * GROUP, valid = left < groups * GROUP ? left : groups * GROUP;
         int block = 2 * g, blocks = (valid + LANES - 1) / LANES;
-        for (int first = 0; first < p->rows->rows; first += TILE) {
-            int count = p->rows->rows - first < TILE ? p->rows->rows - first : TILE;
-            float a[2 * TOGETHER][TILE][LANES] __attribute__((aligned(64)));
-            float b[2 * TOGETHER][TILE][LANES] __attribute__((aligned(64)));
-            float inner[TILE][TOGETHER * GROUP] __attribute__((aligned(64)));
+        for (int first = 0, count; first < p->rows->rows; first += count) {
+            count = rows_at_once(p->rows->rows - first);
+            float a[2 * TOGETHER][MOST_ROWS][LANES] __attribute__((aligned(64)));
+            float b[2 * TOGETHER][MOST_ROWS][LANES] __attribute__((aligned(64)));
+            float inner[MOST_ROWS][TOGETHER * GROUP] __attribute__((aligned(64)));
             some_blocks(gate, block, blocks, &p->x, first / TILE, count, a);
             some_blocks(up, block, blocks, &p->x, first / TILE, count, b);
             for (int r = 0; r < count; r++)
                 for (int i = 0; i < blocks; i++)
                     gate_lanes(p, first + r, (block + i) * LANES, a[i][r], b[i][r], inner[r] + i * LANES);
-            round_groups(inner[0], TOGETHER * GROUP, count, valid, NULL, NULL, &p->inner, first / TILE, g);
+            for (int r = 0; r < count; r += TILE)
+                round_groups(inner[r], TOGETHER * GROUP, count - r < TILE ? count - r : TILE, valid, NULL, NULL, &p->inner,
+                             (first + r) / TILE, g);
         }
     }
 }

@@ -20,14 +20,22 @@ static inline vf add_scaled(vf total, vi whole, vf scale, float row_scale, bool 
     return minima ? multiply_add(minimum, all(offset), total) : total;
 }
 
-/* What one group of inputs, number `at` of a tile's, adds to the outputs of a block, for `count` rows from `row` on; always
- * inlined with constants, so that the sums stay in registers. */
+/* How many of the rows that are left, from the first of a tile on, are multiplied at once. */
+static inline int rows_at_once(int left) { return left <= MOST_ROWS ? left : TILE; }
+
+/* Where a row of a tile, or of the next one, has what there is one of for a group; and four numbers of the group. */
+static inline size_t place_of(const Rounded *x, size_t at, int row) {
+    return (at + (size_t)(row / TILE) * (size_t)x->groups) * TILE + (size_t)(row % TILE);
+}
+
+static inline const int8_t *numbers_of(const Rounded *x, size_t at, int row, int four) {
+    return x->numbers + ((at + (size_t)(row / TILE) * (size_t)x->groups) * GROUP / 4 + (size_t)four) * TILE * 4 + row % TILE * 4;
+}
+
+/* What one group of inputs, number `at` of all, adds to the outputs of a block, for `count` rows from `row` of a tile on;
+ * always inlined with constants, so that the sums stay in registers. */
 static inline __attribute__((always_inline)) void add_group(const uint8_t *data, int bits, bool minima, const Rounded *x,
                                                             size_t at, int row, int count, vf (*total)[PARTS]) {
-    size_t first = at * TILE + (size_t)row;
-    const int8_t *inputs = x->numbers + at * GROUP * TILE + 4 * row;
-    const float *scales = x->scales + first, *offsets = x->offsets + first;
-    const int32_t *sums = x->sums + first;
     total += row;
     const uint16_t *factors = (const uint16_t *)(data + LANES * GROUP / 8 * bits);
     int middle = bits == 4 ? 3 : 7; /* 2^this stands for zero where there are no minima */
@@ -35,12 +43,12 @@ static inline __attribute__((always_inline)) void add_group(const uint8_t *data,
     bool halved = bits == 4 || NIBBLES;
     /* Few rows are summed up in two halves: one after another their products would wait for each other. */
     bool two = NIBBLES ? bits == 8 : count <= 2;
-    vi sum[TILE][PARTS], more[TILE][PARTS];
-#pragma GCC unroll 8
+    vi sum[MOST_ROWS][PARTS], more[MOST_ROWS][PARTS];
+#pragma GCC unroll 16
     for (int r = 0; r < count; r++)
 #pragma GCC unroll 4
         for (int k = 0; k < PARTS; k++) {
-            sum[r][k] = counted ? (vi){0} : -((sums[r] - (vi){0}) << middle);
+            sum[r][k] = counted ? (vi){0} : -((x->sums[place_of(x, at, row + r)] - (vi){0}) << middle);
             more[r][k] = (vi){0};
         }
 #pragma GCC unroll 8
@@ -52,24 +60,25 @@ static inline __attribute__((always_inline)) void add_group(const uint8_t *data,
             low[k] = halved ? both & 15 : both;
             high[k] = both >> 4;
         }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int r = 0; r < count; r++)
 #pragma GCC unroll 4
             for (int k = 0; k < PARTS; k++) {
                 vi *first = two && !halved && j % 2 ? &more[r][k] : &sum[r][k], *second = two ? &more[r][k] : &sum[r][k];
-                *first = dot4(*first, low[k], inputs + (j * TILE + r) * 4, bits);
-                if (halved) *second = dot4(*second, high[k], inputs + ((bits == 4 ? j + 4 : j) * TILE + r) * 4, bits);
+                *first = dot4(*first, low[k], numbers_of(x, at, row + r, j), bits);
+                if (halved) *second = dot4(*second, high[k], numbers_of(x, at, row + r, bits == 4 ? j + 4 : j), bits);
             }
     }
 #pragma GCC unroll 4
     for (int k = 0; k < PARTS; k++) {
         vf scale = load_half(factors + k * REGISTER), minimum = minima ? load_half(factors + LANES + k * REGISTER) : scale;
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int r = 0; r < count; r++) {
             vi whole = whole_sums(sum[r][k], 1);
             if (two) whole += whole_sums(more[r][k], bits == 8 ? 16 : 1);
-            if (NIBBLES && !minima) whole -= (sums[r] - (vi){0}) << middle;
-            total[r][k] = add_scaled(total[r][k], whole, scale, scales[r], minima, minimum, offsets[r]);
+            size_t place = place_of(x, at, row + r);
+            if (NIBBLES && !minima) whole -= (x->sums[place] - (vi){0}) << middle;
+            total[r][k] = add_scaled(total[r][k], whole, scale, x->scales[place], minima, minimum, x->offsets[place]);
         }
     }
 }
@@ -80,9 +89,9 @@ static inline __attribute__((always_inline)) void block_rows(const Product *p, i
     size_t groups = (size_t)x->groups, step = LANES * GROUP / 8 * bits + (minima ? 2 : 1) * LANES * 2;
     const uint8_t *data = p->data + (size_t)block * groups * step;
     size_t at = (size_t)tile * groups, end = at + groups;
-    int some = NIBBLES && bits == 8 ? ROWS_AT_ONCE / 2 : ROWS_AT_ONCE;
-    vf total[TILE][PARTS];
-#pragma GCC unroll 8
+    int some = NIBBLES && bits == 8 ? ROWS_AT_ONCE / 2 : ROWS_AT_ONCE + MORE_ROWS;
+    vf total[MOST_ROWS][PARTS];
+#pragma GCC unroll 16
     for (int r = 0; r < count; r++)
 #pragma GCC unroll 4
         for (int k = 0; k < PARTS; k++) total[r][k] = (vf){0};
@@ -94,7 +103,7 @@ static inline __attribute__((always_inline)) void block_rows(const Product *p, i
             add_group(data, bits, minima, x, at, r, count - r < some ? count - r : some, total);
         }
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < count; r++)
 #pragma GCC unroll 4
         for (int k = 0; k < PARTS; k++) store(out[r] + k * REGISTER, total[r][k]);
@@ -113,13 +122,19 @@ typedef void BlockRows(const Product *p, int block, const Rounded *x, int tile, 
         block_rows(p, 8, false, block, x, tile, rows, out);                                                            \
     }
 KINDS(1) KINDS(2) KINDS(3) KINDS(4) KINDS(5) KINDS(6) KINDS(7) KINDS(8)
-#define EVERY(kind) {kind##_1, kind##_2, kind##_3, kind##_4, kind##_5, kind##_6, kind##_7, kind##_8}
+#define UP_TO_A_TILE(kind) kind##_1, kind##_2, kind##_3, kind##_4, kind##_5, kind##_6, kind##_7, kind##_8
+#if MORE_ROWS
+KINDS(9) KINDS(10) KINDS(11) KINDS(12)
+#define EVERY(kind) {UP_TO_A_TILE(kind), kind##_9, kind##_10, kind##_11, kind##_12}
+#else
+#define EVERY(kind) {UP_TO_A_TILE(kind)}
+#endif
 /* Which kernel a product takes. */
 static int kind_of(const Product *p) { return p->bits == 8 ? 2 : p->minima; }
 
-static BlockRows *const KERNELS[3][TILE] = {EVERY(four), EVERY(minima), EVERY(eight)};
+static BlockRows *const KERNELS[3][MOST_ROWS] = {EVERY(four), EVERY(minima), EVERY(eight)};
 
-/* One block of outputs of up to TILE rows, without bias. */
+/* One block of outputs of up to MOST_ROWS rows, without bias. */
 static void block_tile(const Product *p, int block, const Rounded *x, int tile, int count, float (*out)[LANES]) {
     KERNELS[kind_of(p)][count - 1](p, block, x, tile, out);
 }

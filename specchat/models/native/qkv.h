@@ -97,9 +97,9 @@ static void qkv_blocks(void *job, int from, int to, int thread) {
         int left = blocks_of(&products[what]) - block;
         taken = taken_together(p->rows->rows, to - at < left ? to - at : left);
         for (int i = 0; i < taken; i++) fetch_keys(p, (size_t)(at + i), (size_t)blocks);
-        for (int first = 0; first < p->rows->rows; first += TILE) {
-            int count = p->rows->rows - first < TILE ? p->rows->rows - first : TILE;
-            float result[TOGETHER][TILE][LANES] __attribute__((aligned(64)));
+        for (int first = 0, count; first < p->rows->rows; first += count) {
+            count = rows_at_once(p->rows->rows - first);
+            float result[TOGETHER][MOST_ROWS][LANES] __attribute__((aligned(64)));
             some_blocks(&products[what], block, taken, &p->x, first / TILE, count, result);
             for (int b = block; b < block + taken; b++)
                 for (int r = 0; r < count; r++)

@@ -151,6 +151,6 @@ WHOLE(four, 4, false) WHOLE(minima, 4, true) WHOLE(eight, 8, false)
 static BlockOfTile *const TILES[3] = {four_tile, minima_tile, eight_tile};
 
 /* A block of outputs of a whole tile, without bias. */
-static void whole_tile(const Product *p, int block, const Rounded *x, int tile, float (*out)[TILE][LANES]) {
+static void whole_tile(const Product *p, int block, const Rounded *x, int tile, float (*out)[MOST_ROWS][LANES]) {
     TILES[kind_of(p)](p, block, x, tile, out[0]);
 }
