@@ -25,10 +25,10 @@ enum { NIBBLES = 1 };
 #endif
 enum { SIGNED = 0 };
 /* How many blocks of outputs are computed together for many rows, and how many rows of the next tile are multiplied with a
- * tile where there are no more: sums and totals of 12 rows are 24 of 32 registers. */
+ * tile where there are no more: sums and totals of 14 rows are 28 of 32 registers. */
 #if REGISTER == 16 && defined(WHOLE_DOT)
 #define TOGETHER 3
-#define MORE_ROWS 4
+#define MORE_ROWS 6
 #else
 #define TOGETHER 1
 #define MORE_ROWS 0

@@ -124,8 +124,8 @@ typedef void BlockRows(const Product *p, int block, const Rounded *x, int tile, 
 KINDS(1) KINDS(2) KINDS(3) KINDS(4) KINDS(5) KINDS(6) KINDS(7) KINDS(8)
 #define UP_TO_A_TILE(kind) kind##_1, kind##_2, kind##_3, kind##_4, kind##_5, kind##_6, kind##_7, kind##_8
 #if MORE_ROWS
-KINDS(9) KINDS(10) KINDS(11) KINDS(12)
-#define EVERY(kind) {UP_TO_A_TILE(kind), kind##_9, kind##_10, kind##_11, kind##_12}
+KINDS(9) KINDS(10) KINDS(11) KINDS(12) KINDS(13) KINDS(14)
+#define EVERY(kind) {UP_TO_A_TILE(kind), kind##_9, kind##_10, kind##_11, kind##_12, kind##_13, kind##_14}
 #else
 #define EVERY(kind) {UP_TO_A_TILE(kind)}
 #endif
