@@ -6,9 +6,13 @@ import itertools
 from collections.abc import Iterator
 
 from specchat.core.costs import Costs, interpolate, marginal
+from specchat.structures.recent_linear_fit import RecentCostFit
 
 UNKNOWN_ROW = 0.1
 """What an extra row is taken to cost, as a share of one token, until it is measured."""
+
+_MEMORY = 1.0 - 1.0 / 64
+"""How much less each verification counts than the one after it, without a profile."""
 
 _PAIRED = 0.3
 """How far a pass of one row right after a wider one corrects what the two take relative to each other."""
@@ -21,22 +25,25 @@ class LearntCosts:
     curve. If each number of rows were corrected separately, frequent ones would drift apart from rare ones, and the
     marginal cost between them would be wrong. The shape of the curve changes slowly, except where a pass of one row
     comes right after a wider one: the machine is as quick as it was, so what differs from the curve is its shape.
+
+    Without a profile rounds draw a straight line: a few of different sizes tell what a row adds, where a curve would
+    need many rounds of every size.
     """
 
     def __init__(self, costs: Costs | None) -> None:
-        self._shape: dict[int, float] = dict(costs.verify) if costs else {}
+        self._shape: dict[int, float] = dict(costs.verify if costs else ((1, 1.0), (2, 1.0 + UNKNOWN_ROW)))
         self._factor = 1.0
         self._timed = 0  # verifications
         self._last_rows = 1
+        self._line = RecentCostFit(_MEMORY) if costs is None else None
         self._points: tuple[tuple[int, float], ...] = ()
         self._rows: list[float] = []
         self._draw()
 
     def add(self, rows: int, seconds: float) -> None:
         """One verification was timed. A pass that took far longer than usual was disturbed and counts little."""
-        if not self._shape:
-            self._shape[rows] = seconds
-            self._draw()
+        if self._line is not None:
+            self._add_to_line(self._line, rows, seconds)
             return
         drawn = self._points[0][1] if rows == 1 else interpolate(self._points, rows)
         seconds = min(seconds, 2 * drawn * self._factor)
@@ -73,18 +80,25 @@ class LearntCosts:
         self._shape = {rows: seconds if rows == 1 else seconds / ratio for rows, seconds in self._shape.items()}
         self._draw()
 
+    def _add_to_line(self, line: RecentCostFit, rows: int, seconds: float) -> None:
+        if self._timed == 0:
+            one = seconds / (1 + UNKNOWN_ROW * (rows - 1))
+            line.add(1, one)
+            line.add(3, one * (1 + 2 * UNKNOWN_ROW))
+        self._timed += 1
+        line.add(rows, min(seconds, 2 * line.at(rows)))
+        self._shape = {1: line.at(1), 2: line.at(2)}
+        self._draw()
+
     def _draw(self) -> None:
         """The curve through what was seen: two points or more, the first of one row.
 
         More rows never cost less: what noise says to the contrary is not believed.
         """
-        known = sorted(self._shape.items()) or [(1, 1.0)]
-        rows, seconds = known[0]
-        one = seconds / (1 + UNKNOWN_ROW * (rows - 1))
-        if rows > 1:
-            known.insert(0, (1, one))
-        if len(known) == 1:
-            known.append((2, seconds + UNKNOWN_ROW * one))
+        known = sorted(self._shape.items())
+        if known[0][0] > 1:
+            rows, seconds = known[0]
+            known.insert(0, (1, seconds / (1 + UNKNOWN_ROW * (rows - 1))))
         most = itertools.accumulate((seconds for _, seconds in known), max)
         self._points = tuple((rows, seconds) for (rows, _), seconds in zip(known, most, strict=True))
         self._rows = []

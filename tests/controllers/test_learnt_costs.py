@@ -27,3 +27,21 @@ def test_the_first_rounds_correct_a_profile_of_a_longer_context_at_once():
     for _ in range(4):
         subject.add(1, 0.7)
     assert subject.one_s == pytest.approx(0.7, rel=0.12)
+
+
+@pytest.mark.parametrize("per_row", [0.0, 0.01, 0.3])
+def test_without_a_profile_a_dozen_rounds_tell_what_a_row_adds(per_row):
+    subject = LearntCosts(None)
+    for index in range(12):
+        rows = (4, 2, 6, 1)[index % 4]
+        subject.add(rows, 0.02 * (1 + per_row * (rows - 1)))
+    assert subject.one_s == pytest.approx(0.02, rel=0.1)
+    assert (subject.verify_s(6) - subject.one_s) / 0.02 == pytest.approx(5 * per_row, abs=0.1)
+    assert next(subject.rows_s(8)) == pytest.approx(0.02 * per_row, abs=0.0005)
+
+
+def test_without_a_profile_one_disturbed_round_is_soon_forgotten():
+    subject = LearntCosts(None)
+    for index in range(24):
+        subject.add((1, 4)[index % 2], 3.0 if index == 3 else 1.0)
+    assert subject.verify_s(4) == pytest.approx(1.0, rel=0.1)
