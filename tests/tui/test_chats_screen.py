@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from driving import Driver, driving, wait_for
+from fake import rounds_of, stats_of
 from textual.widgets import Input, OptionList
 
 from specchat.engine.protocol import events as ev
@@ -165,6 +166,22 @@ async def test_an_open_chat_that_is_deleted_and_brought_back_at_once_stays(store
         assert [turn.message().content for turn in d.app.chat.turns][:3] == [CHATS[1][1], CHATS[1][2], "another"]
         assert not any(isinstance(command, Cancel) for command in d.link.sent)
         assert len(titles(store)) == 3
+
+
+@pytest.mark.parametrize(("keys", "sent"), [(("escape",), False), (("u", "escape"), True)])
+async def test_what_waits_is_not_sent_to_a_chat_that_is_deleted(store, keys, sent):
+    async with driving(store=store, chat="haiku") as d:
+        await d.say("another")
+        await d.reply(upto=4, finish=False)
+        await d.say("waiting")
+        await opened(d, "tab", "d")
+        await d.hear(ev.Finished(1, "end", "", stats_of(rounds_of()), 1.0))
+        assert len(d.generates()) == 1
+        await d.pilot.press(*keys)
+        await d.settle()
+        assert len(d.generates()) == 1 + sent
+        assert len(titles(store)) == 2 + sent
+        assert d.app.views.prompt.text == ("" if sent else "waiting")
 
 
 async def test_a_chat_deleted_earlier_is_brought_back_by_the_list_opened_again(store):

@@ -263,6 +263,21 @@ async def test_what_waits_is_shown_and_comes_back_for_editing(key):
         assert len(d.generates()) == 1
 
 
+@pytest.mark.parametrize(("typed", "left"), [("", "second"), ("third", "third")])
+async def test_what_waits_is_not_lost_when_another_chat_begins(typed, left):
+    async with driving() as d:
+        await d.say("first")
+        await d.reply(upto=3, finish=False)
+        await d.say("second")
+        await d.pilot.press(*typed, "ctrl+n")
+        await d.settle()
+        assert not d.app.chat.turns
+        assert d.app.views.prompt.text == left
+        assert "the message that waited was not sent" in d.drawn(d.app.views.notice)
+        assert d.app.views.prompt.sent.found("second") == ["second"]
+        assert len(d.generates()) == 1
+
+
 async def test_escape_stops_where_something_is_being_written():
     async with driving() as d:
         await d.say("first")

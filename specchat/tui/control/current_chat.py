@@ -8,13 +8,14 @@ from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.ports import AppPorts
 from specchat.tui.screens.chats import ChatsScreen
 from specchat.tui.services.chat_archive import ChatArchive
+from specchat.tui.state import attachments
 from specchat.tui.state.session import Chat
 from specchat.tui.text.cells import cut
 from specchat.tui.view_ports import ViewPorts
 
 
 class CurrentChat:
-    """Begins or opens chats; a running reply is cancelled."""
+    """Begins or opens chats; a running reply is cancelled, and a queued message goes back into the prompt."""
 
     def __init__(
         self,
@@ -28,13 +29,14 @@ class CurrentChat:
         self._chat, self._views, self._session, self._ports = chat, views, session, ports
         self._context_limit, self._archive = context_limit, archive
         self._offers_pair = False  # a chat was opened, and its pair not compared with the one loaded
+        self._remark = ""  # what became of the message that was queued in the chat before
 
-    async def new(self) -> None:
-        """Begin a new chat."""
+    async def new(self, said: str = "") -> None:
+        """Begin a new chat, and say this."""
         self._leave()
         await self._views.transcript.clear()
         await self._views.start_pages.show_welcome()
-        self._show()
+        self._show(said)
 
     def choose(self, words: str = "") -> None:
         """Let the user choose a stored chat that contains these words, and go on with it.
@@ -51,16 +53,17 @@ class CurrentChat:
                 await self.open(id)
             elif self._archive.current_is_deleted:
                 await self._leave_deleted()
+            else:
+                self._ports.tick()  # a queued message is not sent to a chat that is deleted, but restored it may be
 
         self._ports.push_screen(ChatsScreen(self._archive, self._ports.key_of, words, self._chat.id), chosen)
 
     async def _leave_deleted(self) -> None:
         """Begin a new chat in place of the deleted one, and say how to restore that."""
-        title, keys = cut(visible(self._chat.title), 40), self._ports.key_of
-        await self.new()
+        keys = self._ports.key_of
         undo = keys("chats.undo").split(", ")[0]
         restores = f" · {keys('chats') or '/chats'} Tab {undo} brings it back" if undo else ""
-        self._ports.notify(f"deleted {title!r}{restores}")
+        await self.new(f"deleted {cut(visible(self._chat.title), 40)!r}{restores}")
 
     async def open(self, id: str) -> None:
         """Go on with a stored chat; why it cannot be opened is shown as a remark."""
@@ -96,10 +99,22 @@ class CurrentChat:
             await self._views.transcript.add_note(note)
 
     def _leave(self) -> None:
+        self._remark = self._take_back()
         self._session.reset_chat()
         self._context_limit.reset()
 
-    def _show(self) -> None:
-        self._ports.notify("")
+    def _take_back(self) -> str:
+        """Put the queued message into an empty prompt; what to say of it, empty where none was queued."""
+        queued, prompt = self._chat.queued, self._views.prompt
+        if queued is None:
+            return ""
+        if prompt.text:
+            return f"the message that waited was not sent · {self._ports.key_of('search')} finds it"
+        prompt.write(attachments.split(queued)[0])
+        return "the message that waited was not sent: it is in the prompt again"
+
+    def _show(self, said: str = "") -> None:
+        self._ports.notify(" · ".join(filter(None, (said, self._remark))))
+        self._remark = ""
         self._ports.redraw()
         self._views.prompt.focus()

@@ -38,7 +38,7 @@ class EventDispatch:
 
     async def apply(self, events: Sequence[Event], redraw: bool = False) -> None:
         """Apply the events in order, then draw once; `redraw`: draw even without events."""
-        if not events and not redraw:
+        if not events and not redraw and self._chat.queued is None:
             return
         for event in events:
             await self._apply(event)
@@ -80,6 +80,7 @@ class EventDispatch:
         """Send the message that waited for the reply before it."""
         chat = self._chat
         free = chat.can_generate and self._session.player is None and not self._context_limit.waiting
+        free = free and not self._actions.archive.current_is_deleted  # sending would bring it back
         if chat.queued is not None and free:
             text, chat.queued = chat.queued, None
             await self._context_limit.ask(text)
