@@ -11,8 +11,7 @@ from specchat.core.seams import Model
 from specchat.core.tree import ROOT, Guess, TokenTree
 
 VERIFY_ROWS = (1, 2, 3, 4, 6, 8, 9, 12, 14, 16, 24, 32, 48, 64)
-"""The most are rows of a wide tree with riders. Kernels for processors take 8 or up to 14 rows at a time: the ninth costs
-more, or the fifteenth."""
+"""The most are rows of a wide tree with riders. Kernels take 8 or 14 rows at once: the next row costs more."""
 
 DRAFT_ROWS = (1, 4)
 

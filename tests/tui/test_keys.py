@@ -9,6 +9,7 @@ import sys
 import pytest
 from driving import driving
 from textual import events
+from textual.widgets import Input
 
 from specchat import config
 from specchat.engine.protocol import events as ev
@@ -191,3 +192,16 @@ async def test_alt_with_a_letter_types_nothing_in_the_prompt_and_acts_there_wher
             await d.pilot.pause()
         assert d.app.views.prompt.text == "ww"
         assert isinstance(d.app.screen, HelpScreen)
+
+
+@pytest.mark.parametrize("key", ["ctrl+o", "ctrl+r"])
+async def test_alt_with_a_letter_types_nothing_in_other_lines(key, tmp_path):
+    async with driving(store=tmp_path / "chats.db") as d:
+        await d.pilot.press(key)
+        await d.settle()
+        line = d.app.screen.query(Input).first()
+        line.focus()
+        await d.pilot.press("w")
+        d.app.post_message(events.Key("alt+q", "q"))
+        await d.pilot.press("x")
+        assert line.value == "wx"

@@ -25,6 +25,7 @@ from specchat.tui.draw import export
 from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import cut
+from specchat.tui.widgets.line_input import LineInput
 from specchat.tui.widgets.tinted_text import TintedText
 
 _IN_SEARCH = "↑ ↓ choose · Enter opens · Tab to rename, delete, export"
@@ -86,10 +87,10 @@ class ChatsScreen(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         """The search at the top, the input for an action at the bottom."""
         with Vertical():
-            yield Input(self._words, placeholder="search", id="words", select_on_focus=False)
+            yield LineInput(self._words, placeholder="search", id="words", select_on_focus=False)
             yield OptionList()
             yield self._remark
-            yield Input(id="ask", select_on_focus=False)
+            yield LineInput(id="ask", select_on_focus=False)
 
     def on_mount(self) -> None:
         """Show all chats until something is typed."""

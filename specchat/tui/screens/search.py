@@ -16,6 +16,7 @@ from specchat.engine.protocol.text import visible
 from specchat.tui.state.prompt_history import History
 from specchat.tui.text.cells import cut
 from specchat.tui.text.key_names import hint
+from specchat.tui.widgets.line_input import LineInput
 
 _SHOWN = 100
 
@@ -52,7 +53,7 @@ class SearchScreen(ModalScreen[str | None]):
             box.border_title = "sent before"
             box.border_subtitle = "Enter takes it" + hint(self, "search.close", "closes", " · ")
             yield OptionList()
-            yield Input(placeholder="type words to search", compact=True)
+            yield LineInput(placeholder="type words to search", compact=True)
 
     def on_mount(self) -> None:
         """Show all messages until something is typed."""

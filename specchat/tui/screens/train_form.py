@@ -17,6 +17,7 @@ from specchat.tui.draw.training_lines import estimate_text
 from specchat.tui.state.training import TrainingChoices
 from specchat.tui.text.cells import ScreenLine
 from specchat.tui.text.key_names import hint
+from specchat.tui.widgets.line_input import LineInput
 from specchat.tui.widgets.tinted_text import TintedText
 
 _LINES = (
@@ -84,7 +85,7 @@ class TrainForm(ModalScreen[TrainingChoices | None]):
             for id, name, what in _LINES:
                 with Horizontal():
                     yield TintedText([(name, "dim")])
-                    yield Input(_shown(getattr(self._first, id)), id=id, select_on_focus=False)
+                    yield LineInput(_shown(getattr(self._first, id)), id=id, select_on_focus=False)
                     yield TintedText([(what, "dim")], classes="-what")
             yield TintedText(id="said")
 
