@@ -36,7 +36,7 @@ def parse(file: Path) -> tuple[Place, dict[str, Any]]:
 def parse_if_there(file: Path) -> tuple[Place, dict[str, Any]] | None:
     """The same; None where there is no such file."""
     try:
-        there = file.is_file()
+        there = file.exists()
     except OSError as error:  # a folder above it is closed to us
         raise ConfigError(f"{file} cannot be read: {error.strerror or error}") from None
     return parse(file) if there else None

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from specchat.config.catalog import load_catalog
 from specchat.config.datastore_files import datastore_files, datastores_dir, read_header
+from specchat.config.directories import config_dir
 from specchat.config.regular_file import open_regular
 from specchat.config.toml_file import parse
 from specchat.config.trained_drafters import read_drafter
@@ -47,6 +49,21 @@ def test_readers_refuse_what_is_no_ordinary_file_in_one_line(odd, read, error):
     path, said = odd
     with pytest.raises(error, match=rf"^{path} cannot be read: {said}[^\n]*$"):
         read(path)
+
+
+@pytest.mark.parametrize("name", ["models.toml", "mirrors.toml"])
+def test_a_file_of_the_users_own_that_is_a_folder_or_a_pipe_is_not_passed_over(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECCHAT_HOME", str(tmp_path))
+    file = config_dir() / name
+    file.mkdir(parents=True)
+    with pytest.raises(ConfigError, match=f"{name} cannot be read: it is no ordinary file"):
+        load_catalog()
+    file.rmdir()
+    os.mkfifo(file)
+    with pytest.raises(ConfigError, match=f"{name} cannot be read: it is no ordinary file"):
+        load_catalog()
+    file.unlink()
+    assert load_catalog().pairs
 
 
 def test_a_drafter_described_by_a_pipe_is_refused(tmp_path):
