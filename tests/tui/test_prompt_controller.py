@@ -273,6 +273,7 @@ async def test_what_waits_is_not_lost_when_another_chat_begins(typed, left):
         await d.settle()
         assert not d.app.chat.turns
         assert d.app.views.prompt.text == left
+        await d.hear(ev.Finished(1, "cancelled", "", stats_of(rounds_of()), 1.0))
         assert "the message that waited was not sent" in d.drawn(d.app.views.notice)
         assert d.app.views.prompt.sent.found("second") == ["second"]
         assert len(d.generates()) == 1

@@ -69,7 +69,8 @@ class EventDispatch:
         was_writing = chat.running is not None
         change = chat.engine.changes[0] if chat.engine.changes else {}
         chat.apply(event)
-        await self._show_effects(event, change)
+        if was_writing or not isinstance(event, Finished):  # the end of a reply that was left shows nothing
+            await self._show_effects(event, change)
         if isinstance(event, Counted | Failed | Died):
             await self._context_limit.apply(event)
         if was_writing and chat.running is None:
