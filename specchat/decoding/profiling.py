@@ -19,6 +19,9 @@ CONTEXT_TOKENS = 512
 """Tokens of context at which passes are timed by default."""
 
 _WARM, _TIMED = 2, 9
+_MANY_ROWS, _SELDOM = 16, 3
+"""Passes of more rows are timed in every third turn alone: four sizes would take more time than all others together."""
+
 _WARM_UP = 10
 """Passes before the first that counts: right after loading they take twice as long."""
 
@@ -50,6 +53,8 @@ def _curve(
     try:
         for turn, passes in enumerate(turns):
             for rows, tree in passes:
+                if rows > _MANY_ROWS and turn % _SELDOM:
+                    continue
                 if interrupted():
                     return None
                 took = _timed_read(model, tree, context_tokens)

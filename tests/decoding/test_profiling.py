@@ -31,6 +31,18 @@ def test_left_alone_it_measures_everything():
     assert len(costs.draft) == len(profiling.DRAFT_ROWS)
 
 
+def test_passes_of_many_rows_are_timed_less_often(monkeypatch):
+    read, timed = [], profiling._timed_read
+    monkeypatch.setattr(
+        profiling, "_timed_read", lambda model, tree, context: read.append(len(tree)) or timed(model, tree, context)
+    )
+    profiling.measure_costs(scripted_target(), None)
+    assert read.count(8) == read.count(16) == 11
+    assert read.count(24) == read.count(64) == 3
+    one_after_another = [rows for rows in read if rows in (48, 64)]
+    assert one_after_another == [48, 64, 64, 48, 48, 64], "both up and down"
+
+
 def test_plain_decoding_is_timed_at_several_contexts():
     target = scripted_target()
     assert [context for context, seconds in measure_plain(target) if seconds > 0] == list(CONTEXTS)
