@@ -17,6 +17,13 @@
 #define REGISTER 4
 #endif
 
+/* Before a loop over registers: unless it is unrolled whole, compilers keep what it goes over in memory. */
+#if defined(__clang__)
+#define UNROLLED _Pragma("clang loop unroll(full)")
+#else
+#define UNROLLED _Pragma("GCC unroll 16")
+#endif
+
 enum { LANES = 16, PARTS = LANES / REGISTER, GROUP = 32, TILE = 8, AHEAD = 8192 };
 
 typedef float vf __attribute__((vector_size(4 * REGISTER)));

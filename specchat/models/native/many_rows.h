@@ -18,10 +18,10 @@ static inline __attribute__((always_inline)) void blocks_half(const Product *p, 
     const int32_t *sums = x->sums + first * TILE + row;
     const uint8_t *data[TOGETHER], *soon = NULL;
     vf total[TOGETHER][ROWS];
-#pragma GCC unroll 4
+    UNROLLED
     for (int b = 0; b < TOGETHER; b++) {
         data[b] = p->data + (size_t)(block + b) * apart;
-#pragma GCC unroll 4
+        UNROLLED
         for (int r = 0; r < ROWS; r++) total[b][r] = (vf){0};
     }
     if (tile == 0 && row == 0) soon = data[0] + TOGETHER * apart; /* the blocks that follow, fetched with the first rows */
@@ -29,42 +29,42 @@ static inline __attribute__((always_inline)) void blocks_half(const Product *p, 
         for (size_t ahead = 0; soon && ahead < TOGETHER * step; ahead += 64) fetch(soon + ahead);
         if (soon) soon += TOGETHER * step;
         vi sum[TOGETHER][ROWS];
-#pragma GCC unroll 4
+        UNROLLED
         for (int b = 0; b < TOGETHER; b++) {
             __asm__("" : "+r"(data[b])); /* else compilers make all from one, and have no registers left */
-#pragma GCC unroll 4
+            UNROLLED
             for (int r = 0; r < ROWS; r++) sum[b][r] = minima ? (vi){0} : -((sums[r] - (vi){0}) << (bits == 4 ? 3 : 7));
         }
-#pragma GCC unroll 8
+        UNROLLED
         for (int j = 0; j < FOURS; j++) {
             /* Four inputs: of 4 bits each, those in the low halves of bytes and then those in the high ones. */
             int line = bits == 8 ? j : j / 2, four = bits == 8 ? j : line + j % 2 * FOURS / 2;
             vb numbers[TOGETHER];
-#pragma GCC unroll 4
+            UNROLLED
             for (int b = 0; b < TOGETHER; b++) {
                 vb both = *(const vb_any *)(data[b] + 4 * LANES * line);
                 numbers[b] = bits == 8 ? both : j % 2 ? high_halves(data[b] + 4 * LANES * line) : both & 15;
             }
-#pragma GCC unroll 4
+            UNROLLED
             for (int r = 0; r < ROWS; r++) {
                 vb input = spread4(inputs + (four * TILE + r) * 4);
-#pragma GCC unroll 4
+                UNROLLED
                 for (int b = 0; b < TOGETHER; b++) sum[b][r] = dot4_spread(sum[b][r], numbers[b], input);
             }
         }
-#pragma GCC unroll 4
+        UNROLLED
         for (int b = 0; b < TOGETHER; b++) {
             const uint16_t *factors = (const uint16_t *)(data[b] + NUMBERS * bits);
             vf scale = load_half(factors), minimum = minima ? load_half(factors + LANES) : scale;
-#pragma GCC unroll 4
+            UNROLLED
             for (int r = 0; r < ROWS; r++)
                 total[b][r] = add_scaled(total[b][r], sum[b][r], scale, scales[r], minima, minimum, offsets[r]);
             data[b] += step;
         }
     }
-#pragma GCC unroll 4
+    UNROLLED
     for (int b = 0; b < TOGETHER; b++)
-#pragma GCC unroll 4
+        UNROLLED
         for (int r = 0; r < ROWS; r++) store(out[b][row + r], total[b][r]);
 }
 

@@ -44,35 +44,35 @@ static inline __attribute__((always_inline)) void add_group(const uint8_t *data,
     /* Few rows are summed up in two halves: one after another their products would wait for each other. */
     bool two = NIBBLES ? bits == 8 : count <= 2;
     vi sum[MOST_ROWS][PARTS], more[MOST_ROWS][PARTS];
-#pragma GCC unroll 16
+    UNROLLED
     for (int r = 0; r < count; r++)
-#pragma GCC unroll 4
+        UNROLLED
         for (int k = 0; k < PARTS; k++) {
             sum[r][k] = counted ? (vi){0} : -((x->sums[place_of(x, at, row + r)] - (vi){0}) << middle);
             more[r][k] = (vi){0};
         }
-#pragma GCC unroll 8
+    UNROLLED
     for (int j = 0; j < bits; j++) {
         vb low[PARTS], high[PARTS];
-#pragma GCC unroll 4
+        UNROLLED
         for (int k = 0; k < PARTS; k++) {
             vb both = *(const vb_any *)(data + 4 * LANES * j + 4 * REGISTER * k);
             low[k] = halved ? both & 15 : both;
             high[k] = both >> 4;
         }
-#pragma GCC unroll 16
+        UNROLLED
         for (int r = 0; r < count; r++)
-#pragma GCC unroll 4
+            UNROLLED
             for (int k = 0; k < PARTS; k++) {
                 vi *first = two && !halved && j % 2 ? &more[r][k] : &sum[r][k], *second = two ? &more[r][k] : &sum[r][k];
                 *first = dot4(*first, low[k], numbers_of(x, at, row + r, j), bits);
                 if (halved) *second = dot4(*second, high[k], numbers_of(x, at, row + r, bits == 4 ? j + 4 : j), bits);
             }
     }
-#pragma GCC unroll 4
+    UNROLLED
     for (int k = 0; k < PARTS; k++) {
         vf scale = load_half(factors + k * REGISTER), minimum = minima ? load_half(factors + LANES + k * REGISTER) : scale;
-#pragma GCC unroll 16
+        UNROLLED
         for (int r = 0; r < count; r++) {
             vi whole = whole_sums(sum[r][k], 1);
             if (two) whole += whole_sums(more[r][k], bits == 8 ? 16 : 1);
@@ -91,21 +91,21 @@ static inline __attribute__((always_inline)) void block_rows(const Product *p, i
     size_t at = (size_t)tile * groups, end = at + groups;
     int some = NIBBLES && bits == 8 ? ROWS_AT_ONCE / 2 : ROWS_AT_ONCE + MORE_ROWS;
     vf total[MOST_ROWS][PARTS];
-#pragma GCC unroll 16
+    UNROLLED
     for (int r = 0; r < count; r++)
-#pragma GCC unroll 4
+        UNROLLED
         for (int k = 0; k < PARTS; k++) total[r][k] = (vf){0};
     for (; at < end; at++, data += step) {
         for (size_t ahead = 0; ahead < step; ahead += 64) fetch(data + AHEAD + ahead);
-#pragma GCC unroll 4
+        UNROLLED
         for (int r = 0; r < count; r += some) {
             if (r) __asm__ volatile("" ::: "memory"); /* else compilers store what they unpacked, for the next rows */
             add_group(data, bits, minima, x, at, r, count - r < some ? count - r : some, total);
         }
     }
-#pragma GCC unroll 16
+    UNROLLED
     for (int r = 0; r < count; r++)
-#pragma GCC unroll 4
+        UNROLLED
         for (int k = 0; k < PARTS; k++) store(out[r] + k * REGISTER, total[r][k]);
 }
 
