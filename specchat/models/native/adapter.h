@@ -18,7 +18,7 @@ static float dot(const float *a, const float *b, int length) {
     vf sum[PARTS] = {{0}};
     int i = 0;
     for (; i + LANES <= length; i += LANES)
-#pragma GCC unroll 4
+        UNROLLED
         for (int k = 0; k < PARTS; k++)
             sum[k] = multiply_add(load(a + i + k * REGISTER), load(b + i + k * REGISTER), sum[k]);
     float rest = 0;

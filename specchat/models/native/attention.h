@@ -44,10 +44,10 @@ static inline __attribute__((always_inline)) void score_part(const Looking *l, i
                                                              int size, int part) {
     vf sum[SET][2 * BLOCKS];
     const uint32_t *query[SET];
-#pragma GCC unroll 6
+    UNROLLED
     for (int n = 0; n < count; n++) {
         query[n] = l->queries[from + n].query;
-#pragma GCC unroll 4
+        UNROLLED
         for (int b = 0; b < 2 * blocks; b++) sum[n][b] = (vf){0};
     }
     const uint32_t *key = l->keys + (size_t)first * (size_t)(size / 2) + part * REGISTER;
@@ -56,18 +56,18 @@ static inline __attribute__((always_inline)) void score_part(const Looking *l, i
     for (int i = 0; i < size / 2; i++, key += KEYS, soon += step) {
         fetch_four(soon, quarter, part);
         vu some[2 * BLOCKS];
-#pragma GCC unroll 4
+        UNROLLED
         for (int b = 0; b < 2 * blocks; b++) some[b] = load_pairs(key + (size_t)(b / 2) * apart + b % 2 * LANES);
-#pragma GCC unroll 6
+        UNROLLED
         for (int n = 0; n < count; n++) {
             vu q = all_pairs(query[n] + i);
-#pragma GCC unroll 4
+            UNROLLED
             for (int b = 0; b < 2 * blocks; b++) sum[n][b] = dot2(sum[n][b], some[b], q);
         }
     }
-#pragma GCC unroll 2
+    UNROLLED
     for (int b = 0; b < blocks; b++)
-#pragma GCC unroll 6
+        UNROLLED
         for (int n = 0; n < count; n++) {
             int at = first + b * KEYS, lane = part * REGISTER;
             vf even = sum[n][2 * b], odd = sum[n][2 * b + 1];
@@ -119,31 +119,31 @@ static inline __attribute__((always_inline)) void mix_pairs(const Looking *l, in
                                                             int column, int vectors) {
     vf sum[SET][WIDE];
     const uint32_t *weights[SET];
-#pragma GCC unroll 6
+    UNROLLED
     for (int n = 0; n < count; n++) {
         weights[n] = (const uint32_t *)(l->weights + (size_t)(from + n) * (size_t)l->room);
-#pragma GCC unroll 8
+        UNROLLED
         for (int v = 0; v < vectors; v++) sum[n][v] = load(l->queries[from + n].to + column + v * REGISTER);
     }
     const uint32_t *value = l->values + (size_t)pair * (size_t)l->size + column;
     size_t step = l->step, quarter = l->quarter;
     const char *soon = l->soon + (size_t)(column / (WIDE * REGISTER)) * (SPAN / 2) * step;
     for (int t = pair; t < end; t++, value += l->size, soon += step) {
-        #pragma GCC unroll 4
+        UNROLLED
         for (int part = 0; part < PARTS; part++) fetch_four(soon, quarter, part);
         vu some[WIDE];
-#pragma GCC unroll 8
+        UNROLLED
         for (int v = 0; v < vectors; v++) some[v] = load_pairs(value + v * REGISTER);
-#pragma GCC unroll 6
+        UNROLLED
         for (int n = 0; n < count; n++) {
             vu weight = all_pairs(weights[n] + t);
-#pragma GCC unroll 8
+            UNROLLED
             for (int v = 0; v < vectors; v++) sum[n][v] = dot2(sum[n][v], some[v], weight);
         }
     }
-#pragma GCC unroll 6
+    UNROLLED
     for (int n = 0; n < count; n++)
-#pragma GCC unroll 8
+        UNROLLED
         for (int v = 0; v < vectors; v++) store(l->queries[from + n].to + column + v * REGISTER, sum[n][v]);
 }
 

@@ -28,13 +28,13 @@ static void multiply_registers(void *job, int from, int to, int thread) {
     vb numbers = (vb)probe->kept[thread] & 7;
     int8_t x[4 * CHAINS] = {1, 2, 3, 4};
     vi sum[CHAINS];
-#pragma GCC unroll 12
+    UNROLLED
     for (int i = 0; i < CHAINS; i++) sum[i] = (vi){0};
     for (int piece = from; piece < to; piece++)
         for (int n = 0; n < DOTS / CHAINS; n++)
-#pragma GCC unroll 12
+            UNROLLED
             for (int i = 0; i < CHAINS; i++) sum[i] = dot4(sum[i], numbers, x + 4 * i, 4);
-#pragma GCC unroll 12
+    UNROLLED
     for (int i = 0; i < CHAINS; i++) probe->kept[thread] += sum[i];
 }
 

@@ -225,12 +225,12 @@ static inline vb high_halves(const uint8_t *at) {
 /* The largest lane of each of TILE registers. */
 static inline tf max_of_each(const vf *v) {
     __m256 pair[TILE / 2], four[TILE / 4];
-#pragma GCC unroll 4
+    UNROLLED
     for (int i = 0; i < TILE / 2; i++) {
         __m256 a = max_of_eight(v[2 * i]), b = max_of_eight(v[2 * i + 1]);
         pair[i] = _mm256_max_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
     }
-#pragma GCC unroll 2
+    UNROLLED
     for (int i = 0; i < TILE / 4; i++) {
         __m256d a = _mm256_castps_pd(pair[2 * i]), b = _mm256_castps_pd(pair[2 * i + 1]);
         four[i] = _mm256_max_ps(_mm256_castpd_ps(_mm256_unpacklo_pd(a, b)), _mm256_castpd_ps(_mm256_unpackhi_pd(a, b)));
@@ -242,21 +242,21 @@ static inline tf max_of_each(const vf *v) {
 /* TILE rows of GROUP signed bytes, four bytes of each row in turn; and what each row adds up to. */
 static inline ti interleave(vn rows[TILE][2], int8_t *to) {
     __m256i row[TILE], two[TILE], four[TILE], sum = _mm256_setzero_si256(), ones = _mm256_set1_epi8(1);
-#pragma GCC unroll 8
+    UNROLLED
     for (int r = 0; r < TILE; r++) row[r] = _mm256_set_m128i((__m128i)rows[r][1], (__m128i)rows[r][0]);
-#pragma GCC unroll 4
+    UNROLLED
     for (int i = 0; i < TILE; i += 2) {
         two[i] = _mm256_unpacklo_epi32(row[i], row[i + 1]);
         two[i + 1] = _mm256_unpackhi_epi32(row[i], row[i + 1]);
     }
-#pragma GCC unroll 2
+    UNROLLED
     for (int i = 0; i < TILE; i += 4)
-#pragma GCC unroll 2
+        UNROLLED
         for (int j = 0; j < 2; j++) {
             four[i + 2 * j] = _mm256_unpacklo_epi64(two[i + j], two[i + 2 + j]);
             four[i + 2 * j + 1] = _mm256_unpackhi_epi64(two[i + j], two[i + 2 + j]);
         }
-#pragma GCC unroll 8
+    UNROLLED
     for (int j = 0; j < TILE; j++) {
         __m256i turned = j < 4 ? _mm256_permute2x128_si256(four[j], four[j + 4], 0x20)
                                : _mm256_permute2x128_si256(four[j - 4], four[j], 0x31);

@@ -18,9 +18,9 @@ typedef struct {
 static inline __attribute__((always_inline)) void round_group(const float *x, size_t apart, int count, const float *factors,
                                                               const float *norm, const Rounded *to, size_t at) {
     vf some[TILE][2 * PARTS], sizes[TILE];
-#pragma GCC unroll 8
+    UNROLLED
     for (int r = 0; r < TILE; r++) {
-#pragma GCC unroll 8
+        UNROLLED
         for (int k = 0; k < 2 * PARTS; k++) {
             some[r][k] = r < count ? load(x + (size_t)r * apart + k * REGISTER) : (vf){0};
             if (norm && r < count) some[r][k] = some[r][k] * factors[r] * load(norm + k * REGISTER);
@@ -31,12 +31,12 @@ static inline __attribute__((always_inline)) void round_group(const float *x, si
     step = (tf)((most > 0.0f) & (ti)step);
     vn bytes[TILE][2];
     /* Adding 1.5 · 2^23 rounds to a whole number, and leaves it in the lowest bits. */
-#pragma GCC unroll 8
+    UNROLLED
     for (int r = 0; r < TILE; r++)
-#pragma GCC unroll 2
+        UNROLLED
         for (int half = 0; half < 2; half++) {
             vi whole[PARTS];
-#pragma GCC unroll 4
+            UNROLLED
             for (int k = 0; k < PARTS; k++) whole[k] = (vi)(some[r][half * PARTS + k] * step[r] + 12582912.0f);
             bytes[r][half] = r < count ? narrow(whole) : (vn){0};
         }

@@ -16,18 +16,18 @@ static inline vb first_pairs(vb a, vb b) { return (vb)vzip1q_u32((uint32x4_t)a, 
 static inline vb second_pairs(vb a, vb b) { return (vb)vzip2q_u32((uint32x4_t)a, (uint32x4_t)b); }
 
 static inline __attribute__((always_inline)) void begin_sums(vi (*sum)[HALF], const int32_t *sums, int middle) {
-#pragma GCC unroll 8
+    UNROLLED
     for (int r = 0; r < TILE; r++) {
         int64_t two;
         memcpy(&two, sums + r / 2 * 2, sizeof two);
-#pragma GCC unroll 2
+        UNROLLED
         for (int k = 0; k < HALF; k++) sum[r][k] = -((vi)vdupq_n_s64(two) << middle);
     }
 }
 
 /* Of two registers with four inputs of four outputs each, two with eight inputs of two outputs. */
 static inline __attribute__((always_inline)) void arrange(vb (*numbers)[HALF]) {
-#pragma GCC unroll 2
+    UNROLLED
     for (int k = 0; k < HALF; k++) {
         vb first = numbers[0][k], second = numbers[1][k];
         numbers[0][k] = first_pairs(first, second);
@@ -36,23 +36,23 @@ static inline __attribute__((always_inline)) void arrange(vb (*numbers)[HALF]) {
 }
 
 static inline __attribute__((always_inline)) void add_eight(vi (*sum)[HALF], const vb (*numbers)[HALF], const int8_t *inputs) {
-#pragma GCC unroll 4
+    UNROLLED
     for (int r = 0; r < TILE; r += 2) {
         const uint8_t *at = (const uint8_t *)inputs + r / 4 * 16;
         vb first = load_bytes(at), second = load_bytes(at + FOURS);
         int8x16_t x = (int8x16_t)(r % 4 ? second_pairs(first, second) : first_pairs(first, second));
-#pragma GCC unroll 2
+        UNROLLED
         for (int n = 0; n < 2; n++)
-#pragma GCC unroll 2
+            UNROLLED
             for (int k = 0; k < HALF; k++)
                 sum[r + n][k] = (vi)vusmmlaq_s32((int32x4_t)sum[r + n][k], (uint8x16_t)numbers[n][k], x);
     }
 }
 
 static inline __attribute__((always_inline)) void end_sums(vi (*sum)[HALF]) {
-#pragma GCC unroll 4
+    UNROLLED
     for (int r = 0; r < TILE; r += 2)
-#pragma GCC unroll 2
+        UNROLLED
         for (int k = 0; k < HALF; k++) {
             int32x4_t first = (int32x4_t)sum[r][k], second = (int32x4_t)sum[r + 1][k];
             sum[r][k] = (vi)vuzp1q_s32(first, second);
@@ -62,21 +62,21 @@ static inline __attribute__((always_inline)) void end_sums(vi (*sum)[HALF]) {
 #else
 /* An instruction multiplies four inputs of one row, one of four in a register, with four outputs. */
 static inline __attribute__((always_inline)) void begin_sums(vi (*sum)[HALF], const int32_t *sums, int middle) {
-#pragma GCC unroll 8
+    UNROLLED
     for (int r = 0; r < TILE; r++)
-#pragma GCC unroll 2
+        UNROLLED
         for (int k = 0; k < HALF; k++) sum[r][k] = -((sums[r] - (vi){0}) << middle);
 }
 
 static inline void arrange(vb (*numbers)[HALF]) { (void)numbers; }
 
 static inline __attribute__((always_inline)) void add_eight(vi (*sum)[HALF], const vb (*numbers)[HALF], const int8_t *inputs) {
-#pragma GCC unroll 2
+    UNROLLED
     for (int n = 0; n < 2; n++)
-#pragma GCC unroll 2
+        UNROLLED
         for (int r = 0; r < TILE; r += 4) {
             int8x16_t x = vld1q_s8(inputs + n * FOURS + 4 * r);
-#pragma GCC unroll 2
+            UNROLLED
             for (int k = 0; k < HALF; k++) {
                 int8x16_t some = (int8x16_t)numbers[n][k];
                 sum[r][k] = (vi)vdotq_laneq_s32((int32x4_t)sum[r][k], some, x, 0);
@@ -99,15 +99,15 @@ static inline __attribute__((always_inline)) void add_half_group(const uint8_t *
     const uint16_t *factors = (const uint16_t *)(data + LANES * GROUP / 8 * bits) + half * HALF * REGISTER;
     vi sum[TILE][HALF] = {{{0}}};
     if (!minima && !(SIGNED && bits == 8)) begin_sums(sum, x->sums + at * TILE, bits == 4 ? 3 : 7);
-#pragma GCC unroll 4
+    UNROLLED
     for (int line = 0; line < bits; line += 2, inputs += 2 * FOURS) {
         __asm__ volatile("" ::: "memory"); /* else compilers load for later lines, and have no registers left */
         vb numbers[2][HALF], high[2][HALF];
-#pragma GCC unroll 4
+        UNROLLED
         for (int i = 0; i < 2 * HALF; i++)
             numbers[i / HALF][i % HALF] = load_bytes(data + 4 * LANES * (line + i / HALF) + half * HALF_BYTES + 4 * REGISTER * (i % HALF));
         arrange(numbers);
-#pragma GCC unroll 4
+        UNROLLED
         for (int i = 0; i < 2 * HALF; i++) {
             vb both = numbers[i / HALF][i % HALF];
             high[i / HALF][i % HALF] = both >> 4;
@@ -117,10 +117,10 @@ static inline __attribute__((always_inline)) void add_half_group(const uint8_t *
         if (bits == 4) add_eight(sum, high, inputs + 4 * FOURS);
     }
     end_sums(sum);
-#pragma GCC unroll 2
+    UNROLLED
     for (int k = 0; k < HALF; k++) {
         vf scale = load_half(factors + k * REGISTER), minimum = minima ? load_half(factors + LANES + k * REGISTER) : scale;
-#pragma GCC unroll 8
+        UNROLLED
         for (int r = 0; r < TILE; r++) {
             vf *to = &total[r][half * HALF + k];
             *to = add_scaled(*to, sum[r][k], scale, scales[r], minima, minimum, offsets[r]);

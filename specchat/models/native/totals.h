@@ -28,7 +28,7 @@ static void total_stretches(void *job, int from, int to, int thread) {
         const float *logits = t->logits + (size_t)(t->places ? t->places[row] : row) * (size_t)width;
         vf sum[PARTS] = {{0}}, top = all(t->tops[(size_t)row * t->step]);
         for (; at < end; at += LANES)
-#pragma GCC unroll 4
+            UNROLLED
             for (int k = 0; k < PARTS; k++) {
                 int left = end - at - k * REGISTER;
                 if (left <= 0) continue;
