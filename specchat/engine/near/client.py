@@ -17,7 +17,7 @@ from typing import Protocol
 import msgspec
 
 from specchat.config.state_files import read_end
-from specchat.engine.near.gathered_reads import gathered
+from specchat.engine.near.rate_limited_reads import rate_limited
 from specchat.engine.near.waiting_events import take_all
 from specchat.engine.protocol.codec import EventReader, encode, lines_of
 from specchat.engine.protocol.commands import Command, Quit
@@ -135,7 +135,7 @@ class Engine:
     def _read(self) -> None:
         assert self._process.stdout is not None, "the engine was started with a pipe"
         reader = EventReader()
-        for line in lines_of(gathered(self._process.stdout)):
+        for line in lines_of(rate_limited(self._process.stdout)):
             try:
                 self._put(reader.read(line))
             except msgspec.DecodeError as error:

@@ -109,7 +109,7 @@ class CurrentChat:
         if queued is None:
             return ""
         if prompt.text:
-            return f"the message that waited was not sent · {self._ports.key_of('search')} finds it"
+            return "the message that waited was not sent" + self._ports.key_hint("search", "finds it", " · ")
         prompt.write(attachments.split(queued)[0])
         return "the message that waited was not sent: it is in the prompt again"
 

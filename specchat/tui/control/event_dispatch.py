@@ -81,8 +81,8 @@ class EventDispatch:
         """Send the message that waited for the reply before it."""
         chat = self._chat
         free = chat.can_generate and self._session.player is None and not self._context_limit.waiting
-        free = free and not self._actions.archive.current_is_deleted  # sending would bring it back
-        if chat.queued is not None and free:
+        deleted = self._actions.archive.current_is_deleted  # sending would bring it back
+        if chat.queued is not None and free and not deleted:
             text, chat.queued = chat.queued, None
             await self._context_limit.ask(text)
 

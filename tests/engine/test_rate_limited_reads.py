@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from specchat.engine.near.gathered_reads import APART_S, gathered
+from specchat.engine.near.rate_limited_reads import APART_S, rate_limited
 
 
 class Clock:
@@ -29,7 +29,7 @@ def pipe():
 def test_what_arrives_between_two_reads_comes_with_one(pipe):
     stream, into = pipe
     clock = Clock()
-    lines = gathered(stream, clock, clock.sleep)
+    lines = rate_limited(stream, clock, clock.sleep)
     into.write(b"first\n")
     assert lines.readline() == b"first\n"
     assert clock.slept == []
@@ -42,7 +42,7 @@ def test_what_arrives_between_two_reads_comes_with_one(pipe):
 def test_what_comes_after_a_silence_comes_at_once(pipe):
     stream, into = pipe
     clock = Clock()
-    lines = gathered(stream, clock, clock.sleep)
+    lines = rate_limited(stream, clock, clock.sleep)
     for line in (b"one\n", b"two\n"):
         into.write(line)
         assert lines.readline() == line
@@ -53,7 +53,7 @@ def test_what_comes_after_a_silence_comes_at_once(pipe):
 def test_long_lines_and_the_end_arrive_whole(pipe):
     stream, into = pipe
     clock = Clock()
-    lines = gathered(stream, clock, clock.sleep)
+    lines = rate_limited(stream, clock, clock.sleep)
     into.write(b"x" * 50_000 + b"\nrest")
     into.close()
     assert lines.read() == b"x" * 50_000 + b"\nrest"

@@ -19,14 +19,14 @@ _AT_ONCE_BYTES = 1 << 17
 """More than a pipe holds."""
 
 
-def gathered(
+def rate_limited(
     stream: IO[bytes], clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], object] = time.sleep
 ) -> IO[bytes]:
     """The same bytes, from the pipe below the stream; what the stream holds itself is not seen."""
-    return io.BufferedReader(_ReadsApart(stream, clock, sleep), _AT_ONCE_BYTES)
+    return io.BufferedReader(_RateLimited(stream, clock, sleep), _AT_ONCE_BYTES)
 
 
-class _ReadsApart(io.RawIOBase):
+class _RateLimited(io.RawIOBase):
     def __init__(self, stream: IO[bytes], clock: Callable[[], float], sleep: Callable[[float], object]) -> None:
         self._stream = stream  # kept open
         self._clock, self._sleep = clock, sleep
