@@ -8,7 +8,7 @@ import math
 from specchat.controllers.drafting_account import DraftingAccount
 from specchat.controllers.learnt_costs import LearntCosts
 from specchat.controllers.options import GoodputOptions
-from specchat.controllers.round_statistics import UNKNOWN_RATE, RoundStatistics
+from specchat.controllers.round_statistics import UNKNOWN_RATE, RoundStatistics, besides
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.costs import Costs
@@ -25,6 +25,9 @@ _CHEAP_LEVEL = 0.3
 
 _DISTURBED = 1.25
 """A round that takes so many times as long as others like it counts as having taken so many times as long."""
+
+_COLD_S = 0.003
+"""Code takes so much longer when it first runs: the first round with guesses is not charged for it."""
 
 _FEW, _SETTLED = 16, 4
 """Rounds with guesses in which the budget is computed every time; rounds after which it is computed again later."""
@@ -132,6 +135,7 @@ class Goodput:
         with_passes, rounds = round.budget.passes, 1 + self._unwatched
         self._unwatched = 0
         seen, account = (self._all, self._account) if with_passes else (self._free, self._free_account)
+        self._costs.add(round.rows, round.timings.verify_s)  # first: the machine may be slower than when measured
         if round.budget.nodes:
             account.add(len(round.emitted), self._plain_rounds(round, seen), in_vain=round.tree.drafted == 0)
         else:
@@ -139,10 +143,9 @@ class Goodput:
         if not with_passes:
             self._account.rest()
         self._count_uncompared(round, rounds)
-        self._costs.add(round.rows, round.timings.verify_s)
         seen.add(round)
         if seen is self._free and seen.plain_rounds:
-            self._all.add_plain(round.timings)  # what a plain round takes is the same for both
+            self._all.add_plain(round)  # what a plain round takes is the same for both
         self._sure = account.surely_pays and seen.drafting_rounds >= _FEW
         if seen.drafting_rounds < _FEW or (seen.drafting_rounds + seen.plain_rounds) % _SETTLED == 0:
             self._known = self._deep = None
@@ -223,10 +226,16 @@ class Goodput:
         return extra_s > _NOTICED * one_s
 
     def _plain_rounds(self, round: Round, seen: RoundStatistics) -> float:
-        """How many plain rounds would have taken as long as this one."""
-        timings, plain_s = round.timings, self._costs.one_s + seen.plain_other_s.value
+        """How many plain rounds would have taken as long as this one.
+
+        Before any was plain, what it took besides drafting, its pass and learning is taken to be a plain round's, too.
+        """
+        timings = round.timings
+        plain_s = self._costs.one_s + (seen.plain_other_s.value or besides(timings, learning=False))
         took_s = timings.draft_s + timings.verify_s + timings.other_s
-        if seen.drafting_rounds and took_s > _DISTURBED * plain_s:
+        if not seen.drafting_rounds:
+            took_s = max(plain_s, took_s - _COLD_S)
+        elif took_s > _DISTURBED * plain_s:
             steps = round.draft_passes if seen.passes else max(round.tree.depths)
             took_s = min(took_s, _DISTURBED * self._seconds(seen, round.rows, steps))
         return took_s / plain_s

@@ -52,7 +52,7 @@ class LearntCosts:
         if paired:
             self._correct_shape((seconds / (drawn * self._factor)) ** _PAIRED)
             return
-        self._factor += max(0.1, 1.0 / (1 + self._timed)) * (seconds / drawn - self._factor)
+        self._factor += max(0.1, 1.0 / self._timed) * (seconds / drawn - self._factor)
         if rows > 1:  # one row is what the others are measured by
             known = self._shape.get(rows, drawn)
             self._shape[rows] = known = known + 0.02 * (seconds / self._factor - known)

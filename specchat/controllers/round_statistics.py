@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 
 from specchat.core.round import Round, Timings
 from specchat.core.tree import ROOT, TokenTree
@@ -26,17 +26,19 @@ _MEASURED_AS = (1, 2, 4)
 
 @dataclass(slots=True)
 class Average:
-    """An exponentially fading mean over some `memory` values. Begins at a prior that weighs as much as two values."""
+    """An exponentially fading mean over some `memory` values. Begins at a prior that weighs as much as some values."""
 
     memory: int
     prior: float
+    prior_weight: InitVar[float] = 2.0
     _fade: float = field(init=False)
     _sum: float = field(init=False, default=0.0)
     _weight: float = field(init=False, default=0.0)
-    _prior_weight: float = field(init=False, default=2.0)
+    _prior_weight: float = field(init=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, prior_weight: float) -> None:
         self._fade = 1.0 - 1.0 / self.memory
+        self._prior_weight = prior_weight
 
     def add(self, value: float, weight: float = 1.0) -> None:
         """Count one more value; all older ones fade by 1 / `memory`."""
@@ -48,11 +50,12 @@ class Average:
     @property
     def value(self) -> float:
         """The mean with the prior given at the beginning."""
-        return (self._sum + self._prior_weight * self.prior) / (self._weight + self._prior_weight)
+        return self.given(self.prior)
 
     def given(self, prior: float) -> float:
         """The mean with another prior."""
-        return (self._sum + self._prior_weight * prior) / (self._weight + self._prior_weight)
+        weight = self._weight + self._prior_weight
+        return (self._sum + self._prior_weight * prior) / weight if weight else prior
 
 
 class DraftTime:
@@ -107,7 +110,8 @@ class RoundStatistics:
         riders: how many there are, by the rows of the tree they ride with.
         draft: what drafting took.
         steps, steps_per_level: steps of a drafting, and of each level of its tree; see `DraftTime`.
-        other_s, plain_other_s: what judging, keeping and learning took in rounds with guesses, and in those without.
+        other_s, plain_other_s: what judging, keeping and learning took in rounds with guesses, and in those without; 0
+            until it is known. The first round with guesses does not count: code takes longer when it first runs.
         primed: whether the last round led to no guess yet, but to what the next one needs: results of riders, or states
             that a network waits for.
         plain_rounds: rounds without a guess since the last with one.
@@ -125,8 +129,8 @@ class RoundStatistics:
         self.tokens = Average(memory, 1.0)
         self.nodes = Average(memory, 1.0)
         self.riders = RecentCostFit(1.0 - 1.0 / memory)
-        self.other_s = Average(memory, 0.0)
-        self.plain_other_s = Average(memory, 0.0)
+        self.other_s = Average(memory, 0.0, prior_weight=0.0)
+        self.plain_other_s = Average(memory, 0.0, prior_weight=0.0)
         self.primed = False
         self.passes = step_s > 0.0
         self.gives_probabilities = False
@@ -150,10 +154,11 @@ class RoundStatistics:
         if tree.drafted == 0 and round.draft_passes == 0:
             self.plain_rounds += 1
             self.steps.add(0.0)
-            self.add_plain(round.timings)
+            self.add_plain(round)
             return
         self.drafting_rounds += 1
-        self.other_s.add(round.timings.other_s)
+        if self.drafting_rounds > 1:
+            self.other_s.add(round.timings.other_s)
         self.plain_rounds = 0
         levels = max(*tree.depths, 1)
         steps = round.draft_passes if self.passes else levels
@@ -173,9 +178,17 @@ class RoundStatistics:
             self.gives_probabilities = True
             self.calibration.add(round.accepted / max(promised, 0.05), weight=promised)
 
-    def add_plain(self, timings: Timings) -> None:
-        """Learn what a round without a guess takes besides its pass."""
-        self.plain_other_s.add(timings.other_s)
+    def add_plain(self, round: Round) -> None:
+        """Learn what a round without a guess takes besides its pass.
+
+        Where a network drafts, what was learnt in the round was for it: nothing is, where its passes are not allowed.
+        """
+        self.plain_other_s.add(besides(round.timings, learning=not (self.passes and round.budget.passes)))
+
+
+def besides(timings: Timings, learning: bool) -> float:
+    """Seconds that a round took besides drafting and its pass, with or without what was learnt."""
+    return timings.other_s if learning else timings.other_s - timings.learn_s
 
 
 def stood_by_depth(round: Round) -> list[bool]:
