@@ -27,6 +27,7 @@ from specchat.models.files.gguf_file import converted_folder, is_converted
 from specchat.models.files.gguf_header import read_header
 from specchat.models.files.gguf_rotation import rotation_scaling
 from specchat.models.files.gguf_source import GgufSource
+from specchat.models.files.remembered_config import RememberedConfig, remember_config, remembered_config
 from specchat.models.files.tensor_source import TensorSource
 from specchat.models.files.tokenizer_files import open_tokenizer, same_tokenizer
 from specchat.models.files.weight_source import WeightSource
@@ -97,17 +98,18 @@ def load_model(
     if refusal := describe_model(path).refusal:
         raise ModelError(f"{spec.name} {refusal}")
     try:
-        folder, config = open_config(path)
+        folder, config = known_config(path)
         why_not = unsupported(config)
         context_tokens, notes = usable_context(spec, config, own=why_not is None)
         drafts, guesses = guesses, guesses and wanted == "auto"
         precision = choose_precision(wanted, device, quantised=path.is_file() or guesses, own=why_not is None)
         check_memory(spec, path, device, precision)
         say("tokenizer")
-        tokenizer = _tokenizer(folder, beside)
+        tokenizer = _tokenizer(folder, config, beside)
         ends = end_tokens(folder, config, tokenizer)
         say("weights")
         if why_not is None:
+            remember_config(folder, config, tokenizer)
             family = FAMILIES[config.model_type]
             source, shape = open_weights(path, Shape.of(config), family)
             source = RoundedSource(source) if guesses and precision == "int4" else source
@@ -181,12 +183,33 @@ def open_config(path: Path) -> tuple[Path, Any]:
         WeightsError: a file cannot be read, or says what cannot be.
         ModelError: transformers makes no configuration of it.
     """
-    from transformers import AutoConfig
+    folder = _checked_folder(path)
+    return folder, _config_in(folder, path)
 
+
+def known_config(path: Path) -> tuple[Path, Any]:
+    """The same, or what is remembered of it where our own decoder runs the model: transformers need not be asked.
+
+    Raises:
+        WeightsError: a file cannot be read, or says what cannot be.
+        ModelError: transformers makes no configuration of it.
+    """
+    folder = _checked_folder(path)
+    known = remembered_config(folder)
+    return folder, _config_in(folder, path) if known is None or unsupported(known) else known
+
+
+def _checked_folder(path: Path) -> Path:
     folder = converted_folder(path) if path.is_file() else path
     read_config(folder / CONFIG, named=path if path.is_file() else None)
+    return folder
+
+
+def _config_in(folder: Path, path: Path) -> Any:
+    from transformers import AutoConfig
+
     with one_line(f"{path} cannot be used"):
-        return folder, AutoConfig.from_pretrained(folder, **_LOCAL)
+        return AutoConfig.from_pretrained(folder, **_LOCAL)
 
 
 def load_tokenizer(name: str, path: Path) -> tuple[Any, frozenset[int]]:
@@ -196,15 +219,15 @@ def load_tokenizer(name: str, path: Path) -> tuple[Any, frozenset[int]]:
         ModelError: it cannot be used.
     """
     with one_line(f"the tokenizer of {name} cannot be used"):
-        folder, config = open_config(path)
-        tokenizer = open_tokenizer(folder)
+        folder, config = known_config(path)
+        tokenizer = _tokenizer(folder, config)
         return tokenizer, end_tokens(folder, config, tokenizer)
 
 
-def _tokenizer(folder: Path, beside: Loaded | None) -> Any:
+def _tokenizer(folder: Path, config: Any, beside: Loaded | None = None) -> Any:
     if beside is not None and beside.folder is not None and same_tokenizer(folder, beside.folder):
         return beside.tokenizer
-    return open_tokenizer(folder)
+    return open_tokenizer(folder, config.tokenizer_made_by if isinstance(config, RememberedConfig) else "")
 
 
 def load_scripted(spec: ModelSpec, role: str) -> Loaded:

@@ -17,19 +17,29 @@ _WHOLE = "tokenizer.json"
 _BESIDE = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 
 
-def open_tokenizer(folder: Path) -> Any:
+def open_tokenizer(folder: Path, made_by: str = "") -> Any:
     """The tokenizer in a folder, as transformers makes it, within bounds of memory and time.
+
+    Args:
+        made_by: the class that transformers chose for these files before. Choosing takes it a second or more.
 
     Raises:
         WeightsError: its tokenizer.json cannot be read, or makes text far longer.
         ModelError: transformers makes no tokenizer of it.
     """
-    from transformers import AutoTokenizer
-
     with one_line(f"the tokenizer in {folder} cannot be used"), bounded():
         if (file := folder / _WHOLE).exists():
             refuse_growth(file)
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        return _maker(made_by).from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+
+
+def _maker(name: str) -> Any:
+    """The class of transformers with this name, if it is one of tokenizers; else what chooses among all."""
+    import transformers
+
+    found = getattr(transformers, name, None) if name else None
+    fits = isinstance(found, type) and issubclass(found, transformers.PreTrainedTokenizerBase)
+    return found if fits else transformers.AutoTokenizer
 
 
 def same_tokenizer(folder: Path, other: Path) -> bool:
