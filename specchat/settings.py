@@ -86,6 +86,14 @@ class Settings:
         """
         return dataclasses.replace(self, **{name: self._checked(name, value) for name, value in changes.items()})
 
+    def changed_live(self, changes: Mapping[str, Any]) -> Settings:
+        """The same where a pair is in use: refuses another value of what acts only when one is loaded."""
+        changed = self.but(changes)
+        for name in changes:
+            if name in OPTIONS and not OPTIONS[name].live and getattr(changed, name) != getattr(self, name):
+                raise UsageError(f"{name} = {short(changes[name])} acts when a pair is loaded, not while one is in use")
+        return changed
+
     def options_for(self, method: str) -> dict[str, Any]:
         """What the user set for one method: `{"max_ngram": 5}`."""
         prefix = method + "."

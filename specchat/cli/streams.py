@@ -24,11 +24,11 @@ def open_missing_streams() -> None:
     """Connect streams that were closed to nothing, and let no character that an encoding lacks stop a command.
 
     The lowest free descriptor is the closed one; otherwise the next file that is opened would get it, and what is
-    printed would end up in that file.
+    printed would end up in that file. Output is connected so that writing fails, as it would have: it is told then.
     """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+    for name, mode, opened in (("stdin", "r", os.O_RDONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY)):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+            setattr(sys, name, open(os.open(os.devnull, opened), mode, encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")

@@ -36,10 +36,12 @@ def parse(file: Path) -> tuple[Place, dict[str, Any]]:
 def parse_if_there(file: Path) -> tuple[Place, dict[str, Any]] | None:
     """The same; None where there is no such file."""
     try:
-        there = file.exists()
-    except OSError as error:  # a folder above it is closed to us
+        file.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:  # a folder above it is closed to us, or a link leads to itself
         raise ConfigError(f"{file} cannot be read: {error.strerror or error}") from None
-    return parse(file) if there else None
+    return parse(file)
 
 
 def read_text(file: Path) -> str:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specchat.errors import UsageError
+from specchat.errors import UsageError, short
 from specchat.registry import option
+from specchat.settings import OPTIONS
+
+_MOST_NODES = int(OPTIONS["nodes"].maximum or 0)
+_LONGEST_NUMBER = 9
+"""Digits of a number that is read at all."""
 
 
 @dataclass(frozen=True)
@@ -141,8 +146,8 @@ class TemplateOptions:
     def rank_paths(self) -> tuple[RankPath, ...]:
         """The explicit paths; refuses a node whose parent or whose better-ranked sibling is missing."""
         words = [w for w in self.paths.replace(" ", "").split(",") if w]
-        if not all(part.isdecimal() for word in words for part in word.split("-")):
-            raise UsageError(f"template.paths = {self.paths!r} must be ranks from 0, such as 0,1,0-0")
+        if not all(part.isdecimal() and len(part) <= _LONGEST_NUMBER for word in words for part in word.split("-")):
+            raise UsageError(f"template.paths = {short(self.paths)} must be ranks from 0, such as 0,1,0-0")
         paths = {tuple(int(part) for part in word.split("-")) for word in words}
         for path in sorted(paths):
             parent, before = path[:-1], (*path[:-1], path[-1] - 1)
@@ -166,10 +171,11 @@ class TemplateOptions:
 
 
 def _counts(name: str, text: str) -> tuple[int, ...]:
-    words = [w for w in text.replace(" ", "").split(",") if w]
-    if not all(w.isdecimal() and int(w) >= 1 for w in words):
-        raise UsageError(f"{name} = {text!r} must be whole numbers from 1, such as 3,2,1")
-    return tuple(int(w) for w in words)
+    """Counts of nodes, one for each depth, none larger than a tree may be."""
+    words = text.replace(" ", "").split(",") if text.strip() else []
+    if not all(w.isdecimal() and len(w) <= _LONGEST_NUMBER and 1 <= int(w) <= _MOST_NODES for w in words):
+        raise UsageError(f"{name} = {short(text)} must be whole numbers from 1 to {_MOST_NODES}, such as 3,2,1")
+    return tuple(map(int, words))
 
 
 def _rates(text: str) -> tuple[float, ...]:

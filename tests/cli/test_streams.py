@@ -51,6 +51,13 @@ def test_a_recording_without_room_costs_the_recording_and_not_the_reply():
     assert ended.returncode == 1
 
 
+@pytest.mark.parametrize("command", ["methods", f"{SCRIPTED} hi", f"{SCRIPTED} --output jsonl hi"])
+def test_an_output_that_is_closed_is_told(command):
+    ended = shell(f"specchat {command} >&-")
+    assert ended.returncode == 1
+    assert ended.stderr == b"specchat: standard output cannot be written: Bad file descriptor\n"
+
+
 @pytest.mark.parametrize("command", ["methods", f"{SCRIPTED} hi", f"{SCRIPTED} --output jsonl hi", "chats list"])
 def test_closed_streams_are_no_traceback(command):
     assert b"Traceback" not in shell(f"specchat {command} <&- >&-").stderr

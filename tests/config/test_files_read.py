@@ -13,7 +13,8 @@ from specchat.config.catalog import load_catalog
 from specchat.config.datastore_files import datastore_files, datastores_dir, read_header
 from specchat.config.directories import config_dir
 from specchat.config.regular_file import open_regular
-from specchat.config.toml_file import parse
+from specchat.config.toml_editing import change_file
+from specchat.config.toml_file import parse, parse_if_there
 from specchat.config.trained_drafters import read_drafter
 from specchat.config.user_named_file import read_named
 from specchat.errors import ConfigError, StoreError, UsageError, WeightsError
@@ -49,6 +50,18 @@ def test_readers_refuse_what_is_no_ordinary_file_in_one_line(odd, read, error):
     path, said = odd
     with pytest.raises(error, match=rf"^{path} cannot be read: {said}[^\n]*$"):
         read(path)
+
+
+@pytest.mark.parametrize("name", ["models.toml", "mirrors.toml", "config.toml"])
+def test_a_file_of_the_users_own_that_is_a_link_to_itself_is_not_passed_over(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECCHAT_HOME", str(tmp_path))
+    file = config_dir() / name
+    file.parent.mkdir(parents=True)
+    file.symlink_to(file)
+    with pytest.raises(ConfigError, match=f"{name} cannot be read: Too many levels of symbolic links"):
+        parse_if_there(file)
+    with pytest.raises(ConfigError, match=f"{name} cannot be read"):
+        change_file(file, lambda document: None, lambda place, tables: None)
 
 
 @pytest.mark.parametrize("name", ["models.toml", "mirrors.toml"])

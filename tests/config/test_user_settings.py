@@ -119,7 +119,7 @@ def test_a_path_that_cannot_be_one_is_refused_where_it_stands(path):
 
 
 def test_a_folder_that_is_closed_is_said(monkeypatch):
-    monkeypatch.setattr(Path, "exists", Mock(side_effect=PermissionError(errno.EACCES, "Permission denied")))
+    monkeypatch.setattr(Path, "stat", Mock(side_effect=PermissionError(errno.EACCES, "Permission denied")))
     with pytest.raises(ConfigError, match=r"config\.toml cannot be read: Permission denied"):
         config.user_settings()
 

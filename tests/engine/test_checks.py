@@ -182,6 +182,7 @@ def test_where_a_third_reply_begins_the_oldest_is_over() -> None:
         b'{"type":"generate","id":-1,"messages":[]}',
         b'{"type":"generate","id":1,"messages":[{"role":"robot","content":""}]}',
         b'{"type":"generate","id":1,"messages":[],"seed":99999999999999999999}',
+        b'{"type":"generate","id":1,"messages":[],"beside":{"id":1,"apart":{"controller":"off"}}}',
         b'{"type":"pace","id":1,"gap_s":1e300}',
         b'{"type":"pace","id":1,"rounds":-1}',
         b'{"type":"compare","id":1,"messages":[],"seed":1,"plain":[-1],"other":[]}',

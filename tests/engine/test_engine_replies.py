@@ -134,6 +134,18 @@ def test_a_change_acts_between_two_rounds_of_a_running_reply(driver):
     assert {event.budget["nodes"] for event in driver.rounds() if event.why != "to compare with"} == {8}
 
 
+@pytest.mark.parametrize("changes", [{"pair": "smol"}, {"dtype": "int8"}, {"threads": 1}, {"device": "cpu"}])
+def test_what_acts_when_a_pair_is_loaded_is_no_live_setting(driver, changes):
+    before = driver.load().settings
+    (name,) = changes
+    for command in (Change(changes), Generate(12, HELLO, 7, changes)):
+        driver.engine.send(command)
+        failed = driver._next()
+        assert isinstance(failed, ev.Failed)
+        assert failed.message.startswith(f"{name} = ")
+    assert driver.send(Change({name: before[name], "width": 5})).until(ev.Changed).settings == {**before, "width": 5}
+
+
 def test_every_round_says_why_its_budget_was_chosen(driver):
     for controller, why in (("fixed", "fixed by you"), ("off", "off")):
         driver.load(controller=controller)

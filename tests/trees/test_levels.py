@@ -9,6 +9,7 @@ from contracts.kit import context_for, make_policy
 from contracts.proposing import Proposing, counting_up
 
 from specchat.core.budget import Budget
+from specchat.errors import UsageError
 from specchat.trees import TREE_POLICIES
 
 
@@ -30,6 +31,21 @@ def test_an_expansion_has_its_width_at_the_first_depth_and_one_child_below():
 def test_an_expansion_has_the_children_that_were_named():
     tree = grow("expansion", Budget(50, 5, 4), widths="3,2,1")
     assert Counter(tree.depths) == {0: 1, 1: 3, 2: 6, 3: 6}
+
+
+@pytest.mark.parametrize("words", ["513", "3000000000", "9" * 5000, "1,,2", "0", "-1", "²", "3,x"])
+@pytest.mark.parametrize("option", ["expansion.widths", "rsd_c.branching", "template.counts"])
+def test_counts_that_no_tree_has_are_refused_in_a_short_line(option, words):
+    policy, _, name = option.partition(".")
+    with pytest.raises(UsageError, match=rf"^{option} = .+ must be whole numbers from 1 to 512") as refused:
+        make_policy(TREE_POLICIES[policy], **{name: words})
+    assert len(str(refused.value)) < 200
+
+
+def test_ranks_of_thousands_of_digits_are_refused_in_a_short_line():
+    with pytest.raises(UsageError, match=r"^template\.paths = .+ must be ranks") as refused:
+        make_policy(TREE_POLICIES["template"], paths="9" * 5000)
+    assert len(str(refused.value)) < 200
 
 
 def test_nodes_run_out_breadth_first():

@@ -56,6 +56,7 @@ async def test_an_unknown_command_is_not_sent_and_stays_in_the_prompt():
         ("/tree rivr", "did you mean 'river'"),
         ("/speed fast", "rounds per second"),
         ("/step none", "how many rounds"),
+        ("/step ²", "how many rounds"),
         ("/pause", "nothing is being written"),
         ("/save all", "says nothing"),
         ("/race", "no question"),

@@ -110,7 +110,7 @@ class CurrentPair:
         """Use these live settings from the next round on; whether draft models were loaded for it."""
         now = self.open
         self.used(now.conversation.settings)
-        before, settings = now.loaded.drafts, now.conversation.settings.but(changes)
+        before, settings = now.loaded.drafts, now.conversation.settings.changed_live(changes)
         try:
             now.conversation.check(settings, now.loaded.offered)
         except CombinationError:

@@ -125,7 +125,7 @@ class Worker:
             return
         now = self._pair.open
         now.forget_twin()
-        settings = now.conversation.settings.but(command.apart or {})
+        settings = now.conversation.settings.changed_live(command.apart or {})
         self._pair.add_drafts(settings)
         watch = Stopwatch()
 
@@ -150,7 +150,7 @@ class Worker:
         if sorted(plainly) != [False, True]:
             raise UsageError("of two replies by turns one must be plain decoding, with controller = 'off'")
         now = self._pair.open
-        each = [now.conversation.settings.but(one.apart or {}) for one in commands]
+        each = [now.conversation.settings.changed_live(one.apart or {}) for one in commands]
         for settings in each:
             self._pair.add_drafts(settings)
 

@@ -46,6 +46,7 @@ def check(message: Command | Event) -> None:
         case Generate():
             _wishes(message.apart or {})
             _wishes(message.beside.apart if message.beside else {})
+            _demand(message.beside is None or message.beside.id != message.id, "two replies have the same id")
             _demand(message.text is None or not message.messages, "a reply answers messages or goes on with a text")
             _demand(message.text is None or not message.begun, "only a reply to messages can have begun")
         case Compare():
