@@ -37,7 +37,8 @@ class EngineFailure(SpecchatError):
 def death(event: events.Died) -> EngineError:
     """An engine's death as an error, with its last word."""
     last = event.last_words.strip().split("\n")[-1]
-    return EngineError(f"the engine died (exit code {event.returncode}){f': {last}' if last else ''}")
+    code = "" if event.returncode is None else f" (exit code {event.returncode})"
+    return EngineError(f"the engine died{code}{f': {last}' if last else ''}")
 
 
 Writes = Callable[[Engine, Outputs, list[Message]], int]

@@ -266,3 +266,11 @@ def test_a_notice_goes_to_standard_error_and_into_no_recording(tmp_path, capsys)
     assert said.err.startswith("specchat: drafter hydra: ")
     assert "\x1b" not in said.err
     assert "hydra" not in (tmp_path / "r.jsonl").read_text()
+
+
+@pytest.mark.parametrize("engine", ["yes", "cat /dev/zero"])
+def test_a_program_that_is_no_engine_is_told_in_one_short_line(engine):
+    ended = run("--engine", engine, "hi")
+    assert ended.returncode == 1
+    assert one_line(ended).startswith("specchat: the engine died: the engine sent a line that is no event (")
+    assert len(ended.stderr) < 300

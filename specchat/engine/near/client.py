@@ -23,7 +23,7 @@ from specchat.engine.protocol.codec import EventReader, encode, lines_of
 from specchat.engine.protocol.commands import Command, Quit
 from specchat.engine.protocol.environment import engine_environment
 from specchat.engine.protocol.events import Died, Event
-from specchat.errors import EngineError
+from specchat.errors import EngineError, short
 from specchat.models.files.foreign_code_limits import ENDED_BY
 
 _LOOK_UP_S = 0.25
@@ -139,7 +139,8 @@ class Engine:
             try:
                 self._put(reader.read(line))
             except msgspec.DecodeError as error:
-                self._put(Died(None, f"the engine sent a line that is no event ({error}): {line[:200]!r}"))
+                said = short(line[:200].decode(errors="replace"))
+                self._put(Died(None, f"the engine sent a line that is no event ({error}): {said}"))
                 self._process.kill()
                 return
         returncode = self._process.wait()
