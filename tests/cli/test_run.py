@@ -123,7 +123,8 @@ def interrupted(*words: str) -> tuple[subprocess.Popen[str], str]:
         text=True,
         start_new_session=True,
     )
-    return process, process.stdout.read(1) if "json" not in words else ""
+    # Not by process.stdout.read: what that reads ahead, `communicate` never sees.
+    return process, os.read(process.stdout.fileno(), 1).decode() if "json" not in words else ""
 
 
 def test_ctrl_c_keeps_the_partial_text_and_exits_with_130(tmp_path):
