@@ -127,11 +127,11 @@ def test_what_cannot_be_used_is_asked_of_transformers(damage, tmp_path):
 
 
 def test_a_cache_that_cannot_be_written_costs_time_only(tmp_path, monkeypatch):
-    def full(file, data):
+    def full(file, **how):
         raise OSError(28, "No space left on device")
 
     folder = a_folder(tmp_path, "llama")
-    monkeypatch.setattr(module, "write_whole", full)
+    monkeypatch.setattr(module, "replacing", full)
     remember_config(folder, open_config(folder)[1], open_tokenizer(folder))
     assert remembered_config(folder) is None
 

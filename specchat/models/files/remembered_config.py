@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.config import cache_dir
-from specchat.config.state_files import MOST_BYTES, write_whole
+from specchat.config.file_replacing import replacing
 from specchat.errors import WeightsError
 from specchat.models.files.config_file import CONFIG, read_config
 from specchat.models.files.json_file import read_whole
@@ -64,8 +64,8 @@ def remember_config(folder: Path, config: Any, tokenizer: Any) -> None:
     values = json.loads(config.to_json_string(use_diff=False)) | {_TOKENIZER: type(tokenizer).__name__}
     data = json.dumps(values).encode()
     with suppress(OSError, WeightsError):  # it is asked again then
-        if len(data) <= MOST_BYTES:
-            write_whole(_kept_in(folder), data)
+        with replacing(_kept_in(folder), durable=False) as draft:
+            draft.write_bytes(data)
 
 
 def _kept_in(folder: Path) -> Path:
