@@ -63,9 +63,9 @@ def remember_config(folder: Path, config: Any, tokenizer: Any) -> None:
         return
     values = json.loads(config.to_json_string(use_diff=False)) | {_TOKENIZER: type(tokenizer).__name__}
     data = json.dumps(values).encode()
-    with suppress(OSError, WeightsError):  # it is asked again then
-        with replacing(_kept_in(folder), durable=False) as draft:
-            draft.write_bytes(data)
+    # Where the disk does not take it, transformers is asked again.
+    with suppress(OSError, WeightsError), replacing(_kept_in(folder), durable=False) as draft:
+        draft.write_bytes(data)
 
 
 def _kept_in(folder: Path) -> Path:
