@@ -143,6 +143,38 @@ async def test_changes_accepted_before_a_crash_are_asked_for_again_after_it():
         assert d.link.sent == [Load({"pair": "smol", "width": 8})]
 
 
+async def test_a_setting_changed_without_an_engine_is_shown_and_holds_at_its_next_start():
+    async with driving(engine_here=True) as d:
+        await d.hear(ev.Died(1, ""))
+        sent = len(d.link.sent)
+        await d.say("/drafter prompt_lookup")
+        await d.say("/set prompt_lookup.max_ngram 5")
+        await d.say("/set width 99")
+        assert "1 to 64" in d.drawn(d.app.views.notice)
+        await d.say("/set width 8")
+        assert "width = 8 holds once a pair is loaded · F5 loads it" in d.drawn(d.app.views.notice)
+        await d.pilot.press("f2", "slash", *"width")
+        assert "‹ 8 ›" in d.drawn(d.app.control.side_panel.form)
+        await d.pilot.press("enter", "right")
+        await d.pilot.pause()
+        assert "‹ 9 ›" in d.drawn(d.app.control.side_panel.form)
+        assert len(d.link.sent) == sent
+        await d.pilot.press("escape", "escape", "f5")
+        await d.settle()
+        kept = {"drafter": "prompt_lookup", "width": 9, "method_options": {"prompt_lookup.max_ngram": 5}}
+        assert d.link.sent == [Load({"pair": "smol", **kept})]
+
+
+async def test_a_setting_changed_after_a_load_that_failed_is_part_of_the_next():
+    async with driving(loaded=False) as d:
+        await d.hear(hello(), FAILED)
+        await d.say("/set width 7")
+        assert "width = 7 holds once a pair is loaded" in d.drawn(d.app.views.notice)
+        await d.pilot.press("f5")
+        await d.settle()
+        assert d.link.sent[-1] == Load({"pair": "smol", "width": 7})
+
+
 async def test_an_engine_that_cannot_be_started_is_told_in_one_line():
     def refuse(_):
         raise EngineError("the engine could not be started: no such file")
@@ -211,7 +243,7 @@ async def test_a_notice_of_the_engine_stands_in_the_chat_whether_a_pair_is_ready
 
 async def test_a_draft_model_that_was_let_go_is_seen_in_the_memory_and_answers_no_change():
     async with driving() as d:
-        d.app.chat.engine.change("width", 5)
+        d.app.chat.engine.change({"width": 5})
         await d.hear(ev.Released(["SmolLM2-135M"], 1_000_000_000))
         assert d.app.chat.engine.ready.memory_bytes == 1_000_000_000
         assert len(d.app.chat.engine.changes) == 1

@@ -18,9 +18,11 @@ from specchat.tui.ports import AppPorts
 from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.services.garbage_collection import GarbageCollection
 from specchat.tui.state.chat_aside import set_aside, take_back
+from specchat.tui.state.engine_state import change_of
 from specchat.tui.state.session import Chat
 from specchat.tui.state.turn import Turn
 from specchat.tui.system.engine_priority import EnginePriority, wants_every_core
+from specchat.tui.text import numbers
 from specchat.tui.view_ports import ViewPorts
 
 LinkFactory = Callable[[Callable[[], None]], Link]
@@ -104,16 +106,22 @@ class EngineSession:
         self._ports.redraw()
 
     def change(self, name: str, value: Any) -> None:
-        """Change one live setting; refused while a pair is being loaded."""
-        if self._chat.engine.phase == "loading":
+        """Change one live setting; refused while a pair is being loaded, kept for the next start without an engine."""
+        engine = self._chat.engine
+        if engine.phase == "loading":
             self._ports.notify("settings can be changed once the pair is loaded", "warn")
-        elif self.link is not None:
-            self.link.send(self._chat.engine.change(name, value))
+        elif engine.phase == "ready":
+            self.change_all(change_of(name, value))
+        else:
+            engine.keep(change_of(name, value))
+            how = self._ports.key_hint("restart", "loads it", " · ") if engine.phase != "starting" else ""
+            self._ports.notify(f"{name} = {numbers.setting(value)} holds once a pair is loaded{how}")
+            self._ports.redraw()
 
     def change_all(self, settings: dict[str, Any]) -> None:
         """Change several live settings at once: all of them, or none where they do not go together."""
         if self.link is not None:
-            self.link.send(self._chat.engine.change_all(settings))
+            self.link.send(self._chat.engine.change(settings))
 
     async def ask(self, text: str) -> bool:
         """Send a message now, or queue it while a reply is written; False or UsageError if neither is possible."""

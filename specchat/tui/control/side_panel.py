@@ -17,7 +17,7 @@ class SidePanel:
 
     def __init__(self, chat: Chat, views: ViewPorts, files: SettingsFiles, ports: AppPorts) -> None:
         self._chat, self._views, self._files, self._ports = chat, views, files, ports
-        self._shown_of = ("", "", "")
+        self._shown_of: tuple[object, ...] = ()
 
     @property
     def form(self) -> SettingsFormPort:
@@ -35,15 +35,15 @@ class SidePanel:
         self.form.show(*self._contents())
 
     def update_fields(self) -> None:
-        """Show the settings in the form again if they are of another pair now, or of one that is being loaded."""
+        """Show the settings in the form again if they are of another pair, or others are wanted for the next load."""
         if self._shown_of != self._settings_of:
             self.show_fields()
 
     @property
-    def _settings_of(self) -> tuple[str, str, str]:
-        """What decides whose settings are shown."""
+    def _settings_of(self) -> tuple[object, ...]:
+        """What decides which settings are shown."""
         engine = self._chat.engine
-        return engine.phase, engine.pair, engine.loading_pair
+        return engine.phase, engine.pair, engine.loading_pair, dict(engine.wanted)
 
     def _contents(self) -> tuple[list[Field], str, str]:
         """What the form shows: the settings, the pair in use, and whose settings they are if not its own."""

@@ -57,14 +57,17 @@ class EngineState:
         self.loading_pair = str(self.wanted.get("pair", ""))
         return Load(dict(self.wanted))
 
-    def change(self, name: str, value: Any) -> Change:
-        """The command that changes one live setting; `METHOD.OPTION` names a method's option."""
-        return self.change_all({"method_options": {name: value}} if "." in name else {name: value})
-
-    def change_all(self, settings: dict[str, Any]) -> Change:
+    def change(self, settings: dict[str, Any]) -> Change:
         """The command that changes these live settings together."""
         self.changes.append(settings)
         return Change(settings)
+
+    def keep(self, change: Mapping[str, Any]) -> None:
+        """Add a change to the wanted settings, for the next load."""
+        options = {**self.wanted.get("method_options", {}), **change.get("method_options", {})}
+        self.wanted.update(change)
+        if options:
+            self.wanted["method_options"] = options
 
     def use(self, settings: Mapping[str, Any], loss: Losslessness | None) -> None:
         """These settings are in force."""
@@ -88,7 +91,7 @@ class EngineState:
                 self._grow(event)
                 self.effect.changed(self.settings, event.settings)
                 self.use(event.settings, event.loss)
-                self._remember(self.changes.popleft() if self.changes else {})
+                self.keep(self.changes.popleft() if self.changes else {})
             case Released() if self.ready is not None:
                 self.ready = replace(self.ready, memory_bytes=event.memory_bytes)
             case Failed(during="load"):
@@ -114,13 +117,6 @@ class EngineState:
         self.phase, self.ready, self.loading = "dead", None, None
         self.changes.clear()
 
-    def _remember(self, change: dict[str, Any]) -> None:
-        """Add an accepted change to the wanted settings, for the next start of the engine."""
-        options = {**self.wanted.get("method_options", {}), **change.get("method_options", {})}
-        self.wanted.update(change)
-        if options:
-            self.wanted["method_options"] = options
-
     def _load_failed(self, why: str, *, cancelled: bool) -> None:
         """A pair that was ready before is still there; without one there is a problem to solve."""
         self.loading = None
@@ -129,3 +125,8 @@ class EngineState:
             self.refused = "" if cancelled else self.loading_pair
         else:
             self.phase, self.problem = "failed", why
+
+
+def change_of(name: str, value: Any) -> dict[str, Any]:
+    """A change of one setting, as the engine takes it; `METHOD.OPTION` names a method's option."""
+    return {"method_options": {name: value}} if "." in name else {name: value}
