@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -207,6 +207,11 @@ class Method:
         return self.options(**{key: known[key].parse(value, self.name) for key, value in given.items()})
 
 
+def not_called(name: str, family: str, known: Iterable[str]) -> UsageError:
+    """The error that no method of a family has this name."""
+    return UsageError(f"no {family} is called {short(name)}{nearest(name, known)}")
+
+
 class Table(Mapping[str, Method]):
     """One family's methods, by name."""
 
@@ -219,7 +224,7 @@ class Table(Mapping[str, Method]):
         try:
             return self._methods[name]
         except KeyError:
-            raise UsageError(f"no {self.family} is called {short(name)}{nearest(name, self._methods)}") from None
+            raise not_called(name, self.family, self._methods) from None
 
     def __contains__(self, name: object) -> bool:
         return name in self._methods

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from specchat.controllers import CONTROLLERS
 from specchat.errors import UsageError
-from specchat.registry import Method
+from specchat.registry import Method, not_called
 from specchat.settings import Settings
 
 
@@ -14,16 +16,29 @@ def choose_controllers(settings: Settings) -> tuple[Method, ...]:
     Raises:
         UsageError: one that does not exist, one that is named twice, or `off` beside others.
     """
-    names = [name.strip() for name in settings.controller.split("+")]
+    names = controller_names(settings.controller, CONTROLLERS)
     chosen = [CONTROLLERS[name] for name in names]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise UsageError(f"controller = {settings.controller!r} names {twice!r} twice; once is enough")
-    if "off" in names and len(names) > 1:
-        raise UsageError(f"controller = {settings.controller!r}: 'off' never speculates, whatever stands beside it")
     if settings.memory and "memory" not in names and "off" not in names:
         chosen.append(CONTROLLERS["memory"])
     return tuple(chosen)
+
+
+def controller_names(text: str, known: Collection[str]) -> list[str]:
+    """The controllers that a text names, joined by `+`.
+
+    Raises:
+        UsageError: one that is not known, one that is named twice, or `off` beside others.
+    """
+    names = [name.strip() for name in text.split("+")]
+    for name in names:
+        if name not in known:
+            raise not_called(name, "controller", known)
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UsageError(f"controller = {text!r} names {twice!r} twice; once is enough")
+    if "off" in names and len(names) > 1:
+        raise UsageError(f"controller = {text!r}: 'off' never speculates, whatever stands beside it")
+    return names
 
 
 def limits_memory(settings: Settings) -> bool:

@@ -130,7 +130,7 @@ def _range_of(field: Field) -> str:
 def _keys_line(form: Form, field: Field, width: int) -> ScreenLine:
     if form.typed is not None:
         return [(cut("Enter takes it · Esc leaves it", width), "dim")]
-    keys = ["← → change", *([] if field.info.choices or field.info.kind == "bool" else ["Enter type"])]
+    keys = ["← → change", *(["Enter type"] if field.typed else [])]
     keys += ["Del default"] if field.value != field.default else []
     keys += [] if field.info.live else ["needs a reload"]
     keys.append("/ find")

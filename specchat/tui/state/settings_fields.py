@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from specchat.controllers.choice import controller_names
 from specchat.drafters.members import names_in
 from specchat.engine.protocol.events import Hello
 from specchat.engine.protocol.method_info import MethodInfo, OptionInfo
@@ -45,6 +46,16 @@ class Field:
         return "." in self.name
 
     @property
+    def joins(self) -> bool:
+        """Whether several of its choices may be joined by `+`."""
+        return self.name == "controller"
+
+    @property
+    def typed(self) -> bool:
+        """Whether values of it are typed, and not only chosen."""
+        return self.joins or not (self.info.choices or self.info.kind == "bool")
+
+    @property
     def words(self) -> str:
         """What a search looks through."""
         return f"{self.name} {self.name.replace('_', ' ')} {self.info.help} {self.section}".lower()
@@ -61,6 +72,8 @@ class Field:
 
     def parse(self, text: str) -> Any:
         """The value a user typed; raises UsageError in words for the field."""
+        if self.joins:
+            return "+".join(controller_names(text, self.info.choices))
         value: object = text.strip()
         if self.info.kind == "int" and text.strip().endswith(".0"):
             value = text.strip()[:-2]
@@ -70,8 +83,9 @@ class Field:
         """The value one step away, or the same at the end of the range."""
         if self.info.choices:
             choices = self.info.choices
-            at = choices.index(self.value) if self.value in choices else -1
-            return choices[(at + direction) % len(choices)]
+            if self.value not in choices:
+                return choices[0 if direction > 0 else -1]
+            return choices[(choices.index(self.value) + direction) % len(choices)]
         if self.info.kind == "bool":
             return not self.value
         if self.info.kind == "int":
@@ -126,17 +140,20 @@ def _values(
 
 
 def _in_use(methods: list[MethodInfo], setting: str, settings: Mapping[str, Any]) -> list[MethodInfo]:
-    """The method this setting chose, and those that it is made of."""
+    """The methods this setting chose, and those that they are made of."""
     if setting not in FAMILIES:
         return []
     known = {method.name: method for method in methods_of(methods, setting)}
-    chosen = known.get(str(settings.get(setting)))
-    if chosen is None:
-        return []
+    chosen = [known[name] for name in str(settings.get(setting)).split("+") if name in known]
     given = settings.get("method_options") or {}
-    of = [given.get(f"{chosen.name}.{info.name}", info.default) for info in chosen.options if info.name == "of"]
+    of = [
+        given.get(f"{one.name}.{info.name}", info.default)
+        for one in chosen
+        for info in one.options
+        if info.name == "of"
+    ]
     members = {name for value in of for name in names_in(str(value))}
-    return [chosen, *(method for name, method in known.items() if name in members and name != chosen.name)]
+    return [*chosen, *(method for name, method in known.items() if name in members and method not in chosen)]
 
 
 def methods_of(methods: list[MethodInfo], setting: str) -> list[MethodInfo]:

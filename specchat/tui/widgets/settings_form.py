@@ -163,7 +163,7 @@ class SettingsForm(PaintedLines, can_focus=True):
     def action_edit(self) -> None:
         """Type a value, take the next choice, or do what the line says."""
         line, field = self._form.line, self._form.current
-        if field is not None and (field.info.choices or field.info.kind == "bool"):
+        if field is not None and not field.typed:
             self.action_step(1)
         elif field is not None:
             self._form.begin_typing()
