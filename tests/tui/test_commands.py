@@ -97,6 +97,21 @@ async def test_two_slashes_send_one():
         assert d.link.last(Generate).messages[0].content == "/usr is a folder"
 
 
+async def test_the_pair_is_set_like_every_setting():
+    async with driving() as d:
+        await d.say("/set pair qwenn")
+        assert "did you mean 'qwen'" in d.drawn(d.app.views.notice)
+        await d.say("/set pair qwen")
+        assert d.link.last(Load).settings["pair"] == "qwen"
+
+
+async def test_the_pair_and_the_names_of_pairs_are_completed_behind_set():
+    async with driving() as d:
+        complete = d.app.control.prompt_controller.complete
+        assert complete("/set pai").words == ("pair",)
+        assert complete("/set pair q").words == ("qwen",)
+
+
 async def test_commands_do_what_they_say():
     async with driving() as d:
         await d.say("/drafter draft_model")

@@ -9,6 +9,9 @@ from specchat.errors import SpecchatError, UsageError, nearest
 from specchat.tui.control.actions import Actions
 from specchat.tui.state.settings_fields import Field, fields_of, methods_of
 
+PAIR = "pair"
+"""The setting that has a screen of its own and is no field of the form."""
+
 
 async def pair(actions: Actions, name: str) -> None:
     if not name:
@@ -54,9 +57,12 @@ async def choose_method(actions: Actions, name: str, *, setting: str) -> None:
 
 async def change_setting(actions: Actions, name: str, text: str) -> None:
     """Change a setting by its name, live or by loading again, whichever it takes."""
+    if name == PAIR:
+        await actions.pairs.choose(text)
+        return
     fields = _fields(actions)
     if name not in fields:
-        raise UsageError(f"there is no setting {name!r}{nearest(name, fields)}")
+        raise UsageError(f"there is no setting {name!r}{nearest(name, [PAIR, *fields])}")
     field = fields[name]
     value = field.parse(text)
     if field.info.live:
@@ -77,12 +83,12 @@ def setting_and_value(actions: Actions, given: list[str]) -> Sequence[str]:
     """What `/set` takes: a setting, then one of its values where they have names."""
     fields = {field.name: field for field in actions.side_panel.fields()}
     if not given:
-        return list(fields)
+        return [PAIR, *fields]
+    if given == [PAIR]:
+        return pair_names(actions, [])
     if len(given) > 1 or given[0] not in fields:
         return ()
     info = fields[given[0]].info
-    if info.name == "pair":
-        return pair_names(actions, [])
     return ("true", "false") if info.kind == "bool" else info.choices
 
 
