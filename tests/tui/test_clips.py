@@ -132,5 +132,7 @@ async def test_clip_writes_a_file_with_model_hardware_and_settings(tmp_path, mon
             assert all(word in file.read_text(encoding="utf-8") for word in wanted)
         await d.say(f"/clip {file}")
         assert "is there already" in d.screen()
-        await d.say("/clip a.png")
-        assert "no clip is written as 'png'" in d.screen()
+        for said, missed in (("a.png", "png"), ("mp4", "mp4")):
+            await d.say(f"/clip {said}")
+            assert f"there is no format {missed!r}, only svg, cast, gif" in d.screen()
+        assert list(tmp_path.iterdir()) == [file]

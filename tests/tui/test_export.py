@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from driving import driving
@@ -12,6 +13,7 @@ from specchat.errors import UsageError
 from specchat.store.chat_json import read_json
 from specchat.store.records import Chat, Facts, Message
 from specchat.tui.draw import export
+from specchat.tui.system.new_files import format_and_file, format_of, stem_of
 
 WHEN = "2026-01-31T12:00:00.000Z"
 CHAT = Chat("id", "Is <b>this</b> SAID ABOUT right?", WHEN, WHEN, system="be <brief>", leaf="c")
@@ -84,7 +86,7 @@ def test_a_written_chat_says_how_to_go_on_with_it(write):
     ("title", "stem"), [("How does it work?", "how-does-it-work"), ("…", "chat-id"), ("你好!", "你好")]
 )
 def test_a_file_is_named_after_the_chat(title, stem):
-    assert export.stem_of(title, "id") == stem
+    assert stem_of(title, "id") == stem
 
 
 async def test_export_writes_the_chat_on_the_screen_with_all_its_branches(tmp_path, monkeypatch):
@@ -113,4 +115,41 @@ async def test_export_writes_the_chat_on_the_screen_with_all_its_branches(tmp_pa
 
 def test_a_form_that_is_not_known_names_the_nearest():
     with pytest.raises(UsageError, match="did you mean 'json'"):
-        export.format_of("jsno", None)
+        format_of("jsno", None, export.FORMATS)
+
+
+@pytest.mark.parametrize(
+    ("said", "format", "file"),
+    [
+        ("", "md", None),
+        ("json", "json", None),
+        ("JSON", "json", None),
+        ("my page.HTML", "html", "my page.HTML"),
+        ("md notes", "md", "notes"),
+        ("md\tnotes.txt", "md", "notes.txt"),
+        ("./notes", "md", "notes"),
+        ("what we said", "md", "what we said"),
+        ("~nobody-here/x.md", "md", "~nobody-here/x.md"),
+    ],
+)
+def test_the_format_and_the_file_are_read_from_what_follows_the_command(said, format, file):
+    assert format_and_file(said, export.FORMATS) == (format, Path(file) if file else None)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("pdf", "there is no format 'pdf', only md, json, html; as a file: pdf.md"),
+        ("jsn", "there is no format 'jsn', only md, json, html; did you mean 'json'?"),
+        ("x.pdf", "there is no format 'pdf', only md, json, html"),
+        ("folder/x.htm", "there is no format 'htm', only md, json, html; did you mean 'html'?"),
+    ],
+)
+async def test_a_format_that_is_not_known_becomes_no_file(tmp_path, monkeypatch, said, why):
+    monkeypatch.chdir(tmp_path)
+    async with driving() as d:
+        await d.say("How does it work?")
+        await d.reply("so")
+        await d.say(f"/export {said}")
+        assert why in d.drawn(d.app.views.notice)
+        assert not list(tmp_path.iterdir())

@@ -9,12 +9,12 @@ from specchat.engine.near.machine_summary import machine
 from specchat.engine.near.race_result import settings_line
 from specchat.engine.protocol.events import Ready
 from specchat.engine.protocol.text import visible
-from specchat.errors import UsageError, nearest
+from specchat.errors import UsageError
 from specchat.tui.control.engine_session import EngineSession
-from specchat.tui.draw import export
 from specchat.tui.draw.clip import FORMATS
 from specchat.tui.draw.clip_frames import frames_of
 from specchat.tui.state.session import Chat
+from specchat.tui.system.new_files import free_name, stem_of, write
 
 
 class Clips:
@@ -27,16 +27,13 @@ class Clips:
         """Write the clip, beside the app's own work; returns its file.
 
         Raises:
-            UsageError: there is nothing to show, or no such format, or the file is there already.
+            UsageError: there is nothing to show, or the file is there already.
         """
         if not self._chat.rounds:
             raise UsageError("no round has been seen yet that a clip could show")
-        format = format or (file.suffix.lstrip(".").lower() if file else "") or "svg"
-        if format not in FORMATS:
-            raise UsageError(f"no clip is written as {format!r}{nearest(format, FORMATS)}")
-        file = file or export.free_name(f"clip-{export.stem_of(self._chat.title, self._chat.id)}", format, Path.cwd())
+        file = file or free_name(f"clip-{stem_of(self._chat.title, self._chat.id)}", format, Path.cwd())
         frames = frames_of(list(self._chat.rounds), self._about())
-        export.write(await asyncio.to_thread(FORMATS[format], frames), file)
+        await asyncio.to_thread(write, await asyncio.to_thread(FORMATS[format], frames), file)
         return file
 
     def _about(self) -> list[str]:

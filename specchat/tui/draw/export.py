@@ -6,18 +6,14 @@ import re
 from collections.abc import Callable, Sequence
 from html import escape
 from itertools import groupby
-from pathlib import Path
 
 from specchat.engine.protocol.text import visible
-from specchat.errors import SpecchatError, UsageError, nearest
 from specchat.store.chat_json import write_json
 from specchat.store.records import Chat, Message
 from specchat.tui.state.message_tree import Branches
 from specchat.tui.state.stored_chat import turn_of
 from specchat.tui.state.turn import Turn
 from specchat.tui.text.markdown_blocks import reply_parser
-
-_LONGEST_NAME = 50
 
 
 def as_markdown(chat: Chat, messages: Sequence[Message]) -> str:
@@ -47,41 +43,6 @@ def as_json(chat: Chat, messages: Sequence[Message]) -> str:
 
 
 FORMATS: dict[str, Callable[[Chat, Sequence[Message]], str]] = {"md": as_markdown, "json": as_json, "html": as_html}
-
-
-def format_of(word: str, file: Path | None) -> str:
-    """The format asked for by name, or by the file's ending; Markdown where neither says."""
-    word = word or (file.suffix.lstrip(".").lower() if file else "") or "md"
-    if word not in FORMATS:
-        raise UsageError(f"chats are not exported as {word!r}{nearest(word, FORMATS)}")
-    return word
-
-
-def file_name(chat: Chat, format: str, folder: Path) -> Path:
-    """A file named after the chat that is not there yet."""
-    return free_name(stem_of(chat.title, chat.id), format, folder)
-
-
-def free_name(stem: str, format: str, folder: Path) -> Path:
-    """A file of this name that is not there yet."""
-    names = (f"{stem}{f'-{n}' if n > 1 else ''}.{format}" for n in range(1, 10_000))
-    return next(folder / name for name in names if not (folder / name).exists())
-
-
-def stem_of(title: str, id: str) -> str:
-    """A title as the name of a file."""
-    return re.sub(r"[^\w-]+", "-", title.lower()).strip("-")[:_LONGEST_NAME].strip("-") or f"chat-{id}"
-
-
-def write(content: str | bytes, file: Path) -> None:
-    """A new file with this text, or these bytes; raises UsageError where one is there already."""
-    try:
-        with file.open("xb") as out:
-            out.write(content.encode("utf-8", "replace") if isinstance(content, str) else content)
-    except FileExistsError:
-        raise UsageError(f"that file is there already; choose another name: {file}") from None
-    except OSError as error:
-        raise SpecchatError(f"{file}: {error.strerror or error}") from None
 
 
 def path_of(chat: Chat, messages: Sequence[Message]) -> Sequence[Turn]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 from datetime import datetime
@@ -23,6 +24,7 @@ from specchat.errors import SpecchatError
 from specchat.store.records import Summary
 from specchat.tui.draw import export
 from specchat.tui.services.chat_archive import ChatArchive
+from specchat.tui.system.new_files import format_of, stem_of, write
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import cut
 from specchat.tui.widgets.line_input import LineInput
@@ -162,7 +164,7 @@ class ChatsScreen(ModalScreen[str | None]):
             return
         line = self.query_one("#ask", Input)
         self._asked = what
-        line.value = chat.title if what == "rename" else f"{export.stem_of(chat.title, chat.id)}.md"
+        line.value = chat.title if what == "rename" else f"{stem_of(chat.title, chat.id)}.md"
         line.placeholder = "a name for this chat" if what == "rename" else "a file: .md, .html or .json"
         self._say("a new name:" if what == "rename" else "to a file: .md, .html or .json")
         self.add_class("-asking")
@@ -199,9 +201,9 @@ class ChatsScreen(ModalScreen[str | None]):
         self._load()
 
     async def _export(self, chat: Summary, file: Path) -> None:
-        kind = export.format_of("", file)
+        kind = format_of("", file, export.FORMATS)
         kept = await self._archive.ask(lambda chats: chats.chat(chat.id))
-        export.write(export.FORMATS[kind](*kept), file)
+        await asyncio.to_thread(write, export.FORMATS[kind](*kept), file)
         self._say(f"written to {file.absolute()}", "good")
 
     def _stop_asking(self) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from specchat.errors import UsageError, nearest
 from specchat.tui.control.actions import Actions
 from specchat.tui.draw import export
+from specchat.tui.system.new_files import format_and_file, free_name, stem_of, write
 
 
 async def new_chat(actions: Actions, _: str) -> None:
@@ -66,13 +68,10 @@ async def copy(actions: Actions, what: str) -> None:
 
 
 async def export_chat(actions: Actions, text: str) -> None:
-    first, _, rest = text.partition(" ")
-    word, name = (first, rest.strip()) if first in export.FORMATS else ("", text)
+    kind, file = format_and_file(text, export.FORMATS)
     if not actions.chat.turns:
         raise UsageError("nothing has been said yet that could be exported")
     chat, messages = actions.archive.current()
-    file = Path(name).expanduser() if name else None
-    kind = export.format_of(word, file)
-    file = file or export.file_name(chat, kind, Path.cwd())
-    export.write(export.FORMATS[kind](chat, messages), file)
+    file = file or free_name(stem_of(chat.title, chat.id), kind, Path.cwd())
+    await asyncio.to_thread(write, export.FORMATS[kind](chat, messages), file)
     actions.ports.notify(f"written to {file.absolute()}", "good")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from specchat.errors import UsageError, nearest
 from specchat.tui.control.actions import Actions
 from specchat.tui.draw.clip import FORMATS as CLIP_FORMATS
 from specchat.tui.draw.token_tree import MODES
+from specchat.tui.system.new_files import format_and_file
 
 
 async def tree(actions: Actions, mode: str) -> None:
@@ -46,9 +46,7 @@ def theme_names(actions: Actions, given: list[str]) -> Sequence[str]:
 
 
 async def clip(actions: Actions, text: str) -> None:
-    first, _, rest = text.partition(" ")
-    word, name = (first, rest.strip()) if first in CLIP_FORMATS else ("", text)
-    file = await actions.clips.write(word, Path(name).expanduser() if name else None)
+    file = await actions.clips.write(*format_and_file(text, CLIP_FORMATS))
     actions.ports.notify(f"written to {file.absolute()}", "good")
 
 
