@@ -1,8 +1,9 @@
-"""Puts a file in the place of another in one step: however the program ends, one of the two is there, and whole."""
+"""Puts a file in the place of another, or of none, in one step: however the program ends, what is there is whole."""
 
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,6 +37,31 @@ def replacing(file: Path, *, mode: int = 0o600, durable: bool = True, alone: boo
             _on_the_disk(draft)
         draft.chmod(mode)
         os.replace(draft, file)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def creating(file: Path) -> Iterator[Path]:
+    """An empty file to write to, which becomes `file` at the end; if anything fails nothing of it stays.
+
+    Its mode is that of any new file of the user's.
+
+    Raises:
+        FileExistsError: such a file is there already, and stays as it is.
+        OSError: its folder is not there, or the disk does not take it.
+    """
+    draft = _of_a_new_name(file)
+    try:
+        yield draft
+        _on_the_disk(draft)
+        file.touch(exist_ok=False)  # takes the name: nothing but this empty file is replaced
+        try:
+            draft.chmod(stat.S_IMODE(file.stat().st_mode))
+            os.replace(draft, file)
+        except OSError:
+            file.unlink(missing_ok=True)
+            raise
     finally:
         draft.unlink(missing_ok=True)
 

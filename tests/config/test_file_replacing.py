@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from specchat.config.file_replacing import replacing
+from specchat.config.file_replacing import creating, replacing
 
 
 @pytest.fixture
@@ -76,3 +76,45 @@ def test_only_what_cannot_be_made_again_waits_for_the_disk(file, monkeypatch, du
     with replacing(file, durable=durable) as draft:
         draft.write_bytes(b"new")
     assert len(waited) == durable
+
+
+def test_a_file_is_created_whole_with_the_users_own_mode(file):
+    file.parent.mkdir()
+    ordinary = file.with_name("ordinary")
+    ordinary.touch()
+    with creating(file) as draft:
+        draft.write_bytes(b"new")
+        assert not file.exists()
+    assert (file.read_bytes(), mode_of(file)) == (b"new", mode_of(ordinary))
+    assert names_beside(file) == ["kept.bin", "ordinary"]
+
+
+@pytest.mark.parametrize(("module", "name"), [(Path, "write_bytes"), (os, "fsync"), (Path, "touch"), (os, "replace")])
+def test_a_file_that_cannot_be_created_leaves_nothing(file, monkeypatch, module, name):
+    file.parent.mkdir()
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, name, full)
+    with pytest.raises(OSError, match="No space"), creating(file) as draft:
+        draft.write_bytes(b"half")
+    assert names_beside(file) == []
+
+
+def test_a_file_that_is_there_is_not_created_again_nor_is_what_came_meanwhile(file):
+    file.parent.mkdir()
+    with pytest.raises(FileExistsError), creating(file):
+        file.write_bytes(b"of another program")
+    assert (file.read_bytes(), names_beside(file)) == (b"of another program", ["kept.bin"])
+    file.unlink()
+    file.symlink_to("nowhere")
+    with pytest.raises(FileExistsError), creating(file):
+        pass
+    assert file.is_symlink()
+
+
+def test_a_file_is_created_in_no_folder_that_is_not_there(file):
+    with pytest.raises(FileNotFoundError), creating(file):
+        pass
+    assert not file.parent.exists()

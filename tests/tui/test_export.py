@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -111,6 +112,25 @@ async def test_export_writes_the_chat_on_the_screen_with_all_its_branches(tmp_pa
         assert "did you mean 'html'?" in d.drawn(d.app.views.notice)
         await d.say("/export")
         assert (tmp_path / "how-does-it-work-2.md").exists()
+
+
+@pytest.mark.parametrize("command", ["/export", "/clip"])
+async def test_a_full_disk_leaves_no_file_and_the_name_can_be_used_again(tmp_path, monkeypatch, command):
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    file = tmp_path / ("chat.md" if command == "/export" else "chat.svg")
+    async with driving() as d:
+        await d.say("How does it work?")
+        await d.reply()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", full)
+            await d.say(f"{command} {file}")
+            assert "No space left on device" in d.drawn(d.app.views.notice)
+        assert not list(tmp_path.iterdir())
+        await d.say(f"{command} {file}")
+        assert "written to" in d.drawn(d.app.views.notice)
+        assert list(tmp_path.iterdir()) == [file]
 
 
 def test_a_form_that_is_not_known_names_the_nearest():

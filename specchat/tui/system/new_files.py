@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
+from specchat.config.file_replacing import creating
 from specchat.errors import SpecchatError, UsageError, meant
 
 _LONGEST_NAME = 50
@@ -47,15 +48,15 @@ def stem_of(title: str, id: str) -> str:
 
 
 def write(content: str | bytes, file: Path) -> None:
-    """A new file with this text, or these bytes.
+    """A new file with this text, or these bytes: all of it or no file.
 
     Raises:
         UsageError: such a file is there already.
         SpecchatError: it cannot be written.
     """
     try:
-        with file.open("xb") as out:
-            out.write(content.encode("utf-8", "replace") if isinstance(content, str) else content)
+        with creating(file) as draft:
+            draft.write_bytes(content.encode("utf-8", "replace") if isinstance(content, str) else content)
     except FileExistsError:
         raise UsageError(f"that file is there already; choose another name: {file}") from None
     except OSError as error:
