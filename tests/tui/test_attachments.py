@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +22,8 @@ def folder(tmp_path):
     (tmp_path / "picture.png").write_bytes(b"\x89PNG\0\xff")
     (tmp_path / "huge.txt").write_bytes(b"x" * (attachments.LARGEST_BYTES + 1))
     (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "moved.md").symlink_to("elsewhere.md")
+    os.mkfifo(tmp_path / "pipe")
     return tmp_path
 
 
@@ -30,9 +34,9 @@ def test_a_file_goes_behind_the_text_and_can_be_taken_apart_again(folder):
     assert split(sent) == (
         text,
         [
-            Attached("src/app.py", "import os\n\nprint(1)"),
-            Attached("my notes.txt", "hello"),
-            Attached("notes.md", "a\nb"),
+            Attached("src/app.py", ("import os", "", "print(1)")),
+            Attached("my notes.txt", ("hello",)),
+            Attached("notes.md", ("a", "b")),
         ],
     )
 
@@ -54,6 +58,13 @@ def test_what_is_no_file_stays_text(folder, text):
         ("see @note.md.", "there is no file 'note.md'; did you mean 'notes.md'"),
         ("@~nobody-here/x", "there is no file"),
         ('@"src"', "@src is a folder"),
+        ("@./src.", "@./src is a folder"),
+        ("@src/", "@src/ is a folder"),
+        ("@/dev/zero", "@/dev/zero is no ordinary file"),
+        ("see @./pipe!", "@./pipe is no ordinary file"),
+        ("(@moved.md)", "@moved.md is a link that leads nowhere"),
+        ('@"moved.md"', "@moved.md is a link that leads nowhere"),
+        ("@/" + "a" * 300, "there is no file"),
         ("@picture.png", "@picture.png is no text file"),
         ("@huge.txt", "@huge.txt has 1.0 MB; files of up to 1.0 MB can be sent"),
         ('@"absent file"', "@absent file cannot be read: No such file"),
@@ -68,18 +79,21 @@ def test_a_file_that_cannot_be_sent_is_refused_in_one_line(folder, text, why):
 
 def test_the_home_folder_may_be_written_short(folder, monkeypatch):
     monkeypatch.setenv("HOME", str(folder))
-    assert split(inline("@~/notes.md", folder / "src"))[1] == [Attached("~/notes.md", "a\nb")]
+    assert split(inline("@~/notes.md", folder / "src"))[1] == [Attached("~/notes.md", ("a", "b"))]
 
 
 def test_an_empty_file_is_a_file(folder):
-    assert split(inline("@empty.txt", folder))[1] == [Attached("empty.txt", "")]
+    (folder / "newline.txt").write_text("\n")
+    files = split(inline("@empty.txt and @newline.txt", folder))[1]
+    assert files == [Attached("empty.txt", ()), Attached("newline.txt", ("",))]
+    assert [file.size for file in files] == ["0 lines", "1 line"]
 
 
 @given(
     st.lists(st.tuples(st.text("a<>\"'& /.", min_size=1, max_size=8), st.text("ab\n</file>", max_size=40)), max_size=3)
 )
 def test_no_content_of_a_file_can_end_it_early(files):
-    attached = [Attached(path, text) for path, text in files]
+    attached = [Attached(path, tuple(text.split("\n")) if text else ()) for path, text in files]
     sent = "\n\n".join(["look", *(attachments._block(file) for file in attached)])
     assert split(sent) == ("look", attached)
 

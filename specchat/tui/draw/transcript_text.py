@@ -18,5 +18,5 @@ def _said(turn: Turn) -> str:
     if turn.reply is not None:
         return visible(thoughts.without_thoughts(turn.reply.text)).strip("\n")
     without_thoughts, files = attachments.split(turn.content)
-    lines = [*without_thoughts.split("\n"), *(f"@{file.path} ({file.lines:,} lines)" for file in files)]
+    lines = [*without_thoughts.split("\n"), *(f"@{file.path} ({file.size})" for file in files)]
     return visible("\n".join(f"› {line}" if number == 0 else f"  {line}" for number, line in enumerate(lines)))

@@ -10,7 +10,7 @@ import html
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,11 +32,15 @@ class Attached:
     """A file inside a message."""
 
     path: str  # as the user wrote it
-    text: str
+    lines: tuple[str, ...]
 
     @property
-    def lines(self) -> int:
-        return self.text.count("\n") + 1
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+    @property
+    def size(self) -> str:
+        return f"{len(self.lines):,} line{'s' if len(self.lines) != 1 else ''}"
 
 
 def inline(text: str, folder: Path) -> str:
@@ -63,7 +67,7 @@ def split(content: str) -> tuple[str, list[Attached]]:
 def has_mention(text: str, folder: Path) -> bool:
     """Whether sending this text would put a file behind it."""
     try:
-        return any(_full(path, folder).is_file() for path in _mentioned_paths(text, folder))
+        return any(os.path.isfile(_full(path, folder)) for path in _mentioned_paths(text, folder))
     except UsageError:
         return False
 
@@ -99,16 +103,18 @@ def _mentioned_paths(text: str, folder: Path) -> Iterator[str]:
             continue
         if (quoted := match[2] or match[3]) is not None:
             yield quoted
-        elif (path := _existing(match[4], folder)) is not None:
+        elif (path := _existing(match[4], folder, os.path.isfile)) is not None:
             yield path
         elif _FILE_NAME.search(bare := match[4].rstrip(_TRAILING)):
-            raise UsageError(f"there is no file {bare!r}{_suggestion(bare, folder)} (@@ sends it as text)")
+            if (path := _existing(match[4], folder, os.path.lexists)) is None:
+                raise UsageError(f"there is no file {bare!r}{_suggestion(bare, folder)} (@@ sends it as text)")
+            yield path  # reading it says why it cannot be sent
 
 
-def _existing(word: str, folder: Path) -> str | None:
+def _existing(word: str, folder: Path, exists: Callable[[Path], bool]) -> str | None:
     """The word as a path, without the punctuation of the sentence if that is what it takes."""
     while word:
-        if _full(word, folder).is_file():
+        if exists(_full(word, folder)):
             return word
         if word[-1] not in _TRAILING:
             return None
@@ -130,7 +136,8 @@ def _full(path: str, folder: Path) -> Path:
         return folder / path
 
 
-def _read(file: Path, said: str) -> str:
+def _read(file: Path, said: str) -> tuple[str, ...]:
+    """The lines of a text file; raises UsageError where it is none."""
     try:
         about = file.stat()
         if not stat.S_ISREG(about.st_mode):
@@ -140,6 +147,8 @@ def _read(file: Path, said: str) -> str:
             raise UsageError(f"@{said} has {numbers.size(about.st_size)}; files of up to {most} can be sent")
         data = file.read_bytes()
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and file.is_symlink():
+            raise UsageError(f"@{said} is a link that leads nowhere") from None
         raise UsageError(f"@{said} cannot be read: {error.strerror or error}") from None
     try:
         text = data.decode("utf-8-sig")
@@ -147,11 +156,13 @@ def _read(file: Path, said: str) -> str:
         text = "\0"
     if "\0" in text:
         raise UsageError(f"@{said} is no text file (UTF-8)")
-    return text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n")
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return tuple(text.removesuffix("\n").split("\n")) if text else ()
 
 
 def _block(file: Attached) -> str:
-    return f'<file path="{html.escape(file.path)}" lines="{file.lines}">\n{file.text}\n{_CLOSE}'
+    opened = f'<file path="{html.escape(file.path)}" lines="{len(file.lines)}">'
+    return "\n".join([opened, *file.lines, _CLOSE])
 
 
 def _blocks(lines: list[str], at: int) -> list[Attached]:
@@ -162,7 +173,7 @@ def _blocks(lines: list[str], at: int) -> list[Attached]:
         end = at + 1 + int(opened[2]) if opened else len(lines)
         if opened is None or end >= len(lines) or lines[end] != _CLOSE:
             return []
-        files.append(Attached(html.unescape(opened[1]), "\n".join(lines[at + 1 : end])))
+        files.append(Attached(html.unescape(opened[1]), tuple(lines[at + 1 : end])))
         at = end + 2
         if at == len(lines) or (at < len(lines) and lines[at - 1]):
             return []

@@ -52,9 +52,8 @@ class UserView(Vertical):
         runs = _first_lines(without_thoughts, MOST_UNFOLDED_LINES if self.unfolded else LONGEST_SHOWN_LINES)
         for file in files:
             mark = "▾" if self.unfolded else "▸"
-            lines = f"{file.lines:,} line{'s' if file.lines != 1 else ''}"
-            runs += [(f"\n{mark} ", "dim"), (f"@{visible(file.path)}", "accepted"), (f" ({lines})", "dim")]
-            if self.unfolded:
+            runs += [(f"\n{mark} ", "dim"), (f"@{visible(file.path)}", "accepted"), (f" ({file.size})", "dim")]
+            if self.unfolded and file.lines:
                 runs += [("\n", ""), *_first_lines(file.text, MOST_UNFOLDED_LINES)]
         if place := branch_label(self.turn):
             runs.append((f"\n{place}", "dim"))
