@@ -19,6 +19,20 @@ def test_a_command_is_found_by_its_word_and_text_is_none():
     assert (command.name, argument) == ("set", "width 4")
 
 
+@pytest.mark.parametrize("said", ["/rename\nx y", "/rename \n x y", "/rename\tx y", "/rename\u00a0x y "])
+def test_any_white_space_ends_the_name_of_a_command(said):
+    command, argument = find(said)
+    assert (command.name, argument) == ("rename", "x y")
+
+
+def test_what_a_command_does_not_take_is_refused():
+    taking_nothing = [command.name for command in COMMANDS.values() if not command.usage]
+    assert "log" in taking_nothing
+    for name in taking_nothing:
+        with pytest.raises(UsageError, match=f"/{name} takes nothing behind it, and 'x y' is there"):
+            find(f"/{name} x y")
+
+
 def test_an_unknown_word_is_answered_with_the_nearest():
     with pytest.raises(UsageError, match="no command /rety; did you mean '/retry'"):
         find("/rety")
@@ -52,7 +66,9 @@ async def test_an_unknown_command_is_not_sent_and_stays_in_the_prompt():
     [
         ("/rety", "there is no command"),
         ("/set temprature 1", "did you mean 'temperature'"),
+        ("/set foo 1", "there is no setting 'foo'; F2 shows all of them"),
         ("/set width", "wants a name"),
+        ("/log x", "takes nothing"),
         ("/tree rivr", "did you mean 'river'"),
         ("/speed fast", "rounds per second"),
         ("/step none", "how many rounds"),
@@ -95,6 +111,14 @@ async def test_two_slashes_send_one():
     async with driving() as d:
         await d.say("//usr is a folder")
         assert d.link.last(Generate).messages[0].content == "/usr is a folder"
+
+
+async def test_a_chat_is_renamed_in_one_line_and_a_setting_may_stand_below_its_command():
+    async with driving() as d:
+        await d.say("/rename\na new\nname")
+        assert d.app.chat.title == "a new name"
+        await d.say("/set width\n7")
+        assert d.link.sent[-1] == Change({"width": 7})
 
 
 async def test_the_pair_is_set_like_every_setting():

@@ -21,7 +21,7 @@ async def chats(actions: Actions, words: str) -> None:
 
 async def rename(actions: Actions, title: str) -> None:
     if title:
-        actions.archive.rename(title)
+        actions.archive.rename(" ".join(title.split()))
     actions.ports.notify(
         f"this chat is called {actions.chat.title!r}" if actions.chat.title else "the first words will be its name"
     )

@@ -107,13 +107,16 @@ def is_command(text: str) -> bool:
 def find(text: str) -> tuple[Command, str] | None:
     """The command a line asks for and what follows its name; None if the line is none.
 
-    Raises UsageError where a line begins with a slash but names no command.
+    Raises UsageError where a line begins with a slash but names no command, or has more than the command takes.
     """
     if not is_command(text):
         return None
-    name, _, argument = text[1:].strip().partition(" ")
+    name, *rest = text[1:].split(maxsplit=1) or [""]
+    argument = rest[0].strip() if rest else ""
     if name in COMMANDS:
-        return COMMANDS[name], argument.strip()
+        if argument and not COMMANDS[name].usage:
+            raise UsageError(f"/{name} takes nothing behind it, and {cut(argument, 40)!r} is there")
+        return COMMANDS[name], argument
     near = meant(f"/{name}", [f"/{known}" for known in COMMANDS]) or "; /help shows all of them"
     raise UsageError(f"there is no command /{cut(name, 40)}{near} (// sends it as text)")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from specchat.errors import SpecchatError, UsageError, nearest
+from specchat.errors import SpecchatError, UsageError, cut, meant
 from specchat.tui.control.actions import Actions
 from specchat.tui.state.settings_fields import Field, fields_of, methods_of
 
@@ -25,10 +25,10 @@ async def settings(actions: Actions, _: str) -> None:
 
 
 async def set_setting(actions: Actions, text: str) -> None:
-    name, _, value = text.partition(" ")
-    if not name or not value.strip():
+    name_and_value = text.split(maxsplit=1)
+    if len(name_and_value) < 2:
         raise UsageError("/set wants a name and a value: /set temperature 0.8")
-    await change_setting(actions, name, value.strip())
+    await change_setting(actions, *name_and_value)
 
 
 async def save_settings(actions: Actions, what: str) -> None:
@@ -62,7 +62,8 @@ async def change_setting(actions: Actions, name: str, text: str) -> None:
         return
     fields = _fields(actions)
     if name not in fields:
-        raise UsageError(f"there is no setting {name!r}{nearest(name, [PAIR, *fields])}")
+        all_of_them = f"; {actions.ports.key_of('settings') or '/settings'} shows all of them"
+        raise UsageError(f"there is no setting {cut(name, 40)!r}{meant(name, [PAIR, *fields]) or all_of_them}")
     field = fields[name]
     value = field.parse(text)
     if field.info.live:
