@@ -97,6 +97,25 @@ async def test_a_refused_change_is_told_beside_the_field_and_the_value_in_force_
         assert d.app.chat.engine.settings["drafter"] == "prompt_lookup"
 
 
+@pytest.mark.parametrize("then", ["another change", "the form is opened again", "a restart"])
+async def test_why_a_change_was_refused_goes_once_the_values_in_force_are_shown_again(then):
+    async with driving() as d:
+        await d.pilot.press("f2", "right")
+        await d.hear(ev.Failed("CombinationError", "draft_model needs a draft model", during="change"))
+        assert "✕ draft_model needs" in d.drawn(d.app.control.side_panel.form)
+        match then:
+            case "another change":
+                await d.hear(changed(width=5))
+            case "the form is opened again":
+                await d.pilot.press("f2", "f2")
+                await d.pilot.pause()
+            case _:
+                await d.hear(ready())
+        drawn = d.drawn(d.app.control.side_panel.form)
+        assert "prompt_lookup" in drawn
+        assert "✕" not in drawn
+
+
 async def test_while_a_pair_is_loaded_nothing_is_changed_unseen():
     async with driving() as d:
         await d.say("/pair qwen")

@@ -42,12 +42,12 @@ class Form:
     _refused: dict[str, Any] = field(default_factory=dict)  # refused choices: the next step continues from them
 
     def show(self, fields: list[Field], pair: str = "") -> None:
-        """Show the values in force; staged values that are now in force are removed."""
+        """Show the values in force, without remarks; staged values that are now in force are removed."""
         chosen = self.current
         before = {field.name: field.value for field in self.fields}
         self._refused = {f.name: self._refused[f.name] for f in fields
                          if f.name in self._refused and before.get(f.name) == f.value}  # fmt: skip
-        self.fields, self.pair = fields, pair
+        self.fields, self.pair, self.errors = fields, pair, {}
         self.staged = {f.name: v for f in fields if (v := self.staged.get(f.name)) is not None and v != f.value}
         if chosen is not None:
             self._choose_line(chosen.name)
