@@ -19,8 +19,23 @@ _TITLE_CHARACTERS = 60
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z")
 
 
+class SettingsChange(Struct, frozen=True):
+    """Settings that changed while a reply was being written, with their values from then on.
+
+    `piece` is the index of the first of the message's pieces that was written with them; `loss` as in `Facts`, from
+    that piece on.
+    """
+
+    piece: int
+    settings: dict[str, Any]
+    loss: dict[str, Any] | None = None
+
+
 class Facts(Struct, frozen=True):
-    """How one reply was made. The dictionaries hold fields of the engine's events, unchanged."""
+    """How one reply was made. The dictionaries hold fields of the engine's events, unchanged.
+
+    `settings` are those it began with. `loss` is about the whole reply: lossy once any part of it is.
+    """
 
     pair: str = ""
     seed: int | None = None
@@ -29,6 +44,7 @@ class Facts(Struct, frozen=True):
     loss: dict[str, Any] | None = None
     stats: dict[str, Any] | None = None
     thought_s: float | None = None  # spent on what it thought before it answered
+    changes: list[SettingsChange] = []  # of the settings, while it was written
 
 
 class Message(Struct, frozen=True):

@@ -13,6 +13,7 @@ from specchat.errors import UsageError
 from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.draw.clip import FORMATS
 from specchat.tui.draw.clip_frames import frames_of
+from specchat.tui.state.reply_settings import changes_text
 from specchat.tui.state.session import Chat
 from specchat.tui.system.new_files import free_name, stem_of, write
 
@@ -47,7 +48,8 @@ class Clips:
             visible(
                 f"{self._models(same)} · {same.device} · {self._machine()}" if same else f"pair {reply.facts.pair}"
             ),
-            visible(settings_line(settings, reply.facts.seed or 0, same.dtype if same else "")),
+            visible(settings_line(settings, reply.facts.seed or 0, same.dtype if same else ""))
+            + visible(changes_text(reply.facts)),
             visible(f"{reply.figures.line()} · shown slowed down"),
         ]
 

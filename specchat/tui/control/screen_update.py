@@ -91,7 +91,7 @@ class ScreenUpdate:
         chat, meter = self._chat, self._cpu_meter
         return Facts(
             figures=chat.visible_figures,
-            loss=chat.engine.loss,
+            loss=chat.visible_loss,
             context_tokens=chat.context_tokens,
             context_limit=chat.engine.ready.context_tokens if chat.engine.ready else 0,
             memory_bytes=chat.engine.ready.memory_bytes if chat.engine.ready else 0,

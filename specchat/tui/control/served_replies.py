@@ -91,12 +91,14 @@ class ServedReplies:
             return
         settings = chat.engine.settings
         apart = {name: value for name, value in self._changes.items() if settings.get(name) != value}
-        chat.served = ServedReply(next(self._ids), self.client)
+        chat.served = ServedReply(next(self._ids), self.client, apart=bool(apart))
         self._running, self._waiting, self._stopped_by_guest = waiting, None, False
         self._send(replace(waiting, id=chat.served.id, apart=apart or None))
 
     def _pass_on(self, event: Event) -> None:
         served, guest = self._chat.served, self._guest
+        if isinstance(event, Changed) and served is not None and served.running:
+            served.apply(event)
         if _is_served(event) and served is not None:
             served.apply(event)
             if isinstance(event, Finished) and event.stop == "cancelled" and not self._stopped_by_guest:

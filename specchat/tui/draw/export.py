@@ -11,6 +11,7 @@ from specchat.engine.protocol.text import visible
 from specchat.store.chat_json import write_json
 from specchat.store.records import Chat, Message
 from specchat.tui.state.message_tree import Branches
+from specchat.tui.state.reply_settings import changes_text
 from specchat.tui.state.stored_chat import turn_of
 from specchat.tui.state.turn import Turn
 from specchat.tui.text.markdown_blocks import reply_parser
@@ -65,8 +66,9 @@ def _section(turn: Turn) -> str:
         f'<span class="{origin}">{escape("".join(text for text, _ in run))}</span>' for origin, run in runs
     )
     rendered = reply_parser().disable("image").render(visible(turn.reply.text))
-    seed = f" · seed {turn.reply.facts.seed}" if turn.reply.facts.seed is not None else ""
-    figures = f'<p class="figures">{escape(turn.reply.line() + seed)}</p>'
+    facts = turn.reply.facts
+    seed = f" · seed {facts.seed}" if facts.seed is not None else ""
+    figures = f'<p class="figures">{escape(turn.reply.line() + seed + visible(changes_text(facts)))}</p>'
     return (
         f'<section class="reply">{who}<div class="said tokens">{tokens}</div>'
         f'<div class="rendered">{rendered}</div>{figures}</section>'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from specchat.engine.protocol.events import Event, Failed, Finished, RoundDone, Started
+from specchat.engine.protocol.events import Changed, Event, Failed, Finished, RoundDone, Started
 from specchat.engine.protocol.text import one_line
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.turn import Reply
@@ -16,14 +16,17 @@ class ServedReply:
 
     Args:
         client: the program that asked, as it calls itself.
+        apart: it has settings of its own, which changes of the app's do not reach.
     """
 
     id: int
     client: str
+    apart: bool = False
     question: str = ""
     running: bool = True
     figures: Figures = field(default_factory=Figures)
     reply: Reply = field(init=False)
+    _changed: Changed | None = None  # the settings in force, where they changed since it began
 
     def __post_init__(self) -> None:
         self.reply = Reply(self.id, self.figures)
@@ -32,8 +35,13 @@ class ServedReply:
         """Take an event of this reply."""
         match event:
             case Started():
+                self.reply.start(event)
                 self.question = one_line(event.messages[-1].content if event.messages else event.text or "")
+            case Changed() if not self.apart:
+                self._changed = event
             case RoundDone():
+                if self._changed is not None:
+                    self.reply.use(self._changed.settings, self._changed.loss)
                 self.reply.rounds.list.append(event)
                 self.figures.add(event)
                 for piece in event.pieces:

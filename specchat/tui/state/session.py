@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Generate
-from specchat.engine.protocol.events import Died, Event, Failed, Finished, Prefilled, RoundDone, Started
+from specchat.engine.protocol.events import Died, Event, Failed, Finished, Losslessness, Prefilled, RoundDone, Started
 from specchat.errors import UsageError
 from specchat.store.records import Chat as ChatRecord
-from specchat.store.records import Facts, new_id, title_of
+from specchat.store.records import new_id, title_of
 from specchat.tui.state import attachments
 from specchat.tui.state.engine_state import EngineState
 from specchat.tui.state.message_tree import Branches
@@ -90,6 +90,13 @@ class Chat:
         """The figures of the reply that is shown."""
         shown = self.watched or (self.shown_rounds.reply if self.shown_rounds.looks_back else None)
         return shown.figures if shown else self.figures
+
+    @property
+    def visible_loss(self) -> Losslessness | None:
+        """Whether the reply that is shown is lossless, as far as known; without one, whether the settings are."""
+        own = self.shown_rounds.reply if self.shown_rounds.looks_back else self.last_reply()
+        reply = self.watched.reply if self.watched else own
+        return reply.loss if reply is not None and reply.figures.rounds else self.engine.loss
 
     @property
     def newest_reply(self) -> Reply | None:
@@ -216,9 +223,9 @@ class Chat:
     def apply(self, event: Event) -> None:
         """Update the state by one event."""
         match event:
-            case Started() if self._is_running(event.id):
+            case Started() if self.running and self._is_running(event.id):
                 self.engine.use(event.settings, event.loss)
-                self._on_started(event)
+                self.running.start(event)
             case Prefilled() if self.running and self._is_running(event.id):
                 self.running.prefilled = (event.done, event.total)
             case RoundDone() if self._is_running(event.id):
@@ -270,18 +277,10 @@ class Chat:
     def _is_running(self, id: int) -> bool:
         return self.running is not None and self.running.id == id
 
-    def _on_started(self, started: Started) -> None:
-        if self.figures:
-            self.figures.context_tokens = started.prompt_tokens
-        if self.running:
-            self.running.begun = True
-            loss = msgspec.to_builtins(started.loss)
-            made = Facts(started.pair, started.seed, None, dict(started.settings), loss)
-            self.running.facts = replace(made, thought_s=self.running.thought_s)  # kept where a reply goes on
-
     def _on_round(self, event: RoundDone) -> None:
         assert self.running is not None, "rounds are heard only while a reply runs"
         begins = not self.running.rounds
+        self.running.use(self.engine.settings, self.engine.loss)
         self.running.rounds.append(event)
         if begins:
             self._follow_rounds()

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from msgspec.structs import replace
 
 from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.events import RoundDone
+from specchat.engine.protocol.events import Losslessness, RoundDone, Started
 from specchat.engine.protocol.text import visible
 from specchat.store.records import Facts, new_id, now
 from specchat.tui.state import attachments, thoughts
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.reply_rounds import ReplyRounds
+from specchat.tui.state.reply_settings import loss_of, written_with
 
 _STOPS = {
     "length": "longest reply reached", "stop": "stop string", "context": "context is full", "cancelled": "stopped",
@@ -44,6 +46,7 @@ class Reply:
     facts: Facts = field(default_factory=Facts)  # how it was made
     rounds: ReplyRounds = field(default_factory=ReplyRounds)
     _pieces: list[tuple[str, str]] = field(default_factory=list)
+    _in_force: Mapping[str, Any] | None = None  # the settings of the last round
 
     @classmethod
     def edited(cls, text: str) -> Reply:
@@ -64,6 +67,24 @@ class Reply:
         self.id, self.figures, self.stop = id, Figures(), None
         self.begun, self.prefilled = False, (0, 0)
         return [text for text, _ in raw]
+
+    def start(self, started: Started) -> None:
+        """The engine begins to write it, or more of it."""
+        self.begun, self.figures.context_tokens, self._in_force = True, started.prompt_tokens, None
+        self.facts = replace(self.facts, pair=started.pair, seed=started.seed, stop=None, stats=None)
+        if not self.lengths or not self.facts.settings:
+            self.facts = written_with(self.facts, started.settings, started.loss, 0)
+
+    def use(self, settings: Mapping[str, Any], loss: Losslessness | None) -> None:
+        """What is added from now on is written with these settings; the same object where they did not change."""
+        if settings is not self._in_force:
+            self._in_force = settings
+            self.facts = written_with(self.facts, settings, loss, len(self.lengths))
+
+    @property
+    def loss(self) -> Losslessness | None:
+        """Whether all of it is lossless, and why; None where that is not known."""
+        return loss_of(self.facts)
 
     def add(self, text: str, origin: str) -> None:
         """Take one more piece."""
@@ -112,7 +133,8 @@ class Reply:
         """The line of figures under the reply."""
         why = _STOPS.get(self.stop or "")
         counted = [self.figures.line()] if self.figures.rounds else []
-        return " · ".join([*([why] if why else []), *counted])
+        lossy = ["lossy"] if counted and self.loss is not None and not self.loss.lossless else []
+        return " · ".join([*([why] if why else []), *counted, *lossy])
 
 
 @dataclass
