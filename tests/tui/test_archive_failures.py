@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 
-from driving import driving, wait_for
+from driving import Driver, driving, wait_for
 from test_chat_archive import kept
 
 from specchat.store import writer
 from specchat.store.chats import Chats
+from specchat.tui.widgets.messages import NoteView
+
+
+def notes(d: Driver) -> str:
+    return "\n".join(note.text for note in d.app.query(NoteView))
 
 
 async def test_a_store_that_cannot_be_written_is_said_and_the_chat_goes_on(store):
@@ -62,5 +67,19 @@ async def test_a_file_that_breaks_is_put_aside_and_the_whole_chat_written_again(
             d.pilot, lambda: "damaged" in d.drawn(d.app.views.notice) or any(store.parent.glob("*.damaged-*"))
         )
         await wait_for(d.pilot, lambda: not d.app.chat.unsaved)
+        await d.settle()
+        assert "and a new one was begun" in notes(d)
         d.app.control.archive.close()
     assert [message.content[:4] for message in kept(store)[0][1]] == ["hi l", "an a", "more", "anot"]
+
+
+async def test_a_file_that_was_damaged_before_the_start_is_named_on_the_screen_and_stays_so(store):
+    store.write_bytes(b"\xaa" * 9000)
+    async with driving(store=store) as d:
+        await wait_for(d.pilot, lambda: d.app.query(NoteView))
+        aside = next(store.parent.glob("chats.db.damaged-*"))
+        await d.say("hi")
+        await d.reply("an answer")
+        assert "not being saved" not in d.drawn(d.app.views.status)
+        assert notes(d) == f"chats.db was damaged; it is kept as {aside}, and a new one was begun"
+        await d.until("was damaged; it is kept as")

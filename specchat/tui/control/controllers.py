@@ -69,6 +69,7 @@ class Controllers:
             chat,
             setup.store,
             notify=ports.notify,
+            note=views.transcript.add_note,
             redraw=views.status.repaint,
             call_later=ports.call_later,
             listening=lambda: not self.session.replaying,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -37,15 +37,17 @@ class ChatArchive:
         path: Path | None,
         *,
         notify: Notify,
+        note: Callable[[str, str], Awaitable[None]],
         redraw: Redraw,
         call_later: CallLater,
         listening: Callable[[], bool],
     ) -> None:
-        """`listening` returns whether the chat is to be saved; a recording is not."""
+        """`listening` returns whether the chat is to be saved; a recording is not. `note` adds a lasting line."""
         self.problem = ""  # one line: why nothing can be saved
         self.deleted: list[records.Summary] = []  # chats that the user deleted since the start, the last one last
         self._on_screen = chat
-        self._notify, self._redraw, self._call_later, self._listening = notify, redraw, call_later, listening
+        self._notify, self._note, self._redraw = notify, note, redraw
+        self._call_later, self._listening = call_later, listening
         self._path = path
         self._writer: Writer | None = None
         self._chat = ""  # the id of the chat that the following fields are about
@@ -65,7 +67,7 @@ class ChatArchive:
         if self._path is not None:
             self._writer = Writer(
                 self._path,
-                remark=lambda text: self._on_app_thread(self._notify, text, "warn"),
+                remark=lambda text: self._on_app_thread(self._note, text, "warn"),
                 problem=lambda text: self._on_app_thread(self._set_problem, text),
                 anew=lambda: self._on_app_thread(self._put_everything),
             )
