@@ -51,6 +51,11 @@ def turns_to_leave_out(turns: Sequence[Turn], tokens: int, allowed: float) -> in
     return fits[0] if fits else (later[-1] if later else 0)
 
 
+def _most_tokens(text: str) -> int:
+    """As many tokens as this can take at most, which is a byte each."""
+    return len(text.encode("utf-8", "replace"))
+
+
 class ContextLimit:
     """Checks each message against the context limit before the engine session sends it."""
 
@@ -80,12 +85,13 @@ class ContextLimit:
             self._ports.notify("the message before this one waits for room in the context", "warn")
             return
         limit = chat.engine.ready.context_tokens if chat.engine.ready else 0
-        size = len(text.encode("utf-8", "replace"))  # a token has a byte at least
+        size = _most_tokens(text)
         if limit and size > MOST_BYTES_PER_TOKEN * limit:
             holds = count(limit)
             self._ports.notify(f"{size:,} bytes do not fit into the context, which holds {holds} tokens", "warn")
             return
-        surely = chat.context_tokens + size + 64
+        before = chat.context_tokens or sum(_most_tokens(message.content) + 64 for message in chat.messages())
+        surely = before + size + 64
         if not chat.can_generate or not limit or surely < limit or chat.editing is not None:
             if await self._session.ask(text):
                 accept()

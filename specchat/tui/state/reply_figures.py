@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from specchat.core.speedup import Gaps, Speedup
 from specchat.engine.near.speedup import add_round, speedup_of, speedup_text
-from specchat.engine.protocol.events import Finished, RoundDone, Stats
+from specchat.engine.protocol.events import Finished, RoundDone, Started, Stats
 
 RECENT_S = 2.0
 
@@ -26,12 +26,21 @@ class Figures:
     context_tokens: int = 0
     offered_by_depth: list[int] = field(default_factory=list)
     accepted_by_depth: list[int] = field(default_factory=list)
+    reused_tokens: int = 0
+    prefill_s: float = 0.0
     stats: Stats | None = None
     gaps: Gaps = field(default_factory=Gaps)
     _recent: deque[tuple[float, int]] = field(default_factory=deque)  # when a round ended, tokens so far
 
+    def start(self, started: Started) -> None:
+        """The engine begins to write the reply, or more of it."""
+        self.context_tokens, self.reused_tokens = started.prompt_tokens, started.reused_tokens
+
     def add(self, round: RoundDone) -> None:
         """Count one round."""
+        own_s = round.timings.draft_s + round.timings.verify_s + round.timings.other_s
+        if not self.rounds:
+            self.prefill_s = max(0.0, round.at_s - own_s)
         self.rounds += 1
         self.tokens += len(round.pieces)
         self.drafted += max(0, len(round.tree.tokens) - 1)
@@ -50,6 +59,22 @@ class Figures:
     def finish(self, finished: Finished) -> None:
         """Take the engine's statistics, which know more than the rounds."""
         self.stats = finished.stats
+
+    def known_stats(self) -> Stats | None:
+        """The engine's statistics; without an end of the reply, those of its rounds; None before it began."""
+        if self.stats is not None or not self.context_tokens:
+            return self.stats
+        speedup = self.speedup
+        return Stats(
+            rounds=self.rounds, tokens=self.tokens, drafted=self.drafted, accepted=self.accepted,
+            tokens_per_s=self.tokens_per_s, acceptance_length=self.acceptance_length,
+            acceptance_rate=self.acceptance_rate, prefill_s=self.prefill_s, draft_s=self.draft_s,
+            verify_s=self.verify_s, other_s=self.other_s, prompt_tokens=self.context_tokens - self.tokens,
+            reused_tokens=self.reused_tokens, offered_by_depth=list(self.offered_by_depth),
+            accepted_by_depth=list(self.accepted_by_depth), plain_rounds=self.plain_rounds,
+            speedup=speedup.value if speedup else None, speedup_low=speedup.low if speedup else None,
+            speedup_high=speedup.high if speedup else None,
+        )  # fmt: skip
 
     @property
     def acceptance_length(self) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
 from msgspec.structs import replace
 
 from specchat.engine.protocol.chat_message import Message
@@ -293,5 +292,4 @@ class Chat:
     def _end_reply(self, why: str) -> None:
         if self.running is not None:
             reply, self.running = self.running, None
-            reply.stop, stats = why, msgspec.to_builtins(reply.figures.stats)
-            reply.facts = replace(reply.facts, stop=why, stats=stats)
+            reply.stop, reply.facts = why, replace(reply.facts, stop=why)

@@ -30,8 +30,10 @@ def message_of(turn: Turn) -> records.Message:
     status: records.Status = "done" if reply.stop else "streaming"
     if reply.stop == "interrupted":
         status = "interrupted"
-    lengths = list(reply.lengths)
-    return records.Message(turn.id, turn.parent, "assistant", reply.text, turn.created, status, lengths, reply.facts)
+    lengths, facts = list(reply.lengths), reply.facts
+    if facts.stats is None and (stats := reply.figures.known_stats()) is not None:
+        facts = replace(facts, stats=msgspec.to_builtins(stats))
+    return records.Message(turn.id, turn.parent, "assistant", reply.text, turn.created, status, lengths, facts)
 
 
 def message_with_rounds(turn: Turn) -> records.Message:
@@ -51,7 +53,7 @@ def turn_of(message: records.Message) -> Turn:
 
 
 def _figures(stats: dict[str, Any] | None) -> Figures:
-    """The figures as the engine left them; none where the reply never came to its end."""
+    """The figures as they were stored; none where the reply never began."""
     try:
         known = msgspec.convert(stats, Stats)
     except msgspec.ValidationError:

@@ -70,7 +70,8 @@ class Reply:
 
     def start(self, started: Started) -> None:
         """The engine begins to write it, or more of it."""
-        self.begun, self.figures.context_tokens, self._in_force = True, started.prompt_tokens, None
+        self.begun, self._in_force = True, None
+        self.figures.start(started)
         self.facts = replace(self.facts, pair=started.pair, seed=started.seed, stop=None, stats=None)
         if not self.lengths or not self.facts.settings:
             self.facts = written_with(self.facts, started.settings, started.loss, 0)
