@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 import pytest
 from contracts.kit import PROMPT, collect, converse, plain_text, reply, scripted_draft, scripted_target
 
 from specchat.controllers import CONTROLLERS
 from specchat.core.sampling import Sampling
+from specchat.decoding.reply_events import ReplyEnded, RoundWritten
+from specchat.decoding.speculate import Speculator
+from specchat.decoding.stopwatch import Stopwatch
 from specchat.drafters import DRAFTERS
 from specchat.trees import TREE_POLICIES
 
@@ -51,3 +55,25 @@ def test_a_change_that_is_refused_changes_nothing():
             conversation.change(conversation.settings.but(wrong))
         assert conversation.settings is before
     assert collect(conversation.reply(PROMPT, 7)).tokens == plain_text(scripted_target(), 10)
+
+
+def test_getting_ready_after_a_change_is_not_time_of_the_reply(monkeypatch):
+    slow_s, start = 0.5, Speculator.start
+    conversation = converse(scripted_target(), scripted_draft(), drafter="prompt_lookup", max_tokens=40)
+    watch, at_s, started = Stopwatch(), [], []
+
+    def starting(self: Speculator, *given: object) -> None:
+        started.append(self.drafter)
+        time.sleep(slow_s if len(started) > 1 else 0.0)
+        start(self, *given)
+
+    monkeypatch.setattr(Speculator, "start", starting)
+    begun = time.perf_counter()
+    for event in conversation.reply(PROMPT, 7, watch=watch):
+        if isinstance(event, RoundWritten | ReplyEnded):
+            at_s.append(event.at_s)
+        if len(at_s) == 3:
+            conversation.change(conversation.settings.but({"drafter": "draft_model"}))
+    assert len(started) == 2
+    assert time.perf_counter() - begun - at_s[-1] >= slow_s
+    assert at_s == sorted(at_s)

@@ -34,6 +34,14 @@ def test_live_figures_agree_with_what_the_rounds_say():
     assert figures.accepted_by_depth[0] == sum(bool(r.verdict.path) for r in rounds)
 
 
+def test_the_speed_of_a_running_reply_is_by_the_clock_as_the_final_one_is():
+    """Time between rounds counts, and that before the first one does not."""
+    rounds = [msgspec.structs.replace(round, at_s=round.at_s + 5.0) for round in rounds_of(step_s=0.5)[:4]]
+    own_s = rounds[0].timings.draft_s + rounds[0].timings.verify_s + rounds[0].timings.other_s
+    tokens = sum(len(round.pieces) for round in rounds)
+    assert counted(rounds).tokens_per_s == pytest.approx(tokens / (3 * 0.5 + own_s))
+
+
 def test_recent_speed_looks_back_two_seconds_only():
     slow = rounds_of(step_s=1.0)[:4]
     figures = counted(slow)

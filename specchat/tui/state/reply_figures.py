@@ -91,8 +91,12 @@ class Figures:
         """Decoding speed of the whole reply so far, prefill apart."""
         if self.stats:
             return self.stats.tokens_per_s
-        spent = self.draft_s + self.verify_s + self.other_s
-        return self.tokens / spent if spent > 0 else 0.0
+        return self.tokens / self.decode_s if self.decode_s > 0 else 0.0
+
+    @property
+    def decode_s(self) -> float:
+        """Seconds from the beginning of the first round to the end of the last one, pauses left out."""
+        return max(0.0, self.at_s - self.prefill_s)
 
     @property
     def at_s(self) -> float:
