@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import pytest
-from driving import driving, wait_for
-from fake import hello, ready, stats_of
+from driving import driving, wait_for, writing
+from fake import hello, ready, rounds_of, stats_of
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Cancel, Generate, Load
 from specchat.errors import EngineError
 from specchat.tui.app import SpecchatApp
 from specchat.tui.control.app_setup import AppSetup
+from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.screens.pairs import PairsScreen
+from specchat.tui.system import cpu_meter
 from specchat.tui.widgets.reply_view import ReplyView
 
 FETCHING = ev.Loading("fetch", "model.safetensors", 143_000_000, 230_000_000, 12_300_000.0)
@@ -250,3 +255,21 @@ async def test_a_draft_model_that_was_let_go_is_seen_in_the_memory_and_answers_n
         await d.pilot.press("f3")
         await d.pilot.pause()
         assert "memory   1.0 GB" in d.drawn(d.app.views.stats)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processor times of others are read from /proc")
+async def test_nothing_of_a_dead_engine_is_left_on_the_screen(monkeypatch):
+    monkeypatch.setattr(cpu_meter, "SPAN_S", 0.0)
+    monkeypatch.setattr(EngineSession, "engine_pid", os.getpid())
+    async with driving() as d:
+        await writing(d)
+        await d.pilot.press("space")
+        await d.settle()
+        for round in rounds_of()[4:6]:
+            await d.hear(round)
+        assert "held" in d.drawn(d.app.views.notice)
+        assert d.app.views.stats._facts.shares is not None
+        await d.hear(ev.Died(-9, "killed"))
+        assert "no engine" in d.drawn(d.app.views.status)
+        assert "held" not in d.screen()
+        assert d.app.views.stats._facts.shares is None

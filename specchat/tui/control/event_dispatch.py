@@ -94,6 +94,7 @@ class EventDispatch:
             case Died():
                 self._side.show_fields()
                 self._actions.learning.failed()
+                self._ports.notify("")  # it was about an engine that is gone; the alert says what can be done
             case Learnt():
                 await self._actions.learning.answered(event)
             case Ready():

@@ -13,7 +13,7 @@ from specchat.tui.control.trainings import Trainings
 from specchat.tui.draw.stats_lines import Facts, plan_of
 from specchat.tui.services.terminal_window import TerminalWindow
 from specchat.tui.state.session import Chat
-from specchat.tui.system.cpu_meter import CpuMeter
+from specchat.tui.system.cpu_meter import CoreShares, CpuMeter
 from specchat.tui.view_ports import ViewPorts
 
 NOTHING_YET, NO_ROUNDS = "each round's token tree", "no rounds were kept of this reply"
@@ -88,7 +88,7 @@ class ScreenUpdate:
         self._views.tree_strip.show(rounds[-1] if rounds else None, figures, speed.caption)
 
     def _facts(self) -> Facts:
-        chat, meter = self._chat, self._cpu_meter
+        chat = self._chat
         return Facts(
             figures=chat.visible_figures,
             loss=chat.visible_loss,
@@ -97,9 +97,15 @@ class ScreenUpdate:
             memory_bytes=chat.engine.ready.memory_bytes if chat.engine.ready else 0,
             writing=chat.writing,
             effect=chat.engine.effect,
-            shares=meter.read(self._session.engine_pid) if chat.writing else meter.shares,
+            shares=self._core_shares(),
             plan=plan_of(chat.visible_rounds[-1] if chat.visible_rounds else None),
         )
+
+    def _core_shares(self) -> CoreShares | None:
+        """As of now while a reply is written, else as they were then; None without an engine."""
+        if self._chat.engine.phase == "dead":
+            return self._cpu_meter.read(0)
+        return self._cpu_meter.read(self._session.engine_pid) if self._chat.writing else self._cpu_meter.shares
 
     def _draw_alert(self) -> None:
         chat, alert = self._chat, self._views.alert
