@@ -11,7 +11,7 @@ from textual.widgets import Markdown
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message as ChatMessage
-from specchat.engine.protocol.commands import Command, Generate
+from specchat.engine.protocol.commands import Command, Count, Generate
 from specchat.store import writer
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_read, open_to_write
@@ -186,6 +186,7 @@ async def test_of_a_long_chat_only_the_end_is_on_the_page_and_all_of_it_is_sent(
         assert "message 1999" in d.screen()
         assert len(d.app.views.transcript.views) < 50
         await d.say("more")
+        await d.hear(ev.Counted(d.link.last(Count).id, 5000, 8192))  # of old replies it is not known
         assert len(d.link.last(Generate).messages) == 2001
         d.app.views.transcript.focus()
         await d.pilot.press("g")

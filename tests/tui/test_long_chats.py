@@ -10,7 +10,7 @@ from fake import rounds_of, started, stats_of
 from textual.widgets import Markdown
 
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.commands import Generate
+from specchat.engine.protocol.commands import Count, Generate
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.turn import Reply, Turn
 from specchat.tui.widgets.messages import NewerView, OlderView, text_of
@@ -154,6 +154,7 @@ async def test_a_question_asked_while_reading_old_messages_is_shown_at_the_end()
         await d.settle()
         d.app.views.prompt.focus()
         await d.say("something new")
+        await d.hear(ev.Counted(d.link.last(Count).id, 5000, 8192))  # of old replies it is not known
         await d.reply("an answer")
         await d.settle()
         assert "something new" in d.screen()
