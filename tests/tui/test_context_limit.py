@@ -203,6 +203,73 @@ async def test_the_oldest_turns_are_left_out_and_stay_on_the_page():
         assert len(d.app.query(UserView)) == 4
 
 
+async def test_a_message_that_fits_alone_is_sent_without_the_only_turn_before_it():
+    async with driving(loaded=False) as d:
+        await small(d)
+        await d.say("one " + "x" * 200)
+        await counted(d, 150)
+        await d.reply("first answer")
+        await d.say("two " + "x" * 200)
+        await counted(d, 310, 150)
+        assert "Drop oldest" in d.screen()
+        await press(d, "leave_out")
+        await counted(d, 150)
+        assert generates(d)[-1].messages == [ev.Message("user", "two " + "x" * 200)]
+        assert "from here on the 2 oldest messages are not sent any more" in d.screen()
+        await d.reply("second answer")
+        await d.say("three")
+        said = [message.content[:6] for message in generates(d)[-1].messages]
+        assert said == ["two xx", "second", "three"]
+
+
+async def test_the_only_turn_stays_left_out_when_the_chat_is_opened_again(tmp_path):
+    store = tmp_path / "chats.db"
+    async with driving(loaded=False, store=store) as d:
+        await small(d)
+        await d.say("one " + "x" * 200)
+        await counted(d, 150)
+        await d.reply("first answer")
+        await d.say("two " + "x" * 200)
+        await counted(d, 310, 150)
+        await press(d, "leave_out")
+        await counted(d, 150)
+        await d.reply("second answer")
+        d.app.control.archive.close()
+        id = d.app.chat.id
+    async with driving(loaded=False, store=store, chat=id) as d:
+        await small(d)
+        assert [turn.message().content[:6] for turn in d.app.chat.turns] == ["one xx", "first ", "two xx", "second"]
+        await d.say("three")
+        assert [message.content[:6] for message in generates(d)[-1].messages] == ["two xx", "second", "three"]
+
+
+async def test_where_every_turn_was_left_out_an_answer_can_still_be_asked_for_again():
+    async with driving(loaded=False) as d:
+        await small(d)
+        await d.say("one")
+        await d.reply("first answer")
+        d.app.chat.sent.leave_out(d.app.chat.turns, 2)
+        await d.say("/retry")
+        assert generates(d)[-1].messages == [ev.Message("user", "one")]
+
+
+async def test_a_message_too_long_beside_the_system_message_is_refused_once_and_stays_in_the_prompt():
+    async with driving(loaded=False) as d:
+        await small(d)
+        await d.say("one")
+        await d.reply("first answer")
+        d.app.chat.system = "Be brief."
+        await d.say(MORE)
+        await counted(d, 260)
+        assert d.link.last(Count).messages == [ev.Message("system", "Be brief."), ev.Message("user", MORE)]
+        await counted(d, 201)
+        told = d.drawn(d.app.views.notice)
+        assert "this message and the system message take 201 tokens, the context holds 200" in told
+        assert d.app.views.prompt.text == MORE
+        assert not d.app.views.alert.display
+        assert len(generates(d)) == 1
+
+
 async def test_what_was_left_out_stays_left_out_when_the_chat_is_opened_again(tmp_path):
     store = tmp_path / "chats.db"
     async with driving(loaded=False, store=store) as d:
@@ -279,3 +346,10 @@ def test_turns_leave_in_pairs_and_the_last_question_stays():
     assert turns_to_leave_out(turns, 700, 10_000) == 2
     assert turns_to_leave_out(turns, 700, 1) == 6
     assert turns_to_leave_out(turns[:1], 700, 1) == 0
+
+
+def test_all_turns_may_leave_for_a_message_that_is_none_of_them():
+    turns = [Turn("user" if n % 2 == 0 else "assistant", "x" * 99) for n in range(4)]
+    assert turns_to_leave_out(turns, 400, 250, all_may_go=True) == 2
+    assert turns_to_leave_out(turns, 400, 100, all_may_go=True) == 4
+    assert turns_to_leave_out(turns[:2], 200, 100, all_may_go=True) == 2

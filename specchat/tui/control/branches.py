@@ -36,7 +36,7 @@ class Branches:
         """Show another branch at this turn, or at the last turn that has siblings."""
         if self._chat.running is not None:
             self._ports.notify(self._ports.busy_reason, "warn")
-        elif (turn := turn or self._chat.last_branching_turn()) is None or turn.place[1] < 2:
+        elif (turn := turn or self._chat.branches.last_with_siblings()) is None or turn.place[1] < 2:
             again, edit = (self._ports.key_of(f"transcript.{id}") for id in ("retry", "edit"))
             self._ports.notify(f"nothing else was said here; {again} answers again, {edit} says it differently")
         elif (other := self._chat.switch(turn, step)) is None:

@@ -15,9 +15,6 @@ from specchat.tui.state.turn import Turn
 from specchat.tui.text.numbers import count
 from specchat.tui.view_ports import ViewPorts
 
-CHARACTERS_PER_TOKEN = 2.0
-"""A low estimate, for how much to leave out."""
-
 MOST_BYTES_PER_TOKEN = 64
 """A message with more bytes per token of the context is refused uncounted: counting it would block the engine."""
 
@@ -39,14 +36,14 @@ def _nothing() -> None: ...
 OnCount = Callable[[Counted], Awaitable[None]]
 
 
-def turns_to_leave_out(turns: Sequence[Turn], tokens: int, allowed: float) -> int:
+def turns_to_leave_out(turns: Sequence[Turn], tokens: int, allowed: float, *, all_may_go: bool = False) -> int:
     """How many of the oldest turns to leave out, so that the others take about `allowed` of all these `tokens`.
 
-    At least one question and its answer are left out; the last question always stays.
+    At least one question and its answer are left out; the last question always stays, unless all may go.
     """
     sizes = [len(turn.message().content) + 1 for turn in turns]
     per_token = sum(sizes) / max(1, tokens)
-    later = [at for at, turn in enumerate(turns) if turn.role == "user"][1:]
+    later = [at for at, turn in enumerate(turns) if turn.role == "user"][1:] + [len(turns)] * all_may_go
     fits = [at for at in later if sum(sizes[at:]) / per_token <= allowed]
     return fits[0] if fits else (later[-1] if later else 0)
 
@@ -67,6 +64,7 @@ class ContextLimit:
         self._accept: Callable[[], None] = _nothing  # called once the pending message is taken
         self._summarising: str | None = None  # the message to send after the summary
         self._tokens = 0  # tokens of the chat with the message
+        self._message_tokens = 0  # tokens of the message alone, with the system message
         self.problem = ""  # one line, while the user has to choose what to leave out
 
     @property
@@ -98,7 +96,7 @@ class ContextLimit:
             return
         self._pending, self._accept = text, accept
         self._ports.notify(f"counting tokens … {self._ports.key_hint('stop', 'takes it back')}")
-        self.count([*chat.messages(), Message("user", text)], self._on_count)
+        self.count([*chat.messages(chat.turns_before_next()), Message("user", text)], self._on_count)
 
     def count(self, messages: list[Message], then: OnCount) -> None:
         """Ask the engine how many tokens these messages take."""
@@ -146,12 +144,12 @@ class ContextLimit:
         self._asked.clear()
         match choice:
             case "leave_out":
-                self._leave_out(KEPT_SHARE, text or "")
+                self._leave_out(KEPT_SHARE, pending=text is not None, all_may_go=text is not None)
                 left = self._chat.left_out
                 await self._views.transcript.add_note(f"from here on the {left} oldest messages are not sent any more")
                 await self._send_pending(text)
             case "summary":
-                self._leave_out(SUMMARY_SHARE, "")
+                self._leave_out(SUMMARY_SHARE, pending=text is not None)
                 self._summarising = text or self._last_question()
                 await self._session.ask(SUMMARY_REQUEST)
             case _:
@@ -171,22 +169,22 @@ class ContextLimit:
             await self._send_counted()
             return
         self._tokens = event.tokens
-        if self._pending is not None and not self._chat.messages():
+        if self._pending is not None and not self._chat.turns_before_next():
             await self._on_last_message_count(event)
             return
         last = self._pending if self._pending is not None else self._last_question()
-        self.count([Message("user", last)], self._on_last_message_count)
+        self.count([*self._chat.messages(()), Message("user", last)], self._on_last_message_count)
 
     async def _on_last_message_count(self, event: Counted) -> None:
         """Offer the choice if the last message fits by itself; else leaving out others cannot help."""
         accept, self._accept = self._accept, _nothing
         if event.tokens >= event.context_tokens:
             text, self._pending = self._pending, None
+            alone = "this message and the system message take" if self._chat.system else "this message alone takes"
             holds = count(event.context_tokens)
-            self._return_to_prompt(
-                text, f"this message alone takes {count(event.tokens)} tokens, the context holds {holds}"
-            )
+            self._return_to_prompt(text, f"{alone} {count(event.tokens)} tokens, the context holds {holds}")
         else:
+            self._message_tokens = event.tokens
             self._ports.notify("")
             accept()
             if not self._views.prompt.text:  # Enter must not press a button that the user did not read
@@ -203,14 +201,18 @@ class ContextLimit:
             self._accept()
         self._accept = _nothing
 
-    def _leave_out(self, share: float, pending: str) -> None:
-        """Send only the newest turns from now on, so that the pending message fits behind them."""
-        chat = self._chat
-        turns = chat.sent_turns()
+    def _leave_out(self, share: float, *, pending: bool, all_may_go: bool = False) -> None:
+        """Send only the newest turns from now on, so that the prompt takes about this share of the context.
+
+        `pending`: the message that did not fit is none of the turns.
+        """
+        chat, message = self._chat, self._message_tokens if pending else 0
+        turns = chat.turns_before_next()
         limit = chat.engine.ready.context_tokens if chat.engine.ready else 0
-        left = turns_to_leave_out(turns, self._tokens, share * limit - len(pending) / CHARACTERS_PER_TOKEN)
+        allowed = share * limit - (message if all_may_go else 0)
+        left = turns_to_leave_out(turns, self._tokens - message, allowed, all_may_go=all_may_go)
         if left:
-            chat.sent_from = turns[left].id
+            chat.sent.leave_out(chat.turns, left)
 
     async def _send_pending(self, text: str | None) -> None:
         if text is not None:

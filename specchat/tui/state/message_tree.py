@@ -83,6 +83,10 @@ class Branches(Generic[_N]):
         """Where on the path the node is."""
         return next(i for i, other in enumerate(self._path) if other is node)
 
+    def last_with_siblings(self) -> _N | None:
+        """The last node of the path that has siblings."""
+        return next((node for node in reversed(self._path) if node.place[1] > 1), None)
+
     def clear(self) -> None:
         """Remove all messages."""
         self._path.clear()

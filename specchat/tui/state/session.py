@@ -17,6 +17,7 @@ from specchat.tui.state import attachments
 from specchat.tui.state.engine_state import EngineState
 from specchat.tui.state.message_tree import Branches
 from specchat.tui.state.reply_figures import Figures
+from specchat.tui.state.sent_turns import SentTurns
 from specchat.tui.state.served_reply import ServedReply
 from specchat.tui.state.shown_rounds import ShownRounds
 from specchat.tui.state.training import Training
@@ -45,7 +46,7 @@ class Chat:
     unsaved: bool = False  # the chat cannot be saved at present
     queued: str | None = None
     editing: Turn | None = None  # the message that the next one is a branch beside
-    sent_from: str | None = None  # the first turn that is sent on; None: the first of the chat
+    sent: SentTurns = field(default_factory=SentTurns)
     system: str = ""
     _ids: int = 0
 
@@ -110,7 +111,9 @@ class Chat:
     def ask(self, text: str) -> Generate:
         """The command that answers this text."""
         self.title = self.title or title_of(attachments.split(text)[0])
-        self.branches.add(Turn("user", text))
+        turn = Turn("user", text)
+        self.sent.begin_at(turn, self.turns)
+        self.branches.add(turn)
         return self.generate()
 
     def generate(self) -> Generate:
@@ -137,7 +140,7 @@ class Chat:
         self._ids += 1
         begun = reply.go_on(self._ids)
         self.running, self.figures, self.served = reply, reply.figures, None
-        return Generate(self._ids, self.messages(self.sent_turns()[:-1]), seed, begun=begun)
+        return Generate(self._ids, self.messages(self.sent.of(self.turns)[:-1]), seed, begun=begun)
 
     def replace_reply(self, turn: Turn, text: str) -> None:
         """Put a reply with this text beside another one, as a branch."""
@@ -148,18 +151,17 @@ class Chat:
     def messages(self, turns: Sequence[Turn] | None = None) -> list[Message]:
         """The messages of the prompt: these turns, or all that are sent."""
         messages = [Message("system", self.system)] if self.system else []
-        turns = self.sent_turns() if turns is None else turns
+        turns = self.sent.of(self.turns) if turns is None else turns
         return messages + [m for turn in turns if (m := turn.message()).content]
 
-    def sent_turns(self) -> Sequence[Turn]:
-        """The turns that prompts contain: all, or those after the ones that the user left out."""
-        start = next((at for at, turn in enumerate(self.turns) if turn.id == self.sent_from), 0)
-        return self.turns[start:]
+    def turns_before_next(self) -> Sequence[Turn]:
+        """The turns that the prompt of the next message contains."""
+        return self.sent.before_next(self.turns)
 
     @property
     def left_out(self) -> int:
         """How many of the oldest turns prompts no longer contain."""
-        return len(self.turns) - len(self.sent_turns())
+        return len(self.turns) - len(self.turns_before_next())
 
     def cut_after_question(self, turn: Turn | None = None) -> bool:
         """End the path at a question, so that it can be answered again; False if there is none.
@@ -185,24 +187,20 @@ class Chat:
         replies = [turn for turn in self.turns[start:] if turn.reply is not None]
         return (replies[0] if turn else replies[-1]) if replies else None
 
-    def last_branching_turn(self) -> Turn | None:
-        """The last turn of the path that has siblings."""
-        return next((turn for turn in reversed(self.turns) if turn.place[1] > 1), None)
-
     def clear(self) -> None:
         """Begin a new chat. A reply that is still being written ends here."""
         self._end_reply("cancelled")
         self.id, self.title, self.renamed, self.system = new_id(), "", False, ""
         self.branches.clear()
-        self.shown_rounds = ShownRounds()
-        self.running = self.figures = self.queued = self.editing = self.sent_from = None
+        self.shown_rounds, self.sent = ShownRounds(), SentTurns()
+        self.running = self.figures = self.queued = self.editing = None
 
     def open_stored(self, record: ChatRecord, turns: Iterable[Turn]) -> None:
         """Replace the chat by a stored one."""
         self.clear()
         self.id, self.title, self.renamed, self.system = record.id, record.title, record.renamed, record.system
         self.branches.restore(turns, record.leaf)
-        self.sent_from = record.sent_from
+        self.sent.first = record.sent_from
         self._use_branch()
 
     def switch(self, turn: Turn, step: int) -> Turn | None:

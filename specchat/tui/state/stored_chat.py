@@ -18,7 +18,7 @@ from specchat.tui.state.turn import Reply, Turn
 def record_of(chat: Chat, updated: str) -> records.Chat:
     """The chat without its messages."""
     created, leaf = (chat.turns[0].created, chat.turns[-1].id) if chat.turns else (updated, None)
-    return records.Chat(chat.id, chat.title, created, updated, chat.renamed, chat.system, leaf, chat.sent_from)
+    return records.Chat(chat.id, chat.title, created, updated, chat.renamed, chat.system, leaf, chat.sent.first)
 
 
 def message_of(turn: Turn) -> records.Message:
