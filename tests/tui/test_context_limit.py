@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from driving import Driver, driving
 from fake import hello, ready, stats_of
 
@@ -294,6 +295,7 @@ async def test_a_new_chat_begins_from_a_summary_that_the_model_wrote():
         await press(d, "summary")
         assert generates(d)[-1].messages[-1] == ev.Message("user", SUMMARY_REQUEST)
         await d.reply("We counted questions.")
+        await counted(d, 150)
         asked = generates(d)[-1].messages
         assert asked == [
             ev.Message("system", f"{SUMMARY_HEAD}\nWe counted questions."),
@@ -311,6 +313,109 @@ async def test_a_summary_that_is_stopped_leaves_everything_as_it_was():
         assert "the chat stays as it is" in d.drawn(d.app.views.notice)
         assert d.app.views.prompt.text == MORE
         assert d.app.chat.turns[0].content == "question 0"
+
+
+async def summarising(d: Driver) -> list[ev.RoundDone]:
+    """A summary is being written, and the fourth question waits for it."""
+    await full(d)
+    await press(d, "summary")
+    return await d.reply("We counted", upto=1, finish=False)
+
+
+async def test_the_message_behind_a_summary_is_shown_as_waiting_and_can_be_taken_back():
+    async with driving(loaded=False) as d:
+        await summarising(d)
+        assert "⧗ waits: one more xxx" in d.drawn(d.app.views.queued_message)
+        await d.pilot.press("escape")
+        await d.pilot.pause()
+        assert d.app.views.prompt.text == MORE
+        await d.hear(ev.Finished(generates(d)[-1].id, "end", " questions.", stats_of([]), 1.0))
+        assert d.app.chat.system == f"{SUMMARY_HEAD}\nWe counted questions."
+        assert d.app.chat.turns == []
+        assert d.app.views.prompt.text == MORE
+
+
+async def test_the_message_behind_a_summary_survives_the_engine():
+    async with driving(loaded=False) as d:
+        await summarising(d)
+        await d.hear(ev.Died(-9, "killed"))
+        assert "⧗ waits: one more xxx" in d.drawn(d.app.views.queued_message)
+        await d.pilot.press("f5")
+        await d.pilot.pause()
+        await small(d)
+        await counted(d, 150)
+        assert generates(d)[-1].messages[-1] == ev.Message("user", MORE)
+
+
+@pytest.mark.parametrize(("typed", "left"), [("", MORE), ("other", "other")])
+async def test_the_message_behind_a_summary_is_not_lost_where_another_chat_begins(typed, left):
+    async with driving(loaded=False) as d:
+        rounds = await summarising(d)
+        await d.pilot.press(*typed, "ctrl+n")
+        await d.hear(ev.Finished(generates(d)[-1].id, "cancelled", "", stats_of(rounds), 1.0))
+        assert not d.app.chat.turns
+        assert d.app.views.prompt.text == left
+        assert "the message that waited was not sent" in d.drawn(d.app.views.notice)
+        assert d.app.views.prompt.sent.found("one more") == [MORE]
+
+
+async def test_the_message_that_waits_for_a_choice_is_not_lost_where_another_chat_begins():
+    async with driving(loaded=False) as d:
+        await full(d)
+        await d.pilot.press("ctrl+n")
+        await d.settle()
+        assert not d.app.chat.turns
+        assert not d.app.views.alert.display
+        assert d.app.views.prompt.text == MORE
+        told = d.drawn(d.app.views.notice)
+        assert "the message that waited was not sent: it is in the prompt again" in told
+
+
+async def test_a_summary_that_does_not_fit_itself_leaves_the_chat_as_it_was():
+    async with driving(loaded=False) as d:
+        await full(d)
+        await press(d, "summary")
+        words = "the prompt takes 300 tokens and the context of this model holds 200"
+        counts = sum(isinstance(command, Count) for command in d.link.sent)
+        await d.hear(ev.Failed("PromptTooLong", words, 2, generates(d)[-1].id, "generate"))
+        assert "the chat stays as it is" in d.drawn(d.app.views.notice)
+        assert d.app.views.prompt.text == MORE
+        assert sum(isinstance(command, Count) for command in d.link.sent) == counts
+
+
+async def test_a_message_that_still_does_not_fit_behind_its_summary_is_refused_and_stays():
+    async with driving(loaded=False) as d:
+        await full(d)
+        await press(d, "summary")
+        await d.reply("We counted questions.")
+        await counted(d, 230)
+        await counted(d, 230)
+        assert "this message and the system message take 230 tokens" in d.drawn(d.app.views.notice)
+        assert d.app.views.prompt.text == MORE
+
+
+async def test_no_summary_begins_while_a_pair_is_loaded():
+    async with driving(loaded=False) as d:
+        await full(d)
+        d.app.chat.engine.phase = "loading"
+        await press(d, "summary")
+        assert len(generates(d)) == 3
+        d.app.chat.engine.phase = "ready"
+        await press(d, "summary")
+        assert generates(d)[-1].messages[-1] == ev.Message("user", SUMMARY_REQUEST)
+
+
+async def test_a_message_that_begins_with_a_slash_is_taken_back_as_it_is_typed():
+    async with driving(loaded=False) as d:
+        await small(d)
+        await d.say("//help " + "x" * 200)
+        await counted(d, 150)
+        await d.reply("ok")
+        await d.say("//stop " + "x" * 200)
+        await counted(d, 260, 4)
+        await d.pilot.press("escape")
+        await d.pilot.pause()
+        assert d.app.views.prompt.text == "//stop " + "x" * 200
 
 
 async def test_an_engine_that_refuses_a_prompt_leads_to_the_same_offer():

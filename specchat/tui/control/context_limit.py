@@ -8,8 +8,9 @@ from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Count
 from specchat.engine.protocol.events import Counted, Died, Failed
 from specchat.tui.control.engine_session import EngineSession
+from specchat.tui.control.unsent_message import put_back
 from specchat.tui.ports import AppPorts
-from specchat.tui.state import attachments, thoughts
+from specchat.tui.state import thoughts
 from specchat.tui.state.session import Chat
 from specchat.tui.state.turn import Turn
 from specchat.tui.text.numbers import count
@@ -33,6 +34,11 @@ _FIRST_ID = 1_000_000_000  # far from the replies' own
 def _nothing() -> None: ...
 
 
+def _bytes(text: str) -> int:
+    """The most tokens that a text takes: a token has a byte at least."""
+    return len(text.encode("utf-8", "replace"))
+
+
 OnCount = Callable[[Counted], Awaitable[None]]
 
 
@@ -48,11 +54,6 @@ def turns_to_leave_out(turns: Sequence[Turn], tokens: int, allowed: float, *, al
     return fits[0] if fits else (later[-1] if later else 0)
 
 
-def _most_tokens(text: str) -> int:
-    """As many tokens as this can take at most, which is a byte each."""
-    return len(text.encode("utf-8", "replace"))
-
-
 class ContextLimit:
     """Checks each message against the context limit before the engine session sends it."""
 
@@ -62,7 +63,7 @@ class ContextLimit:
         self._ids = _FIRST_ID
         self._pending: str | None = None  # the message that is counted or did not fit
         self._accept: Callable[[], None] = _nothing  # called once the pending message is taken
-        self._summarising: str | None = None  # the message to send after the summary
+        self._summarising = False  # the chat's queued message is sent after the summary that is being written
         self._tokens = 0  # tokens of the chat with the message
         self._message_tokens = 0  # tokens of the message alone, with the system message
         self.problem = ""  # one line, while the user has to choose what to leave out
@@ -83,12 +84,12 @@ class ContextLimit:
             self._ports.notify("the message before this one waits for room in the context", "warn")
             return
         limit = chat.engine.ready.context_tokens if chat.engine.ready else 0
-        size = _most_tokens(text)
+        size = _bytes(text)
         if limit and size > MOST_BYTES_PER_TOKEN * limit:
             holds = count(limit)
             self._ports.notify(f"{size:,} bytes do not fit into the context, which holds {holds} tokens", "warn")
             return
-        before = chat.context_tokens or sum(_most_tokens(message.content) + 64 for message in chat.messages())
+        before = chat.context_tokens or sum(_bytes(message.content) + 64 for message in chat.messages())
         surely = before + size + 64
         if not chat.can_generate or not limit or surely < limit or chat.editing is not None:
             if await self._session.ask(text):
@@ -110,22 +111,23 @@ class ContextLimit:
             text = self._pending
             if text is not None:
                 self._accept()
-            self.reset()
+            self._forget()
             self._chat.queued = self._chat.queued or text  # sent once there is an engine again
         elif isinstance(event, Counted):
             if then := self._asked.pop(event.id, None):
                 await then(event)
         elif event.during == "count" and self._asked.pop(event.id or 0, None) == self._on_count:
             await self._send_counted()
-        elif event.during == "generate" and event.kind == "PromptTooLong":
+        elif event.during == "generate" and event.kind == "PromptTooLong" and not self._summarising:
             self._pending = None
             self.count(self._chat.messages(), self._on_count)
 
     async def reply_ended(self) -> None:
         """A reply has ended; if it was the summary, continue from it in a new chat."""
-        if self._summarising is None:
+        if not self._summarising:
             return
-        text, self._summarising = self._summarising, None
+        self._summarising = False
+        text, self._chat.queued = self._chat.queued, None
         reply = self._chat.last_reply()
         summary = (
             thoughts.without_thoughts(reply.text).strip()
@@ -139,28 +141,35 @@ class ContextLimit:
 
     async def answered(self, choice: str) -> None:
         """The user chose what to do about a full context, or cancelled the count."""
-        text, self._pending, self.problem = self._pending, None, ""
-        self._accept = _nothing
-        self._asked.clear()
         match choice:
             case "leave_out":
-                self._leave_out(KEPT_SHARE, pending=text is not None, all_may_go=text is not None)
-                left = self._chat.left_out
-                await self._views.transcript.add_note(f"from here on the {left} oldest messages are not sent any more")
-                await self._send_pending(text)
+                text = self._pending
+                self._forget()
+                await self._send_the_newest(text)
             case "summary":
-                self._leave_out(SUMMARY_SHARE, pending=text is not None)
-                self._summarising = text or self._last_question()
-                await self._session.ask(SUMMARY_REQUEST)
+                await self._ports.attempt(self._summarise())
             case _:
-                self._return_to_prompt(text)
+                self._return_to_prompt(self._take_pending())
         self._views.prompt.focus()
         self._ports.redraw()
 
-    def reset(self) -> None:
-        """Drop all counts: another chat is shown now."""
+    def leave_chat(self) -> str:
+        """Another chat is shown now: put the message that waits into the prompt; what to say of it."""
+        waiting = self._take_pending() or self._chat.queued
+        self._chat.queued = None
+        return "" if waiting is None else put_back(waiting, self._views.prompt, self._ports)
+
+    def _take_pending(self) -> str | None:
+        """Drop all counts; the message that waited for one, unless it is in the prompt still."""
+        in_prompt = self._accept is not _nothing and bool(self._views.prompt.text)
+        text = None if in_prompt else self._pending
+        self._forget()
+        return text
+
+    def _forget(self) -> None:
+        """Drop all counts and what waits for them."""
         self._asked.clear()
-        self._pending, self._summarising, self.problem = None, None, ""
+        self._pending, self._summarising, self.problem = None, False, ""
         self._accept = _nothing
 
     async def _on_count(self, event: Counted) -> None:
@@ -177,16 +186,16 @@ class ContextLimit:
 
     async def _on_last_message_count(self, event: Counted) -> None:
         """Offer the choice if the last message fits by itself; else leaving out others cannot help."""
-        accept, self._accept = self._accept, _nothing
         if event.tokens >= event.context_tokens:
-            text, self._pending = self._pending, None
             alone = "this message and the system message take" if self._chat.system else "this message alone takes"
             holds = count(event.context_tokens)
-            self._return_to_prompt(text, f"{alone} {count(event.tokens)} tokens, the context holds {holds}")
+            why = f"{alone} {count(event.tokens)} tokens, the context holds {holds}"
+            self._return_to_prompt(self._take_pending(), why)
         else:
             self._message_tokens = event.tokens
             self._ports.notify("")
-            accept()
+            self._accept()
+            self._accept = _nothing
             if not self._views.prompt.text:  # Enter must not press a button that the user did not read
                 self._ports.after_refresh(self._views.alert.take_focus)
             self.problem = (
@@ -214,26 +223,41 @@ class ContextLimit:
         if left:
             chat.sent.leave_out(chat.turns, left)
 
-    async def _send_pending(self, text: str | None) -> None:
+    async def _send_the_newest(self, text: str | None) -> None:
+        """Leave out the oldest turns; send the message, or answer the last question again."""
+        self._leave_out(KEPT_SHARE, pending=text is not None, all_may_go=text is not None)
+        left = self._chat.left_out
+        await self._views.transcript.add_note(f"from here on the {left} oldest messages are not sent any more")
         if text is not None:
             await self.ask(text)
         else:
             await self._ports.attempt(self._session.ask_again())
 
-    async def _continue_from_summary(self, summary: str, text: str) -> None:
-        """Begin a chat with the summary as its system message; the old chat stays as it is."""
+    async def _summarise(self) -> None:
+        """Ask for a summary, for which the message waits; raises UsageError if nothing can be asked now."""
+        self._session.require_free()
+        text = self._pending
+        waiting = text if text is not None else self._last_question()
+        self._forget()
+        self._leave_out(SUMMARY_SHARE, pending=text is not None)
+        self._summarising, self._chat.queued = True, self._chat.queued or waiting
+        await self._session.ask(SUMMARY_REQUEST)
+
+    async def _continue_from_summary(self, summary: str, text: str | None) -> None:
+        """Begin a chat with the summary as its system message, and send the message; the old chat stays as it is."""
         system, title = self._chat.system, self._chat.title
         await self._ports.new_chat()
         self._chat.system = "\n\n".join(part for part in (system, f"{SUMMARY_HEAD}\n{summary}") if part)
         await self._views.transcript.add_note(f"goes on from a summary of “{title}”, which is its system message now")
-        await self._session.ask(text)
+        if text is not None:
+            await self.ask(text)
 
     def _last_question(self) -> str:
         question = self._chat.question()
         return question.content if question else ""
 
     def _return_to_prompt(self, text: str | None, why: str = "") -> None:
-        """Put the message back into the prompt, unless another text is there."""
-        if text is not None and not self._views.prompt.text:
-            self._views.prompt.write(attachments.split(text)[0])
-        self._ports.notify(why, "warn")
+        """Put the message back into the prompt, and say why, and of the message if another text is there."""
+        lost = text is not None and bool(self._views.prompt.text)
+        remark = "" if text is None else put_back(text, self._views.prompt, self._ports)
+        self._ports.notify(" · ".join(filter(None, (why, remark * lost))), "warn")

@@ -8,14 +8,13 @@ from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.ports import AppPorts
 from specchat.tui.screens.chats import ChatsScreen
 from specchat.tui.services.chat_archive import ChatArchive
-from specchat.tui.state import attachments
 from specchat.tui.state.session import Chat
 from specchat.tui.text.cells import cut
 from specchat.tui.view_ports import ViewPorts
 
 
 class CurrentChat:
-    """Begins or opens chats; a running reply is cancelled, and a queued message goes back into the prompt."""
+    """Begins or opens chats; a running reply is cancelled, and a message that waits goes back into the prompt."""
 
     def __init__(
         self,
@@ -29,7 +28,7 @@ class CurrentChat:
         self._chat, self._views, self._session, self._ports = chat, views, session, ports
         self._context_limit, self._archive = context_limit, archive
         self._offers_pair = False  # a chat was opened, and its pair not compared with the one loaded
-        self._remark = ""  # what became of the message that was queued in the chat before
+        self._remark = ""  # what became of the message that waited in the chat before
 
     async def new(self, said: str = "") -> None:
         """Begin a new chat, and say this."""
@@ -99,19 +98,8 @@ class CurrentChat:
             await self._views.transcript.add_note(note)
 
     def _leave(self) -> None:
-        self._remark = self._take_back()
+        self._remark = self._context_limit.leave_chat()
         self._session.reset_chat()
-        self._context_limit.reset()
-
-    def _take_back(self) -> str:
-        """Put the queued message into an empty prompt; what to say of it, empty where none was queued."""
-        queued, prompt = self._chat.queued, self._views.prompt
-        if queued is None:
-            return ""
-        if prompt.text:
-            return "the message that waited was not sent" + self._ports.key_hint("search", "finds it", " · ")
-        prompt.write(attachments.split(queued)[0])
-        return "the message that waited was not sent: it is in the prompt again"
 
     def _show(self, said: str = "") -> None:
         self._ports.notify(" · ".join(filter(None, (said, self._remark))))

@@ -143,7 +143,7 @@ class EngineSession:
 
         Raises UsageError if nothing can be asked now.
         """
-        self._require_free()
+        self.require_free()
         if not self._chat.cut_after_question(turn):
             self._ports.notify("there is no question to answer again")
             return
@@ -152,7 +152,7 @@ class EngineSession:
 
     async def go_on(self) -> None:
         """Go on with the last reply where it was cut; raises UsageError if it is complete or nothing can be asked."""
-        self._require_free()
+        self.require_free()
         command = self._chat.go_on()
         await self._views.transcript.change(self._chat.turns[:-1])  # it is shown anew as it grows
         await self._begin(command, 1)
@@ -162,7 +162,7 @@ class EngineSession:
 
         A reply in place of another is not answered: it stands there as the model's own words.
         """
-        self._require_free()
+        self.require_free()
         self._chat.editing = None
         if turn.reply is not None:
             self._chat.replace_reply(turn, text)
@@ -172,7 +172,7 @@ class EngineSession:
         await self._views.transcript.change(self._chat.turns)
         await self._begin(self._chat.ask(text), 2)
 
-    def _require_free(self) -> None:
+    def require_free(self) -> None:
         """Raise UsageError with the reason if no reply can be requested now."""
         if not self._chat.can_generate:
             raise UsageError(

@@ -15,6 +15,7 @@ from specchat.errors import SpecchatError, UsageError
 from specchat.tui.control.actions import Actions
 from specchat.tui.control.commands.registry import COMMANDS, find, hint, is_command
 from specchat.tui.control.context_limit import ContextLimit
+from specchat.tui.control.unsent_message import put_back
 from specchat.tui.screens.search import SearchScreen
 from specchat.tui.state import attachments
 from specchat.tui.state.completion import Completion, KnownCommand, complete
@@ -156,7 +157,7 @@ class PromptController:
         if chat.queued is None or prompt.text:
             return False
         text, chat.queued = chat.queued, None
-        prompt.write(attachments.split(text)[0])
+        put_back(text, prompt, self._ports)
         self._views.queued_message.update()
         return True
 
