@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from driving import Driver, driving
-from fake import hello, ready, stats_of
+from fake import hello, ready, started, stats_of
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Count, Generate
-from specchat.tui.control.context_limit import SUMMARY_HEAD, SUMMARY_REQUEST, turns_to_leave_out
+from specchat.tui.control.context_limit import SUMMARY_HEAD, SUMMARY_REQUEST, SUMMARY_TOKENS, turns_to_leave_out
 from specchat.tui.state.turn import Turn
 from specchat.tui.widgets.messages import UserView
 
@@ -416,6 +417,42 @@ async def test_a_message_that_begins_with_a_slash_is_taken_back_as_it_is_typed()
         await d.pilot.press("escape")
         await d.pilot.pause()
         assert d.app.views.prompt.text == "//stop " + "x" * 200
+
+
+@pytest.mark.parametrize(("set", "longest"), [(15, SUMMARY_TOKENS), (SUMMARY_TOKENS + 5, SUMMARY_TOKENS + 5)])
+async def test_a_summary_has_a_length_of_its_own_and_the_settings_stay(set, longest):
+    async with driving(loaded=False) as d:
+        await full(d)
+        engine = d.app.chat.engine
+        engine.settings["max_tokens"] = set
+        await press(d, "summary")
+        asked = generates(d)[-1]
+        assert asked.apart == {"max_tokens": longest}
+        begun = started(asked.messages, asked.id)
+        await d.hear(msgspec.structs.replace(begun, settings={**begun.settings, "max_tokens": longest}))
+        assert d.app.chat.last_reply().facts.settings["max_tokens"] == longest
+        assert engine.settings["max_tokens"] == set
+        await d.hear(ev.Finished(asked.id, "end", "We counted questions.", stats_of([]), 1.0))
+        await counted(d, 150)
+        assert generates(d)[-1].apart is None
+
+
+async def test_a_summary_that_was_cut_says_so():
+    async with driving(loaded=False) as d:
+        rounds = await summarising(d)
+        await d.hear(ev.Finished(generates(d)[-1].id, "length", "", stats_of(rounds), 1.0))
+        await counted(d, 150)
+        assert "the summary is not complete" in d.screen()
+        assert generates(d)[-1].messages[-1] == ev.Message("user", MORE)
+
+
+async def test_a_summary_for_which_there_was_no_room_leaves_the_chat_as_it_was():
+    async with driving(loaded=False) as d:
+        rounds = await summarising(d)
+        await d.hear(ev.Finished(generates(d)[-1].id, "context", "", stats_of(rounds), 1.0))
+        assert "there is no room for a summary, so the chat stays as it is" in d.drawn(d.app.views.notice)
+        assert d.app.views.prompt.text == MORE
+        assert d.app.chat.turns[0].content == "question 0"
 
 
 async def test_an_engine_that_refuses_a_prompt_leads_to_the_same_offer():

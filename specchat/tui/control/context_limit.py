@@ -27,6 +27,9 @@ SUMMARY_REQUEST = (
     "Summarise our conversation so far in at most 200 words, so that it can be continued without its text. "
     "Keep names, facts, decisions and open questions."
 )
+SUMMARY_TOKENS = 1024
+"""What a summary may take at least, whatever the settings say of replies: 200 words of any script, and then some."""
+
 SUMMARY_HEAD = "Summary of the conversation so far:"
 _FIRST_ID = 1_000_000_000  # far from the replies' own
 
@@ -129,15 +132,14 @@ class ContextLimit:
         self._summarising = False
         text, self._chat.queued = self._chat.queued, None
         reply = self._chat.last_reply()
-        summary = (
-            thoughts.without_thoughts(reply.text).strip()
-            if reply is not None and reply.stop in ("end", "length")
-            else ""
-        )
-        if not summary:
-            self._return_to_prompt(text, "there is no summary, so the chat stays as it is")
-            return
-        await self._continue_from_summary(summary, text)
+        stop = reply.stop if reply is not None else None
+        if reply is not None and stop in ("end", "length"):
+            summary = thoughts.without_thoughts(reply.text).strip()
+            if summary:
+                await self._continue_from_summary(summary, text, cut=stop == "length")
+                return
+        why = "there is no room for a summary" if stop == "context" else "there is no summary"
+        self._return_to_prompt(text, f"{why}, so the chat stays as it is")
 
     async def answered(self, choice: str) -> None:
         """The user chose what to do about a full context, or cancelled the count."""
@@ -241,14 +243,18 @@ class ContextLimit:
         self._forget()
         self._leave_out(SUMMARY_SHARE, pending=text is not None)
         self._summarising, self._chat.queued = True, self._chat.queued or waiting
-        await self._session.ask(SUMMARY_REQUEST)
+        longest = max(SUMMARY_TOKENS, self._chat.engine.settings.get("max_tokens", 0))
+        await self._session.ask_apart(SUMMARY_REQUEST, {"max_tokens": longest})
 
-    async def _continue_from_summary(self, summary: str, text: str | None) -> None:
+    async def _continue_from_summary(self, summary: str, text: str | None, *, cut: bool) -> None:
         """Begin a chat with the summary as its system message, and send the message; the old chat stays as it is."""
         system, title = self._chat.system, self._chat.title
         await self._ports.new_chat()
         self._chat.system = "\n\n".join(part for part in (system, f"{SUMMARY_HEAD}\n{summary}") if part)
-        await self._views.transcript.add_note(f"goes on from a summary of “{title}”, which is its system message now")
+        add_note = self._views.transcript.add_note
+        await add_note(f"goes on from a summary of “{title}”, which is its system message now")
+        if cut:
+            await add_note("the summary is not complete: it was cut where it had its longest length", "warn")
         if text is not None:
             await self.ask(text)
 

@@ -138,6 +138,11 @@ class EngineSession:
             return False
         return True
 
+    async def ask_apart(self, text: str, settings: dict[str, Any]) -> None:
+        """Send a message now; the settings hold for its reply alone. Raises UsageError if nothing can be asked now."""
+        self.require_free()
+        await self._begin(self._chat.ask(text, settings), 2)
+
     async def ask_again(self, turn: Turn | None = None) -> None:
         """Answer a question once more, the last one or that of this turn; its other answers stay beside the new one.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -108,21 +109,21 @@ class Chat:
         """Tokens of the chat the engine holds, as far as known."""
         return self.figures.context_tokens if self.figures else 0
 
-    def ask(self, text: str) -> Generate:
-        """The command that answers this text."""
+    def ask(self, text: str, apart: dict[str, Any] | None = None) -> Generate:
+        """The command that answers this text; the settings `apart` hold for this reply alone."""
         self.title = self.title or title_of(attachments.split(text)[0])
         turn = Turn("user", text)
         self.sent.begin_at(turn, self.turns)
         self.branches.add(turn)
-        return self.generate()
+        return self.generate(apart)
 
-    def generate(self) -> Generate:
-        """The command that requests a reply to the current chat."""
+    def generate(self, apart: dict[str, Any] | None = None) -> Generate:
+        """The command that requests a reply to the current chat; the settings `apart` hold for it alone."""
         assert self.can_generate, "a reply is asked for only when the engine is free"
         messages = self.messages()
         self._ids += 1
-        self._begin_reply(self._ids)
-        return Generate(self._ids, messages)
+        self._begin_reply(self._ids).apart = apart is not None
+        return Generate(self._ids, messages, apart=apart)
 
     def go_on(self) -> Generate:
         """The command that goes on with the last reply, which was cut.
@@ -221,7 +222,8 @@ class Chat:
         """Update the state by one event."""
         match event:
             case Started() if self.running and self._is_running(event.id):
-                self.engine.use(event.settings, event.loss)
+                if not self.running.apart:
+                    self.engine.use(event.settings, event.loss)
                 self.running.start(event)
             case Prefilled() if self.running and self._is_running(event.id):
                 self.running.prefilled = (event.done, event.total)
@@ -277,7 +279,8 @@ class Chat:
     def _on_round(self, event: RoundDone) -> None:
         assert self.running is not None, "rounds are heard only while a reply runs"
         begins = not self.running.rounds
-        self.running.use(self.engine.settings, self.engine.loss)
+        if not self.running.apart:
+            self.running.use(self.engine.settings, self.engine.loss)
         self.running.rounds.append(event)
         if begins:
             self._follow_rounds()

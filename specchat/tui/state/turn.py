@@ -43,6 +43,7 @@ class Reply:
     stop: str | None = None  # why it ended; None while it is being written
     prefilled: tuple[int, int] = (0, 0)
     begun: bool = False
+    apart: bool = False  # it is written with settings of its own
     facts: Facts = field(default_factory=Facts)  # how it was made
     rounds: ReplyRounds = field(default_factory=ReplyRounds)
     _pieces: list[tuple[str, str]] = field(default_factory=list)
@@ -65,7 +66,7 @@ class Reply:
         raw = list(self._raw_pieces())
         self._pieces = [(visible(text), origin) for text, origin in raw]
         self.id, self.figures, self.stop = id, Figures(), None
-        self.begun, self.prefilled = False, (0, 0)
+        self.begun, self.apart, self.prefilled = False, False, (0, 0)
         return [text for text, _ in raw]
 
     def start(self, started: Started) -> None:
