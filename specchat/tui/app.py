@@ -162,6 +162,10 @@ class SpecchatApp(TerminalApp):
         """Put the queued message back into the prompt."""
         self.control.prompt_controller.recall_queued()
 
+    def on_prompt_moved_on(self) -> None:
+        """Focus what follows the prompt."""
+        self.control.prompt_controller.move_on()
+
     def on_key(self, event: Key) -> None:
         """Write what is typed in the chat into the prompt, unless it is a key there."""
         self.control.prompt_controller.typed_elsewhere(event)

@@ -144,6 +144,34 @@ async def test_a_full_context_offers_what_can_be_done_and_going_back_changes_not
         assert len(generates(d)) == 3
 
 
+async def test_what_is_typed_while_a_choice_is_offered_goes_into_the_prompt_and_enter_chooses_nothing():
+    async with driving(loaded=False) as d:
+        await full(d)
+        await d.pilot.press("enter", *"next", "enter")
+        await d.settle()
+        assert d.app.views.prompt.text == "next"
+        assert d.app.views.alert.display
+        assert d.app.chat.left_out == 0
+        assert "waits for room" in d.drawn(d.app.views.notice)
+
+
+async def test_tab_goes_to_the_choices_and_letters_go_on_into_the_prompt():
+    async with driving(loaded=False) as d:
+        await full(d)
+        screen = " ".join(d.screen().split())
+        assert "Tab chooses · Esc goes back" in screen
+        await d.pilot.press("tab", "tab")
+        assert d.app.focused.id == "summary"
+        await d.pilot.press(*"next")
+        assert d.app.views.prompt.text == "next"
+        await d.pilot.press("tab")
+        assert d.app.focused.id == "leave_out"
+        await d.pilot.press("enter")
+        await d.pilot.pause()
+        assert d.app.chat.left_out == 4
+        assert d.app.views.prompt.text == "next"
+
+
 async def test_a_second_message_waits_until_the_first_has_room():
     async with driving(loaded=False) as d:
         await full(d)

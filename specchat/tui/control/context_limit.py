@@ -198,12 +198,13 @@ class ContextLimit:
             self._ports.notify("")
             self._accept()
             self._accept = _nothing
-            if not self._views.prompt.text:  # Enter must not press a button that the user did not read
-                self._ports.after_refresh(self._views.alert.take_focus)
+            # The focus stays in the prompt: Enter must not press a button that the user did not read.
+            key_hint = self._ports.key_hint
             self.problem = (
                 f"the chat would take {count(self._tokens)} tokens, its context holds {count(event.context_tokens)}: "
-                "send it without its oldest turns, or begin a new chat from a summary?"
-            )
+                "leave out its oldest turns, or go on from a summary?"
+                + key_hint("prompt.complete", "chooses", " ") + key_hint("stop", "goes back", " · ")
+            )  # fmt: skip
 
     async def _send_counted(self) -> None:
         """The pending message fits, or its tokens cannot be counted."""

@@ -59,14 +59,26 @@ class PromptController:
                 self._views.prompt.restore_refused(text)
 
     def typed_elsewhere(self, event: Key) -> None:
-        """Write a character into the prompt that was typed while the chat has the focus, where it is no key."""
+        """Write a character into the prompt that was typed in the chat or at a button, where it is no key there."""
         prompt, focused, character = self._views.prompt, self._ports.focused(), event.character or ""
         in_chat = focused is not None and focused.has_class("-paces") and self._actions.session.player is None
         bound = event.key in self._ports.screen().active_bindings
-        if in_chat and not bound and character.isprintable() and character.strip():
+        if (
+            (in_chat or self._views.alert.has_focus_within)
+            and not bound
+            and character.isprintable()
+            and character.strip()
+        ):
             event.stop()
             prompt.focus()
             prompt.insert(character)
+
+    def move_on(self) -> None:
+        """Focus the choices where a message waits for one, else what follows the prompt."""
+        if self._context_limit.problem and self._views.alert.shown:
+            self._views.alert.take_focus()
+        else:
+            self._ports.screen().focus_next()
 
     def complete(self, line: str) -> Completion | None:
         """What Tab may put in place of the word before the cursor."""

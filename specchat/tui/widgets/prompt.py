@@ -86,6 +86,9 @@ class Prompt(TextArea):
     class SubmittedEmpty(Message):
         """The user pressed the send key in an empty prompt."""
 
+    class MovedOn(Message):
+        """The user pressed the key that completes where there is nothing to complete: the focus moves on."""
+
     class TakenBack(Message):
         """The user wants the queued message back in the prompt."""
 
@@ -198,7 +201,7 @@ class Prompt(TextArea):
                 self._replace_word(row, start, column, common)
                 return
         else:
-            self.screen.focus_next()
+            self.post_message(self.MovedOn())
             return
         self._replace_word(row, start, column, words[0])
         self._offered = (self.text, (*words[1:], words[0])) if len(words) > 1 else None
