@@ -111,6 +111,12 @@ class Chats:
                 (message.rounds, chat, message.id),
             )
 
+    def keep_draft(self, id: str, text: str) -> None:
+        """Keep what stood in the prompt when the chat was left; an empty text removes what is kept."""
+        self._sql.execute("DELETE FROM drafts WHERE chat = ?", (id,))
+        if text:
+            self._sql.execute("INSERT INTO drafts SELECT id, ? FROM chats WHERE id = ?", (_sound(text), id))
+
     def interrupt(self, owners: Iterable[str | None]) -> None:
         """Mark replies whose writers are gone."""
         for owner in owners:
@@ -136,6 +142,11 @@ class Chats:
             (id,),
         )
         return _chat(row), _tree(_message(row) for row in rows)
+
+    def draft(self, id: str) -> str:
+        """What stood in the prompt when the chat was left; empty where nothing did."""
+        row = self._sql.execute("SELECT text FROM drafts WHERE chat = ?", (id,)).fetchone()
+        return _text(row[0]) if row else ""
 
     def last(self) -> str:
         """The chat that was written in last."""

@@ -72,5 +72,13 @@ CREATE TABLE rounds (
 """
 """In a table of their own, because they are larger than all else, and lists and searches need not read past them."""
 
-MIGRATIONS: list[str] = [_TABLES, _LEFT_OUT, _SPEED_UPS, _ROUNDS]
+_DRAFTS = """
+CREATE TABLE drafts (
+    chat TEXT PRIMARY KEY REFERENCES chats (id) ON DELETE CASCADE,
+    text TEXT NOT NULL
+) STRICT;
+"""
+"""What stood in the prompt when a chat was left."""
+
+MIGRATIONS: list[str] = [_TABLES, _LEFT_OUT, _SPEED_UPS, _ROUNDS, _DRAFTS]
 """Step n leads from version n to n + 1; a step that was released is never edited."""

@@ -278,6 +278,6 @@ def run_app(app: SpecchatApp, *, mouse: bool = True) -> None:
         app.run(mouse=mouse)
     finally:
         app.control.server.stop()
-        app.control.archive.close()
+        app.control.close_chat()
         app.control.terminal.restore_title()
         app.control.session.close()

@@ -100,6 +100,21 @@ def test_a_file_of_the_first_version_is_brought_up_to_date_without_loss(path: Pa
     assert path.with_name("chats.db.v1.bak").exists()
 
 
+def test_a_draft_is_kept_with_its_chat_and_leaves_with_it(path: Path, first: list[tuple]) -> None:
+    with open_to_read(path) as connection:
+        assert Chats(connection).draft("a") == ""
+    chats = Chats(open_to_write(path).connection)
+    chats.keep_draft("a", "one")
+    chats.keep_draft("a", "two \ud800")
+    chats.keep_draft("nobody's", "three")
+    assert (chats.draft("a"), chats.draft("nobody's")) == ("two ?", "")
+    chats.keep_draft("a", "")
+    assert chats.draft("a") == ""
+    chats.keep_draft("a", "four")
+    chats.remove("a")
+    assert chats.draft("a") == ""
+
+
 def test_speed_ups_without_plain_rounds_are_forgotten_and_nothing_else(path: Path, first: list[tuple]) -> None:
     old = {"rounds": 3, "speedup": 3.55, "speedup_source": "measured", "plain_tokens_per_s": 70.0}
     connection = sqlite3.connect(path, isolation_level=None)

@@ -279,6 +279,42 @@ async def test_what_waits_is_not_lost_when_another_chat_begins(typed, left):
         assert len(d.generates()) == 1
 
 
+@pytest.mark.parametrize(("typed", "kept"), [("", "second"), ("third", "second\n\nthird")])
+async def test_what_waits_when_the_app_is_left_is_in_the_prompt_when_the_chat_is_opened(tmp_path, typed, kept):
+    store = tmp_path / "chats.db"
+    async with driving(store=store) as d:
+        await d.say("first")
+        await d.reply(upto=3, finish=False)
+        await d.say("second")
+        await d.pilot.press(*typed)
+        d.app.control.close_chat()
+        id = d.app.chat.id
+    for expected, clears in ((kept, False), (kept, True), ("", False)):  # it stays until it is taken out of the prompt
+        async with driving(store=store, chat=id) as d:
+            await wait_for(d.pilot, lambda d=d: d.app.chat.turns)
+            await d.settle()
+            assert d.app.views.prompt.text == expected
+            assert d.app.chat.queued is None
+            if clears:
+                d.app.views.prompt.clear()
+            d.app.control.close_chat()
+
+
+async def test_a_text_that_was_being_edited_is_no_draft(tmp_path):
+    store = tmp_path / "chats.db"
+    async with driving(store=store) as d:
+        await d.say("first")
+        await d.reply()
+        await d.say("/edit")
+        assert d.app.views.prompt.text == "first"
+        d.app.control.close_chat()
+        id = d.app.chat.id
+    async with driving(store=store, chat=id) as d:
+        await wait_for(d.pilot, lambda: d.app.chat.turns)
+        await d.settle()
+        assert d.app.views.prompt.text == ""
+
+
 async def test_escape_stops_where_something_is_being_written():
     async with driving() as d:
         await d.say("first")

@@ -157,9 +157,14 @@ class ContextLimit:
 
     def leave_chat(self) -> str:
         """Another chat is shown now: put the message that waits into the prompt; what to say of it."""
+        waiting = self.take_waiting()
+        return "" if waiting is None else put_back(waiting, self._views.prompt, self._ports)
+
+    def take_waiting(self) -> str | None:
+        """Drop all counts; the message that waits for a reply, for room or for a summary, which waits no longer."""
         waiting = self._take_pending() or self._chat.queued
         self._chat.queued = None
-        return "" if waiting is None else put_back(waiting, self._views.prompt, self._ports)
+        return waiting
 
     def _take_pending(self) -> str | None:
         """Drop all counts; the message that waited for one, unless it is in the prompt still."""

@@ -153,6 +153,11 @@ class Controllers:
             side=self.side_panel,
         )
 
+    def close_chat(self) -> None:
+        """Write everything of the chat that is not written yet, what stands in the prompt too."""
+        self.current_chat.keep_draft()
+        self.archive.close()
+
     async def end_processes(self) -> None:
         """Stop what runs beside the engine: downloads, and a training."""
         await asyncio.gather(self.pairs.close(), self.trainings.runner.close())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from specchat.engine.protocol.text import visible
 from specchat.tui.control.context_limit import ContextLimit
 from specchat.tui.control.engine_session import EngineSession
+from specchat.tui.control.unsent_message import as_typed
 from specchat.tui.ports import AppPorts
 from specchat.tui.screens.chats import ChatsScreen
 from specchat.tui.services.chat_archive import ChatArchive
@@ -69,8 +70,11 @@ class CurrentChat:
         await self._ports.attempt(self._open(id))
 
     async def _open(self, id: str) -> None:
-        await self._archive.open(id, self._leave)
+        draft = await self._archive.open(id, self._leave)
         await self.show()
+        if draft and not self._views.prompt.text:
+            self._views.prompt.write(draft)
+            self._archive.keep_draft("")
 
     async def show(self) -> None:
         """Show the chat from its beginning, or the welcome page where nothing has been said."""
@@ -96,6 +100,12 @@ class CurrentChat:
             loads = f"{f'{key} Enter or ' if key else ''}/pair {other} loads it"
             note = f"this chat was written with {other}; {chat.engine.pair} is loaded; {loads}"
             await self._views.transcript.add_note(note)
+
+    def keep_draft(self) -> None:
+        """The app ends: keep the message that waits and what stands in the prompt until the chat is opened again."""
+        waiting = self._context_limit.take_waiting()
+        typed = "" if self._chat.editing is not None else self._views.prompt.full_text.strip("\n")
+        self._archive.keep_draft("\n\n".join(filter(None, (as_typed(waiting or ""), typed))))
 
     def _leave(self) -> None:
         self._remark = self._context_limit.leave_chat()

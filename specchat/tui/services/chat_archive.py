@@ -114,17 +114,25 @@ class ChatArchive:
 
         return await asyncio.to_thread(read)
 
-    async def open(self, id: str, leave: Callable[[], None]) -> None:
+    async def open(self, id: str, leave: Callable[[], None]) -> str:
         """Replace the chat on the screen by a stored one; `leave` is called once the stored one was read.
+
+        Returns what stood in the prompt when that chat was left.
 
         Raises:
             StoreError: it cannot be read; the chat on the screen stays.
         """
-        record, turns = await self.ask(lambda chats: _read(chats, id))
+        record, turns, draft = await self.ask(lambda chats: _read(chats, id))
         leave()
         self._on_screen.open_stored(record, turns)
         self._chat, self._record = record.id, record_of(self._on_screen, record.updated)
         self._known, self._deleted = {turn.id for turn in turns}, False
+        return draft
+
+    def keep_draft(self, text: str) -> None:
+        """Keep this text with the chat on the screen, if that is stored; an empty one removes what is kept."""
+        if self._writer is not None and self._listening() and (stored := self.stored()) is not None:
+            self._writer.put(lambda chats, _: chats.keep_draft(stored[0], text))
 
     def rename(self, title: str) -> None:
         """Set the title of the chat on the screen."""
@@ -233,6 +241,6 @@ def _grow(chat: str, turn: Turn, chats: Chats, name: str) -> None:
     chats.update(chat, message_of(turn), name)
 
 
-def _read(chats: Chats, id: str) -> tuple[records.Chat, list[Turn]]:
+def _read(chats: Chats, id: str) -> tuple[records.Chat, list[Turn], str]:
     record, messages = chats.chat(id)
-    return record, [turn_of(message) for message in messages]
+    return record, [turn_of(message) for message in messages], chats.draft(id)
