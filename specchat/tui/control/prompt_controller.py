@@ -62,13 +62,12 @@ class PromptController:
         """Write a character into the prompt that was typed in the chat or at a button, where it is no key there."""
         prompt, focused, character = self._views.prompt, self._ports.focused(), event.character or ""
         in_chat = focused is not None and focused.has_class("-paces") and self._actions.session.player is None
+        at_button = self._views.alert.has_focus_within
         bound = event.key in self._ports.screen().active_bindings
-        if (
-            (in_chat or self._views.alert.has_focus_within)
-            and not bound
-            and character.isprintable()
-            and character.strip()
-        ):
+        typed = (
+            in_chat and character.strip()
+        ) or at_button  # a blank is a key in the chat, also where it has no effect
+        if typed and character.isprintable() and not bound and character:
             event.stop()
             prompt.focus()
             prompt.insert(character)
