@@ -342,6 +342,9 @@ async def test_a_summary_that_is_stopped_leaves_everything_as_it_was():
         assert "the chat stays as it is" in d.drawn(d.app.views.notice)
         assert d.app.views.prompt.text == MORE
         assert d.app.chat.turns[0].content == "question 0"
+        assert d.app.chat.turns_before_next() == d.app.chat.turns, "all is sent again"
+        assert SUMMARY_REQUEST not in [turn.content for turn in d.app.chat.turns]
+        assert SUMMARY_REQUEST[:20] not in d.screen()
 
 
 async def summarising(d: Driver) -> list[ev.RoundDone]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Count
@@ -11,6 +12,7 @@ from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.control.unsent_message import put_back
 from specchat.tui.ports import AppPorts
 from specchat.tui.state import thoughts
+from specchat.tui.state.sent_turns import SentTurns
 from specchat.tui.state.session import Chat
 from specchat.tui.state.turn import Turn
 from specchat.tui.text.numbers import count
@@ -67,6 +69,7 @@ class ContextLimit:
         self._pending: str | None = None  # the message that is counted or did not fit
         self._accept: Callable[[], None] = _nothing  # called once the pending message is taken
         self._summarising = False  # the chat's queued message is sent after the summary that is being written
+        self._sent_before = SentTurns()  # what was sent before turns were left out for a summary
         self._tokens = 0  # tokens of the chat with the message
         self._message_tokens = 0  # tokens of the message alone, with the system message
         self.problem = ""  # one line, while the user has to choose what to leave out
@@ -138,6 +141,7 @@ class ContextLimit:
             if summary:
                 await self._continue_from_summary(summary, text, cut=stop == "length")
                 return
+        await self._undo_summary()
         why = "there is no room for a summary" if stop == "context" else "there is no summary"
         self._return_to_prompt(text, f"{why}, so the chat stays as it is")
 
@@ -247,10 +251,19 @@ class ContextLimit:
         text = self._pending
         waiting = text if text is not None else self._last_question()
         self._forget()
+        self._sent_before = replace(self._chat.sent)
         self._leave_out(SUMMARY_SHARE, pending=text is not None)
         self._summarising, self._chat.queued = True, self._chat.queued or waiting
         longest = max(SUMMARY_TOKENS, self._chat.engine.settings.get("max_tokens", 0))
         await self._session.ask_apart(SUMMARY_REQUEST, {"max_tokens": longest})
+
+    async def _undo_summary(self) -> None:
+        """End the path before the request for a summary, and send again what was left out for it."""
+        request = self._chat.question()
+        if request is not None and request.content == SUMMARY_REQUEST:
+            self._chat.end_before(request)
+            self._chat.sent = self._sent_before
+            await self._views.transcript.change(self._chat.turns)
 
     async def _continue_from_summary(self, summary: str, text: str | None, *, cut: bool) -> None:
         """Begin a chat with the summary as its system message, and send the message; the old chat stays as it is."""

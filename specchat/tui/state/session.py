@@ -177,6 +177,11 @@ class Chat:
             self.branches.cut(self.turns[at])
         return True
 
+    def end_before(self, turn: Turn) -> None:
+        """End the path before this turn; it stays in the tree."""
+        self.branches.cut(turn)
+        self._use_branch()
+
     def question(self, turn: Turn | None = None) -> Turn | None:
         """The user's message that this turn is or answers, or the last one of the chat."""
         end = self.branches.depth(turn) + 1 if turn else len(self.turns)
