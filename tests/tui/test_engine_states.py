@@ -170,6 +170,14 @@ async def test_a_setting_changed_without_an_engine_is_shown_and_holds_at_its_nex
         assert d.link.sent == [Load({"pair": "smol", **kept})]
 
 
+@pytest.mark.parametrize("dies", [False, True])
+async def test_another_pair_is_loaded_without_what_was_chosen_of_speculation_for_the_one_before(dies):
+    async with driving(settings={"pair": "smol", "width": 3, "temperature": 0.7}) as d:
+        if dies:
+            await d.hear(ev.Died(-9, ""))
+        assert d.app.chat.engine.load({"pair": "gemma"}) == Load({"pair": "gemma", "temperature": 0.7})
+
+
 async def test_a_setting_changed_after_a_load_that_failed_is_part_of_the_next():
     async with driving(loaded=False) as d:
         await d.hear(hello(), FAILED)

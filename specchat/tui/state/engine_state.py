@@ -49,7 +49,8 @@ class EngineState:
     def load(self, changes: Mapping[str, Any] | None = None) -> Load:
         """The command that loads the wanted pair and settings, with these changes."""
         changes, self._wanted_before = changes or {}, dict(self.wanted)
-        if self.ready is not None and changes.get("pair", self.ready.pair) != self.ready.pair:
+        before = self.pair or self.wanted.get("pair")
+        if before and changes.get("pair", before) != before:
             for name in SPECULATION:  # speculation settings belong to the pair, sampling settings to the user
                 self.wanted.pop(name, None)
         self.wanted.update(changes)
