@@ -88,6 +88,17 @@ async def test_what_the_user_changed_meanwhile_is_kept():
         assert d.link.last(Change).settings["nodes"] == BEFORE["nodes"]
 
 
+async def test_an_engine_that_died_meanwhile_starts_with_the_settings_from_before():
+    async with driving() as d:
+        await d.pilot.press("ctrl+l")
+        await answered(d)
+        await d.hear(ev.Died(-9, ""))
+        await d.pilot.press("ctrl+l")
+        await d.pilot.pause()
+        asked = d.app.chat.engine.load().settings
+        assert {name: asked.get(name, before) for name, before in BEFORE.items()} == BEFORE
+
+
 async def test_another_pair_keeps_its_own_settings():
     async with driving() as d:
         await d.pilot.press("ctrl+l")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from specchat.errors import UsageError
@@ -112,8 +113,14 @@ class ShowMode:
         engine = self._chat.engine
         if engine.pair == self._pair:
             now = engine.settings | {name: value for change in engine.changes for name, value in change.items()}
-            self._send({name: old for name, (old, value) in self._changed.items() if now.get(name) == value})
+            self._send(self._to_give_back(now))
+        elif not engine.pair:  # it died: these are for its next start
+            engine.keep(self._to_give_back(engine.wanted))
         self._pair, self._changed = "", {}
+
+    def _to_give_back(self, now: Mapping[str, Any]) -> dict[str, Any]:
+        """What was changed here and still has its value, as it was before."""
+        return {name: old for name, (old, value) in self._changed.items() if now.get(name) == value}
 
     def _send(self, settings: dict[str, Any]) -> None:
         if settings:
