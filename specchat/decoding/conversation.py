@@ -223,9 +223,9 @@ class Conversation:
                     settings = self._settings
                     context.sampling = sampling(settings)
                     emission.limit(self._limits(room))
-                with watch.stopped():  # drafters may be built for a change, and read what there is
-                    current = self._current_speculator(context)
-                speculator = with_reference(current, expected)
+                    with watch.stopped():  # drafters may be built for a change, and read what there is
+                        self._current_speculator(context)
+                speculator = with_reference(self._current_speculator(context), expected)
                 written = self._round(speculator, context, emission, ledger, watch)
                 gaps.add(written.at_s, *_counted(written.round))
                 yield written
