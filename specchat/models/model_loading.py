@@ -18,22 +18,22 @@ from specchat.errors import ModelError, NotEnoughMemory, TokenizerMismatch
 from specchat.models.base.network import Network
 from specchat.models.base.shape import Shape, unsupported
 from specchat.models.cuda.choose import cuda_network
-from specchat.models.files.config_file import CONFIG, read_config
 from specchat.models.files.derived_sources import RoundedSource
 from specchat.models.files.end_tokens import end_tokens
 from specchat.models.files.families import FAMILIES, Family
 from specchat.models.files.foreign_errors import first_line, one_line
-from specchat.models.files.gguf_file import converted_folder, is_converted
+from specchat.models.files.gguf_file import is_converted
 from specchat.models.files.gguf_header import read_header
 from specchat.models.files.gguf_rotation import rotation_scaling
 from specchat.models.files.gguf_source import GgufSource
-from specchat.models.files.remembered_config import RememberedConfig, remember_config, remembered_config
+from specchat.models.files.remembered_config import RememberedConfig, remember_config
 from specchat.models.files.tensor_source import TensorSource
 from specchat.models.files.tokenizer_files import open_tokenizer, same_tokenizer
 from specchat.models.files.weight_source import WeightSource
 from specchat.models.inspect.memory import needed_bytes
 from specchat.models.inspect.model_files import REWINDABLE, SMALLEST_WINDOW, describe_model
 from specchat.models.machine import available_bytes, choose_precision, multiplies
+from specchat.models.model_config import known_config
 from specchat.models.native.network import NativeNetwork
 from specchat.models.other.scripted import ScriptedModel
 from specchat.models.other.scripted_text import ScriptedVocabulary, scripted_says
@@ -43,9 +43,6 @@ from specchat.models.own.decoder import Decoder
 from specchat.models.own.eager import EagerNetwork
 from specchat.models.own.layer_weights import Builder
 from specchat.models.pruning.prunable_file import PrunableFile
-
-_LOCAL = {"local_files_only": True, "trust_remote_code": False}
-"""Nothing is fetched, no code is run."""
 
 _SCRIPTED = {"target": (6, 0.012), "draft": (2, 0.003)}
 """How many tokens the scripted models look back, and how long a pass of theirs takes, in seconds."""
@@ -174,42 +171,6 @@ def _narrower_network(
 ) -> Network:
     """A network that only guesses: in 4 bits, all its weights are."""
     return own_network(shape, RoundedSource(source) if precision == "int4" else source, precision, device, kernels)[0]
-
-
-def open_config(path: Path) -> tuple[Path, Any]:
-    """The configuration of a GGUF file or of a folder of safetensors, and the folder where it and the tokenizer lie.
-
-    Raises:
-        WeightsError: a file cannot be read, or says what cannot be.
-        ModelError: transformers makes no configuration of it.
-    """
-    folder = _checked_folder(path)
-    return folder, _config_in(folder, path)
-
-
-def known_config(path: Path) -> tuple[Path, Any]:
-    """The same, or what is remembered of it where our own decoder runs the model: transformers need not be asked.
-
-    Raises:
-        WeightsError: a file cannot be read, or says what cannot be.
-        ModelError: transformers makes no configuration of it.
-    """
-    folder = _checked_folder(path)
-    known = remembered_config(folder)
-    return folder, _config_in(folder, path) if known is None or unsupported(known) else known
-
-
-def _checked_folder(path: Path) -> Path:
-    folder = converted_folder(path) if path.is_file() else path
-    read_config(folder / CONFIG, named=path if path.is_file() else None)
-    return folder
-
-
-def _config_in(folder: Path, path: Path) -> Any:
-    from transformers import AutoConfig
-
-    with one_line(f"{path} cannot be used"):
-        return AutoConfig.from_pretrained(folder, **_LOCAL)
 
 
 def load_tokenizer(name: str, path: Path) -> tuple[Any, frozenset[int]]:

@@ -14,7 +14,7 @@ from specchat.models import fetch
 from specchat.models.fetch.checksum import weights_sha256
 from specchat.models.fetch.progress import OnProgress
 from specchat.models.learned.eagle3_files import TargetSizes, read_eagle3, write_eagle3
-from specchat.models.model_loading import open_config
+from specchat.models.model_config import open_config
 
 _METHOD = "eagle"
 

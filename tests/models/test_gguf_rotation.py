@@ -11,7 +11,8 @@ from specchat.models.base.shape import AttentionKind, Shape
 from specchat.models.files.families import LLAMA
 from specchat.models.files.gguf_rotation import FACTORS
 from specchat.models.inspect.model_files import describe_model
-from specchat.models.model_loading import load_model, open_config, open_weights
+from specchat.models.model_config import open_config
+from specchat.models.model_loading import load_model, open_weights
 from tests.tiny_models import CONFIG, HEAD_DIM, tiny_gguf
 
 LLAMA_3 = {

@@ -19,7 +19,8 @@ from specchat.models.files.end_tokens import end_tokens
 from specchat.models.files.families import FAMILIES
 from specchat.models.files.remembered_config import RememberedConfig, remember_config, remembered_config
 from specchat.models.files.tokenizer_files import open_tokenizer
-from specchat.models.model_loading import known_config, load_model, open_config, usable_context
+from specchat.models.model_config import known_config, open_config
+from specchat.models.model_loading import load_model, usable_context
 
 OWN = {
     "qwen2": {"sliding_window": 32, "use_sliding_window": False},

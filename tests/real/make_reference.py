@@ -36,7 +36,7 @@ def main() -> None:
     from specchat.decoding.vocabulary import TransformersVocabulary
     from specchat.models import fetch
     from specchat.models.files.end_tokens import end_tokens
-    from specchat.models.model_loading import open_config
+    from specchat.models.model_config import open_config
     from specchat.models.other.transformers_network import load_network
 
     path = fetch.fetch(load_catalog().model(MODEL))

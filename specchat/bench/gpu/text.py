@@ -41,7 +41,8 @@ from specchat.models.files.tensor_source import TensorSource
 from specchat.models.files.tokenizer_files import open_tokenizer
 from specchat.models.files.weight_source import WeightSource
 from specchat.models.machine import available_bytes
-from specchat.models.model_loading import Loaded, open_config, own_network
+from specchat.models.model_config import open_config
+from specchat.models.model_loading import Loaded, own_network
 from specchat.models.other.widened_source import WidenedSource
 from specchat.models.other.widening import Sizes, widened_config
 from specchat.models.own.decoder import Decoder

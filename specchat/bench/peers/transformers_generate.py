@@ -96,7 +96,7 @@ def _load(path: Path, dtype: torch.dtype, device: torch.device) -> Any:
     from transformers import GenerationConfig
     from transformers.utils.logging import disable_progress_bar
 
-    from specchat.models.model_loading import open_config
+    from specchat.models.model_config import open_config
     from specchat.models.other.transformers_network import load_network
 
     disable_progress_bar()
