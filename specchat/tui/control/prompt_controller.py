@@ -64,10 +64,9 @@ class PromptController:
         in_chat = focused is not None and focused.has_class("-paces") and self._actions.session.player is None
         at_button = self._views.alert.has_focus_within
         bound = event.key in self._ports.screen().active_bindings
-        typed = (
-            in_chat and character.strip()
-        ) or at_button  # a blank is a key in the chat, also where it has no effect
-        if typed and character.isprintable() and not bound and character:
+        # A blank is a key in the chat, also where it has no effect.
+        typed = character if at_button else character.strip() if in_chat else ""
+        if typed and typed.isprintable() and not bound:
             event.stop()
             prompt.focus()
             prompt.insert(character)

@@ -87,16 +87,21 @@ class Chat:
         return reply.rounds.list if reply else ()
 
     @property
+    def _reply_looked_at(self) -> Reply | None:
+        """The reply that is shown in place of the chat's last: another program's, or an earlier one."""
+        if self.watched:
+            return self.watched.reply
+        return self.shown_rounds.reply if self.shown_rounds.looks_back else None
+
+    @property
     def visible_figures(self) -> Figures | None:
         """The figures of the reply that is shown."""
-        shown = self.watched or (self.shown_rounds.reply if self.shown_rounds.looks_back else None)
-        return shown.figures if shown else self.figures
+        return shown.figures if (shown := self._reply_looked_at) else self.figures
 
     @property
     def visible_loss(self) -> Losslessness | None:
         """Whether the reply that is shown is lossless, as far as known; without one, whether the settings are."""
-        own = self.shown_rounds.reply if self.shown_rounds.looks_back else self.last_reply()
-        reply = self.watched.reply if self.watched else own
+        reply = self._reply_looked_at or self.last_reply()
         return reply.loss if reply is not None and reply.figures.rounds else self.engine.loss
 
     @property
