@@ -8,6 +8,7 @@ import math
 from specchat.controllers.drafting_account import DraftingAccount
 from specchat.controllers.learnt_costs import LearntCosts
 from specchat.controllers.options import GoodputOptions
+from specchat.controllers.plain_comparison import PlainComparison
 from specchat.controllers.round_statistics import UNKNOWN_RATE, RoundStatistics, besides
 from specchat.core.budget import Budget
 from specchat.core.context import Context
@@ -31,9 +32,6 @@ _COLD_S = 0.003
 
 _FEW, _SETTLED = 16, 4
 """Rounds with guesses in which the budget is computed every time; rounds after which it is computed again later."""
-
-_COMPARED, _LATER = 6, 96
-"""Rounds with guesses before the first plain one to compare with, and at most between two such."""
 
 _WATCHED = 4
 """One round of so many is learnt from where drafting surely pays: learning takes as long as a row of a small model."""
@@ -89,7 +87,7 @@ class Goodput:
         self._free_account = DraftingAccount(options.probe, credit=0.0)
         self._known: tuple[RoundStatistics, Budget | None] | None = None  # what paid when it was last worked out
         self._deep: Budget | None = None  # the same where models may run
-        self._uncompared, self._compare_after = 0, _COMPARED  # rounds since the last plain one
+        self._comparison = PlainComparison()
         self._sure = False  # whether drafting surely pays, and was seen often enough to know how
         self._unwatched = 0  # rounds since the last that was learnt from
         self._resting, self._rests = _ONE_GUESS, 0  # a plain plan, and for how many more rounds of this reply it holds
@@ -113,7 +111,7 @@ class Goodput:
         if not seen.passes and seen.gives_probabilities:
             return self._looked_up(seen, account)
         if account.pays:
-            if self._uncompared >= self._compare_after and not account.surely_pays:
+            if self._comparison.due and not account.surely_pays:
                 return self._plain("to compare with")
             self._deep = self._deep or self._drafting_with_passes()
             return self._deep
@@ -142,19 +140,13 @@ class Goodput:
             account.rest()
         if not with_passes:
             self._account.rest()
-        self._count_uncompared(round, rounds)
+        self._comparison.add(rounds, plain=round.rows == 1)
         seen.add(round)
         if seen is self._free and seen.plain_rounds:
             self._all.add_plain(round)  # what a plain round takes is the same for both
         self._sure = account.surely_pays and seen.drafting_rounds >= _FEW
         if seen.drafting_rounds < _FEW or (seen.drafting_rounds + seen.plain_rounds) % _SETTLED == 0:
             self._known = self._deep = None
-
-    def _count_uncompared(self, round: Round, rounds: int) -> None:
-        if round.rows > 1:
-            self._uncompared += rounds
-        elif self._uncompared:
-            self._uncompared, self._compare_after = 0, min(_LATER, 2 * self._compare_after)
 
     def best_depth(self) -> tuple[int, float]:
         """The depth with the highest goodput, 0 for plain decoding, and that goodput in tokens per second."""
