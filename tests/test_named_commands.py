@@ -20,7 +20,7 @@ from specchat.cli.flags import method_options
 from specchat.settings import OPTIONS, Settings, parse_method_options
 from specchat.tui.control.commands.registry import COMMANDS
 
-PAPERS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *(ROOT / "specchat").rglob("*.md")])
+PAPERS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *(ROOT / "specchat").rglob("*.md")])
 SOURCES = sorted(file for ending in ("py", "toml", "html", "js") for file in (ROOT / "specchat").rglob(f"*.{ending}"))
 
 FILLED_IN = "1"

@@ -23,7 +23,7 @@ from specchat.settings import OPTIONS
 from specchat.trees import TREE_POLICIES
 
 README = ROOT / "README.md"
-PAPERS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+PAPERS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 INSTALL_AND_CHAT = "pip install -e . && specchat"
 INSTALL_AND_TEST = "pip install -e '.[test]' && pytest"
