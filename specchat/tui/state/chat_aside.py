@@ -8,7 +8,7 @@ from typing import Any
 from specchat.tui.state.chat import Chat
 from specchat.tui.state.engine_state import EngineState
 
-_OF_THE_APP = ("fetching", "fetched", "training", "unsaved", "serving", "served")
+_OF_THE_APP = ("background", "unsaved", "served")
 """What belongs to no chat and goes on while one is set aside."""
 
 
