@@ -221,7 +221,7 @@ def native(family: str, context_tokens: int) -> Subject:
     def embedded(rows: Tensor) -> Tensor:
         one = make().network
         plan = Rows().plan_prefix(list(range(len(rows))))
-        table = one.shape.rotations(len(rows))
+        table = tuple(kind.rotations(len(rows)) for kind in one.shape.attention_kinds)
         cache, parts = KVCache(range(layers), 64, one.keys_together), SubLayers.of_all(layers)
         running = Pass(plan, lambda tokens: rows.clone(), table, cache, Counters(), parts)
         return one.head(one.run(running)).logits[-1]

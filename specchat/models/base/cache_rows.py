@@ -74,6 +74,11 @@ class Plan:
         """The cache row of each row of the pass."""
         return range(self.start, self.start + self.rows) if self.own is None else self.own.places
 
+    @property
+    def end(self) -> int:
+        """A position in the text that is beyond every row's."""
+        return self.first + len(self.above) if self.own is None else max(self.own.positions) + 1
+
     @cached_property
     def positions(self) -> list[int]:
         """(rows,) position in the text of every row, riders included: never the row's own number."""

@@ -49,11 +49,12 @@ class AttentionKind:
             return "a rotation by angles that are not finite"
         return ""
 
-    def rotations(self, positions: int) -> Tensor | None:
-        """(positions, 1, head_dim / 2) complex64: what rotates a pair of values at each position."""
+    def rotations(self, end: int, first: int = 0) -> Tensor | None:
+        """(end − first, 1, head_dim / 2) complex64: what rotates a pair of values at each position from `first` on."""
         if self.frequencies is None:
             return None
-        angles = torch.arange(positions, dtype=torch.float32)[:, None] * self.frequencies
+        # By way of whole numbers, so that a position's angles have the same bits wherever the range begins.
+        angles = torch.arange(first, end).to(torch.float32)[:, None] * self.frequencies
         return torch.polar(torch.full_like(angles, self.rotation_scale), angles)[:, None]
 
 
@@ -159,10 +160,6 @@ class Shape:
         if self.head_dim % 2:
             return f"head_dim = {self.head_dim}, which is odd: values rotate in pairs"
         return next((wrong for kind in self.attention_kinds if (wrong := kind.contradiction(self.head_dim))), "")
-
-    def rotations(self, positions: int) -> tuple[Tensor | None, ...]:
-        """For each kind, (positions, 1, head_dim / 2) complex64: what rotates at each position."""
-        return tuple(kind.rotations(positions) for kind in self.attention_kinds)
 
 
 def windows_of(config: Any) -> tuple[int | None, ...]:

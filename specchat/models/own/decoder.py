@@ -19,6 +19,7 @@ from specchat.models.base.kv_cache import KVCache
 from specchat.models.base.layer_hooks import LayerWatch, reading_of_all
 from specchat.models.base.network import Network, Pass
 from specchat.models.base.sub_layers import SubLayers
+from specchat.models.own.rotation_tables import RotationTables
 
 
 class Decoder(CachedModel["Decoder"]):
@@ -58,11 +59,7 @@ class Decoder(CachedModel["Decoder"]):
         )
         super().__init__(CachedText(self.cache, source._text if source else None))
         self._source = source
-        # A tree may reach a little past the end of the context before it is cut.
-        rotations = shape.rotations(context_tokens + 1024) if source is None else source.rotations
-        self.rotations: tuple[Tensor | None, ...] = tuple(
-            None if table is None else table.to(self.device) for table in rotations
-        )
+        self.rotations = RotationTables(shape, self.device, context_tokens) if source is None else source.rotations
 
     def _of_parts(self, parts: SubLayers) -> Decoder:
         return Decoder(self.network, self.context_tokens, self._drafts, parts, source=self)
@@ -112,8 +109,8 @@ class Decoder(CachedModel["Decoder"]):
         plan = source._text.rows.plan_aside(tokens)
         self.counters.passes += 1
         self.counters.rows += 1
-        embed, rotations = self.network.embed, self.rotations
-        running = Pass(plan, embed, rotations, source.cache, self.counters, source._parts)
+        embed, tables = self.network.embed, self.rotations.until(plan.end)
+        running = Pass(plan, embed, tables, source.cache, self.counters, source._parts)
         scores = self.network.chunk_scores(running, chunk_tokens)
         scores[sorted(self._windowed)] = 0
         return ChunkScores(plan.common, scores)
@@ -129,8 +126,11 @@ class Decoder(CachedModel["Decoder"]):
         return frozenset(layer for layer, kind in enumerate(kind_of) if kinds[kind].window is not None)
 
     def cache_bytes(self, tokens: int, longest: int | None = None) -> int:
-        """The most that its cache, and those of its twins and views, take until each holds so many tokens."""
-        return self.cache.bytes_until(tokens, self.network.like, longest)
+        """The most that its cache, and those of its twins and views, take until each holds so many tokens.
+
+        With what their tables of rotations take beyond what was there from the start.
+        """
+        return self.cache.bytes_until(tokens, self.network.like, longest) + self.rotations.bytes_until(tokens, longest)
 
     def pass_bytes(self, rows: int, tokens: int, logits: bool = True) -> int:
         """What a pass of so many rows behind a text of so many tokens takes beside that, its result included."""
@@ -138,7 +138,7 @@ class Decoder(CachedModel["Decoder"]):
 
     def limit_context_(self, tokens: int) -> None:
         """Take no longer texts than this. In place; its cache grows no further."""
-        self.context_tokens = self.cache.max_rows = tokens
+        self.context_tokens = self.cache.max_rows = self.rotations.context_tokens = tokens
 
     def _read_text(self, plan: Plan, watch: LayerWatch | None) -> Tensor:
         return self.network.run(self._pass(plan, watch))
@@ -147,4 +147,5 @@ class Decoder(CachedModel["Decoder"]):
         """A pass to be computed now. Counted."""
         self.counters.passes += 1
         self.counters.rows += plan.rows
-        return Pass(plan, self.network.embed, self.rotations, self.cache, self.counters, self._parts, watch, riders)
+        network, tables = self.network, self.rotations.until(plan.end)
+        return Pass(plan, network.embed, tables, self.cache, self.counters, self._parts, watch, riders)

@@ -35,7 +35,7 @@ class TextBatch:
         self.network = decoder.network
         self.counters = Counters()
         self.longest_tokens = min(longest_tokens, decoder.context_tokens)
-        self._tables = decoder.rotations
+        self._tables = decoder.rotations.until(self.longest_tokens)
         self._parts = SubLayers.of_all(self.network.shape.layers)
         self._room = -(-self.longest_tokens // _TOGETHER) * _TOGETHER
         self._held = [0] * texts

@@ -1,0 +1,119 @@
+"""Tables of rotations grow with the text: they take little at first, and have the same bits as if made at once."""
+
+import pytest
+import torch
+from cuda_graph_stand_in import FrozenRecorder
+from native_kit import native, needs_native
+from tensor_bytes import TensorBytes
+from test_cuda_graphs import eager
+from test_decoder import FAMILIES, V, decoder, network, prompt
+from tiny_models import tiny_folder, tiny_gguf
+
+from specchat.config import ModelSpec, PathSource
+from specchat.core.tree import TokenTree
+from specchat.models.base.shape import Shape
+from specchat.models.cuda.graphs import GraphNetwork
+from specchat.models.model_loading import load_model
+from specchat.models.own import rotation_tables as module
+from specchat.models.own.decoder import Decoder
+from specchat.models.own.rotation_tables import RotationTables
+from specchat.models.own.text_batch import TextBatch
+
+CPU = torch.device("cpu")
+MODELS = {
+    "torch": lambda: decoder(network("llama, scaled rotation")),
+    "recorded": lambda: Decoder(GraphNetwork(eager("gemma3"), FrozenRecorder(0)), 512),
+    "native": lambda: native(network("gemma3")),
+}
+EVERY_MODEL = [pytest.param(name, marks=[needs_native] if name == "native" else []) for name in MODELS]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("ends", [[17, 18, 33, 40, 1000], [5000]])
+def test_growing_changes_no_bit(family, ends, monkeypatch):
+    shape = Shape.of(network(family).config)
+    monkeypatch.setattr(module, "_FIRST_POSITIONS", 16)
+    tables = RotationTables(shape, CPU, 4096)
+    for end in ends:
+        at_once = [kind.rotations(8192) for kind in shape.attention_kinds]
+        for grown, whole in zip(tables.until(end), at_once, strict=True):
+            if grown is None:  # layers that do not rotate
+                assert whole is None
+                continue
+            assert len(grown) == tables.positions >= end
+            assert torch.equal(torch.view_as_real(grown), torch.view_as_real(whole[: len(grown)]))
+
+
+def test_a_table_that_suffices_stays_where_it_is():
+    tables = RotationTables(Shape.of(network("llama").config), CPU, 512)
+    assert tables.until(512 + 1024) is tables.until(1)
+
+
+def test_little_more_is_made_than_the_context_holds(monkeypatch):
+    monkeypatch.setattr(module, "_FIRST_POSITIONS", 16)
+    tables = RotationTables(Shape.of(network("llama").config), CPU, 4096)
+    tables.until(3000)
+    assert tables.positions == 3000
+    tables.until(3001)
+    assert tables.positions == 4096 + 1024
+
+
+@pytest.mark.parametrize("name", EVERY_MODEL)
+def test_a_text_that_outgrows_them_is_read_as_if_they_had_been_long_enough(name, monkeypatch):
+    def said(model):
+        found = []
+        view, batch = model.view(layers=[0, 1]), TextBatch(model, 2, 100)
+        for length in (20, 21, 40, 90):
+            model.prefill(prompt(length))
+            view.prefill(prompt(length))
+            root = TokenTree(length % V, V).freeze()
+            found += [model.read(root).logits.clone(), view.read(root).logits.clone()]
+            model.keep([])
+            view.keep([])
+        return torch.cat([*found, batch.read({0: prompt(70), 1: prompt(95)}).logits])
+
+    whole = said(MODELS[name]())
+    monkeypatch.setattr(module, "_FIRST_POSITIONS", 16)
+    grown = MODELS[name]()
+    assert grown.rotations.positions == 16
+    assert torch.equal(said(grown), whole)
+    assert grown.rotations.positions > 90
+
+
+@pytest.mark.parametrize("kernels", [pytest.param("native", marks=needs_native), "torch"])
+@pytest.mark.parametrize("kind", ["folder", "gguf"])
+def test_a_claimed_context_takes_no_memory(kind, kernels, tmp_path):
+    tokens = 1 << 23
+    if kind == "folder":
+        path = tiny_folder(tmp_path / "model", {"max_position_embeddings": tokens})
+    else:
+        path = tiny_gguf(tmp_path / "model.gguf", {"context_length": tokens})
+    counted = TensorBytes()
+    with counted:
+        loaded = load_model(ModelSpec("m", (PathSource(path),)), path, CPU, "int8", kernels=kernels)
+    assert loaded.model.context_tokens == tokens
+    assert counted.peak < 128e6  # an arena of 64 MiB; 64 bytes for each of so many positions would be 537e6
+
+
+def test_what_growing_takes_is_foretold(monkeypatch):
+    monkeypatch.setattr(module, "_FIRST_POSITIONS", 1024)
+    shape = Shape.of(network("gemma3").config)
+    for end in (1024, 1025, 5000, 20000):
+        tables = RotationTables(shape, CPU, 16384)
+        foretold, first = tables.bytes_until(end), tables.bytes_until(0)
+        counted = TensorBytes()
+        with counted:
+            tables.until(end)
+        assert first == 0
+        assert counted.peak <= foretold + 1024 * 2 * 16 * 8
+        assert (foretold == 0) == (end == 1024)
+    assert tables.bytes_until(0) > 0
+
+
+def test_a_limited_context_limits_them_too(monkeypatch):
+    monkeypatch.setattr(module, "_FIRST_POSITIONS", 16)
+    model = decoder(network("llama"), context_tokens=100_000)
+    longest = model.cache_bytes(2000)
+    model.limit_context_(1000)
+    assert model.cache_bytes(2000) < longest
+    assert model.cache_bytes(2000, 1000) == model.cache_bytes(2000)
