@@ -10,6 +10,7 @@
     │   └── WeightsNotHere        … that have to be fetched first
     ├── ModelError                this network cannot be run the way specchat needs
     │   ├── TokenizerMismatch     target and draft model do not share one token table
+    │   ├── NotNumbers            what a network says are no numbers: it is damaged
     │   └── NotEnoughMemory       weights that do not fit into the memory that is free
     │       └── MemoryLimitTooLow … or into what the setting `memory` allows (exit code 2)
     ├── ProposalError             a drafter proposed something that is no token
@@ -74,6 +75,15 @@ class ModelError(SpecchatError):
 
 class TokenizerMismatch(ModelError):
     """A draft model whose token table is not the target's."""
+
+
+class NotNumbers(ModelError):
+    """A network whose logits are not finite numbers. `who` is its name, empty where that is not known."""
+
+    def __init__(self, who: str = "") -> None:
+        name = who or "a network"
+        super().__init__(f"{name} gives logits that are no numbers: its weights, or what it was given, are damaged")
+        self.who = who
 
 
 class NotEnoughMemory(ModelError):

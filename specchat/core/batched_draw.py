@@ -32,14 +32,14 @@ def draw_batch(
         positions: for each row, the index in the text of the token drawn.
 
     Returns:
-        n tokens; None for a row whose surviving tokens are not all among the likeliest that were looked at, which is
-        then to be drawn by itself.
+        n tokens; None for a row whose surviving tokens are not all among the likeliest that were looked at, or whose
+        scores are no finite numbers, which is then to be drawn by itself.
     """
     if sampling.by_logits:
-        return list(logits.argmax(dim=-1).tolist())
+        return _highest(logits)
     scores = penalise_batch(logits, sampling, counts, paths)
     if sampling.greedy:
-        return list(scores.argmax(dim=-1).tolist())
+        return _highest(scores)
     scores.div_(sampling.temperature)
     vocab_size = scores.shape[1]
     ids: Tensor | None = None
@@ -54,8 +54,18 @@ def draw_batch(
     if ids is None:
         ids = torch.arange(scores.shape[1], device=scores.device).expand(len(scores), -1)
     noisy = torch.log_softmax(scores.double(), dim=-1) + noise.gumbels(Stream.TARGET, positions, ids)
-    drawn = ids.gather(1, noisy.argmax(dim=-1, keepdim=True))[:, 0]
-    return [token if token >= 0 else None for token in torch.where(enough, drawn, -1).tolist()]
+    highest, places = noisy.max(dim=-1)
+    drawn = ids.gather(1, places[:, None])[:, 0]
+    return _where(enough & (highest < torch.inf), drawn)
+
+
+def _highest(scores: Tensor) -> list[int | None]:
+    highest, tokens = scores.max(dim=-1)
+    return _where(highest < torch.inf, tokens)
+
+
+def _where(sure: Tensor, tokens: Tensor) -> list[int | None]:
+    return [token if token >= 0 else None for token in torch.where(sure, tokens, -1).tolist()]
 
 
 def penalise_batch(logits: Tensor, sampling: Sampling, counts: Counts, paths: Sequence[Sequence[int]]) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from specchat.core.device_copy import to_device
 from specchat.core.noise import Noise, Stream
 from specchat.core.top_tokens import best_token, best_tokens
 from specchat.core.truncation import truncate
+from specchat.errors import NotNumbers
 
 HEAD = 1024
 """How many of the most likely tokens top-p sorts first; almost always they hold the nucleus."""
@@ -202,7 +204,11 @@ def penalise(logits: Tensor, sampling: Sampling, counts: Counts, path: Sequence[
 
 
 def law(logits: Tensor, sampling: Sampling) -> Law:
-    """The processed law of (V,) penalised logits. Greedy is the point at the largest logit."""
+    """The processed law of (V,) penalised logits. Greedy is the point at the largest logit.
+
+    Raises:
+        NotNumbers: the logits are none, where that is seen; a draw sees it everywhere.
+    """
     if sampling.greedy:
         best = torch.tensor([best_token(logits)], device=logits.device)
         return Law(best, torch.zeros(1, dtype=torch.float64, device=logits.device))
@@ -214,6 +220,8 @@ def law(logits: Tensor, sampling: Sampling) -> Law:
         found = truncate(best[None], sampling, vocab_size, lambda: total_of(logits.float() / sampling.temperature))
         if bool(found.known):
             break
+    if not math.isfinite(float(best[0])):
+        raise NotNumbers
     least = found.least[0]
     kept = int((best >= least).sum())
     if kept == len(best) < vocab_size:  # others may equal the last, or min-p keeps more than were looked at

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from specchat.errors import NotNumbers
 
 _CHUNK = 64
 _LARGE = 64 * _CHUNK
 
 
 def best_token(scores: Tensor) -> int:
-    """The token with the highest of (V,) scores; of equals the first. Synchronises with the device."""
+    """The token with the highest of (V,) scores; of equals the first. Synchronises with the device.
+
+    Raises:
+        NotNumbers: a score is none, or infinite, or there is no score: of such the highest is no finite number either.
+    """
+    if not scores.numel():
+        raise NotNumbers
     if scores.device.type == "cpu" and scores.dtype in (torch.float32, torch.float64):
-        return int(scores.numpy().argmax())  # 3 µs for 49 152 tokens, where torch takes 65
-    return int(scores.argmax())
+        row = scores.numpy()
+        token = int(row.argmax())  # 3 µs for 49 152 tokens, where torch takes 65
+        highest = row[token]
+    else:
+        token = int(scores.argmax())
+        highest = float(scores[token])
+    if not math.isfinite(highest):
+        raise NotNumbers
+    return token
 
 
 def best_tokens(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -111,7 +111,7 @@ def load_model(
             source, shape = open_weights(path, Shape.of(config), family)
             source = RoundedSource(source) if guesses and precision == "int4" else source
             network, why_slow = own_network(shape, source, precision, device, kernels)
-            decoder = Decoder(network, context_tokens, drafts)
+            decoder = Decoder(network, context_tokens, drafts, name=spec.name)
             model: Model = decoder
             opened = partial(open_weights, path, shape, family)
             narrower = partial(_narrower_network, precision, device, kernels)

@@ -161,3 +161,22 @@ def test_rows_are_read_in_any_order_as_the_file_has_them(tmp_path, kind):
     assert reader.rows([]).shape == (0, 512)
     with pytest.raises(ModelError, match="row 37 of 37"):
         reader.rows([37])
+
+
+DAMAGE = {"F32": (4, np.float32, 5), "BF16": (2, np.uint16, 9), "Q4_0": (2, np.float16, 0), "Q8_0": (2, np.float16, 0)}
+"""The size and kind of a number that is damaged, and which of a row it is. A block of Q8_0 has 34 bytes."""
+
+
+@pytest.mark.parametrize("precision", ["int4", "int8"])
+@pytest.mark.parametrize("rounds", [False, True])
+@pytest.mark.parametrize("kind", [*DAMAGE, "Q4_K"])
+def test_a_number_that_is_not_finite_is_refused_by_name(tmp_path, kind, precision, rounds):
+    format = GGMLQuantizationType[kind]
+    rows = np.ascontiguousarray(drawn(format, 20, 512)).view(np.uint8).reshape(20, -1)
+    size, number, at = DAMAGE.get(kind, (2, np.float16, 1))
+    strange = 0x7F80 if number is np.uint16 else np.nan
+    rows[17, at * size : (at + 1) * size] = np.array([strange], number).view(np.uint8)
+    file = written(tmp_path, **{"token_embd.weight": (rows, format)})
+    source = RoundedSource(GgufSource(file)) if rounds else GgufSource(file)
+    with pytest.raises(ModelError, match=r"token_embd\.weight.* holds numbers that are not finite"):
+        packed(source, precision=precision)

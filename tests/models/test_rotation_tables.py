@@ -111,9 +111,10 @@ def test_what_growing_takes_is_foretold(monkeypatch):
 
 
 def test_a_limited_context_limits_them_too(monkeypatch):
-    monkeypatch.setattr(module, "_FIRST_POSITIONS", 16)
+    monkeypatch.setattr(module, "_FIRST_POSITIONS", 1024)
     model = decoder(network("llama"), context_tokens=100_000)
-    longest = model.cache_bytes(2000)
-    model.limit_context_(1000)
-    assert model.cache_bytes(2000) < longest
-    assert model.cache_bytes(2000, 1000) == model.cache_bytes(2000)
+    longer = model.rotations.bytes_until(1500)
+    model.limit_context_(100)
+    assert model.rotations.bytes_until(1500) < longer
+    model.rotations.until(1100)
+    assert model.rotations.positions == 100 + 1024

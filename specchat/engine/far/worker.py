@@ -45,7 +45,7 @@ from specchat.engine.protocol.commands import (
     SecondReply,
     Statistics,
 )
-from specchat.errors import UsageError
+from specchat.errors import NotNumbers, UsageError
 
 _IDLE_S = 0.4
 """After so long without a command, passes are timed if what they cost is not known yet, and drafters may work."""
@@ -115,7 +115,13 @@ class Worker:
         except Exception as error:
             if not hasattr(error, "exit_code"):
                 _log.exception("while answering %s", during)
-            self._emit(failure(error, str(during), getattr(command, "id", None)))
+            self._emit(failure(self._naming(error), str(during), getattr(command, "id", None)))
+
+    def _naming(self, error: Exception) -> Exception:
+        """The same error; of logits that are no numbers it says whose, which are the target's where nobody said so."""
+        if isinstance(error, NotNumbers) and not error.who and self._pair.there:
+            return NotNumbers(self._pair.open.loaded.target.name)
+        return error
 
     # ------------------------------------------------------------------------------------------- replies
 

@@ -28,6 +28,11 @@ def check_weights(source: WeightSource, shape: Shape) -> None:
         check.layer(layer)
 
 
+def not_finite(source: WeightSource, name: str, layer: int | None, part: str = "weight") -> ModelError:
+    """The error for a weight with numbers that are not finite; names the tensor and its file."""
+    return ModelError(f"{source.about(name, layer, part).label} holds numbers that are not finite")
+
+
 class _Check:
     """One source against one shape."""
 
@@ -58,7 +63,7 @@ class _Check:
         """Norms and biases are few numbers: they are read, and must be finite."""
         self._sizes(name, layer, part, (size,))
         if not bool(self._source.dense(name, layer, part).isfinite().all()):
-            raise ModelError(f"{self._source.about(name, layer, part).label} holds numbers that are not finite")
+            raise not_finite(self._source, name, layer, part)
 
     def _sizes(self, name: str, layer: int | None, part: str, expected: tuple[int, ...]) -> None:
         about = self._source.about(name, layer, part)

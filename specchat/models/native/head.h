@@ -74,7 +74,8 @@ static size_t head_sums(const Decoder *decoder, int rows) {
     return up_to_64((size_t)rows * (size_t)stretches_of(decoder->head.out) * sizeof(float));
 }
 
-/* Final norm and head of (rows, hidden): what is asked of them. An Outcome: logits that are no numbers are refused. */
+/* Final norm and head of (rows, hidden): what is asked of them. An Outcome: NOT_NUMBERS where a logit is none, because weights or
+ * what was read are damaged. */
 int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int rows, const HeadAsked *asked) {
     if (head_check(decoder, rows) || asked_of_head_check(asked)) return REFUSED;
     Rows few = {.rows = rows};
@@ -98,5 +99,5 @@ int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int ro
     }
     bool finite = all_named(asked, rows, decoder->vocab_size);
     free(memory);
-    return finite ? DONE : refuse("logits that are no numbers: weights or what was read are damaged");
+    return finite ? DONE : NOT_NUMBERS;
 }

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specchat.errors import ModelError
+from specchat.errors import ModelError, NotNumbers
 from specchat.models.base.kv_cache import KeysValues
 from specchat.models.native.build import load
 from specchat.models.native.c_functions import declare_functions
@@ -30,7 +30,7 @@ _POINTER = ctypes.c_void_p
 MOST_THREADS = 1024
 """As many threads as a team may have; team.h has the same number."""
 
-_NO_MEMORY = 1
+_NO_MEMORY, _NOT_NUMBERS = 1, 5
 
 
 class Kernels:
@@ -135,7 +135,10 @@ class Kernels:
         with self._passing:
             about = ctypes.byref(head), ctypes.byref(hydra), ctypes.byref(tree), rows
             looking = None if search is None else ctypes.byref(search)
-            self._done(self._library.hydra_read(self._team_of(threads), *about, looking))
+            outcome = self._library.hydra_read(self._team_of(threads), *about, looking)
+        if outcome == _NOT_NUMBERS:
+            raise NotNumbers("a trained drafter")
+        self._done(outcome)
 
     def check_linear(self, product: Any) -> None:
         """Make sure that the sizes of a product by itself agree with one another.
@@ -251,6 +254,8 @@ class Kernels:
     def _done(self, outcome: int) -> None:
         if outcome == _NO_MEMORY:
             raise MemoryError("no memory for a pass")
+        if outcome == _NOT_NUMBERS:
+            raise NotNumbers
         if outcome:
             raise ModelError(f"the native kernels refuse this: {self._library.refusal().decode(errors='replace')}")
 

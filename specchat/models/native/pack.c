@@ -5,8 +5,9 @@
 #include "refuse.h"
 #include "stored.h"
 
-/* Write one group of one row: its numbers into lane `lane` of a group of a block, its scale and minimum behind. */
-typedef void Pack(const Stored *from, const uint8_t *row, int group, int lane, uint8_t *to);
+/* Write one group of one row: its numbers into lane `lane` of a group of a block, its scale and minimum behind.
+ * False where a weight is no finite number, which rounding would hide. */
+typedef bool Pack(const Stored *from, const uint8_t *row, int group, int lane, uint8_t *to);
 
 enum { FOUR = LANES * GROUP / 2, EIGHT = LANES * GROUP };
 
@@ -14,26 +15,29 @@ static inline void put_numbers(uint8_t *to, const void *numbers, int bytes, int 
     for (int i = 0; i < bytes; i += 4) memcpy(to + i * LANES + lane * 4, (const uint8_t *)numbers + i, 4);
 }
 
-static inline void put_half(uint8_t *to, int lane, uint16_t bits) { memcpy(to + lane * 2, &bits, 2); }
+/* Whether it is a finite number. */
+static inline bool put_half(uint8_t *to, int lane, uint16_t bits) {
+    memcpy(to + lane * 2, &bits, 2);
+    return (bits & 0x7c00) != 0x7c00;
+}
 
 /* Blocks of 32 share out their halves of bytes as product.h does. */
-static void own_q4_0(const Stored *from, const uint8_t *row, int group, int lane, uint8_t *to) {
+static bool own_q4_0(const Stored *from, const uint8_t *row, int group, int lane, uint8_t *to) {
     (void)from;
     const uint8_t *block = row + group * 18;
     put_numbers(to, block + 2, GROUP / 2, lane);
-    put_half(to + FOUR, lane, half_bits(block));
+    return put_half(to + FOUR, lane, half_bits(block));
 }
 
-static void own_q4_1(const Stored *from, const uint8_t *row, int group, int lane, uint8_t *to) {
+static bool own_q4_1(const Stored *from, const uint8_t *row, int group, int lane, uint8_t *to) {
     (void)from;
     const uint8_t *block = row + group * 20;
     put_numbers(to, block + 4, GROUP / 2, lane);
-    put_half(to + FOUR, lane, half_bits(block));
-    put_half(to + FOUR + 2 * LANES, lane, half_bits(block + 2));
+    return put_half(to + FOUR, lane, half_bits(block)) & put_half(to + FOUR + 2 * LANES, lane, half_bits(block + 2));
 }
 
 /* Blocks of 256 hold two groups in the low and high halves of the same bytes. */
-static void own_q4_k(const Stored *from, const uint8_t *row, int group, int lane, uint8_t *to) {
+static bool own_q4_k(const Stored *from, const uint8_t *row, int group, int lane, uint8_t *to) {
     (void)from;
     const uint8_t *block = row + group / 8 * 144, *numbers = block + 16 + group % 8 / 2 * 32;
     vn first = bytes16(numbers), second = bytes16(numbers + 16);
@@ -41,8 +45,7 @@ static void own_q4_k(const Stored *from, const uint8_t *row, int group, int lane
     put_numbers(to, &both, GROUP / 2, lane);
     float scale, minimum;
     factors_k(block, group % 8, &scale, &minimum);
-    put_half(to + FOUR, lane, as_half(scale));
-    put_half(to + FOUR + 2 * LANES, lane, as_half(minimum));
+    return put_half(to + FOUR, lane, as_half(scale)) & put_half(to + FOUR + 2 * LANES, lane, as_half(minimum));
 }
 
 static inline void unpack(const Stored *from, const uint8_t *row, int group, float *to) {
@@ -64,8 +67,14 @@ static inline vn nearest(const float *x, float minimum, float scale, float least
     return narrow(whole);
 }
 
+static inline bool all_finite(const float *x) {
+    vi strange = (vi){0};
+    for (int i = 0; i < GROUP; i += REGISTER) strange |= (vi)size_of(load(x + i)) >= 0x7f800000;
+    return max_of((vf)(strange & (vi)all(1.0f))) == 0.0f;
+}
+
 /* From the least to the largest of the group in 15 steps. (Of zeros of both signs any may be the least.) */
-static void round_to_four(const Stored *from, const uint8_t *row, int group, int lane, uint8_t *to) {
+static bool round_to_four(const Stored *from, const uint8_t *row, int group, int lane, uint8_t *to) {
     float x[GROUP] __attribute__((aligned(64))) = {0};
     unpack(from, row, group, x);
     vf most = load(x), least = -load(x);
@@ -79,12 +88,11 @@ static void round_to_four(const Stored *from, const uint8_t *row, int group, int
     float scale = not_zero(half_value(step));
     vn both = nearest(x, minimum, scale, 0, 15, 0) | nearest(x + LANES, minimum, scale, 0, 15, 0) << 4;
     put_numbers(to, &both, GROUP / 2, lane);
-    put_half(to + FOUR, lane, step);
-    put_half(to + FOUR + 2 * LANES, lane, low);
+    return put_half(to + FOUR, lane, step) & put_half(to + FOUR + 2 * LANES, lane, low) & all_finite(x);
 }
 
 /* −127 to 127 times a scale. */
-static void round_to_eight(const Stored *from, const uint8_t *row, int group, int lane, uint8_t *to) {
+static bool round_to_eight(const Stored *from, const uint8_t *row, int group, int lane, uint8_t *to) {
     float x[GROUP] __attribute__((aligned(64))) = {0};
     unpack(from, row, group, x);
     vf most = size_of(load(x));
@@ -93,7 +101,7 @@ static void round_to_eight(const Stored *from, const uint8_t *row, int group, in
     float scale = not_zero(half_value(step));
     vn numbers[2] = {nearest(x, 0, scale, -127, 127, 128), nearest(x + LANES, 0, scale, -127, 127, 128)};
     put_numbers(to, numbers, GROUP, lane);
-    put_half(to + EIGHT, lane, step);
+    return put_half(to + EIGHT, lane, step) & all_finite(x);
 }
 
 static Pack *how(int kind, int bits) {
@@ -134,22 +142,23 @@ static int room_check(const Stored *from, int bits, int64_t room) {
     return DONE;
 }
 
-/* Write rows as blocks of a product with so many bits into `room` bytes; an Outcome. Lanes past the last row stay as
- * they are. */
+/* Write rows as blocks of a product with so many bits into `room` bytes; an Outcome, NOT_NUMBERS where weights are no
+ * finite numbers. Lanes past the last row stay as they are. */
 int pack(const Stored *from, int bits, uint8_t *to, int64_t room) {
     if (stored_check(from) || room_check(from, bits, room)) return REFUSED;
     Pack *one = how(from->kind, bits);
     int groups = (from->length + GROUP - 1) / GROUP;
     int64_t step = step_of(from->kind, bits);
+    bool finite = true;
     for (int first = 0; first < from->rows; first += LANES) {
         int lanes = from->rows - first < LANES ? from->rows - first : LANES;
         const uint8_t *rows[LANES];
         for (int lane = 0; lane < lanes; lane++)
             rows[lane] = from->data + (from->order ? from->order[first + lane] : first + lane) * from->row_bytes;
         for (int group = 0; group < groups; group++, to += step)
-            for (int lane = 0; lane < lanes; lane++) one(from, rows[lane], group, lane, to);
+            for (int lane = 0; lane < lanes; lane++) finite &= one(from, rows[lane], group, lane, to);
     }
-    return DONE;
+    return finite ? DONE : NOT_NUMBERS;
 }
 
 int unpack_rows(const Stored *from, float *to) {

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from specchat.errors import NotNumbers
+from specchat.models.base.weight_check import not_finite
 from specchat.models.files.gguf_formats import FOUR_BIT, Kind
 from specchat.models.files.gguf_reader import GROUP
 from specchat.models.files.stored_rows import StoredRows
@@ -44,6 +46,9 @@ class Packer:
 
         What the file has in 4 bits stays as it is; its scales and minima are rounded to float16 where they take more.
         In 8 bits at most 1/254 of the largest of 32 weights is lost.
+
+        Raises:
+            ModelError: the weight holds numbers that are not finite; names the tensor and its file.
         """
         source = self._source
         stored = source.stored(name, layer)
@@ -55,7 +60,10 @@ class Packer:
         product = Product.empty(weight.rows, weight.length, bits, minima, bias, self._arena)
 
         def fill(outputs: slice) -> None:
-            pack_into(self._kernels, weight.some(outputs), bits, product.room_at(outputs.start))
+            try:
+                pack_into(self._kernels, weight.some(outputs), bits, product.room_at(outputs.start))
+            except NotNumbers:
+                raise not_finite(source, name, layer) from None
             source.let_go()
 
         for _ in share_out(fill, [slice(at, at + _AT_ONCE) for at in range(0, product.out, _AT_ONCE)]):

@@ -12,6 +12,7 @@ from specchat.core.optional_model_abilities import ChunkScores
 from specchat.core.reading import Counters, Reading
 from specchat.core.request import LOGITS_ONLY, HeadOfSome, PassRequest, Rider
 from specchat.core.tree import TokenTree
+from specchat.errors import NotNumbers
 from specchat.models.base.cache_rows import Plan
 from specchat.models.base.cached_model import CachedModel
 from specchat.models.base.cached_text import CachedText
@@ -32,6 +33,7 @@ class Decoder(CachedModel["Decoder"]):
         drafts: bool = False,
         parts: SubLayers | None = None,
         source: Decoder | None = None,
+        name: str = "",
     ) -> None:
         """Nothing read yet.
 
@@ -39,10 +41,12 @@ class Decoder(CachedModel["Decoder"]):
             drafts: its log-probabilities will be asked for, not only what is likeliest.
             parts: what of the network is computed; None for all.
             source: the decoder whose rows `borrow` copies.
+            name: of the model, for errors.
         """
         shape = network.shape
         self.network = network
         self._drafts = drafts
+        self._name = name
         self._parts = parts or SubLayers.of_all(shape.layers)
         self.vocab_size = shape.vocab_size
         self.hidden_size = shape.hidden
@@ -62,7 +66,7 @@ class Decoder(CachedModel["Decoder"]):
         self.rotations = RotationTables(shape, self.device, context_tokens) if source is None else source.rotations
 
     def _of_parts(self, parts: SubLayers) -> Decoder:
-        return Decoder(self.network, self.context_tokens, self._drafts, parts, source=self)
+        return Decoder(self.network, self.context_tokens, self._drafts, parts, source=self, name=self._name)
 
     @torch.inference_mode()
     def embed(self, tokens: Sequence[int]) -> Tensor:
@@ -72,14 +76,21 @@ class Decoder(CachedModel["Decoder"]):
     def read(
         self, tree: TokenTree, new_nodes: Sequence[int] | None = None, request: PassRequest = LOGITS_ONLY
     ) -> Reading:
-        """Read nodes of a tree in one pass: all of it, or the new ones."""
+        """Read nodes of a tree in one pass: all of it, or the new ones.
+
+        Raises:
+            NotNumbers: logits are none, where the head looks at them. Elsewhere who draws from them raises it.
+        """
         plan = self._text.rows.plan_tree(tree, new_nodes, request.riders)
         watch = LayerWatch(plan, request, tree) if request.watched else None
         running = self._pass(plan, watch, request.riders)
-        if request.head is None:
-            said = self.network.read(running, self._drafts, request.needs)
-        else:
-            said = self._said_by(request.head, running)
+        try:
+            if request.head is None:
+                said = self.network.read(running, self._drafts, request.needs)
+            else:
+                said = self._said_by(request.head, running)
+        except NotNumbers:
+            raise NotNumbers(self._name) from None
         self._text.rows.tree_read(plan)
         return reading_of_all(plan, said) if watch is None else watch.reading(said)
 
