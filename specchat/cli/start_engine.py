@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.config import load_catalog, private_dir, starting_pair, state_dir, user_settings
+from specchat.config.running_process import is_running
 from specchat.engine.near.client import Engine
 from specchat.errors import UsageError
 
@@ -51,23 +52,11 @@ def engine_log() -> Path:
 
 def _sweep_logs(folder: Path) -> None:
     """Remove the logs of processes that were killed and could not do it themselves."""
-    if os.name == "nt":  # there, to signal a process is to end it
-        return
     for log in folder.glob("engine-*.log"):
         number = log.stem.removeprefix("engine-")
-        if number.isdecimal() and not _runs(int(number)):
+        if number.isdecimal() and not is_running(int(number)):
             with suppress(OSError):
                 log.unlink()
-
-
-def _runs(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except OSError:  # another user's process
-        return True
-    return True
 
 
 @functools.cache

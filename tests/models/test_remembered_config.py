@@ -1,6 +1,7 @@
 """What transformers read of a model's files is kept: the same values, and transformers is not asked again."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -114,6 +115,10 @@ DAMAGE = {
     "no family": lambda said: json.dumps({**json.loads(said), "model_type": None}),
     "another family": lambda said: json.dumps({**json.loads(said), "model_type": "mamba"}),
     "a number out of bounds": lambda said: json.dumps({**json.loads(said), "num_hidden_layers": -1}),
+    "keys lacking": lambda said: json.dumps({"model_type": "llama", "specchat_tokenizer": "x"}),
+    "a key lacking": lambda said: json.dumps({k: v for k, v in json.loads(said).items() if k != "eos_token_id"}),
+    "a rotation cut": lambda said: json.dumps({**json.loads(said), "rope_parameters": {"rope_type": "linear"}}),
+    "a number changed": lambda said: json.dumps({**json.loads(said), "num_hidden_layers": 3}),
     "a rotation of another kind": lambda said: json.dumps({**json.loads(said), "rope_parameters": 3}),
 }
 
@@ -125,6 +130,21 @@ def test_what_cannot_be_used_is_asked_of_transformers(damage, tmp_path):
     file.write_text(DAMAGE[damage](file.read_text()))
     _, config = known_config(tmp_path)
     assert isinstance(config, transformers.LlamaConfig)
+
+
+def test_the_newest_are_kept_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_MOST", 3)
+    folder = a_folder(tmp_path, "llama")
+    _, config = open_config(folder)
+    tokenizer, kept = open_tokenizer(folder), cache_dir() / "configurations"
+    kept.mkdir(parents=True)
+    for age in range(5):
+        (kept / f".{age}.json.x.new").write_text("{")
+        os.utime(kept / f".{age}.json.x.new", (age, age))
+    remember_config(folder, config, tokenizer)
+    assert remembered_config(folder) is not None
+    assert {file.name for file in kept.iterdir()} > {".3.json.x.new", ".4.json.x.new"}
+    assert len(list(kept.iterdir())) == 3
 
 
 def test_a_cache_that_cannot_be_written_costs_time_only(tmp_path, monkeypatch):

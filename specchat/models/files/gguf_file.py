@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
-import os
-import shutil
 from pathlib import Path
 
 from specchat.config import cache_dir, private_dir
-from specchat.models.files.foreign_errors import one_line
+from specchat.errors import WeightsError
+from specchat.models.files.converted_folders import is_whole, make_folder
+from specchat.models.files.foreign_errors import first_line, one_line
 from specchat.models.files.gguf_header import read_header
 
 
@@ -16,23 +17,22 @@ def converted_folder(path: Path) -> Path:
     """A folder with the configuration and the tokenizer of a GGUF file, in transformers' own form.
 
     Reading a GGUF header takes transformers seconds each time, so it is done once and kept in the cache, under a
-    name that changes when the file does.
+    name that changes when the file does. A folder that was damaged is made anew.
 
     Raises:
-        WeightsError: no GGUF file that can be read.
+        WeightsError: no GGUF file that can be read, or the cache cannot be written.
         ModelError: transformers cannot tell what network or tokenizer it holds.
     """
     folder = _folder_of(path)
-    if not folder.is_dir():
+    if not is_whole(folder):
         read_header(path, lists=True)  # transformers' own reader believes every count, and every text to be UTF-8
-        with one_line(f"{path} cannot be used"):
-            _convert(path, folder)
+        _convert(path, folder)
     return folder
 
 
 def is_converted(path: Path) -> bool:
     """Whether that was done before."""
-    return _folder_of(path).is_dir()
+    return is_whole(_folder_of(path))
 
 
 def _folder_of(path: Path) -> Path:
@@ -45,12 +45,25 @@ def _convert(path: Path, folder: Path) -> None:
     from transformers import AutoConfig, AutoTokenizer
 
     where = {"gguf_file": path.name, "local_files_only": True, "trust_remote_code": False}
-    unfinished = folder.with_name(f"{folder.name}.{os.getpid()}.new")
-    private_dir(unfinished)
+    with one_line(f"{path} cannot be used"):
+        made = [kind.from_pretrained(path.parent, **where) for kind in (AutoConfig, AutoTokenizer)]
+
+    def write(unfinished: Path) -> None:
+        for one in made:
+            one.save_pretrained(unfinished)
+
     try:
-        AutoConfig.from_pretrained(path.parent, **where).save_pretrained(unfinished)
-        AutoTokenizer.from_pretrained(path.parent, **where).save_pretrained(unfinished)
-        if not folder.is_dir():
-            os.replace(unfinished, folder)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        private_dir(folder.parent)
+        make_folder(folder, path, write)
+    except Exception as error:  # tokenizers says in a text of its own what the system refused
+        place = f"{folder.parent}, where the tokenizer of {path.name} has to be written"
+        if _says_full(error):
+            raise WeightsError(f"not enough space in {place}: the disk is full") from None
+        raise WeightsError(f"cannot write to {place}: {first_line(error)}") from None
+
+
+def _says_full(error: Exception) -> bool:
+    full = [number for name in ("ENOSPC", "EDQUOT") if (number := getattr(errno, name, None))]
+    if isinstance(error, OSError):
+        return error.errno in full
+    return any(f"(os error {number})" in str(error) for number in full)

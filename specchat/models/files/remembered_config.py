@@ -16,13 +16,16 @@ from specchat.models.files.config_file import CONFIG, read_config
 from specchat.models.files.json_file import read_whole
 from specchat.models.files.number_limits import is_name
 
-_FORM = 1
+_FORM = 2
 """Changes when other things are kept, or kept otherwise."""
 
 _READ = (CONFIG, "tokenizer_config.json")
 """What transformers decides by, and by which files there are."""
 
-_TOKENIZER = "specchat_tokenizer"
+_TOKENIZER, _HASH = "specchat_tokenizer", "specchat_hash"
+
+_MOST = 64
+"""So many configurations are kept, the newest."""
 
 
 class RememberedConfig:
@@ -53,6 +56,8 @@ def remembered_config(folder: Path) -> RememberedConfig | None:
         values = read_config(_kept_in(folder))
     except (WeightsError, OSError):
         return None
+    if values.pop(_HASH, None) != _hash_of(values):  # what was not written so might lack what is asked for later
+        return None
     tokenizer = values.pop(_TOKENIZER, None)
     return RememberedConfig(values, tokenizer) if is_name(tokenizer) and is_name(values.get("model_type")) else None
 
@@ -62,10 +67,23 @@ def remember_config(folder: Path, config: Any, tokenizer: Any) -> None:
     if isinstance(config, RememberedConfig):
         return
     values = json.loads(config.to_json_string(use_diff=False)) | {_TOKENIZER: type(tokenizer).__name__}
-    data = json.dumps(values).encode()
+    data = json.dumps(values | {_HASH: _hash_of(values)}).encode()
     # Where the disk does not take it, transformers is asked again.
-    with suppress(OSError, WeightsError), replacing(_kept_in(folder), durable=False) as draft:
-        draft.write_bytes(data)
+    with suppress(OSError, WeightsError):
+        with replacing(file := _kept_in(folder), durable=False) as draft:
+            draft.write_bytes(data)
+        _remove_oldest(file.parent)
+
+
+def _hash_of(values: dict[str, Any]) -> str:
+    return hashlib.blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def _remove_oldest(folder: Path) -> None:
+    """Keep the newest files alone. Those that a killed program left unfinished grow old like all others."""
+    files = sorted(folder.iterdir(), key=lambda file: file.stat().st_mtime_ns, reverse=True)
+    for file in files[_MOST:]:
+        file.unlink(missing_ok=True)
 
 
 def _kept_in(folder: Path) -> Path:
