@@ -16,7 +16,7 @@ from specchat.core.network_pruning import Prunable
 from specchat.core.seams import Model
 from specchat.errors import ModelError, NotEnoughMemory, TokenizerMismatch
 from specchat.models.base.network import Network
-from specchat.models.base.shape import Shape, unsupported
+from specchat.models.base.shape import Shape, said_by, unsupported
 from specchat.models.cuda.choose import cuda_network
 from specchat.models.files.derived_sources import RoundedSource
 from specchat.models.files.end_tokens import end_tokens
@@ -108,7 +108,9 @@ def load_model(
         if why_not is None:
             remember_config(folder, config, tokenizer)
             family = FAMILIES[config.model_type]
-            source, shape = open_weights(path, Shape.of(config), family)
+            with said_by(path):
+                shape = Shape.of(config)
+            source, shape = open_weights(path, shape, family)
             source = RoundedSource(source) if guesses and precision == "int4" else source
             network, why_slow = own_network(shape, source, precision, device, kernels)
             decoder = Decoder(network, context_tokens, drafts, name=spec.name)
@@ -143,7 +145,9 @@ def open_weights(path: Path, shape: Shape, family: Family) -> tuple[WeightSource
     if not path.is_file():
         return TensorSource.of_folder(path, family), shape
     source = GgufSource(path)
-    return source, shape.rotated_slower(rotation_scaling(read_header(path)).linear, source.rotation_factors())
+    with said_by(path):
+        slower = shape.rotated_slower(rotation_scaling(read_header(path)).linear, source.rotation_factors())
+    return source, slower
 
 
 def own_network(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -160,6 +163,19 @@ class Shape:
         if self.head_dim % 2:
             return f"head_dim = {self.head_dim}, which is odd: values rotate in pairs"
         return next((wrong for kind in self.attention_kinds if (wrong := kind.contradiction(self.head_dim))), "")
+
+
+@contextmanager
+def said_by(file: Path) -> Iterator[None]:
+    """An error about a shape begins with the file, or the folder, that says what is wrong.
+
+    Raises:
+        ModelError: in place of what was raised inside.
+    """
+    try:
+        yield
+    except ModelError as error:
+        raise ModelError(f"{file}: {error}") from None
 
 
 def windows_of(config: Any) -> tuple[int | None, ...]:

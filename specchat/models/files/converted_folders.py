@@ -1,4 +1,4 @@
-"""Folders in the cache that hold what a file was converted to: known to be whole, and removed when nobody needs them."""
+"""Folders in the cache with what a file was converted to: known to be whole, and removed when nobody needs them."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from specchat.errors import ModelError, WeightsError
-from specchat.models.base.shape import Shape, unsupported
+from specchat.models.base.shape import Shape, said_by, unsupported
 from specchat.models.files.foreign_errors import one_line
 from specchat.models.files.json_file import read_object
 from specchat.models.files.number_limits import shown
@@ -95,7 +95,8 @@ def _layer_shape(published: Mapping[str, Any], folder: Path) -> Shape:
         config = LlamaConfig(**about)
     if why := unsupported(config):
         raise ModelError(f"{folder} cannot be run: {why}")
-    return Shape.of(config)
+    with said_by(folder):
+        return Shape.of(config)
 
 
 def _taps(said: Mapping[str, Any], target: TargetSizes, folder: Path) -> tuple[int, ...]:
