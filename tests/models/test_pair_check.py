@@ -8,11 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from gguf import GGUFWriter
 from models_without_weights import TOKENS, folder, gguf, tokenizer
+from safetensors.numpy import save_file
 
 from specchat.config import ModelSpec, PathSource, ScriptedSource, load_catalog
 from specchat.errors import WeightsError
+from specchat.models.fetch import locate
 from specchat.models.inspect.memory import needed_bytes
 from specchat.models.inspect.model_files import describe_model, differing_tokens, token_table
 from specchat.models.inspect.pair_check import check_pair
@@ -67,6 +71,25 @@ def test_windows_that_do_not_hurt_are_none_to_complain_of(tmp_path, config):
 def test_a_gguf_file_without_layers_or_with_state_is_refused(tmp_path):
     assert "no language model" in describe_model(gguf(tmp_path / "a.gguf", layers=False)).refusal
     assert "state cannot go back" in describe_model(gguf(tmp_path / "b.gguf", architecture="mamba")).refusal
+
+
+def test_an_adapter_is_refused_also_where_it_lies_beside_a_model(tmp_path):
+    factors = np.zeros((4, 32), np.float32)
+    writer = GGUFWriter(tmp_path / "a.gguf", "llama")
+    writer.add_tensor("blk.0.attn_q.weight.lora_a", factors)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    beside = folder(tmp_path / "m")
+    name = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
+    save_file({name: factors}, beside / "adapter_model.safetensors")
+    for path in (tmp_path / "a.gguf", beside):
+        assert describe_model(path).refusal.startswith("holds a LoRA adapter, and none is applied")
+    (beside / "adapter_config.json").write_text("{}")
+    (beside / "config.json").unlink()
+    with pytest.raises(WeightsError, match="no config.json: it holds an adapter, which has to be merged"):
+        locate(spec("m", beside))
 
 
 def test_an_architecture_that_only_transformers_runs_is_remarked(tmp_path):

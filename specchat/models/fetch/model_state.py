@@ -132,7 +132,9 @@ def model_in(path: Path) -> Path:
     ggufs = [name for name in names if name.endswith(".gguf")]
     if any(name.endswith(".safetensors") for name in names):
         if "config.json" not in names:
-            raise WeightsError(f"{path} has safetensors but no config.json")
+            adapter = "adapter_config.json" in names
+            hint = ": it holds an adapter, which has to be merged into its model's weights first" if adapter else ""
+            raise WeightsError(f"{path} has safetensors but no config.json{hint}")
         return path
     if len(ggufs) == 1:
         return path / ggufs[0]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -130,7 +130,8 @@ def _of_gguf(path: Path, size: int, mtime_ns: int) -> ModelDescription:
     four_bit = sum(math.prod(tensor.shape) for tensor in header.tensors if tensor.kind in FOUR_BIT)
     architecture = header.architecture
     scaling = rotation_scaling(header)
-    refusal = _refused_architecture(architecture) or scaling.refusal
+    adapter = _refused_adapter(tensor.name for tensor in header.tensors)
+    refusal = adapter or _refused_architecture(architecture) or scaling.refusal
     if not refusal and scaling.changes and not _is_own(architecture):
         refusal = f"is of architecture {architecture}, whose rotation for long texts cannot be read from a GGUF file"
     if not refusal and not any(tensor.name.startswith("blk.") for tensor in header.tensors):
@@ -143,14 +144,22 @@ def _of_folder(path: Path) -> ModelDescription:
     text = read_config(path / CONFIG)
     architecture = text.get("model_type") or ""
     context = text.get("max_position_embeddings")
-    parameters = sum(math.prod(entry.shape) for entry in tensors_in(path).values())
-    refusal = _refused_architecture(architecture) or _refused_layers(text) or _refused_head(text)
+    tensors = tensors_in(path)
+    parameters = sum(math.prod(entry.shape) for entry in tensors.values())
+    refusal = _refused_adapter(tensors) or _refused_architecture(architecture)
+    refusal = refusal or _refused_layers(text) or _refused_head(text)
     hidden = text.get("hidden_size") or 0
     return ModelDescription(architecture, parameters, context, False, 0, hidden, refusal, _remark(architecture))
 
 
 def _is_own(architecture: str) -> bool:
     return architecture in FAMILIES or architecture in GGUF_FAMILIES
+
+
+def _refused_adapter(names: Iterable[str]) -> str:
+    if any(".lora_a" in name.lower() for name in names):
+        return "holds a LoRA adapter, and none is applied here: merge it into its model's weights first"
+    return ""
 
 
 def _refused_architecture(architecture: str) -> str:

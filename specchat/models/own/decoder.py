@@ -63,7 +63,8 @@ class Decoder(CachedModel["Decoder"]):
         )
         super().__init__(CachedText(self.cache, source._text if source else None))
         self._source = source
-        self.rotations = RotationTables(shape, self.device, context_tokens) if source is None else source.rotations
+        tables = RotationTables(shape, self.device, context_tokens) if source is None else source.rotations
+        self.rotations: RotationTables = tables
 
     def _of_parts(self, parts: SubLayers) -> Decoder:
         return Decoder(self.network, self.context_tokens, self._drafts, parts, source=self, name=self._name)
