@@ -88,7 +88,7 @@ def test_an_adapter_is_refused_also_where_it_lies_beside_a_model(tmp_path):
         assert describe_model(path).refusal.startswith("holds a LoRA adapter, and none is applied")
     (beside / "adapter_config.json").write_text("{}")
     (beside / "config.json").unlink()
-    with pytest.raises(WeightsError, match="no config.json: it holds an adapter, which has to be merged"):
+    with pytest.raises(WeightsError, match=r"no config\.json: it holds an adapter, which has to be merged"):
         locate(spec("m", beside))
 
 
