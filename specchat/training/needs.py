@@ -10,6 +10,7 @@ import torch
 
 from specchat.errors import NotEnoughMemory, TrainingError
 from specchat.models.base.shape import Shape
+from specchat.models.fetch.disk import megabytes
 from specchat.models.inspect.training_cost import states_bytes
 from specchat.models.learned.networks import kind_of
 from specchat.models.learned.shared_weights import SharedWeights
@@ -74,6 +75,6 @@ def need_space(folder: Path, needed_bytes: int, what: str) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed_bytes + _SPARE_BYTES:
         raise TrainingError(
-            f"not enough space in {folder}: {what} need {needed_bytes / 1e9:.1f} GB, {free / 1e9:.1f} GB are free; "
-            "ask for fewer --tokens, or make room"
+            f"not enough space in {folder}: {what} need {megabytes(needed_bytes)} and {megabytes(_SPARE_BYTES)} must "
+            f"stay free, {megabytes(free)} are free; ask for fewer --tokens, or make room"
         )

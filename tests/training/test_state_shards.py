@@ -102,7 +102,10 @@ def test_a_shard_whose_tensors_do_not_go_together_is_refused(written, tmp_path):
 
 def test_a_disk_without_room_is_told_before_anything_is_read(model, tmp_path, monkeypatch):
     monkeypatch.setattr(needs, "_SPARE_BYTES", 1 << 60)
-    with pytest.raises(TrainingError, match=r"not enough space in .*the states need .* are free; ask for fewer"):
+    with pytest.raises(
+        TrainingError,
+        match=r"not enough space in .*the states need .* MB and .* MB must stay free, .* MB are free; ask for fewer",
+    ):
         StateReading(model, CHECKSUM, tmp_path).run([some_texts(3)], lambda done: None)
     assert list(tmp_path.iterdir()) == []
 
