@@ -70,6 +70,7 @@ class StartPagesPort(Protocol):
 class PromptPort(FocusablePort, Protocol):
     """The text that the user writes."""
 
+    can_focus: bool
     waiting: str
     written: str
     sent: History

@@ -44,7 +44,7 @@ class CurrentChat:
         Where the chat on the screen is deleted there, a new one takes its place.
         """
         if self._session.player is not None or not self._archive.has_file:
-            why = "a recording is being played" if self._session.player else "chats are not kept here"
+            why = self._ports.recording_reason if self._session.player else "chats are not kept here"
             self._ports.notify(why, "warn")
             return
 
