@@ -111,9 +111,12 @@ class Chats:
                 (message.rounds, chat, message.id),
             )
 
-    def keep_draft(self, id: str, text: str) -> None:
-        """Keep what stood in the prompt when the chat was left; an empty text removes what is kept."""
-        self._sql.execute("DELETE FROM drafts WHERE chat = ?", (id,))
+    def keep_draft(self, id: str | None, text: str) -> None:
+        """Keep what stood in the prompt when the chat, or a new one, was left; an empty text removes what is kept."""
+        if id is None and text:
+            self._sql.execute("INSERT INTO drafts VALUES (NULL, ?)", (_sound(text),))  # beside what others kept
+            return
+        self._sql.execute("DELETE FROM drafts WHERE chat IS ?", (id,))
         if text:
             self._sql.execute("INSERT INTO drafts SELECT id, ? FROM chats WHERE id = ?", (_sound(text), id))
 
@@ -143,10 +146,10 @@ class Chats:
         )
         return _chat(row), _tree(_message(row) for row in rows)
 
-    def draft(self, id: str) -> str:
-        """What stood in the prompt when the chat was left; empty where nothing did."""
-        row = self._sql.execute("SELECT text FROM drafts WHERE chat = ?", (id,)).fetchone()
-        return _text(row[0]) if row else ""
+    def draft(self, id: str | None) -> str:
+        """What stood in the prompt when the chat, or new ones, were left; empty where nothing did."""
+        rows = self._sql.execute("SELECT text FROM drafts WHERE chat IS ? ORDER BY rowid", (id,))
+        return "\n\n".join(_text(row[0]) for row in rows)
 
     def last(self) -> str:
         """The chat that was written in last."""

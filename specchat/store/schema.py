@@ -80,5 +80,17 @@ CREATE TABLE drafts (
 """
 """What stood in the prompt when a chat was left."""
 
-MIGRATIONS: list[str] = [_TABLES, _LEFT_OUT, _SPEED_UPS, _ROUNDS, _DRAFTS]
+_DRAFTS_WITHOUT_CHAT = """
+CREATE TABLE new_drafts (
+    chat TEXT UNIQUE REFERENCES chats (id) ON DELETE CASCADE,  -- none: for the next new chat
+    text TEXT NOT NULL
+) STRICT;
+
+INSERT INTO new_drafts SELECT chat, text FROM drafts;
+DROP TABLE drafts;
+ALTER TABLE new_drafts RENAME TO drafts;
+"""
+"""Chats without messages are not stored, and yet something may have been written in their prompt."""
+
+MIGRATIONS: list[str] = [_TABLES, _LEFT_OUT, _SPEED_UPS, _ROUNDS, _DRAFTS, _DRAFTS_WITHOUT_CHAT]
 """Step n leads from version n to n + 1; a step that was released is never edited."""

@@ -126,6 +126,8 @@ class SpecchatApp(TerminalApp):
             self.call_after_refresh(self.control.current_chat.choose)
         elif self._first_chat:
             self.call_after_refresh(self.control.current_chat.open, self._first_chat)
+        else:
+            self.call_after_refresh(self.control.current_chat.offer_draft)
 
     async def on_unmount(self) -> None:
         """Stop downloads and a training; the next start can resume them."""

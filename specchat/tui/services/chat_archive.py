@@ -130,9 +130,10 @@ class ChatArchive:
         return draft
 
     def keep_draft(self, text: str) -> None:
-        """Keep this text with the chat on the screen, if that is stored; an empty one removes what is kept."""
-        if self._writer is not None and self._listening() and (stored := self.stored()) is not None:
-            self._writer.put(lambda chats, _: chats.keep_draft(stored[0], text))
+        """Keep this text with the chat on the screen, or for the next new one; an empty text removes what is kept."""
+        if self._writer is not None and self._listening():
+            id, _ = self.stored() or (None, "")
+            self._writer.put(lambda chats, _: chats.keep_draft(id, text))
 
     def rename(self, title: str) -> None:
         """Set the title of the chat on the screen."""
