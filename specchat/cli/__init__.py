@@ -176,7 +176,7 @@ def replay(
     """Watch a recording in the app, without a model."""
     from specchat.cli.chat import open_replay
 
-    open_replay(file, mouse=not no_mouse, ascii=ascii)
+    raise typer.Exit(open_replay(file, mouse=not no_mouse, ascii=ascii))
 
 
 @app.command()

@@ -155,8 +155,10 @@ class Controllers:
 
     def close_chat(self) -> None:
         """Write everything of the chat that is not written yet, what stands in the prompt too."""
-        self.current_chat.keep_draft()
-        self.archive.close()
+        try:
+            self.current_chat.keep_draft()
+        finally:
+            self.archive.close()
 
     async def end_processes(self) -> None:
         """Stop what runs beside the engine: downloads, and a training."""
