@@ -113,12 +113,11 @@ class Chats:
 
     def keep_draft(self, id: str | None, text: str) -> None:
         """Keep what stood in the prompt when the chat, or a new one, was left; an empty text removes what is kept."""
-        if id is None and text:
-            self._sql.execute("INSERT INTO drafts VALUES (NULL, ?)", (_sound(text),))  # beside what others kept
-            return
-        self._sql.execute("DELETE FROM drafts WHERE chat IS ?", (id,))
+        if id is not None or not text:  # drafts of new chats stand beside each other
+            self._sql.execute("DELETE FROM drafts WHERE chat IS ?", (id,))
         if text:
-            self._sql.execute("INSERT INTO drafts SELECT id, ? FROM chats WHERE id = ?", (_sound(text), id))
+            known = "?1 IS NULL OR ?1 IN (SELECT id FROM chats)"
+            self._sql.execute(f"INSERT INTO drafts SELECT ?1, ?2 WHERE {known}", (id, _sound(text)))
 
     def interrupt(self, owners: Iterable[str | None]) -> None:
         """Mark replies whose writers are gone."""

@@ -115,25 +115,6 @@ def test_a_draft_is_kept_with_its_chat_and_leaves_with_it(path: Path, first: lis
     assert chats.draft("a") == ""
 
 
-def test_drafts_of_new_chats_are_kept_beside_each_other_and_leave_together(path: Path) -> None:
-    path.parent.mkdir()
-    before = sqlite3.connect(path)
-    before.executescript("".join(schema.MIGRATIONS[:5]) + "PRAGMA user_version = 5;")
-    before.execute("INSERT INTO chats VALUES ('a', 'hi', 1, '', '2026', '2027', NULL, NULL, NULL)")
-    before.execute("INSERT INTO drafts VALUES ('a', 'of a chat')")
-    before.commit()
-    before.close()
-    chats = Chats(open_to_write(path).connection)
-    assert (chats.draft("a"), chats.draft(None)) == ("of a chat", "")
-    chats.keep_draft(None, "one \ud800")
-    chats.keep_draft(None, "two")
-    assert (chats.draft("a"), chats.draft(None)) == ("of a chat", "one ?\n\ntwo")
-    chats.keep_draft(None, "")
-    assert (chats.draft("a"), chats.draft(None)) == ("of a chat", "")
-    chats.remove("a")
-    assert chats.draft("a") == ""
-
-
 def test_speed_ups_without_plain_rounds_are_forgotten_and_nothing_else(path: Path, first: list[tuple]) -> None:
     old = {"rounds": 3, "speedup": 3.55, "speedup_source": "measured", "plain_tokens_per_s": 70.0}
     connection = sqlite3.connect(path, isolation_level=None)

@@ -39,10 +39,10 @@ async def test_lines_of_a_remark_follow_its_text_and_the_width():
         notice.say(REFUSAL)
         await d.pilot.resize_terminal(60, 40)
         await d.settle()
-        assert notice.size.height == 3
+        assert notice.size.height == 4
 
 
-@pytest.mark.parametrize(("size", "lines"), [((80, 24), 3), ((60, 12), 2), ((40, 7), 1)])
+@pytest.mark.parametrize(("size", "lines"), [((80, 24), 5), ((80, 18), 3), ((60, 12), 2), ((40, 7), 1)])
 async def test_the_end_of_a_remark_that_has_no_room_is_cut(size, lines):
     async with driving(size) as d:
         d.app.views.notice.say("word " * 100 + "end", "warn")
