@@ -43,6 +43,13 @@ async def test_a_key_that_deletes_a_line_deletes_the_last_one_too(key):
         assert prompt.text == "one\n"
 
 
+async def test_cutting_nothing_leaves_the_clipboard_as_it_is():
+    async with driving() as d:
+        d.app.views.prompt.write("kept")
+        await d.pilot.press("ctrl+x", "ctrl+x")
+        assert (d.app.clipboard, d.app.views.prompt.text) == ("kept", "")
+
+
 async def test_a_short_paste_that_made_the_prompt_scroll_is_undone_and_redone():
     async with driving(size=(80, 24)) as d:
         prompt = d.app.views.prompt

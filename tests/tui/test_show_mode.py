@@ -174,6 +174,18 @@ async def test_settings_beside_the_chat_close_when_the_tree_fills_the_window(siz
         assert not d.app.views.settings_form.region.height
 
 
+async def test_what_is_typed_goes_into_the_prompt_where_the_tree_took_the_place_of_the_chat():
+    async with driving() as d:
+        await d.say("hi")
+        await d.reply()
+        await d.pilot.press("tab")
+        assert d.app.views.transcript.has_focus
+        await d.pilot.press("ctrl+l")
+        await answered(d)
+        await d.pilot.press("w", "h", "y")
+        assert d.app.views.prompt.text == "why"
+
+
 @pytest.mark.parametrize(("key", "why"), [("ctrl+t", "it cannot be hidden"), ("f3", "no figures stand beside it")])
 async def test_what_shows_nothing_beside_a_tree_that_fills_the_window_says_so(key, why):
     async with driving() as d:
