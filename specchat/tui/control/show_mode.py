@@ -64,7 +64,7 @@ class ShowMode:
                 raise UsageError("no pair is ready; its trees can be shown once it is loaded")
             self.active = True
             self._side.hide_settings()
-            if self._session.player is None and self._ports.focused() is self._views.transcript:
+            if self._session.player is None and self._views.transcript.has_focus:
                 self._views.prompt.focus()  # the chat will be hidden
             self._ports.chat_screen().set_class(True, "-show")
             if self._session.player is None:
