@@ -154,7 +154,7 @@ def _port_to_serve_on(said: str) -> int:
     """The port, before the screen is taken.
 
     Raises:
-        UsageError: it is no port, or no server can run here.
+        UsageError: it is not a port number, or no server can run here.
     """
     from specchat.cli.serve import check_packages, own_key
 

@@ -21,7 +21,7 @@ app = typer.Typer(help="List, read, search, export, import and remove chats.", n
 
 
 def chat_ids(incomplete: str) -> list[tuple[str, str]]:
-    """What shell completion offers for an id: those that begin so, with their titles."""
+    """What shell completion offers for an id: ids with this beginning, and their chats' titles."""
     from specchat.errors import SpecchatError
 
     try:
@@ -51,7 +51,7 @@ def search(
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
-    """The chats that say these words or are called so."""
+    """Chats whose text or title contains these words."""
     with reading() as chats:
         _print(chats.summaries(" ".join(words), limit), as_json, previews=True)
 
@@ -70,7 +70,8 @@ def show(id: Id) -> None:
 def export(
     id: Id,
     file: Annotated[
-        Path | None, typer.Argument(help="a new file; its ending .md, .html or .json says the form", show_default=False)
+        Path | None,
+        typer.Argument(help="a new file; its ending, .md, .html or .json, sets the format", show_default=False),
     ] = None,
     format: Annotated[
         str, typer.Option("--format", "-f", help="md, html or json (json holds everything, and can be imported)")
@@ -94,7 +95,7 @@ def export(
 def import_chat(
     files: Annotated[list[Path], typer.Argument(help="files that `specchat chats export --format json` wrote")],
 ) -> None:
-    """Take in chats that were exported as JSON: all of them, or none."""
+    """Import chats that were exported as JSON: all of them, or none."""
     from specchat.store.chat_json import read_file, take_in
 
     read = [read_file(file) for file in files]

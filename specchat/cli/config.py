@@ -22,7 +22,8 @@ Pair = Annotated[str | None, typer.Option("--pair", help="for this pair alone", 
 @app.command("get")
 def get_setting(
     name: Annotated[
-        str | None, typer.Argument(help=f"{_NAMES}; all that you wrote if left out", autocompletion=setting_names)
+        str | None,
+        typer.Argument(help=f"{_NAMES}; if left out, everything that you wrote", autocompletion=setting_names),
     ] = None,
     pair: Pair = None,
 ) -> None:
@@ -87,7 +88,7 @@ def edit(
     try:
         subprocess.run([*shlex.split(editor), str(file)], check=True)
     except (OSError, ValueError, subprocess.CalledProcessError) as error:
-        raise UsageError(f"the editor {editor!r} did not do its work: {error}; set EDITOR to another") from None
+        raise UsageError(f"the editor {editor!r} failed: {error}; set EDITOR to another") from None
     _read_everything()
     typer.echo(f"{file} can be read")
 

@@ -35,7 +35,7 @@ def refuse_remote(host: str, allow_remote: bool, why: str) -> None:
         UsageError: says what they could do.
     """
     if not is_here(host) and not allow_remote:
-        raise UsageError(f"--host {host} would let other machines in: {why}; --allow-remote says that this is wanted")
+        raise UsageError(f"--host {host} would let other machines in: {why}; add --allow-remote to allow this")
 
 
 def is_here(host: str) -> bool:
@@ -57,7 +57,7 @@ def listening(host: str, port: int, say: Callable[[str], None] = _say_on_stderr)
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
-        raise UsageError(f"--host {host} is no address of this machine: {error.strerror}") from None
+        raise UsageError(f"--host {host} is not an address of this machine: {error.strerror}") from None
     for number in range(port, min(port + _PORTS, 65536)):
         door = socket.socket(family, kind)
         if sys.platform != "win32":

@@ -91,7 +91,7 @@ class Outputs:
         return self._record is not None or self._output is Output.jsonl
 
     def event(self, event: events.Event) -> None:
-        """Every event goes into the recording; what happened before the pair was ready is no part of it."""
+        """Every event goes into the recording; except those from before the pair was ready."""
         if not self.tell_rounds or isinstance(
             event, events.Hello | events.Loading | events.Notice | events.Failed | events.Died
         ):

@@ -41,7 +41,7 @@ def serve(
     refuse_remote(host, allow_remote, "any client with the key can use this machine's models")
     key = own_key()
     if watch and not sys.stdout.isatty():
-        raise UsageError("--watch draws on a terminal, and standard output is none")
+        raise UsageError("--watch draws on a terminal, and standard output is not one")
     check_packages()
     if not engine:
         check_pair(settings)
@@ -99,7 +99,7 @@ def own_key() -> str | None:
     """The key that the user chose, if any; not a flag, because other users can read those.
 
     Raises:
-        UsageError: it is no good key.
+        UsageError: it is too short, or has spaces or characters that are not visible ASCII.
     """
     key = os.environ.get(KEY_VARIABLE)
     if key is not None and (len(key) < _SHORTEST_KEY or not key.isascii() or not key.isprintable() or " " in key):

@@ -33,14 +33,14 @@ def train(
         ),
     ] = "self",
     tokens: Annotated[int, typer.Option(help="Tokens of replies to write and to learn from.")] = 400_000,
-    hours: Annotated[float, typer.Option(help="Learn for so long at most; 0 is as long as it helps.")] = 0.0,
+    hours: Annotated[float, typer.Option(help="The most hours to learn; 0 is as long as it helps.")] = 0.0,
     name: Annotated[
         str,
-        typer.Option(help="What the drafter is called.", show_default="PAIR-DRAFTER, or that with a number"),
+        typer.Option(help="The drafter's name.", show_default="PAIR-DRAFTER, with a number if that is taken"),
     ] = "",
     seed: Annotated[int, typer.Option(min=0, help="The same seed writes the same texts.")] = 0,
     threads: Annotated[int, typer.Option(min=0, help="Processor threads; 0 chooses.")] = 0,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the training of this name.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the training of this name.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before your chats are read.")] = False,
     verdict: Annotated[bool, typer.Option(help="Measure the result against the pair's default.")] = True,
     stop_at_eof: Annotated[

@@ -142,7 +142,7 @@ def _ask_for_chats() -> None:
     """Refuse to learn from the user's chats unless they agree.
 
     Raises:
-        UsageError: they do not agree, or there is no terminal to ask on.
+        UsageError: they do not agree, or standard input is not a terminal.
     """
     if not can_ask():
         raise UsageError("--prompts chats reads what you wrote in your chats; add --yes to allow it")

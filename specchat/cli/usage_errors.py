@@ -27,4 +27,4 @@ def in_one_line(error: Any, arguments: Sequence[str]) -> UsageError | None:
         return UsageError(said)
     if said.startswith("no such command") and command == "specchat" and len(arguments) > 1:
         return UsageError(f"{said}; to ask a question: {asking(arguments)}")
-    return UsageError(f"{said}; {command} -h says what there is")
+    return UsageError(f"{said}; {command} -h shows what exists")

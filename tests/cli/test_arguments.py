@@ -124,7 +124,7 @@ def test_help_names_no_default_where_there_is_none():
 
 def test_a_prompt_without_quotes_is_answered_with_the_quoted_one(monkeypatch, capsys):
     said = refused(["run", "why", "is", "the", "sky", "--max-tokens", "8", "blue?"], monkeypatch, capsys)
-    assert said.endswith("the prompt is one argument, and here are 5; in quotes: specchat run 'why is the sky blue?'")
+    assert said.endswith("put the prompt in quotes (found 5 arguments): specchat run 'why is the sky blue?'")
 
 
 @pytest.mark.parametrize(
@@ -132,12 +132,12 @@ def test_a_prompt_without_quotes_is_answered_with_the_quoted_one(monkeypatch, ca
     [
         (["modles", "list"], "no such command 'modles'; did you mean 'models', 'methods'?"),
         (["why", "is", "it"], "no such command 'why'; to ask a question: specchat run 'why is it'"),
-        (["frobnicate"], "no such command 'frobnicate'; specchat -h says what there is"),
-        (["models", "frobnicate"], "no such command 'frobnicate'; specchat models -h says what there is"),
+        (["frobnicate"], "no such command 'frobnicate'; specchat -h shows what exists"),
+        (["models", "frobnicate"], "no such command 'frobnicate'; specchat models -h shows what exists"),
         (["run", "--nodse", "5", "hi"], "no such option: --nodse; did you mean '--nodes'?"),
         (["run", "--nodes"], "option '--nodes' requires an argument"),
-        (["train"], "missing argument 'pair'; specchat train -h says what there is"),
-        (["bench", "ui", "b"], "got unexpected extra argument(s) (b); specchat bench -h says what there is"),
+        (["train"], "missing argument 'pair'; specchat train -h shows what exists"),
+        (["bench", "ui", "b"], "got unexpected extra argument(s) (b); specchat bench -h shows what exists"),
     ],
 )
 def test_what_the_parser_refuses_is_one_line(words, line, monkeypatch, capsys):

@@ -179,7 +179,7 @@ def test_either_all_files_are_taken_in_or_none(kept, tmp_path, monkeypatch):
     text["chat"]["id"], text["chat"]["updated"] = "other2", "not a date"
     (tmp_path / "bad.json").write_text(json.dumps(text))
     line = refused(specchat("chats", "import", str(file), str(tmp_path / "bad.json")), 2)
-    assert "updated = 'not a date' is no time" in line
+    assert "updated = 'not a date' is not a time" in line
     assert len(json.loads(specchat("chats", "list", "--json").stdout)) == 2
 
 

@@ -102,7 +102,7 @@ def test_path_names_both_files():
         (["set", "app.notify", "bel"], "did you mean 'bell'"),
         (["set", "app.mouse", "off", "--pair", "smol"], "the same for every pair"),
         (["set", "keys.hlp", "f9"], "did you mean 'help'"),
-        (["set", "keys.help", "f99"], "'f99' is no key"),
+        (["set", "keys.help", "f99"], "'f99' is not a key"),
         (["set", "keys.help", "f2"], "F2 is bound twice"),
     ],
 )

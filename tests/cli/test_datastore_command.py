@@ -111,10 +111,10 @@ def test_what_cannot_be_built_is_refused_and_leaves_nothing(folder, tmp_path):
     build("mine", str(folder))
     assert "--replace" in str(error_of("build", "mine", str(folder), "--pair", "scripted"))
     assert "add --chats" in str(error_of("build", "other", "--pair", "scripted"))
-    assert "there is no text" in str(error_of("build", "other", "--chats", "--pair", "scripted"))
-    assert "is no UTF-8 text" in str(error_of("build", "other", str(folder / "inner/latin.txt"), "--pair", "scripted"))
+    assert "no text was found" in str(error_of("build", "other", "--chats", "--pair", "scripted"))
+    assert "is not UTF-8 text" in str(error_of("build", "other", str(folder / "inner/latin.txt"), "--pair", "scripted"))
     assert "cannot be read" in str(error_of("build", "other", str(tmp_path / "nowhere"), "--pair", "scripted"))
-    assert "is no name" in str(error_of("build", "../other", str(folder), "--pair", "scripted"))
+    assert "is not a valid name" in str(error_of("build", "../other", str(folder), "--pair", "scripted"))
     assert isinstance(error_of("build", "other", str(folder), "--pair", "script"), UsageError)
     assert [file.name for file in datastores_dir().iterdir()] == ["mine.datastore"]
 

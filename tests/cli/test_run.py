@@ -273,5 +273,5 @@ def test_a_notice_goes_to_standard_error_and_into_no_recording(tmp_path, capsys)
 def test_a_program_that_is_no_engine_is_told_in_one_short_line(engine):
     ended = run("--engine", engine, "hi")
     assert ended.returncode == 1
-    assert one_line(ended).startswith("specchat: the engine died: the engine sent a line that is no event (")
+    assert one_line(ended).startswith("specchat: the engine died: the engine sent a line that is not an event (")
     assert len(ended.stderr) < 300
