@@ -52,7 +52,7 @@ class Settings:
     )
     kernels: str = option(
         "auto",
-        "who multiplies int8 and int4 weights on a processor: native is compiled here, once, and fastest",
+        "which code multiplies int8 and int4 weights on a processor: native is compiled here, once, and fastest",
         choices=("auto", "native", "torch"),
         live=False,
     )
@@ -91,7 +91,9 @@ class Settings:
         changed = self.but(changes)
         for name in changes:
             if name in OPTIONS and not OPTIONS[name].live and getattr(changed, name) != getattr(self, name):
-                raise UsageError(f"{name} = {short(changes[name])} acts when a pair is loaded, not while one is in use")
+                raise UsageError(
+                    f"{name} = {short(changes[name])} takes effect when a pair is loaded, not while one is in use"
+                )
         return changed
 
     def options_for(self, method: str) -> dict[str, Any]:
@@ -103,7 +105,7 @@ class Settings:
         if name == "stop":
             strings = [value] if isinstance(value, str) else value
             if not isinstance(strings, list | tuple) or not all(isinstance(s, str) and s for s in strings):
-                raise UsageError(f"stop = {short(value)} must hold texts that are not empty")
+                raise UsageError(f"stop = {short(value)} must hold non-empty texts")
             return tuple(strings)
         if name == "method_options":
             if not isinstance(value, Mapping):

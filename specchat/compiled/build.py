@@ -91,7 +91,7 @@ def compile_if_missing(sources: Sources) -> Path:
     Raises:
         NativeUnavailable: the compiler fails.
         NotOwnFile: the cache is not this user's alone.
-        OSError: there is no writing, or another process compiles for too long.
+        OSError: the cache cannot be written, or another process compiles for too long.
     """
     file = _file_for(sources)
     if _is_own(file):
@@ -122,7 +122,7 @@ def find_compiler() -> tuple[str, ...]:
             return (path, *words[1:])
     if importlib.util.find_spec("ziglang") is not None:
         return (sys.executable, "-m", "ziglang", "cc")
-    raise NativeUnavailable("no C compiler is here; pip install 'specchat[native]' brings one")
+    raise NativeUnavailable("no C compiler was found; pip install 'specchat[native]' brings one")
 
 
 def _is_own(file: Path) -> bool:
@@ -165,7 +165,7 @@ def _compile(sources: Sources, file: Path) -> None:
 
     Raises:
         NativeUnavailable: the compiler fails.
-        OSError: there is no writing.
+        OSError: the file cannot be written.
     """
     command = (*sources.command, *([f"-I{sources.headers}"] if sources.headers else []))
     with tempfile.TemporaryDirectory(dir=file.parent) as folder:

@@ -59,11 +59,11 @@ def expanded(path: str) -> Path:
     """The path a user wrote, with `~` as the home it stands for.
 
     Raises:
-        ConfigError: no path on this machine can be written so.
+        ConfigError: it is not a valid path on this machine.
     """
     parts = os.fsencode(path).split(b"/")
     if not path or "\0" in path or len(os.fsencode(path)) > _LONGEST_PATH or max(map(len, parts)) > _LONGEST_NAME:
-        raise ConfigError(f"{short(path)} is no path")
+        raise ConfigError(f"{short(path)} is not a valid path")
     try:
         return Path(path).expanduser()
     except RuntimeError:

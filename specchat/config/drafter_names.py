@@ -19,7 +19,7 @@ def suggested_name(pair: str, drafter: str, taken: Callable[[str], bool] = lambd
 
 
 def free_name(name: str, taken: Callable[[str], bool] = lambda name: False) -> str:
-    """This name, with a number from 2 on where another drafter is called so, or it is `taken`."""
+    """This name, with a number from 2 on where another drafter has this name, or it is `taken`."""
     named = load_catalog().drafters
     names = (name if number == 1 else f"{name}-{number}" for number in count(1))
     return next(one for one in names if not (_is_shipped(one) or one in named or taken(one)))

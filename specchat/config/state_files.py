@@ -17,7 +17,7 @@ MOST_BYTES = 1 << 20
 
 
 def read_small(file: Path, most: int = MOST_BYTES) -> bytes:
-    """The bytes of an ordinary file of at most `most`; nothing where there is none such."""
+    """The bytes of a regular file of at most `most` bytes; b"" where there is no such file."""
     try:
         if not file.is_file():
             return b""

@@ -100,7 +100,7 @@ def _source(place: Place, table: dict[str, Any], files: tuple[ModelFile, ...]) -
     kind = next((kind for kind in kinds if kind in table), None)
     if kind is None:
         key = next(iter(table), "")
-        raise place.error(f"sources.{key}", f"names no kind of source{nearest(key, kinds)}")
+        raise place.error(f"sources.{key}", f"is not a known kind of source{nearest(key, kinds)}")
     said = place.read(table, kinds[kind], within="sources.")
     if kind == "path":
         return _path_source(place, said["path"])
@@ -193,16 +193,16 @@ def _tuned(place: Place, name: str, said: dict[str, Any], shipped: Mapping[str, 
 
 def refuse_unknown_models(place: Place, pair: PairSpec, models: Mapping[str, ModelSpec]) -> None:
     if pair.target not in models:
-        raise place.error("target", f"= {short(pair.target)} is no model{nearest(pair.target, models)}")
+        raise place.error("target", f"= {short(pair.target)} is not a model{nearest(pair.target, models)}")
     for model in pair.drafts:
         if model not in models:
             key = "draft" if len(pair.drafts) == 1 else "drafts"
-            raise place.error(key, f"= {short(model)} is no model{nearest(model, models)}")
+            raise place.error(key, f"= {short(model)} is not a model{nearest(model, models)}")
 
 
 def refuse_unknown_target(place: Place, drafter: DrafterSpec, models: Mapping[str, ModelSpec]) -> None:
     if drafter.target not in models:
-        raise place.error("target", f"= {short(drafter.target)} is no model{nearest(drafter.target, models)}")
+        raise place.error("target", f"= {short(drafter.target)} is not a model{nearest(drafter.target, models)}")
 
 
 def base_name(path: str) -> str:

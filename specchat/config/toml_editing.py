@@ -28,7 +28,7 @@ def change_file(file: Path, change: Callable[[Document], None], check: Check) ->
     """Change a TOML file in one step; it stays as it is where the change, or what stood there, cannot be read.
 
     Raises:
-        ConfigError: the file is no TOML, the result would be refused, or the disk does not take it.
+        ConfigError: the file is not TOML, the result would be refused, or the disk does not take it.
     """
     found = parse_if_there(file)  # a broken file is told with its line and left alone
     try:

@@ -164,13 +164,13 @@ class Catalog:
     drafters: Mapping[str, DrafterSpec] = field(default_factory=dict)
 
     def model(self, name: str) -> ModelSpec:
-        """The model called so, or a UsageError with the nearest name."""
+        """The model with this name, or a UsageError with the nearest name."""
         if name not in self.models:
             raise UsageError(f"no model is called {short(name)}{nearest(name, self.models)}")
         return self.models[name]
 
     def pair(self, name: str) -> PairSpec:
-        """The pair called so, or a UsageError with the nearest name."""
+        """The pair with this name, or a UsageError with the nearest name."""
         if name not in self.pairs:
             raise UsageError(f"no pair is called {short(name)}{nearest(name, self.pairs)}")
         return self.pairs[name]

@@ -154,7 +154,7 @@ def test_a_pair_may_name_several_draft_models_and_the_first_is_the_one_that_is_u
 
 PAIRS_REFUSED = [
     ("", ["[pairs.p] target is missing"]),
-    ('target = "smollm3"', ["line 2", "target = 'smollm3' is no model", "did you mean 'smollm3-3b'"]),
+    ('target = "smollm3"', ["line 2", "target = 'smollm3' is not a model", "did you mean 'smollm3-3b'"]),
     ('target = "scripted"\ndraft = "scriptd"', ["line 3", "draft = 'scriptd'", "did you mean 'scripted'"]),
     ('target = "scripted"\ndrafts = ["scripted-draft", "scriptd"]', ["line 3", "drafts = 'scriptd'", "'scripted'"]),
     ('target = "scripted"\ndrafts = ["scripted", "scripted"]', ["line 3", "drafts names 'scripted' twice"]),
@@ -193,7 +193,7 @@ def test_an_unknown_table_that_is_near_none_is_answered_with_all_there_are():
 
 def test_a_name_that_would_leave_its_folder_is_refused():
     write("models.toml", '[models."../x"]\nsource = "scripted"\n')
-    with pytest.raises(ConfigError, match=r"'\.\./x' is no name"):
+    with pytest.raises(ConfigError, match=r"'\.\./x' is not a valid name"):
         config.load_catalog()
 
 
