@@ -32,7 +32,7 @@ class NamedInMemory(NamedTuple):
 
 
 class RowInMemory(NamedTuple):
-    """A row of logits on the host, of which no tensor was made: torch takes as long for that as C to draw from it.
+    """A row of logits on the host without a tensor: making one takes torch as long as C takes to draw from the row.
 
     Args:
         address: of (width) float32 without gaps; valid as long as the output.

@@ -1,4 +1,4 @@
-"""What a trained network is asked, and what it says after some nodes of a tree."""
+"""The interface of trained networks, and their answers after some nodes of a tree."""
 
 from __future__ import annotations
 
