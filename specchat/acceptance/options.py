@@ -40,7 +40,9 @@ class RollbackOptions:
 class TransferOptions:
     """Options of `transfer`."""
 
-    eta: float = option(10.0, "how far the target's law is moved towards the draft's; 0: as `multi_step`", minimum=0.0)
+    eta: float = option(
+        10.0, "how far the target's distribution is moved towards the draft's; 0: as `multi_step`", minimum=0.0
+    )
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class FairOptions:
         self.pairs()
 
     def pairs(self) -> tuple[tuple[str, str], ...]:
-        """The terms as pairs; refuses what is no pair."""
+        """The terms as pairs; refuses a term without a partner."""
         pairs = tuple(tuple(part.strip() for part in word.split(":")) for word in self.swap.split(",") if word.strip())
         if not all(len(pair) == 2 and all(pair) for pair in pairs):
             raise UsageError(f"fair.swap = {self.swap!r} must be pairs of terms, such as he:she,man:woman")

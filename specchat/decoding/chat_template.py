@@ -46,7 +46,7 @@ def render_chat(tokenizer: Any, messages: list[dict[str, str]]) -> str:
     text = str(_applied(tokenizer, messages, tokenize=False))
     said = sum(len(message["content"]) for message in messages)
     if len(text) > 2 * said + MOST_ADDED:
-        raise ModelError(f"{_WHAT}: it makes {len(text):,} characters of {said:,}")
+        raise ModelError(f"{_WHAT}: it writes {len(text):,} characters for {said:,}")
     return text
 
 

@@ -125,7 +125,7 @@ class Conversation:
         self._draft, self._resources = draft, resources
 
     def drop_drafters(self, drafts: Collection[str]) -> None:
-        """Let go of all that was built with the draft models called so. Settings in force use none; no reply runs."""
+        """Drop all that was built with the draft models of these names. Settings in force use none; no reply runs."""
         first = self._resources.draft_name
         self.drafters.drop(lambda choice: not choice.draft_models(first).isdisjoint(drafts))
         self._assembled = None
@@ -160,7 +160,7 @@ class Conversation:
 
     def _known(self, tokens: list[int]) -> list[int]:
         if (largest := max(tokens, default=0)) >= self.target.vocab_size:
-            raise ModelError(f"the tokenizer gives token {largest}, and the model knows {self.target.vocab_size}")
+            raise ModelError(f"the tokenizer gives token {largest}, and the model has {self.target.vocab_size} tokens")
         return tokens
 
     def reply(

@@ -39,7 +39,7 @@ class Vocabulary(TokenTable, Protocol):
 
 
 def label(data: bytes) -> str:
-    """Bytes as text, where bytes that are no whole character read `⟨e2⟩`."""
+    """Bytes as text, where bytes that do not form a whole character read `⟨e2⟩`."""
     return data.decode("utf-8", errors="specchat-angle")
 
 

@@ -136,11 +136,11 @@ class DraftModel:
         self._forget_tree()
 
     def save_state(self) -> bytes:
-        """Which tokens the target used how often."""
+        """How often the target used each token."""
         return self._head.save_state()
 
     def restore_state(self, state: bytes) -> None:
-        """Go on from what was saved; raises ValueError where that is none of this vocabulary."""
+        """Go on from what was saved; raises ValueError if it has other tokens than this vocabulary."""
         self._head.restore_state(state)
 
     def _guesses(self, tree: TokenTree, nodes: Sequence[int], width: int, context: Context) -> Proposal:

@@ -52,7 +52,7 @@ class EarlyExit(InnerDrafter[ViewDrafting]):
 
     @property
     def taps(self) -> Sequence[int]:
-        """The exits; none in most rounds while no draft pays."""
+        """The exits; none in most rounds while drafting does not pay."""
         return self._exits if self.length or self._quiet_rounds >= _LOOK_EVERY else ()
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:

@@ -103,7 +103,7 @@ class LayerSearch:
         """Begin again with the trials that were saved; those of sets of another size do not count.
 
         Raises:
-            ValueError: these are no trials.
+            ValueError: these are not saved trials.
         """
         trials = [_trial(each) for each in _list(saved)]
         self._tried, self._fruitless, self.score = [], 0, -1.0

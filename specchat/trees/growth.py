@@ -124,7 +124,7 @@ class Growth:
         return offers
 
     def _offers_of_rows(self, parents: Sequence[int], rows: PointRows, width: int) -> list[_Offer]:
-        """The same for different points, the likeliest first: behind one that is beaten are no others."""
+        """The same for different points, the likeliest first: all guesses after a beaten one are beaten too."""
         offers: list[_Offer] = []
         value_of, decay, beaten, proposer = self._value, self._decay, self._beaten, rows.proposer
         for parent, (tokens, values, total) in zip(parents, rows.rows(), strict=True):

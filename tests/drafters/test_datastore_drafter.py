@@ -160,7 +160,7 @@ def test_the_newest_datastore_with_the_targets_tokens_is_taken(folder):
     ("wanted", "words"),
     [
         ("strange", "holds tokens of tiny, which are not those of tiny; nearest that works: datastore.store = 'here'"),
-        ("damaged", "cannot be used: .*damaged.* is no datastore"),
+        ("damaged", "cannot be used: .*damaged.* is not a datastore"),
         ("her", "names no datastore; did you mean 'here'"),
     ],
 )

@@ -91,8 +91,8 @@ def with_header(file, **changes):
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (lambda file: damaged(file, 0, b"something"), "is no datastore"),
-        (lambda file: file.write_bytes(b""), "is no datastore"),
+        (lambda file: damaged(file, 0, b"something"), "is not a datastore"),
+        (lambda file: file.write_bytes(b""), "is not a datastore"),
         (lambda file: damaged(file, 21, b"{nonsense}"), "header that cannot be"),
         (lambda file: damaged(file, 21, b"\xff\xfe"), "header that cannot be"),
         (lambda file: damaged(file, 21, b"[" * 3000), "header that cannot be"),
