@@ -26,12 +26,12 @@ def add_published(name: str, target: ModelSpec, source: str, report: OnProgress)
         source: a folder, or a repository of the hub.
 
     Raises:
-        UsageError: the name is taken or none, or the source is neither.
+        UsageError: the name is taken or not valid, or the source is neither.
         WeightsError, ModelError: the checkpoint or the target cannot be read, or they do not belong together.
     """
     place = own_drafters_dir() / name
     if not NAME.fullmatch(name):
-        raise UsageError(f"{name!r} is no name: letters, digits, '.', '_' and '-'")
+        raise UsageError(f"{name!r} is not a valid name: letters, digits, '.', '_' and '-'")
     if place.exists():
         raise UsageError(f"a trained drafter is called {name!r} already; `specchat models remove {name}` makes room")
     fetched = _in_the_hub(source, name)
@@ -67,7 +67,7 @@ def _in_the_hub(source: str, name: str) -> ModelSpec | None:
     if own.is_dir():
         return None
     if own.exists() or source.count("/") != 1:
-        raise UsageError(f"--drafter {source!r} is no folder and no repository of the hub (owner/name)")
+        raise UsageError(f"--drafter {source!r} is neither a folder nor a repository of the hub (owner/name)")
     return ModelSpec(f"checkpoint-of-{name}", (HubSource(source),))
 
 

@@ -240,8 +240,8 @@ def test_a_damaged_file_is_refused(method, tmp_path):
         ({"taps": ["a"]}, "taps = .* is not a list of whole numbers"),
         ({"taps": 3}, "taps = 3 is not a list of whole numbers"),
         ({"hidden": [3]}, "hidden = .* is not a whole number"),
-        ({"epsilon": float("inf")}, "epsilon = inf is no number above 0"),
-        ({"epsilon": "x"}, "epsilon = 'x' is no number above 0"),
+        ({"epsilon": float("inf")}, "epsilon = inf is not a number above 0"),
+        ({"epsilon": "x"}, "epsilon = 'x' is not a number above 0"),
     ],
 )
 def test_sizes_that_are_none_are_refused(method, change, said):

@@ -58,7 +58,7 @@ LAYER = "model.layers.1."
         (resized(LAYER + "mlp.down_proj.weight", 64, 128), "layer 1, down: 128 inputs and 64 outputs, not 96 and 64"),
         (resized("lm_head.weight", 59, 64), "head: 64 inputs and 59 outputs, not 64 and 61"),
         (resized(LAYER + "input_layernorm.weight", 1), r"layer 1, input_norm: \(1,\) float32, not \(64,\) float32"),
-        (resized(LAYER + "self_attn.q_norm.weight", 31), "31 rows of queries or keys are no whole heads of 32"),
+        (resized(LAYER + "self_attn.q_norm.weight", 31), "31 rows of queries or keys are not whole heads of 32"),
         (resized("model.norm.weight", 65), r"the last norm: \(65,\)"),
     ],
 )
@@ -72,7 +72,7 @@ def test_a_weight_of_another_size_is_refused_by_name(change, said):
     ("shape", "said"),
     [
         ({"kv_heads": 0}, "key heads is 0"),
-        ({"heads": 3}, "3 heads are no multiple of 2 key heads"),
+        ({"heads": 3}, "3 heads are not a multiple of 2 key heads"),
         ({"head_dim": 1 << 20}, "no whole heads of 1048576"),
         ({"hidden": 6400}, "6400"),
         ({"vocab_size": 1 << 30}, "vocabulary is 1073741824"),

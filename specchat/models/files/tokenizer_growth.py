@@ -79,7 +79,7 @@ def _parts_of(file: Path) -> Mapping[str, Any]:
 
 
 def _single_parts(part: Any) -> Iterator[dict[str, Any]]:
-    """The parts that this one is made of, or itself; what is no part the library refuses."""
+    """The parts that this one is made of, or itself; the library refuses anything else."""
     if isinstance(part, dict):
         inner = [one for key in _INNER if isinstance(part.get(key), list) for one in part[key]]
         yield from [part] if not inner else (single for one in inner for single in _single_parts(one))

@@ -80,7 +80,7 @@ class NewPair:
 
     def _accept_name(self, name: str) -> None:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-            self.problems.append(f"{name!r} is no name: letters, digits, '.', '_' and '-'")
+            self.problems.append(f"{name!r} is not a valid name: letters, digits, '.', '_' and '-'")
         elif name in self.catalog.pairs:
             way = f"; `specchat models forget {name}` makes room" if self.catalog.pairs[name].yours else ""
             self.problems.append(f"a pair is called {name!r} already{way}")
@@ -119,7 +119,7 @@ class NewPair:
         """A repository that exists and has room here; what tells its shape and tokens is fetched to look at."""
         match = _REPOSITORY.fullmatch(text)
         if match is None:
-            raise UsageError(f"{text!r} is no file, no repository and no model{meant(text, self.catalog.models)}")
+            raise UsageError(f"{text!r} is not a file, a repository or a known model{meant(text, self.catalog.models)}")
         source = HubSource(match[1], match[2])
         listing = hub.list_repository(source)
         taken = _taken(source, listing)

@@ -53,7 +53,7 @@ def refuse_impossible(drafter: str, prompts: str, reply_tokens: int, hours: floa
     if not 0 <= hours < _MOST_HOURS:
         raise UsageError(f"--hours {hours:g} must be 0 (as long as it helps) or more, and below {_MOST_HOURS}")
     if not NAME.fullmatch(name):
-        raise UsageError(f"--name {short(name)} is no name: letters, digits, '.', '_' and '-'")
+        raise UsageError(f"--name {short(name)} is not a valid name: letters, digits, '.', '_' and '-'")
 
 
 def refuse_unknown_method(drafter: str) -> None:
@@ -63,7 +63,9 @@ def refuse_unknown_method(drafter: str) -> None:
         UsageError: with the nearest that is.
     """
     if drafter not in TOKENS_LEARNT_PER_S:
-        raise UsageError(f"--drafter {short(drafter)} is none that is trained{nearest(drafter, TOKENS_LEARNT_PER_S)}")
+        raise UsageError(
+            f"--drafter {short(drafter)} is not one that can be trained{nearest(drafter, TOKENS_LEARNT_PER_S)}"
+        )
 
 
 def refuse_hiding(name: str) -> None:
@@ -97,6 +99,6 @@ def prompts_file(prompts: str) -> Path:
     """The file of prompts that is meant.
 
     Raises:
-        UsageError: no path can be written so.
+        UsageError: it is not a valid path.
     """
     return expanded(prompts)

@@ -45,14 +45,14 @@ def check_steps(name: str, entries: Mapping[str, TensorEntry], where: str) -> No
         where: names the file.
 
     Raises:
-        WeightsError: there is none, or it does not fit the matrix.
+        WeightsError: there are no steps, or they do not fit the matrix.
     """
     matrix, steps = entries[name], entries.get(name + STEPS)
     if steps is None:
         raise WeightsError(f"{where} has no tensor {name + STEPS}, the steps of {name}")
     wanted = (matrix.shape[0], matrix.shape[1] // _TOGETHER) if len(matrix.shape) == 2 else ()
     if not wanted or matrix.shape[1] % _TOGETHER:
-        raise WeightsError(f"{where}: tensor {name} of {list(matrix.shape)} is no matrix of groups of {_TOGETHER}")
+        raise WeightsError(f"{where}: tensor {name} of {list(matrix.shape)} is not a matrix of groups of {_TOGETHER}")
     if steps.dtype != "F16" or steps.shape != wanted:
         raise WeightsError(
             f"{where}: tensor {name + STEPS} is {list(steps.shape)} in {steps.dtype}, not {list(wanted)} in F16"

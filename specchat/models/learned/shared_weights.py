@@ -36,7 +36,7 @@ class SharedWeights:
         """What a target shares, its head trimmed to these tokens.
 
         Raises:
-            ModelError: a token is none of the target's.
+            ModelError: a token is outside the target's vocabulary.
         """
         if int(tokens.max()) >= target.vocab_size:
             raise ModelError(f"token {int(tokens.max())} can be guessed, and the target has {target.vocab_size} tokens")
