@@ -58,13 +58,13 @@ class Fields:
     def whole(self, name: str, low: int, high: int) -> int | None:
         value = self._values.get(name)
         if isinstance(value, bool) or not isinstance(value, int | None):
-            raise wrong(self.path(name), f"{short(value)} is no whole number", "invalid_type")
+            raise wrong(self.path(name), f"{short(value)} is not a whole number", "invalid_type")
         return self._within(name, value, low, high)  # type: ignore[return-value]
 
     def number(self, name: str, low: float, high: float) -> float | None:
         value = self._values.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float | None):
-            raise wrong(self.path(name), f"{short(value)} is no number", "invalid_type")
+            raise wrong(self.path(name), f"{short(value)} is not a number", "invalid_type")
         return self._within(name, value, low, high)
 
     def only(self, name: str, *allowed: Any, why: str) -> None:

@@ -111,6 +111,6 @@ class LoadedEngine:
 
 
 def last_words(died: Died) -> str:
-    """`: MemoryError`, where the engine left a word."""
+    """`: MemoryError`, if the engine left an error message."""
     words = died.last_words.strip().split("\n")[-1]
     return f": {words}" if words else ""

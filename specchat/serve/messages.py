@@ -41,7 +41,9 @@ def _message(value: object, place: str) -> Message:
     fields = Fields(value, f"{place}.")
     role = fields.text("role")
     if role not in _ROLES:
-        raise wrong(fields.path("role"), f"{short(role)} is no role that can be answered{nearest(role or '', _ROLES)}")
+        raise wrong(
+            fields.path("role"), f"{short(role)} is not a role that can be answered{nearest(role or '', _ROLES)}"
+        )
     fields.refuse_unknown(["role", "content", "name", "refusal", "tool_calls", "function_call", "audio", "annotations"])
     for name in ("name", "refusal", "function_call", "audio"):
         fields.only(name, why="the model's chat format has no place for it")

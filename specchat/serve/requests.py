@@ -40,7 +40,7 @@ _ONLY: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "logprobs": ((False,), "log-probabilities are not given out"),
     "top_logprobs": ((0,), "log-probabilities are not given out"),
     "logit_bias": (({},), "tokens cannot be favoured one by one"),
-    "service_tier": (("auto", "default"), "there is one tier"),
+    "service_tier": (("auto", "default"), "there is only one tier"),
     "store": ((False,), "nothing is stored"),
     "metadata": (({},), "nothing is stored"),
 }
@@ -63,7 +63,7 @@ _ONLY_IN: Mapping[Form, Mapping[str, tuple[tuple[Any, ...], str]]] = {
     "text_completion": {
         "best_of": ((1,), "one reply is written for each request"),
         "echo": ((False,), "the prompt is not repeated"),
-        "suffix": (("",), "text is written at the end alone"),
+        "suffix": (("",), "text is written only at the end"),
         "logprobs": ((), "log-probabilities are not given out"),
     },
 }
@@ -86,8 +86,8 @@ class Asked:
     Args:
         model: the name it asked for, None where it named none.
         messages, text: a chat to answer, or a text to go on with.
-        settings: what it wants to be otherwise than in the settings of the server.
-        reference: what the reply is expected to be like.
+        settings: those that differ from the server's.
+        reference: a text that the reply is expected to follow.
         stream, usage: whether it comes in pieces, and whether the last piece has the figures.
         client: the program that asks, as it calls itself.
     """
@@ -108,7 +108,7 @@ def read_request(body: bytes, form: Form, client: str = "") -> Asked:
     """What a body asks for.
 
     Raises:
-        ApiError: it is no JSON object, or a field is missing, unknown, of a wrong kind or not supported.
+        ApiError: it is not a JSON object, or a field is missing, unknown, of a wrong kind or not supported.
     """
     fields = Fields(_json(body))
     only = {**_ONLY, **_ONLY_IN[form]}
@@ -137,9 +137,9 @@ def _json(body: bytes) -> dict[str, Any]:
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ApiError(400, f"the body is no JSON: {error}", code="invalid_json") from None
+        raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from None
     if not isinstance(value, dict):
-        raise ApiError(400, f"the body is no JSON object: {short(value)}", code="invalid_json")
+        raise ApiError(400, f"the body is not a JSON object: {short(value)}", code="invalid_json")
     return value
 
 
@@ -148,7 +148,7 @@ def _prompt(fields: Fields) -> str:
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str):
         prompt = prompt[0]
     if not isinstance(prompt, str):
-        why = "one text is gone on with for each request" if prompt is not None else "it is missing"
+        why = "one text is continued for each request" if prompt is not None else "it is missing"
         raise wrong(fields.path("prompt"), why)
     return prompt
 
@@ -199,7 +199,7 @@ def _stream_options(fields: Fields, stream: bool) -> bool:
     if given is None:
         return False
     if not stream:
-        raise wrong("stream_options", "it goes with stream = true alone")
+        raise wrong("stream_options", "it needs stream = true")
     options = Fields(given, "stream_options.")
     options.refuse_unknown(["include_usage", "include_obfuscation"])
     options.only("include_obfuscation", False, why="pieces are not padded")

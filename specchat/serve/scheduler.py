@@ -26,7 +26,7 @@ _OWN_OF_A_REQUEST = (
 """Settings that a request may choose; each begins with the server's own."""
 
 _SHORTEST_REST_S, _LONGEST_REST_S = 1.0, 30.0
-"""After an engine that could not be loaded, so long nothing is tried."""
+"""How long nothing is tried after an engine could not be loaded."""
 
 _log = logging.getLogger(__name__)
 

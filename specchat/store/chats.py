@@ -68,7 +68,7 @@ class Chats:
         self._keep_rounds(chat, message)
 
     def update(self, chat: str, message: Message, owner: str | None = None) -> None:
-        """Write what a reply has become so far, which `owner` writes on; or as it ended, and then it has no owner."""
+        """Write a reply as far as it is, while `owner` writes it; or as it ended, and then it has no owner."""
         content, pieces, facts = _sound(message.content), _packed(message.pieces), _packed(message.facts)
         self._sql.execute(
             "UPDATE messages SET content = ?1, pieces = ?2, facts = ?3, status = ?4,"
@@ -156,7 +156,7 @@ class Chats:
         return str(row[0])
 
     def find(self, start: str) -> str:
-        """The one chat whose id begins so; raises UsageError where there is none, or more than one."""
+        """The one chat whose id begins like this; raises UsageError where there is none, or more than one."""
         known = [
             row[0] for row in self._sql.execute("SELECT id FROM chats WHERE deleted IS NULL ORDER BY updated DESC")
         ]
@@ -174,9 +174,9 @@ class Chats:
         return self._sql.execute("SELECT 1 FROM chats WHERE id = ?", (id,)).fetchone() is not None
 
     def summaries(self, words: str = "", limit: int = 200) -> list[Summary]:
-        """Chats, the newest first; with words, those that say them all in one message or are called so.
+        """Chats, the newest first; with words, those with all of them in one message or in the title.
 
-        Of these the chats come first that are called just so, then those whose title has the words.
+        Of these the chats come first whose title is just the words, then those whose title contains them.
         """
         if not words.strip():
             return self._summaries("c.deleted IS NULL", (), {}, limit, "c.updated DESC", ())
@@ -239,7 +239,7 @@ def _as_query(words: str) -> str:
 
 
 def _sound(text: str) -> str:
-    """Half of a surrogate pair can be pasted but not written down."""
+    """Half of a surrogate pair can be pasted but not stored."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

@@ -62,7 +62,7 @@ UPDATE messages
 SET facts = json_remove(facts, '$.stats.speedup', '$.stats.speedup_source', '$.stats.plain_tokens_per_s')
 WHERE CASE WHEN json_valid(facts) THEN json_type(facts, '$.stats.speedup_source') IS NOT NULL ELSE 0 END;
 """
-"""Speed-ups used to be told against a measurement of another hour; no plain rounds of the reply bear them out."""
+"""Speed-ups used to be told against a measurement of another hour; they are not based on plain rounds of the reply."""
 
 _ROUNDS = """
 CREATE TABLE rounds (

@@ -89,7 +89,7 @@ class Job:
             start: with whose weights it begins; None for random ones.
 
         Raises:
-            UsageError: the start is none of what is trained.
+            UsageError: the start does not match what is trained.
             TrainingError: a training of this name is there already.
         """
         self.request = request
@@ -109,7 +109,7 @@ class Job:
         """Everything that is still to be done. Interrupted while it learns, it leaves a drafter as good as it got.
 
         Raises:
-            TrainingError: data, disk or memory do not do.
+            TrainingError: data, disk or memory do not suffice.
         """
         with only_user(self.places.data):
             texts = self._write_texts()

@@ -113,7 +113,7 @@ def test_pairs_may_be_switched_back_and_forth(own, away_from_home):
 
 
 BAD_LINES = {
-    "no JSON": b"this is no JSON",
+    "no JSON": b"this is not JSON",
     "no command": b'{"type":"dance"}',
     "no type": b"{}",
     "a list": b"[1,2]",

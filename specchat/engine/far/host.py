@@ -65,18 +65,18 @@ def _listen(stream: BinaryIO, commands: CommandQueue, emit: Callable[[Event], No
 
 
 def receive(stream: BinaryIO, commands: CommandQueue, emit: Callable[[Event], None]) -> None:
-    """Put every command of the stream into the queue; a line that is no command is answered at once."""
+    """Put every command of the stream into the queue; a line that is not a command is answered at once."""
     for line in lines_of(stream):
         if not line.strip():
             continue
         try:
             commands.receive(decode_command(line))
         except msgspec.DecodeError as error:
-            emit(_refused(line, f"a line is no command: {error}"))
+            emit(_refused(line, f"a line is not a command: {error}"))
 
 
 class _Address(msgspec.Struct):
-    """What is read of a line that is no command, so that the answer names the request that was refused."""
+    """What is read of a line that is not a command, so that the answer names the request that was refused."""
 
     type: Literal["load", "generate", "cancel", "change", "pace", "count", "compare"]
     id: Id | None = None

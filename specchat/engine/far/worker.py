@@ -148,7 +148,7 @@ class Worker:
         commands = (command, msgspec.structs.replace(command, id=beside.id, apart=beside.apart, beside=None))
         plainly = [(one.apart or {}).get("controller") == "off" for one in commands]
         if sorted(plainly) != [False, True]:
-            raise UsageError("of two replies by turns one must be plain decoding, with controller = 'off'")
+            raise UsageError("one of two replies by turns must be plain decoding, with controller = 'off'")
         now = self._pair.open
         each = [now.conversation.settings.changed_live(one.apart or {}) for one in commands]
         for settings in each:

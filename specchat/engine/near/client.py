@@ -93,7 +93,7 @@ class Engine:
         return self._process.poll() is None
 
     def send(self, command: Command) -> None:
-        """Hand over one command. A dead engine is no error here: its `Died` event says so."""
+        """Hand over one command. A dead engine is not an error here: its `Died` event reports it."""
         line = encode(command)  # what cannot be written down is not mistaken for an engine that is gone
         with self._write_lock:
             assert self._process.stdin is not None, "the engine was started with a pipe"
@@ -140,7 +140,7 @@ class Engine:
                 self._put(reader.read(line))
             except msgspec.DecodeError as error:
                 said = short(line[:200].decode(errors="replace"))
-                self._put(Died(None, f"the engine sent a line that is no event ({error}): {said}"))
+                self._put(Died(None, f"the engine sent a line that is not an event ({error}): {said}"))
                 self._process.kill()
                 return
         returncode = self._process.wait()

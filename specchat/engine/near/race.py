@@ -135,7 +135,7 @@ class Race:
 
     @property
     def promised(self) -> bool:
-        """The settings promise the same text, not only the same law."""
+        """The settings promise the same text, not only the same distribution."""
         begun = self.speculative.started
         return begun is not None and same_text_promised(begun.settings, begun.loss.lossless)
 

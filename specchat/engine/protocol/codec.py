@@ -29,12 +29,12 @@ def encode(message: Command | Event) -> bytes:
 
 
 def decode_command(line: bytes) -> Command:
-    """A command from its line; raises msgspec.DecodeError where the line is none."""
+    """A command from its line; raises msgspec.DecodeError where the line is not a command."""
     return _decoded(_commands, line)
 
 
 def decode_event(line: bytes) -> Event:
-    """An event from its line; raises msgspec.DecodeError where the line is none, or one that contradicts itself."""
+    """An event from its line; raises msgspec.DecodeError where the line is not an event, or contradicts itself."""
     return _decoded(_events, line)
 
 
@@ -45,7 +45,7 @@ class EventReader:
         self._order = Order()
 
     def read(self, line: bytes) -> Event:
-        """The next event; raises msgspec.DecodeError where the line is none."""
+        """The next event; raises msgspec.DecodeError where the line is not an event."""
         event = decode_event(line)
         self._order.follow(event)
         return event

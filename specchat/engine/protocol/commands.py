@@ -40,8 +40,8 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     With `text` and no messages, the reply goes on with this text as it stands, without the model's chat format. With
     `reference`, a text that the reply is expected to follow closely, its words are proposed before the drafter's own.
 
-    With `begun`, the reply is there in part and goes on: the text of each of its tokens so far. With the seed it was
-    begun with it becomes what it would have become without the break.
+    With `begun`, a part of the reply exists and is continued: the text of each of its tokens so far. With the seed that
+    it was begun with, it becomes what it would have become without the break.
 
     Without `logprobs` its rounds do not say what the target gives each node: nobody looks at their trees, and to work
     that out takes as long as the rest of an event.

@@ -99,7 +99,7 @@ class Judged(Struct, frozen=True, tag_field="type", tag="judged"):
 
     def __post_init__(self) -> None:
         if bool(self.best) != bool(self.settings) or (self.best and self.best not in {way.name for way in self.ways}):
-            raise ValueError(f"the best way, {self.best!r}, is none of those measured, or has no settings")
+            raise ValueError(f"the best way, {self.best!r}, is not one of those measured, or has no settings")
 
 
 Report = Needed | Reached | Trained | Judged
@@ -114,7 +114,7 @@ def encode_report(report: Report) -> bytes:
 
 
 def decode_report(line: bytes) -> Report:
-    """A report from its line; raises msgspec.DecodeError where the line is none."""
+    """A report from its line; raises msgspec.DecodeError where the line is not a report."""
     if len(line) > LONGEST_REPORT_BYTES:
         raise msgspec.DecodeError(f"the line is longer than {LONGEST_REPORT_BYTES:,} bytes")
     try:
