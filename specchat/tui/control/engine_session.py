@@ -115,7 +115,7 @@ class EngineSession:
         else:
             engine.keep(change_of(name, value))
             how = self._ports.key_hint("restart", "loads it", " · ") if engine.phase != "starting" else ""
-            self._ports.notify(f"{name} = {numbers.setting(value)} holds once a pair is loaded{how}")
+            self._ports.notify(f"{name} = {numbers.setting(value)} applies once a pair is loaded{how}")
             self._ports.redraw()
 
     def change_all(self, settings: dict[str, Any]) -> None:

@@ -77,7 +77,7 @@ class Races:
         """Measure the settings in force against plain decoding on a few questions, or for some seconds.
 
         Raises:
-            UsageError: the engine is not free, the argument is no number, or the settings are plain decoding.
+            UsageError: the engine is not free, the argument is not a number, or the settings are plain decoding.
         """
         self._require_ready()
         count, seconds = _parse_amount(argument)

@@ -100,7 +100,7 @@ class ChatArchive:
         writer = self._require_writer()
         writer.put(lambda chats, _: job(chats))
         if not await asyncio.to_thread(writer.settled, 2.0):
-            raise StoreError(self.problem or "the chats are busy; it is done as soon as they are free")
+            raise StoreError(self.problem or "the chat database is busy; saving is retried")
 
     async def ask(self, question: Callable[[Chats], _T]) -> _T:
         """Run a query on a thread; raises StoreError where the file cannot be read."""

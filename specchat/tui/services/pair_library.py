@@ -118,7 +118,7 @@ class PairLibrary:
         """Load this pair; one that was found is added first, one that is not here is downloaded first.
 
         Raises:
-            UsageError: no pair is called so, or it cannot be added.
+            UsageError: no pair has this name, or it cannot be added.
         """
         pairs = {pair.name: pair for pair in self.known()}
         if pairs and name not in pairs:

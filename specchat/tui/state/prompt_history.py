@@ -115,7 +115,7 @@ def _last_lines(file: Path) -> tuple[list[bytes], bool]:
 
 
 def _text_of(line: bytes) -> str:
-    """The text of one line; empty where the line is damaged or no line that is written here."""
+    """The text of one line; empty where the line is damaged or was not written here."""
     try:
         said = msgspec.json.decode(line, type=_Line)
     except (msgspec.DecodeError, RecursionError):

@@ -29,7 +29,7 @@ _COMPLETE = {
     "context": "the context is full: the reply cannot go on",
     "elsewhere": "the last reply is being written in another window",
 }
-"""Why a reply that ended so cannot go on."""
+"""Why a reply that ended for this reason cannot go on."""
 
 
 @dataclass

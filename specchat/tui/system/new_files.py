@@ -17,7 +17,7 @@ def format_and_file(text: str, formats: Collection[str]) -> tuple[str, Path | No
     """What follows a command that writes a file: `json`, `notes.md`, `md notes` or nothing, which is the first format.
 
     Raises:
-        UsageError: the file's ending is no format, or the text is one word that is neither a format nor a file.
+        UsageError: the file's ending is not a format, or the text is one word that is neither a format nor a file.
     """
     first, *rest = text.split(maxsplit=1) or [""]
     if not first or first.lower() in formats:
