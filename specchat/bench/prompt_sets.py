@@ -40,7 +40,7 @@ def find_workload(wanted: str) -> Workload:
     """The questions a word stands for: a file, `own`, or a prompt set of the user's mirrors.toml.
 
     Raises:
-        UsageError: nothing is called so.
+        UsageError: no prompt set has this name.
         WeightsError: the package index does not give it.
     """
     if wanted in ("", OWN_NAME):

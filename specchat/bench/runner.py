@@ -69,7 +69,7 @@ def parse_dtypes(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     for name in names:
         if name not in OPTIONS["dtype"].choices:
-            raise UsageError(f"--dtypes: {name!r} is no number format{nearest(name, OPTIONS['dtype'].choices)}")
+            raise UsageError(f"--dtypes: {name!r} is not a number format{nearest(name, OPTIONS['dtype'].choices)}")
     return names
 
 
