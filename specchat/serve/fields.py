@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from specchat.errors import nearest, short
 from specchat.serve.api_error import ApiError
+
+Kind = TypeVar("Kind")
+Number = TypeVar("Number", bound=float)
 
 
 def wrong(param: str, why: str, code: str = "invalid_value") -> ApiError:
@@ -44,22 +47,22 @@ class Fields:
                 raise wrong(self.path(name), f"there is no such field{nearest(name, known)}", "unknown_parameter")
 
     def text(self, name: str) -> str | None:
-        return self._of(name, str, "a text")  # type: ignore[no-any-return]
+        return self._of(name, str, "a text")
 
     def truth(self, name: str) -> bool | None:
-        return self._of(name, bool, "true or false")  # type: ignore[no-any-return]
+        return self._of(name, bool, "true or false")
 
     def table(self, name: str) -> dict[str, Any] | None:
-        return self._of(name, dict, "an object")  # type: ignore[no-any-return]
+        return self._of(name, dict, "an object")
 
     def items(self, name: str) -> list[Any] | None:
-        return self._of(name, list, "a list")  # type: ignore[no-any-return]
+        return self._of(name, list, "a list")
 
     def whole(self, name: str, low: int, high: int) -> int | None:
         value = self._values.get(name)
         if isinstance(value, bool) or not isinstance(value, int | None):
             raise wrong(self.path(name), f"{short(value)} is not a whole number", "invalid_type")
-        return self._within(name, value, low, high)  # type: ignore[return-value]
+        return self._within(name, value, low, high)
 
     def number(self, name: str, low: float, high: float) -> float | None:
         value = self._values.get(name)
@@ -73,13 +76,13 @@ class Fields:
         if value is not None and not any(value == one and type(value) is type(one) for one in allowed):
             raise wrong(self.path(name), f"{short(value)} is not supported: {why}", "unsupported_value")
 
-    def _of(self, name: str, kind: type, words: str) -> Any:
+    def _of(self, name: str, kind: type[Kind], words: str) -> Kind | None:
         value = self._values.get(name)
         if value is not None and not isinstance(value, kind):
             raise wrong(self.path(name), f"{short(value)} is not {words}", "invalid_type")
         return value
 
-    def _within(self, name: str, value: float | None, low: float, high: float) -> float | None:
+    def _within(self, name: str, value: Number | None, low: float, high: float) -> Number | None:
         if value is not None and not low <= value <= high:
             raise wrong(self.path(name), f"{short(value)} is outside its range: {low:g} to {high:g}")
         return value
