@@ -48,7 +48,6 @@ def test_a_file_named_twice_is_sent_once(folder):
 @pytest.mark.parametrize("text", ["@property def x", "mail me@example.com", "hey @bob!", "a @ b", "@@notes.md", "@"])
 def test_what_is_no_file_stays_text(folder, text):
     assert inline(text, folder) == text.replace("@@", "@")
-    assert not attachments.has_mention(text, folder)
 
 
 @pytest.mark.parametrize(

@@ -64,14 +64,6 @@ def split(content: str) -> tuple[str, list[Attached]]:
     return content, []
 
 
-def has_mention(text: str, folder: Path) -> bool:
-    """Whether sending this text would put a file behind it."""
-    try:
-        return any(os.path.isfile(_full(path, folder)) for path in _mentioned_paths(text, folder))
-    except UsageError:
-        return False
-
-
 def path_being_typed(before: str) -> tuple[int, str] | None:
     """The path before the cursor and where it begins; None where no path is typed."""
     quoted = re.search(r"""(?<![^\s(\[])@(["'])([^"'\n]*)$""", before)
