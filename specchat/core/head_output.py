@@ -49,7 +49,7 @@ class HeadOutput(Protocol):
 
     @property
     def logits(self) -> Tensor:
-        """(n, V), or (n, R) where the head has rows for some tokens only."""
+        """(n, V), or (n, H) where the head has rows for some tokens only."""
 
     @property
     def likeliest(self) -> Tensor | None:
@@ -66,7 +66,7 @@ class HeadOutput(Protocol):
 
     @property
     def tokens(self) -> Tensor | None:
-        """(R,) int64, the token of each column; None where all tokens have one."""
+        """(H,) int64, the token of each column; None where all tokens have one."""
 
     @property
     def first(self) -> Sequence[int] | None:

@@ -68,7 +68,7 @@ class HeadOfSome(Protocol):
     """A network's head with rows for some tokens only; see `Weights.trimmed_head`."""
 
     tokens: Tensor
-    """(R,) int64, the token of each row."""
+    """(H,) int64, the token of each row."""
 
     def add(self, tokens: Sequence[int]) -> None:
         """Let these tokens have rows too."""

@@ -66,7 +66,7 @@ class FrequentHead:
 
 
 def over_vocabulary(tokens: Tensor, logits: Tensor, vocab_size: int) -> Tensor:
-    """(V,) logits of (R,) those of some tokens; what cannot be guessed is impossible."""
+    """(V,) logits of (H,) those of some tokens; what cannot be guessed is impossible."""
     spread = logits.new_full((vocab_size,), -torch.inf)
     spread[tokens] = logits
     return spread

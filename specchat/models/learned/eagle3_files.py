@@ -187,7 +187,7 @@ def _tensors(found: _Checkpoint, sizes: EagleSizes, target: TargetSizes) -> dict
 
 
 def _tokens(found: _Checkpoint, rows: int, target: TargetSizes) -> Tensor:
-    """(R,) int32 the target's token of each row of the head."""
+    """(H,) int32 the target's token of each row of the head."""
     tokens = torch.arange(rows)
     if found.has("d2t"):
         tokens = tokens + found.take("d2t", rows).long()

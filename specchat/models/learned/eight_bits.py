@@ -22,7 +22,7 @@ def fits(tensor: Tensor) -> bool:
 
 
 def rounded(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """A matrix (R, C) as whole numbers from −127 to 127, (R, C) int8, and the step of each 32, (R, C / 32) float16.
+    """A matrix (m, n) as whole numbers from −127 to 127, (m, n) int8, and the step of each 32, (m, n / 32) float16.
 
     Rounding what `unrounded` gives once more changes nothing, so kernels that round like this multiply what is stored.
     """
@@ -33,7 +33,7 @@ def rounded(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def unrounded(numbers: Tensor, steps: Tensor) -> Tensor:
-    """(R, C) float32 from what `rounded` gives."""
+    """(m, n) float32 from what `rounded` gives."""
     groups = numbers.float().reshape(len(numbers), -1, _TOGETHER)
     return (groups * steps.float()[..., None]).flatten(1)
 

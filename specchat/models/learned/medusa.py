@@ -48,7 +48,7 @@ class Medusa(nn.Module):
         return states
 
     def logits(self, states: Tensor) -> Tensor:
-        """(…, R) logits of the token that follows, for each of the shared tokens."""
+        """(…, H) logits of the token that follows, for each of the shared tokens."""
         return self.shared.logits(self.normed(states))
 
     def normed(self, states: Tensor) -> Tensor:
