@@ -20,7 +20,7 @@ class EnergyMeter:
         self._read = _nvml(device) if device.type == "cuda" else _rapl()
 
     def joules(self) -> float | None:
-        """What the counter stands at, or None where there is none."""
+        """The counter's value, or None if there is no counter."""
         return self._read() if self._read is not None else None
 
     def since(self, before: float | None) -> float | None:

@@ -38,7 +38,7 @@ class Plan:
         compare: the configurations, as `--compare` names them.
         dtypes: precisions to run; empty is the settings' own.
         warm: measure every configuration a second time with a drafter that has seen other prompts' replies.
-        peers: measure other engines beside ours.
+        peers: also measure other engines.
         perplexity: read the fixed text in every precision.
     """
 

@@ -62,7 +62,7 @@ NoMouse = Annotated[
 
 PlainMarks = Annotated[
     bool,
-    typer.Option("--ascii", help="Draw with ASCII characters alone; also chosen where the locale is not UTF-8."),
+    typer.Option("--ascii", help="Draw with ASCII characters only; also chosen where the locale is not UTF-8."),
 ]
 
 _OUTPUT_NOT_READ = 128 + 13

@@ -23,7 +23,7 @@ def prepared(arguments: list[str]) -> list[str]:
     `specchat train --resume` takes no id.
 
     Raises:
-        UsageError: an argument is not text in the encoding of the terminal, or a question stands in a command's place.
+        UsageError: an argument is not text in the encoding of the terminal, or a question is in the place of a command.
     """
     for number, argument in enumerate(arguments, 1):
         _refuse_bytes(number, argument)

@@ -53,7 +53,7 @@ class Questions:
 
 @dataclass(frozen=True)
 class Request:
-    """What the flags of `specchat bench` ask for, beside the settings."""
+    """What the flags of `specchat bench` ask for, besides the settings."""
 
     compare: str
     floor: bool

@@ -172,7 +172,7 @@ def _print(summaries: Sequence[Summary], as_json: bool, *, previews: bool = Fals
 
 
 def _lines(summaries: Sequence[Summary], previews: bool) -> Iterator[tuple[str, str]]:
-    """A line for each chat and its style. Titles stand last, so that a narrow window cuts them and never an id."""
+    """A line for each chat and its style. Titles come last, so that a narrow window cuts them and never an id."""
     from specchat.tui.text.numbers import when
 
     now = datetime.now().astimezone()

@@ -16,7 +16,7 @@ app = typer.Typer(help="Read and write defaults of your own.", no_args_is_help=T
 
 _NAMES = "a setting, METHOD.OPTION, app.OPTION or keys.BINDING"
 Name = Annotated[str, typer.Argument(help=_NAMES, autocompletion=setting_names)]
-Pair = Annotated[str | None, typer.Option("--pair", help="for this pair alone", show_default=False)]
+Pair = Annotated[str | None, typer.Option("--pair", help="for this pair only", show_default=False)]
 
 
 @app.command("get")

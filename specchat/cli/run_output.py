@@ -87,7 +87,7 @@ class Outputs:
 
     @property
     def tell_rounds(self) -> bool:
-        """Whether anyone is told of rounds, besides of their text."""
+        """Whether any output shows rounds, not only their text."""
         return self._record is not None or self._output is Output.jsonl
 
     def event(self, event: events.Event) -> None:

@@ -1,4 +1,4 @@
-"""What a drafter that is to be trained is called: never as one that is not a training's, whose place it would take."""
+"""Names for drafters to be trained: never that of a drafter that no training made, which it would replace."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specchat.config.directories import shipped_drafters_dir
 
 
 def suggested_name(pair: str, drafter: str, taken: Callable[[str], bool] = lambda name: False) -> str:
-    """What a drafter is called where nobody names it: as the pair and its method.
+    """The default name of a drafter: its pair and its method.
 
     Args:
         taken: which names are not to be suggested either.

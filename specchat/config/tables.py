@@ -84,7 +84,7 @@ def _sources(place: Place, word: str | None, tables: Any, files: tuple[ModelFile
         if word != "scripted":
             raise place.error("source", f"= {short(word)} is not one of its values{nearest(word, ('scripted',))}")
         if tables:
-            raise place.error("sources", "cannot stand beside source = 'scripted', which needs no weights")
+            raise place.error("sources", "cannot be combined with source = 'scripted', which needs no weights")
         return (ScriptedSource(),)
     if not tables:
         raise place.error("sources", "is missing: say where the weights come from, or source = 'scripted'")
@@ -175,7 +175,7 @@ def _drafts(place: Place, one: str | None, several: list[Any] | None) -> tuple[s
     if several is None:
         return () if one is None else (one,)
     if one is not None:
-        raise place.error("draft", f"= {short(one)} cannot stand beside drafts; write it as one of them")
+        raise place.error("draft", f"= {short(one)} cannot be combined with drafts; write it as one of them")
     names = tuple(place.typed("drafts", name, str) for name in several)
     if len(set(names)) < len(names):
         raise place.error("drafts", f"names {short(next(n for n in names if names.count(n) > 1))} twice")

@@ -21,11 +21,11 @@ Check = Callable[[Place, dict[str, Any]], object]
 
 
 class NotATableError(Exception):
-    """Something else stands where a table is to be changed; `change_file` says where."""
+    """There is something else where a table is to be changed; `change_file` says where."""
 
 
 def change_file(file: Path, change: Callable[[Document], None], check: Check) -> None:
-    """Change a TOML file in one step; it stays as it is where the change, or what stood there, cannot be read.
+    """Change a TOML file in one step; it stays as it is if the old or the new content cannot be read.
 
     Raises:
         ConfigError: the file is not TOML, the result would be refused, or the disk does not take it.
@@ -66,7 +66,7 @@ def put(document: Document, path: tuple[str, ...], key: str, value: Any) -> None
 
 
 def as_table(value: Any, name: str) -> Document:
-    """The value, which must be one table; something else may stand there."""
+    """The value, which must be one table; a file may have something else there."""
     if not isinstance(value, MutableMapping):
         raise NotATableError(f"{name} is not a table")
     return value

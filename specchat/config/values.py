@@ -14,7 +14,7 @@ WEIGHT_SUFFIXES = (".gguf", ".safetensors")
 """The only formats whose weights are read: neither can carry code."""
 
 COMPANION_SUFFIXES = (".json", ".txt", ".jinja", ".model")
-"""What stands beside safetensors: configuration, tokenizer, chat template."""
+"""The files next to safetensors: configuration, tokenizer, chat template."""
 
 
 DRAFTER_FILES = ("drafter.toml", "weights.safetensors")
@@ -95,7 +95,7 @@ class ModelSpec:
 class DrafterSpec:
     """A trained drafter as models.toml names it; sources in order of preference.
 
-    `method` stands in the drafters' table, `target` is the model that it was trained for. Its `files` are known with
+    `method` is in the drafters' table, `target` is the model that it was trained for. Its `files` are known with
     size and checksum: nothing else confirms them.
     """
 

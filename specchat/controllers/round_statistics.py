@@ -15,7 +15,7 @@ UNKNOWN_RATE = 0.6
 
 
 _FEW_TIMED = 5
-"""So many draftings are compared with each other; later ones with what the earlier ones predict."""
+"""How many draftings are compared with each other; later ones are compared with what the earlier ones predict."""
 
 _DISTURBED = 2.0
 """Cap on the time of one drafting, as a multiple of the predicted time."""

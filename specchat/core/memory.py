@@ -33,13 +33,13 @@ class MemoryLimit:
 
 @dataclass(frozen=True)
 class NetworkMemory:
-    """What a network takes that a drafter makes of the target's own weights.
+    """The memory of a network that a drafter makes from the target's own weights.
 
     Args:
         stand_in: a twin of the target, with nothing in its cache. The network's cache and passes take no more than this
             one's would.
         weights_bytes: of the network, once it is there.
-        working_bytes: the most besides, while it is made or something is measured for it, between rounds.
+        working_bytes: the most on top, while it is made or something is measured for it, between rounds.
     """
 
     stand_in: Model

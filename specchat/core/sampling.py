@@ -19,7 +19,7 @@ HEAD = 1024
 """How many of the most likely tokens top-p sorts first; almost always they hold the nucleus."""
 
 _SPARE = 14
-"""So many tokens are looked at beyond top-k, for those that equal the last. With a top-k of 50 that makes 64."""
+"""How many tokens are looked at beyond top-k, for those that equal the last. With a top-k of 50 that makes 64."""
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ def check_settings(
 
 
 def refuse_unknown_drafts(settings: Settings, drafts: Collection[str]) -> None:
-    """Refuse a drafter that uses a draft model which the pair, with these, has not.
+    """Refuse a drafter that uses a draft model which is not one of these, the pair's.
 
     Raises:
         CombinationError: with what the pair has, or what needs none.

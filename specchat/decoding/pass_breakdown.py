@@ -1,4 +1,4 @@
-"""Where the time of a native pass goes, beside what memory and arithmetic would take alone."""
+"""Where the time of a native pass goes, compared with what memory and arithmetic would take alone."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ ENOUGH = 0.95
 """A set that matches so often is good enough."""
 
 FRUITLESS = 300
-"""So many trials in a row without a better set end the search."""
+"""The search ends after this many trials in a row without a better set."""
 
 MOST_TRIALS = 1000
 _GUIDED_EVERY = 2

@@ -21,7 +21,7 @@ class Fields:
     """The fields of one object, taken one by one; null counts as not given.
 
     Args:
-        place: where the object stands in the body, as a prefix of its fields' names.
+        place: where the object is in the body, as a prefix of its fields' names.
     """
 
     def __init__(self, values: Mapping[str, Any], place: str = "") -> None:

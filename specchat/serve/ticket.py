@@ -36,7 +36,7 @@ class Ticket:
         return self.finished is not None or self.left
 
     def hear(self, event: Event) -> None:
-        """Take what the engine says of this reply. Trees are counted and let go: a slow reader holds text alone."""
+        """Take what the engine says of this reply. Trees are counted and let go: slow readers hold only text."""
         match event:
             case Started():
                 self.started = event

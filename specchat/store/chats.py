@@ -112,7 +112,7 @@ class Chats:
             )
 
     def keep_draft(self, id: str, text: str) -> None:
-        """Keep what stood in the prompt when the chat was left; an empty text removes what is kept."""
+        """Keep the text that was in the prompt when the chat was left; an empty text removes what is kept."""
         self._sql.execute("DELETE FROM drafts WHERE chat = ?", (id,))
         if text:
             self._sql.execute("INSERT INTO drafts SELECT id, ? FROM chats WHERE id = ?", (_sound(text), id))
@@ -144,7 +144,7 @@ class Chats:
         return _chat(row), _tree(_message(row) for row in rows)
 
     def draft(self, id: str) -> str:
-        """What stood in the prompt when the chat was left; empty where nothing did."""
+        """The text that was in the prompt when the chat was left; empty if there was none."""
         row = self._sql.execute("SELECT text FROM drafts WHERE chat = ?", (id,)).fetchone()
         return _text(row[0]) if row else ""
 

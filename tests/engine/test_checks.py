@@ -137,7 +137,7 @@ def test_the_source_of_a_copied_token_comes_back_and_others_take_no_room() -> No
         ([STARTED, *ROUNDS, FINISHED, FINISHED], "reply 1 is not being written"),
         ([STARTED, ev.Prefilled(2, 1, 1, 0.0)], "reply 2 is not being written"),
         ([STARTED, ev.Prefilled(1, 1, 1, 5.0), ROUNDS[0]], "runs backwards"),
-        ([hello(), ev.Header(1, "0", "x")], "a header stands at the beginning"),
+        ([hello(), ev.Header(1, "0", "x")], "a header may only be the first line"),
     ],
 )
 def test_events_come_in_an_order_that_can_be(events: list[ev.Event], why: str) -> None:

@@ -215,7 +215,7 @@ def test_closing_standard_input_ends_the_process():
 def test_a_program_that_is_no_engine_is_reported(tmp_path):
     driver = Driver(tmp_path / "log", [sys.executable, "-c", "print('hi, I am a shell')"])
     died = driver.until(ev.Died)
-    assert "no event" in died.last_words
+    assert "not an event" in died.last_words
     driver.engine.close()
 
 

@@ -91,8 +91,8 @@ def broken(change: Callable[[dict[str, Any]], Any]) -> bytes:
         (b"# A chat", "this is not JSON"),
         (b"\xff\xfe", "this is not JSON"),
         (b"[" * 100_000, "this is not JSON"),
-        (b"[]", "no chat that specchat exported"),
-        (b'{"format": "other"}', "no chat that specchat exported"),
+        (b"[]", "not a chat that specchat exported"),
+        (b'{"format": "other"}', "not a chat that specchat exported"),
         (broken(lambda d: d.update(version=2)), "version = 2, and this specchat reads version 1"),
         (broken(lambda d: d.pop("messages")), "missing required field messages"),
         (

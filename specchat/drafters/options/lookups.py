@@ -1,4 +1,4 @@
-"""Options of the drafters that look up what stood in a text before."""
+"""Options of the drafters that look up what a text had before."""
 
 from __future__ import annotations
 

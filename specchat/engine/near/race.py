@@ -28,7 +28,7 @@ _APART: dict[Side, dict[str, Any]] = {"plain": {"controller": "off"}, "speculati
 _WARM_UP_TOKENS = 8
 
 RACE_DEFAULTS: Mapping[str, Any] = {**GREEDY, "max_tokens": 512}
-"""What holds for a race unless the user asked for something else: greedy, and no longer than one likes to watch."""
+"""Settings of a race unless the user asked for others: greedy, and short enough to watch."""
 
 
 @dataclass
@@ -250,7 +250,7 @@ class Race:
 
 
 def _conditions(begun: Started) -> str:
-    """What must be the same for both sides, written down."""
+    """What must be the same for both sides, as text."""
     return repr((begun.pair, sorted((name, value) for name, value in begun.settings.items() if name != "controller")))
 
 

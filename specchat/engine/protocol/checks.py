@@ -84,7 +84,7 @@ class Order:
         """Take the next event; refuse one that cannot come here."""
         match event:
             case Header() if not self._first:
-                raise ValidationError("a header stands at the beginning alone")
+                raise ValidationError("a header may only be the first line")
             case Started():
                 self._written.pop(event.id, None)
                 self._written = {**dict([*self._written.items()][-1:]), event.id: (0, 0.0)}

@@ -74,7 +74,7 @@ class Pace(Struct, frozen=True, tag_field="type", tag="pace"):
     """How the rounds of reply `id` follow each other from now on, so that they can be watched. Not answered.
 
     Held, it does `rounds` more and then waits for the next `Pace`, a `Cancel` or a `Quit`; else a round begins no
-    sooner than `gap_s` after the one before it was told. Changes act meanwhile, and waiting counts in no figure.
+    sooner than `gap_s` after the one before it was reported. Changes act meanwhile, and waiting counts in no figure.
     Sent before its Generate, it acts from the first round on.
     """
 

@@ -15,7 +15,7 @@ from specchat.core.request import CHUNK_TOKENS, Rider
 from specchat.core.tree import ROOT, TokenTree
 
 LAZY_TOKENS = 8
-"""So many missing tokens are read together with the next tree instead of in a pass of their own."""
+"""This many missing tokens are read together with the next tree instead of in a pass of their own."""
 
 
 @record

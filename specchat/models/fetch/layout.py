@@ -38,7 +38,7 @@ def parts_dir(spec: WeightsSpec, file: str) -> Path:
 
 
 def acceptable(name: str) -> bool:
-    """Whether a file of this name may come in: weights without code, and what stands beside them."""
+    """Whether a file of this name may come in: weights without code, and the files next to them."""
     return "/" not in name and not name.startswith(".") and name.endswith(WEIGHT_SUFFIXES + COMPANION_SUFFIXES)
 
 

@@ -65,7 +65,7 @@ class Header:
         return str(self.metadata.get("general.architecture", ""))
 
     def about(self, key: str) -> Any:
-        """A value that stands under the architecture's name: `context_length`; None where there is none."""
+        """A value under the architecture's name, such as `context_length`; None where there is none."""
         return self.metadata.get(f"{self.architecture}.{key}")
 
 

@@ -13,7 +13,7 @@ DEPTH = 4
 """Guesses in the chains that are compared."""
 
 MOST_CHAINS = 1024
-"""So many of the most recent chains count."""
+"""How many of the most recent chains count."""
 
 _FEWEST_CHAINS = 128
 _SURELY = 2.0

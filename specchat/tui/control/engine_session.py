@@ -165,7 +165,7 @@ class EngineSession:
     async def ask_in_place_of(self, turn: Turn, text: str) -> None:
         """Begin a branch with this message beside another one; raises UsageError if nothing can be sent now.
 
-        A reply in place of another is not answered: it stands there as the model's own words.
+        A reply in place of another is not answered: it takes its place as the model's own words.
         """
         self.require_free()
         self._chat.editing = None

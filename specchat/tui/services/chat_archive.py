@@ -117,7 +117,7 @@ class ChatArchive:
     async def open(self, id: str, leave: Callable[[], None]) -> str:
         """Replace the chat on the screen by a stored one; `leave` is called once the stored one was read.
 
-        Returns what stood in the prompt when that chat was left.
+        Returns the text that was in the prompt when that chat was left.
 
         Raises:
             StoreError: it cannot be read; the chat on the screen stays.

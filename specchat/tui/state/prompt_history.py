@@ -21,7 +21,7 @@ LONGEST_KEPT = 20_000
 """Characters; what is longer is remembered for this session only."""
 
 MOST_BYTES = 16 << 20
-"""So much of the file's end is read, and survives when it is shortened."""
+"""How much of the file's end is read, and survives when it is shortened."""
 
 _PATIENCE_S = 0.5
 

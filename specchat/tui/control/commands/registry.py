@@ -34,7 +34,7 @@ COMMANDS: dict[str, Command] = {
             values=setting_commands.setting_and_value,
         ),
         Command(
-            "save", "keep the settings as default, or for this pair alone", setting_commands.save_settings, "[pair]"
+            "save", "keep the settings as default, or for this pair only", setting_commands.save_settings, "[pair]"
         ),
         *(
             Command(
