@@ -87,7 +87,7 @@ class Settings:
         return dataclasses.replace(self, **{name: self._checked(name, value) for name, value in changes.items()})
 
     def changed_live(self, changes: Mapping[str, Any]) -> Settings:
-        """The same where a pair is in use: refuses another value of what acts only when one is loaded."""
+        """The same while a pair is in use: refuses to change what takes effect only when one is loaded."""
         changed = self.but(changes)
         for name in changes:
             if name in OPTIONS and not OPTIONS[name].live and getattr(changed, name) != getattr(self, name):

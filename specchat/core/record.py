@@ -1,4 +1,4 @@
-"""Records that a round makes many of: frozen for whoever checks types, as quick to make as any object."""
+"""Records of which a round makes many: frozen for type checkers, as quick to make as any object."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ from specchat.errors import CombinationError, EngineError, NotEnoughMemory, Spec
 from specchat.settings import Settings
 
 KEPT_UNUSED_S = 30.0
-"""How long draft models stay after their last use: whoever tries drafters comes back to one, and reading it again takes
-seconds."""
+"""How long draft models stay after their last use: a user who tries drafters comes back to one, and reading it again
+takes seconds."""
 
 
 class CurrentPair:

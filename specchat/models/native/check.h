@@ -127,7 +127,7 @@ static int rows_check(const Decoder *d, const Rows *r, int first, int last) {
     return parts_check(d, r);
 }
 
-/* Whether so many rows of logits can be had in one call. */
+/* Whether one call can give so many rows of logits. */
 static int head_check(const Decoder *d, int rows) {
     int most = (MOST_PIECES - 1) / stretches_of(d->vocab_size);
     return in_range("rows", rows, 1, most < MOST_QUERIES ? most : MOST_QUERIES);

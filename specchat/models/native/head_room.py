@@ -127,7 +127,7 @@ class HeadRoom:
 
         Args:
             kept: how many numbers a state is, and the head that says all of states; where there is no room for all.
-            highest, totals: for those who read `needs` everything.
+            highest, totals: whether there is room for these too, for a reader that looks at everything.
         """
         self.rows, self.width, self._reads = rows, width, reads
         self._memory = _Lent(spare, spare.take(rows * width)) if needs.logits else None
