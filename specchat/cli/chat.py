@@ -66,7 +66,7 @@ def open_chat(
     wanted = {**user_settings(), **settings}
     if not engine:
         settings = {**settings, "pair": starting_pair(settings)}
-        load_catalog().pair(settings["pair"])  # a wrong name is told before the screen is taken
+        load_catalog().pair(settings["pair"])  # a wrong name is reported before the screen is taken
 
     def connect(wake: Callable[[], None]) -> Link:
         return start_engine(engine, wanted, wake)

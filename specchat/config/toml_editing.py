@@ -30,7 +30,7 @@ def change_file(file: Path, change: Callable[[Document], None], check: Check) ->
     Raises:
         ConfigError: the file is not TOML, the result would be refused, or the disk does not take it.
     """
-    found = parse_if_there(file)  # a broken file is told with its line and left alone
+    found = parse_if_there(file)  # a broken file is reported with its line and left alone
     try:
         document = tomlkit.parse(found[0].text if found else "")
         change(document)

@@ -91,7 +91,7 @@ def _at_most(seconds: float, call: Callable[[], _Result]) -> _Result:
                 results.append(call())
             except _TooLong:
                 raise
-            except BaseException as error:  # a panic of compiled code is none of the Exceptions
+            except BaseException as error:  # a panic of compiled code is not an Exception
                 errors.append(error)
             with lock:
                 over = True

@@ -65,7 +65,7 @@ def break_down(
 
 def _floor(network: NativeNetwork) -> tuple[float, float]:
     """The best rates of several tries: whatever else a machine does only makes it slower."""
-    data = zeroed_bytes(_PROBE_BYTES).fill_(1)  # as weights lie: pages never written to are no memory at all
+    data = zeroed_bytes(_PROBE_BYTES).fill_(1)  # like weights: pages never written to take no memory
     tries = [network.floor(data) for _ in range(_TRIES)]
     return max(bytes_s for bytes_s, _ in tries), max(operations_s for _, operations_s in tries)
 

@@ -114,7 +114,7 @@ class Growth:
                 points[token].append(guess)
                 continue
             elif logprob is not None and logprob < least:
-                continue  # told without its worth: most guesses are beaten
+                continue  # decided without its worth: most guesses are beaten
             else:
                 worth = below = sure * point_probability(guess, rank)
             if worth > self._beaten:

@@ -51,7 +51,7 @@ class Heat:
 
     @property
     def began_s(self) -> float:
-        """When decoding began, in seconds since Started: reading the prompt is no part of the race."""
+        """When decoding began, in seconds since Started: the race does not include reading the prompt."""
         if self.finished is not None:
             return self.finished.stats.prefill_s
         if not self.rounds:

@@ -10,7 +10,7 @@ from specchat.config import COMPANION_SUFFIXES, WEIGHT_SUFFIXES, ModelFile, Weig
 from specchat.config.state_files import read_json, write_whole
 
 SEAL = ".verified.json"
-MANIFEST = ".files.json"  # hidden: no file of a model may be called so
+MANIFEST = ".files.json"  # hidden: no file of a model may have this name
 
 
 @dataclass(frozen=True)

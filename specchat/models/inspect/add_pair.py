@@ -37,7 +37,7 @@ class NewPair:
     problems: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     sampling: Mapping[str, Any] = field(default_factory=dict)  # what another program recommends for the target
-    names: Mapping[Path, str] = field(default_factory=dict)  # of files whose own names say nothing
+    names: Mapping[Path, str] = field(default_factory=dict)  # of files whose own names are not descriptive
     _other_tokens: tuple[str, ...] = ()  # draft models whose tokens are not the target's
     _places: dict[str, Path] = field(default_factory=dict)  # of models that are elsewhere: what was fetched to look at
 

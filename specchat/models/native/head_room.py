@@ -20,7 +20,7 @@ FEW, _SPARE = 4, 2
 """Rows that spare memory has room for, and how many such pieces are kept: one is written while the other is seen."""
 
 _LARGE = 4 << 20
-"""Numbers: a piece for more rows that is no larger is kept as well."""
+"""Numbers: a piece for more rows is kept as well if it is not larger."""
 
 
 class _Memory(NamedTuple):

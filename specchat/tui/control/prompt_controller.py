@@ -44,7 +44,9 @@ class PromptController:
         text = text.strip("\n")
         try:
             if (turn := self._chat.editing) is not None and turn.reply is not None:
-                await self._actions.session.ask_in_place_of(turn, text)  # a reply is no command and names no files
+                await self._actions.session.ask_in_place_of(
+                    turn, text
+                )  # a reply is not a command and attaches no files
                 self._views.prompt.clear()
             elif found := find(text.strip()):
                 self._accept(text)
