@@ -19,7 +19,7 @@ class Settings:
     pair: str = option("smol", "target and what drafts for it, as named in models.toml", live=False)
     drafter: str = option("prompt_lookup", "what guesses the next tokens")
     policy: str = option("chain", "which guesses get a place in the tree")
-    rule: str = option("follow", "which guesses stand")
+    rule: str = option("follow", "which guesses are accepted")
     controller: str = option(
         "fixed", "how hard to speculate, round by round; of several, such as goodput+memory, the smallest budget holds"
     )

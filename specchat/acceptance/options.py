@@ -13,9 +13,9 @@ class TypicalOptions:
     """Options of `typical`."""
 
     epsilon: float = option(
-        0.3, "a guess more likely than this stands, however decided the target is", minimum=0.0, maximum=1.0
+        0.3, "a guess more likely than this is accepted, however decided the target is", minimum=0.0, maximum=1.0
     )
-    delta: float = option(0.09, "a guess more likely than this times exp(−entropy) stands", minimum=0.0)
+    delta: float = option(0.09, "a guess more likely than this times exp(−entropy) is accepted", minimum=0.0)
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,9 @@ class RollbackOptions:
     """Options of `rollback`."""
 
     distance: float = option(
-        3.0, "a guess stands if the target gives it a negative log-probability up to this; 0: none does", minimum=0.0
+        3.0,
+        "a guess is accepted if the target gives it a negative log-probability up to this; 0: none does",
+        minimum=0.0,
     )
 
 

@@ -98,7 +98,7 @@ def check(name: Name) -> None:
             wrong.append(str(error))
             continue
         for file in files:
-            typer.echo(f"{spec.name}: {file.name} is as it should be, SHA-256 {file.sha256}")
+            typer.echo(f"{spec.name}: {file.name} is intact, SHA-256 {file.sha256}")
         if not files:
             typer.echo(f"{spec.name}: nothing to check, no file of it has a known checksum")
     if wrong:
@@ -248,7 +248,7 @@ def _check_local(found: FoundDrafter) -> None:
     drafter = _refuse_broken(found)
     if problem := damage(drafter):
         raise WeightsError(f"{found.name}: {problem}")
-    typer.echo(f"{found.name}: {drafter.weights.name} is as it should be, SHA-256 {drafter.sha256}")
+    typer.echo(f"{found.name}: {drafter.weights.name} is intact, SHA-256 {drafter.sha256}")
 
 
 def _remove_local(found: FoundDrafter, yes: bool) -> None:

@@ -187,7 +187,7 @@ def _tuned(place: Place, name: str, said: dict[str, Any], shipped: Mapping[str, 
     if name not in shipped:
         raise place.error("target", f"is missing{meant(name, shipped)}")
     if said:
-        raise place.error(next(iter(said)), "cannot stand without a target: of a shipped pair only `defaults` change")
+        raise place.error(next(iter(said)), "needs a target: of a shipped pair only `defaults` can change")
     return shipped[name]
 
 

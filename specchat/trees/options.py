@@ -39,7 +39,7 @@ class BestFirstOptions:
         maximum=512,
     )
     floor: float = option(
-        0.0, "guesses less likely than this to be reached and to stand get no place", minimum=0.0, maximum=1.0
+        0.0, "guesses less likely than this to be reached and accepted get no place", minimum=0.0, maximum=1.0
     )
 
 
@@ -98,7 +98,7 @@ class ConfidenceOptions:
         minimum=0.0,
         maximum=1.0,
     )
-    adapt: bool = option(True, "lower alpha when whole paths stand, raise it when they do not")
+    adapt: bool = option(True, "lower alpha when whole paths are accepted, raise it when they are not")
 
 
 @dataclass(frozen=True)

