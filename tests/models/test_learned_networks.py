@@ -160,7 +160,7 @@ def test_rounding_to_eight_bits_loses_half_a_step_once_and_nothing_the_second_ti
             lambda t, name: t.update(
                 norm=torch.ones(D, dtype=torch.int8), **{"norm.steps": t[name + eight_bits.STEPS].clone()}
             ),
-            "tensor norm of .* is no matrix",
+            "tensor norm of .* is not a matrix",
         ),
     ],
 )

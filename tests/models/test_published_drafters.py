@@ -102,9 +102,9 @@ def test_a_rotation_that_is_stretched_is_kept(layout, tmp_path):
         ({"layer": {"hidden_act": "relu"}}, "activation relu"),
         ({"layer": {"rope_scaling": {"rope_type": "yarn", "factor": 2.0}}}, "rotation 'yarn'"),
         ({"norm_output": True}, "norm_output = True, which specchat does not run"),
-        ({"eagle_aux_hidden_state_layer_ids": [2, 1, 3]}, "no ascending layers of a target with 3"),
-        ({"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}, "no ascending layers"),
-        ({"eagle_aux_hidden_state_layer_ids": [1, 2, 9]}, "no ascending layers"),
+        ({"eagle_aux_hidden_state_layer_ids": [2, 1, 3]}, "not ascending layers of a target with 3"),
+        ({"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}, "not ascending layers"),
+        ({"eagle_aux_hidden_state_layer_ids": [1, 2, 9]}, "not ascending layers"),
     ],
 )
 def test_what_cannot_be_run_is_refused_in_one_line(layout, changes, said, tmp_path):

@@ -70,8 +70,8 @@ def test_what_is_no_safetensors_file_is_refused(tmp_path, data):
     [
         ({}, "no weight_map"),
         ([], "no weight_map"),
-        ({NORM: 3}, "no file of this folder"),
-        ({NORM: "../m/model.safetensors"}, "no file of this folder"),
+        ({NORM: 3}, "not a file of this folder"),
+        ({NORM: "../m/model.safetensors"}, "not a file of this folder"),
         ({NORM: "gone.safetensors"}, "which is not there"),
         ({NORM: "model.safetensors", "nowhere": "model.safetensors"}, "nowhere"),
     ],
