@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from specchat.config.unreadable import UNREADABLE
 from specchat.engine.protocol.chat_message import Message
 from specchat.errors import short
 from specchat.serve.api_error import ApiError
@@ -136,7 +137,7 @@ def read_request(body: bytes, form: Form, client: str = "") -> Asked:
 def _json(body: bytes) -> dict[str, Any]:
     try:
         value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise ApiError(400, f"the body is no JSON: {error}", code="invalid_json") from None
     if not isinstance(value, dict):
         raise ApiError(400, f"the body is no JSON object: {short(value)}", code="invalid_json")

@@ -11,6 +11,7 @@ from typing import BinaryIO, Literal
 
 import msgspec
 
+from specchat.config.unreadable import UNREADABLE
 from specchat.engine.far.command_queue import CommandQueue
 from specchat.engine.protocol.bounds import LONGEST_LINE_BYTES, Id
 from specchat.engine.protocol.codec import decode_command, encode, lines_of
@@ -85,6 +86,6 @@ class _Address(msgspec.Struct):
 def _refused(line: bytes, why: str) -> Failed:
     try:
         command = msgspec.json.decode(line[:LONGEST_LINE_BYTES], type=_Address)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return Failed(kind="UsageError", message=why, exit_code=2, during="protocol")
     return Failed(kind="UsageError", message=why, exit_code=2, id=command.id, during=command.type)

@@ -7,6 +7,7 @@ from typing import IO, Any, TypeVar
 
 import msgspec
 
+from specchat.config.unreadable import UNREADABLE
 from specchat.engine.protocol.bounds import LONGEST_LINE_BYTES
 from specchat.engine.protocol.checks import Order, check
 from specchat.engine.protocol.commands import Command
@@ -73,6 +74,6 @@ def _decoded(decoder: msgspec.json.Decoder[_T], line: bytes) -> _T:
     try:
         message = decoder.decode(line)
         check(message)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # broken text, or brackets without end
+    except UNREADABLE as error:
         raise msgspec.DecodeError(one_line(str(error))) from None
     return message
