@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +57,23 @@ def _change_alone(file: Path, change: Callable[[Document], None], check: Check) 
         check(*found) if found else None  # says which key, and on which line
         raise ConfigError(f"{file} cannot be changed: {error}") from None
     text = tomlkit.dumps(document)
-    check(Place(file, text), tables(file, text))
+    read_back, meant = tables(file, text), document.unwrap()
+    if read_back != meant:  # a table was put between the dotted keys of another
+        table = ".".join(_differing(read_back, meant))
+        raise ConfigError(
+            f"{file}: the keys {table}.… cannot be changed here by specchat; write them as a [{table}] table"
+        )
+    check(Place(file, text), read_back)
     replace_text(file, text)
+
+
+def _differing(found: Mapping[str, Any], meant: Mapping[str, Any]) -> tuple[str, ...]:
+    """The way to the table in which keys are missing that are meant to be there."""
+    if meant.keys() <= found.keys():
+        for name, value in meant.items():
+            if isinstance(value, dict) and isinstance(found[name], dict) and value != found[name]:
+                return (name, *_differing(found[name], value))
+    return ()
 
 
 def replace_text(file: Path, text: str) -> None:

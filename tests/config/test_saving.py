@@ -226,6 +226,22 @@ def test_a_file_that_is_being_changed_for_long_is_told_in_one_line(monkeypatch):
     assert user_settings() == {"seed": 3}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'pairs.a.target = "smollm2-135m-instruct"\npairs.a.summary = "mine"\n',
+        '[pairs]\na.target = "smollm2-135m-instruct"\na.summary = "mine"\n',
+        '[pairs]\nb = { target = "scripted" }\na.target = "smollm2-135m-instruct"\na.summary = "mine"\n',
+    ],
+)
+def test_dotted_keys_that_no_table_can_be_put_between_are_told_by_their_table(text):
+    write(users_models(), text)
+    assert load_catalog().pair("a").summary == "mine"
+    with pytest.raises(ConfigError, match=r"models\.toml: the keys pairs\.a\.… .* write them as a \[pairs\.a\] table"):
+        set_for_pair("a", "width", 3)
+    assert users_models().read_text() == text
+
+
 def test_a_new_file_is_private_and_a_linked_one_stays_a_link(tmp_path):
     set_general("seed", 4)
     assert stat.S_IMODE(users_config().stat().st_mode) == 0o600
