@@ -73,6 +73,7 @@ def test_what_is_no_safetensors_file_is_refused(tmp_path, data):
         ({NORM: 3}, "no file of this folder"),
         ({NORM: "../m/model.safetensors"}, "no file of this folder"),
         ({NORM: "gone.safetensors"}, "which is not there"),
+        ({NORM: "n" * 5000 + ".safetensors"}, "nnn…, which is not there"),
         ({NORM: "model.safetensors", "nowhere": "model.safetensors"}, "nowhere"),
     ],
 )
