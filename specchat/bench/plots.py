@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ def accept_plot_file(file: Path) -> None:
     """
     if file.suffix.lower() not in SUFFIXES:
         raise UsageError(f"--plot {file} must end in {', '.join(SUFFIXES)}")
-    if not file.absolute().parent.is_dir():
+    if not os.path.isdir(file.absolute().parent):  # never raises
         raise UsageError(f"--plot {file}: the folder {file.absolute().parent} does not exist")
     _figure_class()
 

@@ -64,6 +64,10 @@ def bench(
     Drafters that learn start cold with every prompt; with --warm they are measured a second time after the replies
     to other prompts, never after the measured ones.
     """
+    from specchat.config.directories import expanded
+
+    save = expanded(str(save), "--save") if save is not None else None
+    plot = expanded(str(plot), "--plot") if plot is not None else None
     if what == "ui":
         from specchat.cli.bench_ui import bench_ui
 
