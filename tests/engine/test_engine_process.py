@@ -219,6 +219,26 @@ def test_a_program_that_is_no_engine_is_reported(tmp_path):
     driver.engine.close()
 
 
+@pytest.mark.parametrize(
+    ("first", "why"),
+    [
+        (
+            '{"type":"hello","protocol":7,"specchat":"9.9","methods":[],"settings":[],"pid":1}',
+            "the engine speaks version 7 of the protocol, this specchat version 1",
+        ),
+        ('{"type":"hello","protocol":7,"methods":{"other":"form"}}', "the engine speaks version 7 of the protocol"),
+        ('{"type":"loading","stage":"read","item":"weights"}', "the engine did not begin with 'hello'"),
+    ],
+)
+def test_an_engine_that_speaks_another_version_is_refused_at_its_first_line(tmp_path, first, why):
+    driver = Driver(tmp_path / "log", [sys.executable, "-c", f"print({first!r}, flush=True); input()"])
+    died = driver._next()
+    assert isinstance(died, ev.Died)
+    assert why in died.last_words
+    driver.engine.close()
+    assert not driver.engine.alive
+
+
 def test_an_engine_that_cannot_start_says_why(tmp_path):
     with pytest.raises(EngineError, match="could not be started: /nowhere/engine"):
         Engine(tmp_path / "log", ["/nowhere/engine"])
