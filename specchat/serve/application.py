@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -63,7 +64,8 @@ def application(scheduler: Scheduler, access: Access) -> ASGIApp:
         Route("/v1/models/{name:path}", model, methods=["GET"]),
     ]
     handlers = {ApiError: _refused, HTTPException: _no_such_route, Exception: _failed}
-    return Guard(Starlette(routes=routes, exception_handlers=handlers), access)
+    guard = Middleware(Guard, access=access)
+    return Starlette(routes=routes, middleware=[guard], exception_handlers=handlers)
 
 
 class Guard:
