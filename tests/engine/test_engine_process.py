@@ -212,6 +212,26 @@ def test_closing_standard_input_ends_the_process():
     assert isinstance(said[0], ev.Hello)
 
 
+def test_an_engine_whose_reader_goes_away_in_a_reply_ends_calmly_while_its_input_stays_open():
+    engine = subprocess.Popen(
+        local_command(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=engine_environment(1),
+    )
+    assert engine.stdin and engine.stdout and engine.stderr
+    engine.stdin.write(encode(Load(SCRIPTED | {"max_tokens": 100_000})) + encode(Generate(1, HELLO)))
+    engine.stdin.flush()
+    while b'"type":"round"' not in engine.stdout.readline():
+        pass
+    engine.stdout.close()
+    assert engine.wait(PATIENCE_S) == 0
+    assert b"Traceback" not in engine.stderr.read()
+    engine.stdin.close()
+    engine.stderr.close()
+
+
 def test_a_program_that_is_no_engine_is_reported(tmp_path):
     driver = Driver(tmp_path / "log", [sys.executable, "-c", "print('hi, I am a shell')"])
     died = driver.until(ev.Died)
