@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from specchat.cli.confirm import confirmed
 from specchat.cli.flags import model_names
 from specchat.cli.sizes import sized
 
@@ -87,7 +88,10 @@ def list_datastores() -> None:
 
 
 @app.command()
-def remove(names: Annotated[list[str], typer.Argument(help="their names", autocompletion=_known)]) -> None:
+def remove(
+    names: Annotated[list[str], typer.Argument(help="their names", autocompletion=_known)],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+) -> None:
     """Delete datastores for good."""
     from specchat.config.datastore_files import datastore_files
     from specchat.errors import StoreError, UsageError, nearest, short
@@ -96,7 +100,10 @@ def remove(names: Annotated[list[str], typer.Argument(help="their names", autoco
     for name in names:
         if name not in found:
             raise UsageError(f"no datastore is called {short(name)}{nearest(name, found)}")
-    for name in dict.fromkeys(names):
+    chosen = list(dict.fromkeys(names))
+    if not confirmed(yes, "removing datastores", f"{', '.join(chosen)}: delete for good?", "nothing removed"):
+        return
+    for name in chosen:
         try:
             size = found[name].lstat().st_size
             found[name].unlink()

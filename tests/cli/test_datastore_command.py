@@ -139,8 +139,10 @@ def test_remove_deletes_what_is_named_and_nothing_where_a_name_is_wrong(folder):
         build(name, str(folder))
     assert "did you mean 'two'" in str(error_of("remove", "one", "tow"))
     assert len(datastore_files()) == 2
+    assert "add --yes" in str(error_of("remove", "one"))
+    assert len(datastore_files()) == 2
     size = (datastores_dir() / "one.datastore").stat().st_size
-    assert f"removed one, {size / 1000:.1f} kB" in run("remove", "one").stdout
+    assert f"removed one, {size / 1000:.1f} kB" in run("remove", "one", "--yes").stdout
     assert [one.name for one in datastore_files()] == ["two"]
 
 
@@ -150,7 +152,7 @@ def test_a_damaged_datastore_is_listed_with_what_is_wrong_and_can_be_removed(fol
     file.write_bytes(file.read_bytes()[:-1])
     assert "cannot be used" in run("list").stdout
     assert "bytes, and its header says" in run("list").stdout
-    assert run("remove", "mine").exit_code == 0
+    assert run("remove", "mine", "--yes").exit_code == 0
 
 
 def test_a_reply_is_drafted_from_the_datastore(folder):
