@@ -220,7 +220,9 @@ def test_an_engine_whose_reader_goes_away_in_a_reply_ends_calmly_while_its_input
         stderr=subprocess.PIPE,
         env=engine_environment(1),
     )
-    assert engine.stdin and engine.stdout and engine.stderr
+    assert engine.stdin
+    assert engine.stdout
+    assert engine.stderr
     engine.stdin.write(encode(Load(SCRIPTED | {"max_tokens": 100_000})) + encode(Generate(1, HELLO)))
     engine.stdin.flush()
     while b'"type":"round"' not in engine.stdout.readline():
