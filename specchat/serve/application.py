@@ -144,7 +144,10 @@ async def _refused(_: Request, error: Exception) -> Response:
 async def _no_such_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException), "registered for these"
     known = "/v1/chat/completions, /v1/completions and /v1/models"
-    why = {404: f"there is no {request.url.path}; {known} are served", 405: f"{request.method} is not allowed here"}
+    why = {
+        404: f"there is no {cut(request.url.path)}; {known} are served",
+        405: f"{request.method} is not allowed here",
+    }
     refused = ApiError(error.status_code, why.get(error.status_code, str(error.detail)), code="unknown_url")
     response = error_response(refused)
     response.headers.update(error.headers or {})
