@@ -35,7 +35,7 @@ def chat_ids(incomplete: str) -> list[tuple[str, str]]:
 _ID_HELP = "a chat's id, or its beginning, as `specchat chats list` shows it"
 Id = Annotated[str, typer.Argument(help=_ID_HELP, autocompletion=chat_ids)]
 AsJson = Annotated[bool, typer.Option("--json", help="a JSON list of objects")]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=1_000_000, help="how many at most")]
+Limit = Annotated[int, typer.Option("--limit", "-n", metavar="<int>", min=1, max=1_000_000, help="how many at most")]
 
 
 @app.command("list")

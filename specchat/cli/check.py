@@ -27,7 +27,9 @@ def check(
     budget: Annotated[Budget, typer.Option(help="small: under a minute for a small model; full: minutes.")] = (
         Budget.small
     ),
-    output: Annotated[Output, typer.Option(help="text; or one JSON object.")] = Output.text,
+    output: Annotated[
+        Output, typer.Option(help="text; json, one object; or jsonl, the same on one line.")
+    ] = Output.text,
 ) -> None:
     """Prove on this machine that the text is the target's own, whatever drafts for it.
 

@@ -22,7 +22,9 @@ _PORTS = 20
 """How many ports are tried, from the one asked for."""
 
 Host = Annotated[str, typer.Option(help="Address to serve on; others than this machine's own are refused.")]
-Port = Annotated[int, typer.Option(min=1, max=65535, help="Port to serve on, or the next one that is free.")]
+Port = Annotated[
+    int, typer.Option(metavar="<int>", min=1, max=65535, help="Port to serve on, or the next one that is free.")
+]
 AllowRemote = Annotated[
     bool, typer.Option("--allow-remote", help="Let other machines in, with --host 0.0.0.0 for example.")
 ]

@@ -83,6 +83,23 @@ def test_a_folder_becomes_a_datastore_of_its_text_files_whose_size_is_told(folde
     assert "of 3 texts, for scripted" in listed
 
 
+def test_the_list_as_json_says_the_same(folder):
+    build("mine", str(folder))
+    build("broken", str(folder / "b.txt"))
+    file = datastores_dir() / "broken.datastore"
+    file.write_bytes(file.read_bytes()[:-1])
+    listed = {one["name"]: one for one in json.loads(run("list", "--json").stdout)}
+    header = read_header(datastores_dir() / "mine.datastore")
+    assert (listed["mine"]["target"], listed["mine"]["texts"], listed["mine"]["problem"]) == ("scripted", 3, None)
+    assert listed["mine"]["tokens"] == header.tokens - 3
+    assert listed["mine"]["bytes"] == header.file_bytes
+    assert "its header says" in listed["broken"]["problem"]
+
+
+def test_without_datastores_the_list_as_json_is_empty():
+    assert json.loads(run("list", "--json").stdout) == []
+
+
 def test_one_text_is_not_told_as_texts(folder):
     assert " of 1 text, " in build("mine", str(folder / "b.txt")).stdout
     assert " of 1 text, for scripted, built " in run("list").stdout
