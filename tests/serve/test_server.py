@@ -317,5 +317,6 @@ def test_told_to_stop_it_ends_calmly_and_takes_its_engine_along(server):
     with pytest.raises(ProcessLookupError):
         os.kill(engine, 0)
     assert list(server.home.rglob("engine-*.log")) == []
-    said = server.process.stderr.read().splitlines()
-    assert {line.partition(":")[0] for line in said} <= {"the engine died"}, "broken requests are no news here"
+    assert {line.partition(":")[0] for line in server.said.splitlines()} <= {"the engine died"}, (
+        "broken requests are no news here"
+    )
