@@ -1,7 +1,5 @@
 """`python -m specchat` is the `specchat` command."""
 
-import sys
-
 
 def main() -> None:
     """Run the command line; Ctrl+C while it is imported ends with 130, as it does later on."""
@@ -10,7 +8,7 @@ def main() -> None:
 
         run()
     except KeyboardInterrupt:
-        sys.exit(130)
+        raise SystemExit(130) from None
 
 
 if __name__ == "__main__":
