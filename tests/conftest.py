@@ -48,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> TerminalTestsLast | None:
-    """With `--dist loadfile`, ours or the caller's, tests that drive a terminal run last and alone."""
+    """With `--dist loadfile`, ours or the caller's, tests that drive a terminal run last, three at once."""
     return TerminalTestsLast(config, log) if config.option.dist == "loadfile" else None
 
 
