@@ -69,7 +69,9 @@ def commands_table() -> str:
 
 def floors_table() -> str:
     """Every package by its floor, as the import-linter's first contract has them, the highest floor first."""
-    contract = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"][0]
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ][0]
     floors = [re.findall(r"\w+", layer) for layer in contract["layers"]]
     numbered = zip(range(len(floors) - 1, -1, -1), floors, strict=True)
     rows = [(str(floor), f"`{name}`", _first_sentence(name)) for floor, names in numbered for name in names]
