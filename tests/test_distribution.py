@@ -88,7 +88,7 @@ def test_a_crashed_worker_fails_one_test_and_the_others_still_run(workers: int, 
 def test_only_what_drives_the_app_is_tried_again(tmp_path: Path) -> None:
     waits = FAILS_ONCE.replace("def test", "async def test")
     files = {"test_unit.py": FAILS_ONCE, "test_screen.py": terminal(FAILS_ONCE), "test_app.py": waits}
-    plugins = ("-p", "pytest_rerunfailures", "-p", "pytest_asyncio", "-o", "asyncio_mode=auto")
+    plugins = ("-p", "pytest_rerunfailures", "-p", "pytest_asyncio.plugin", "-o", "asyncio_mode=auto")
     output = run_pytest(tmp_path, files, *plugins, "--reruns", "2")
     assert "1 failed, 2 passed, 2 rerun" in output
     assert "FAILED test_unit.py::test_fails_once" in output
