@@ -149,6 +149,11 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"; known: {', '.join(names)}" if names else ""
 
 
+def installs(extra: str) -> str:
+    """The command that installs an extra of pyproject.toml, and where it works: no package index has specchat."""
+    return f"pip install -e '.[{extra}]' in the folder of specchat's repository"
+
+
 def meant(word: str, known: Iterable[str]) -> str:
     """What the user probably meant, as the tail of a sentence; empty where nothing is near."""
     hint = nearest(word, known)

@@ -1,4 +1,4 @@
-"""The commands. The only reader of argv and the only caller of sys.exit."""
+"""The commands: the only reader of argv and the only caller of sys.exit."""
 
 from __future__ import annotations
 

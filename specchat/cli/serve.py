@@ -14,7 +14,7 @@ import typer
 from specchat.cli.flags import takes_settings
 from specchat.cli.listening import AllowRemote, EngineOption, Host, Port, address_of, is_here, listening, refuse_remote
 from specchat.cli.start_engine import check_pair, engine_log, start_engine
-from specchat.errors import UsageError
+from specchat.errors import UsageError, installs
 
 KEY_VARIABLE = "SPECCHAT_SERVE_KEY"
 _SHORTEST_KEY = 8
@@ -98,7 +98,7 @@ def check_packages() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in _EXTRA:
             raise
-        raise UsageError("the server needs two more packages: pip install 'specchat[serve]'") from None
+        raise UsageError(f"the server needs two more packages: {installs('serve')}") from None
 
 
 def own_key() -> str | None:

@@ -20,7 +20,7 @@ from filelock import FileLock
 
 from specchat.compiled.own_file import NotOwnFile, open_own, open_own_folder
 from specchat.config import cache_dir, private_dir
-from specchat.errors import ModelError
+from specchat.errors import ModelError, installs
 
 _PATIENCE_S = 120
 _log = logging.getLogger(__name__)
@@ -122,7 +122,7 @@ def find_compiler() -> tuple[str, ...]:
             return (path, *words[1:])
     if importlib.util.find_spec("ziglang") is not None:
         return (sys.executable, "-m", "ziglang", "cc")
-    raise NativeUnavailable("no C compiler is here; pip install 'specchat[native]' brings one")
+    raise NativeUnavailable(f"no C compiler is here; one comes with {installs('native')}")
 
 
 def _is_own(file: Path) -> bool:

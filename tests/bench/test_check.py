@@ -62,6 +62,41 @@ def test_rules_that_keep_the_law_pass_all_but_the_text_of_a_seed(rule):
         assert finding.status == PASSED, finding.detail
 
 
+@pytest.mark.parametrize(
+    ("settings", "remedy"),
+    [
+        ({"controller": "off"}, "--controller fixed"),
+        ({"nodes": 0}, "--nodes 16"),
+        ({"drafter": "none"}, "--drafter prompt_lookup"),
+        ({"controller": "goodput", "nodes": 0}, "--nodes 16"),
+    ],
+)
+@pytest.mark.parametrize("check", [check_greedy, check_seeded])
+def test_a_check_without_a_guess_is_skipped_and_says_what_to_set(check, settings, remedy):
+    finding = check(subject(**settings))
+    assert finding.status == SKIPPED
+    assert finding.figures["drafted"] == 0
+    assert finding.detail.startswith("no guess was made")
+    assert remedy in finding.detail
+
+
+def test_a_drafter_that_finds_nothing_is_named_as_the_reason():
+    size = ScriptedVocabulary().size
+
+    def nothing_twice(text):
+        return torch.eye(size)[128 + len(text) % 128]  # bytes that no prompt has
+
+    finding = check_greedy(subject(target=ScriptedModel(size, nothing_twice)))
+    assert finding.status == SKIPPED
+    assert "'prompt_lookup' found nothing" in finding.detail
+
+
+def test_a_difference_without_a_guess_is_a_failure_all_the_same():
+    mine = subject(controller="off")
+    mine.__dict__["greedy_plain"] = [dataclasses.replace(text, tokens=text.tokens[1:]) for text in mine.greedy_plain]
+    assert check_greedy(mine).status == FAILED
+
+
 def gullible(self, tree, reading, context):
     """A broken rule: the first child always stands."""
     path, node = [], ROOT

@@ -44,7 +44,9 @@ def test_other_machines_are_kept_out_unless_asked_for_and_told_why(host: str) ->
 
 @pytest.mark.parametrize("package", ["starlette", "uvicorn"])
 def test_without_the_extra_it_says_how_to_get_it(package: str) -> None:
-    assert "pip install 'specchat[serve]'" in refusal(hidden=f"sys.modules['{package}'] = None")
+    assert "pip install -e '.[serve]' in the folder of specchat's repository" in refusal(
+        hidden=f"sys.modules['{package}'] = None"
+    )
 
 
 @pytest.mark.parametrize("key", ["", "short", "with spaces in it", "schlüssel"])

@@ -32,7 +32,7 @@ def test_without_a_compiler_torch_multiplies_and_it_is_said(nowhere):
     chosen, notes = model_loading.own_network(shape, source, "int8", torch.device("cpu"), "auto")
     assert chosen.kernels == "torch"
     assert "no C compiler" in notes[0]
-    with pytest.raises(ModelError, match=r"specchat\[native\]"):
+    with pytest.raises(ModelError, match=r"pip install -e .\.\[native\]"):
         model_loading.own_network(shape, source, "int8", torch.device("cpu"), "native")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from specchat.bench.circumstances import Circumstances, circumstances
 from specchat.bench.proof.effort import Effort
-from specchat.bench.proof.finding import FAILED, Finding
+from specchat.bench.proof.finding import FAILED, PASSED, SKIPPED, Finding
 from specchat.settings import Settings
 
 
@@ -27,11 +27,27 @@ class Proof:
 
     @property
     def ok(self) -> bool:
-        return all(finding.status != FAILED for finding in self.findings)
+        """Whether no check failed; some may have been skipped."""
+        return self._count(FAILED) == 0
+
+    @property
+    def summary(self) -> str:
+        """How many checks failed, passed and were skipped, in one line."""
+        failed, passed, skipped = (self._count(status) for status in (FAILED, PASSED, SKIPPED))
+        total = len(self.findings)
+        counted = f"all {total} checks passed" if passed == total else f"{passed} of {total} checks passed"
+        if skipped:
+            counted += f", {skipped} {'was' if skipped == 1 else 'were'} skipped"
+        if failed:
+            return f"{'A CHECK' if failed == 1 else f'{failed} CHECKS'} FAILED: {counted}"
+        return counted
+
+    def _count(self, status: str) -> int:
+        return sum(finding.status == status for finding in self.findings)
 
 
 def prove(settings: Settings, effort: Effort, say: Callable[[str], None] = lambda what: None) -> Proof:
-    """Load the pair and check every claim that the combination makes."""
+    """Load the pair; check the text of the combination, and its rule with draft models made for the purpose."""
     from specchat.bench.pair_setup import load_pair
     from specchat.bench.proof.check_law import check_law
     from specchat.bench.proof.check_text import check_adversary, check_greedy, check_seeded, check_twin

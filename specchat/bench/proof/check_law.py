@@ -48,9 +48,9 @@ class PlainLogits:
 
 def check_law(subject: CheckedCombination) -> Finding:
     """The first two tokens are distributed as softmax says, and a biased sampler would be noticed"""
-    claim = "what is sampled follows the target's law"
+    claim = "what is sampled follows the target's distribution"
     if not subject.lossless:
-        return Finding(claim, SKIPPED, f"rule {subject.settings.rule!r} changes the law on purpose")
+        return Finding(claim, SKIPPED, f"rule {subject.settings.rule!r} changes the distribution on purpose")
     plain = _plain_logits(subject)
     settings = _settings(subject.settings, plain)
     texts = _samples(subject, settings, plain)
