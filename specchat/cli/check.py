@@ -33,11 +33,12 @@ def check(
 ) -> None:
     """Prove on this machine that the text is the target's own, whatever drafts for it.
 
-    Two checks of the combination that is set: the greedy text, and the text of a seed. Three of its acceptance rule,
-    with small trees of draft models made for the purpose: one that is always right, one that is always wrong, and one
-    whose samples must be distributed as the target's. Where a check could pass by not looking, a planted fault must
-    be caught. A check that had nothing to test, as where no guess was made, is skipped and says why. Exit code 0 if
-    none failed, 1 if one did.
+    Two checks of the combination that is set: the greedy text, and what it samples. Under the rule `follow` that is
+    the text of a seed, under others the distribution of the first two tokens. Three of its acceptance rule, with small
+    trees of draft models made for the purpose: one that is always right, one that is always wrong, and one whose
+    samples must be distributed as the target's. Where a check could pass by not looking, a planted fault must be
+    caught. A check that had nothing to test, as where no guess was made, is skipped and says why. Exit code 0 if none
+    failed, 1 if one did.
     """
     from specchat.bench.pair_setup import prepare_environment, settings_in_force
 

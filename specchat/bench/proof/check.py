@@ -49,7 +49,7 @@ class Proof:
 def prove(settings: Settings, effort: Effort, say: Callable[[str], None] = lambda what: None) -> Proof:
     """Load the pair; check the text of the combination, and its rule with draft models made for the purpose."""
     from specchat.bench.pair_setup import load_pair
-    from specchat.bench.proof.check_law import check_law
+    from specchat.bench.proof.check_law import check_law, check_set_law
     from specchat.bench.proof.check_text import check_adversary, check_greedy, check_seeded, check_twin
     from specchat.bench.proof.checked_combination import CheckedCombination
 
@@ -57,7 +57,8 @@ def prove(settings: Settings, effort: Effort, say: Callable[[str], None] = lambd
     pair = load_pair(settings, say)
     subject = CheckedCombination.of(pair, settings, effort)
     findings: list[Finding] = []
-    for check in (check_greedy, check_seeded, check_twin, check_adversary, check_law):
+    sampled = check_seeded if settings.rule == "follow" else check_set_law
+    for check in (check_greedy, sampled, check_twin, check_adversary, check_law):
         say(f"{1 + len(findings)} of 5: {(check.__doc__ or '').splitlines()[0]}")
         findings.append(check(subject))
     names = ("drafter", "policy", "rule", "controller", "width", "depth", "nodes")
