@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.bench.report import ALL, Report, Result, Run
-from specchat.errors import UsageError
+from specchat.errors import UsageError, installs
 
 Curve = tuple[str, str, Sequence[tuple[int, float]]]
 """A title, what is counted along it, and its points: (size, seconds)."""
@@ -150,5 +150,5 @@ def _figure_class() -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise UsageError("--plot needs matplotlib, which is not installed: pip install 'specchat[bench]'") from None
+        raise UsageError(f"--plot needs matplotlib, which is not installed: {installs('bench')}") from None
     return Figure

@@ -40,7 +40,9 @@ def bench(
         str,
         typer.Option(help="own, a file (MT-Bench, Spec-Bench, HumanEval), or a prompt set of mirrors.toml: mt-bench."),
     ] = "own",
-    limit: Annotated[int, typer.Option(min=0, help="At most so many questions, of every category; 0 is all.")] = 0,
+    limit: Annotated[
+        int, typer.Option(metavar="<int>", min=0, help="At most so many questions, of every category; 0 is all.")
+    ] = 0,
     category: Annotated[str, typer.Option(help="Only these categories, with commas.", show_default=False)] = "",
     first_turns: Annotated[bool, typer.Option("--first-turns", help="Leave follow-up questions out.")] = False,
     dtypes: Annotated[

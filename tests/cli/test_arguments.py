@@ -160,6 +160,14 @@ def test_a_prompt_without_quotes_is_answered_with_the_quoted_one(monkeypatch, ca
         (["models", "frobnicate"], "no such command 'frobnicate'; specchat models -h says what there is"),
         (["run", "--nodse", "5", "hi"], "no such option: --nodse; did you mean '--nodes'?"),
         (["run", "--nodes"], "option '--nodes' requires an argument"),
+        (
+            ["serve", "--port", "x"],
+            "invalid value for '--port': 'x' is not a whole number; specchat serve -h says what there is",
+        ),
+        (
+            ["train", "p", "--seed", "x"],
+            "invalid value for '--seed': 'x' is not a whole number; specchat train -h says what there is",
+        ),
         (["train"], "missing argument 'pair'; specchat train -h says what there is"),
         (["bench", "ui", "b"], "got unexpected extra argument(s) (b); specchat bench -h says what there is"),
     ],

@@ -305,3 +305,10 @@ def test_a_program_that_is_no_engine_is_told_in_one_short_line(engine):
     assert ended.returncode == 1
     assert one_line(ended).startswith("specchat: the engine died: the engine sent a line that is no event (")
     assert len(ended.stderr) < 300
+
+
+def test_an_engine_of_another_version_is_told_in_one_line():
+    hello = '{"type":"hello","protocol":7,"specchat":"9.9","methods":[],"settings":[]}'
+    ended = run("--engine", shlex.join([sys.executable, "-c", f"print({hello!r}, flush=True); input()"]), "hi")
+    assert ended.returncode == 1
+    assert "the engine speaks version 7 of the protocol, this specchat version 1" in one_line(ended)

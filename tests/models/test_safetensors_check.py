@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from test_weight_check import load, logits_of, refusal
+from loading_kit import load, logits_of, refusal
 from tiny_models import HIDDEN, INNER, hub_sizes, tiny_folder
 
 from specchat.config import ModelSpec, PathSource

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import BinaryIO, Literal
 
 import msgspec
@@ -34,7 +35,7 @@ def serve() -> None:
             try:
                 output.write(encode(event))
                 output.flush()
-            except (BrokenPipeError, ValueError):
+            except (OSError, ValueError):
                 commands.quitting.set()
 
     commands = CommandQueue()
@@ -45,7 +46,8 @@ def serve() -> None:
     from specchat.engine.far.worker import Worker
 
     Worker(commands, emit).run()
-    output.close()
+    with suppress(OSError):  # its reader has gone
+        output.close()
     os._exit(0)  # no waiting for threads of libraries
 
 
