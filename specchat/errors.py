@@ -5,6 +5,7 @@
     │   ├── ConfigError           … in a file: names the file, the table, the key
     │   ├── CombinationError      … parts that cannot work together, and the nearest that can
     │   ├── RecordingError        … a file that is not a recording, or one that contradicts itself
+    │   ├── PromptEmpty           … a prompt without any token
     │   └── PromptTooLong         … a prompt that leaves no room in the context
     ├── WeightsError              weights could not be found, fetched, trusted or read
     │   └── WeightsNotHere        … that have to be fetched first
@@ -50,6 +51,10 @@ class CombinationError(UsageError):
 
 class RecordingError(UsageError):
     """A file that is not a recording, or one that contradicts itself."""
+
+
+class PromptEmpty(UsageError):
+    """A prompt without a token to go on from."""
 
 
 class PromptTooLong(UsageError):
@@ -142,6 +147,11 @@ def nearest(word: str, known: Iterable[str]) -> str:
     if close:
         return f"; did you mean {close[0]!r}?"
     return f"; known: {', '.join(names)}" if names else ""
+
+
+def installs(extra: str) -> str:
+    """The command that installs an extra of pyproject.toml, and where it works: no package index has specchat."""
+    return f"pip install -e '.[{extra}]' in the folder of specchat's repository"
 
 
 def meant(word: str, known: Iterable[str]) -> str:

@@ -51,7 +51,7 @@ def _rapl() -> Callable[[], float | None] | None:
 
     def read() -> float | None:
         with suppress(OSError, ValueError):
-            return sum(int(counter.read_text()) for counter in counters) / 1e6
+            return sum(int(counter.read_text(encoding="utf-8")) for counter in counters) / 1e6
         return None
 
     return read if counters and read() is not None else None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from specchat.bench.report import ALL, Report, Result, Run
-from specchat.errors import UsageError
+from specchat.errors import UsageError, installs
 
 Curve = tuple[str, str, Sequence[tuple[int, float]]]
 """A title, what is counted along it, and its points: (size, seconds)."""
@@ -26,7 +27,7 @@ def accept_plot_file(file: Path) -> None:
     """
     if file.suffix.lower() not in SUFFIXES:
         raise UsageError(f"--plot {file} must end in {', '.join(SUFFIXES)}")
-    if not file.absolute().parent.is_dir():
+    if not os.path.isdir(file.absolute().parent):  # never raises
         raise UsageError(f"--plot {file}: the folder {file.absolute().parent} does not exist")
     _figure_class()
 
@@ -149,5 +150,5 @@ def _figure_class() -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise UsageError("--plot needs matplotlib, which is not installed: pip install 'specchat[bench]'") from None
+        raise UsageError(f"--plot needs matplotlib, which is not installed: {installs('bench')}") from None
     return Figure

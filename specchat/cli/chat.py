@@ -97,7 +97,7 @@ def open_chat(
     if (print_transcript or options.print_transcript) and (said := conversation(app.chat.turns)):
         typer.echo(said + "\n")
     _say_goodbye(app.control.archive)
-    _say_training_stopped(app.chat.training)
+    _say_training_stopped(app.chat.background.training)
     return app.return_code or 0
 
 

@@ -35,14 +35,13 @@ def chat_ids(incomplete: str) -> list[tuple[str, str]]:
 _ID_HELP = "a chat's id, or its beginning, as `specchat chats list` shows it"
 Id = Annotated[str, typer.Argument(help=_ID_HELP, autocompletion=chat_ids)]
 AsJson = Annotated[bool, typer.Option("--json", help="a JSON list of objects")]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=1_000_000, help="how many at most")]
+Limit = Annotated[int, typer.Option("--limit", "-n", metavar="<int>", min=1, max=1_000_000, help="how many at most")]
 
 
 @app.command("list")
 def list_chats(limit: Limit = 50, as_json: AsJson = False) -> None:
     """The chats, the newest first."""
-    with reading() as chats:
-        _print(chats.summaries(limit=limit), as_json)
+    _print(_summaries("", limit), as_json, nothing="no chats have been kept yet")
 
 
 @app.command()
@@ -52,8 +51,10 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """Chats whose text or title contains these words."""
-    with reading() as chats:
-        _print(chats.summaries(" ".join(words), limit), as_json, previews=True)
+    from specchat.errors import short
+
+    said = " ".join(words)
+    _print(_summaries(said, limit), as_json, nothing=f"no chat contains {short(said)}", previews=True)
 
 
 @app.command()
@@ -149,7 +150,18 @@ def writing() -> Iterator[Chats]:
         opened.connection.close()
 
 
-def _print(summaries: Sequence[Summary], as_json: bool, *, previews: bool = False) -> None:
+def _summaries(words: str, limit: int) -> list[Summary]:
+    """The chats that say the words, or all; none where none have been kept."""
+    from specchat.store.database import default_path
+
+    if not default_path().exists():
+        return []
+    with reading() as chats:
+        return chats.summaries(words, limit)
+
+
+def _print(summaries: Sequence[Summary], as_json: bool, *, nothing: str, previews: bool = False) -> None:
+    """Print the chats; where there are none, `nothing` on standard error."""
     import msgspec
 
     from specchat.engine.protocol.text import safe_in_json
@@ -158,7 +170,7 @@ def _print(summaries: Sequence[Summary], as_json: bool, *, previews: bool = Fals
         typer.echo(safe_in_json(msgspec.json.format(msgspec.json.encode(summaries)).decode()))
         return
     if not summaries:
-        typer.echo("no chats", err=True)
+        typer.echo(nothing, err=True)
         return
     from rich.console import Console
     from rich.text import Text

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from specchat.cli.chats import AsJson
+from specchat.cli.confirm import confirmed
 from specchat.cli.flags import model_names
 from specchat.cli.sizes import sized
 
 if TYPE_CHECKING:
-    from specchat.config.datastore_files import DatastoreHeader
+    from specchat.config.datastore_files import DatastoreFile, DatastoreHeader
     from specchat.core.vocabulary import TokenTable
 
 app = typer.Typer(help="Stores of text for the drafter `datastore`: build, list, remove.", no_args_is_help=True)
@@ -42,6 +44,7 @@ def build(
     tokens: Annotated[
         int,
         typer.Option(
+            metavar="<int>",
             min=1,
             max=1 << 28,
             help="the most tokens to store; each takes 6 or 8 bytes of disk, and 50 of memory meanwhile",
@@ -71,12 +74,15 @@ def build(
 
 
 @app.command("list")
-def list_datastores() -> None:
+def list_datastores(as_json: AsJson = False) -> None:
     """The datastores, the newest first."""
     from specchat.config.datastore_files import datastore_files
     from specchat.engine.protocol.text import visible
 
     found = datastore_files()
+    if as_json:
+        _print_json(found)
+        return
     if not found:
         typer.echo("no datastores; `specchat datastore build` makes one from your files or chats", err=True)
     for one in found:
@@ -89,7 +95,10 @@ def list_datastores() -> None:
 
 
 @app.command()
-def remove(names: Annotated[list[str], typer.Argument(help="their names", autocompletion=_known)]) -> None:
+def remove(
+    names: Annotated[list[str], typer.Argument(help="their names", autocompletion=_known)],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+) -> None:
     """Delete datastores for good."""
     from specchat.config.datastore_files import datastore_files
     from specchat.errors import StoreError, UsageError, nearest, short
@@ -98,13 +107,33 @@ def remove(names: Annotated[list[str], typer.Argument(help="their names", autoco
     for name in names:
         if name not in found:
             raise UsageError(f"no datastore is called {short(name)}{nearest(name, found)}")
-    for name in dict.fromkeys(names):
+    chosen = list(dict.fromkeys(names))
+    if not confirmed(yes, "removing datastores", f"{', '.join(chosen)}: delete for good?", "nothing removed"):
+        return
+    for name in chosen:
         try:
             size = found[name].lstat().st_size
             found[name].unlink()
         except OSError as error:
             raise StoreError(f"{found[name]} cannot be removed: {error.strerror or error}") from None
         typer.echo(f"removed {name}, {sized(size)}")
+
+
+def _print_json(found: Iterable[DatastoreFile]) -> None:
+    """A list of objects; of one that cannot be used, `problem` says why."""
+    import msgspec
+
+    from specchat.engine.protocol.text import safe_in_json
+
+    objects = []
+    for one in found:
+        about = {"name": one.name, "bytes": one.file.lstat().st_size, "problem": one.problem or None}
+        header = one.header
+        if header is not None:
+            about |= {"target": header.target, "texts": header.texts, "made": header.made}
+            about["tokens"] = header.tokens - header.texts
+        objects.append(about)
+    typer.echo(safe_in_json(msgspec.json.format(msgspec.json.encode(objects)).decode()))
 
 
 def _contents(header: DatastoreHeader) -> str:

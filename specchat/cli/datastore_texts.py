@@ -32,7 +32,7 @@ def texts_of_files(paths: Sequence[Path]) -> Iterator[str]:
         UsageError: a path does not exist, or a named file is not text.
     """
     for path in paths:
-        if path.is_dir():
+        if os.path.isdir(path):  # never raises
             for file in _files_below(path):
                 text = _text_of(file) if file.stat().st_size <= _LARGEST_BYTES else None
                 yield from _pieces(text or "")
@@ -66,7 +66,7 @@ def _files_below(folder: Path) -> Iterator[Path]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
             file = Path(where) / name
-            if not name.startswith(".") and file.is_file() and not file.is_symlink():
+            if not name.startswith(".") and os.path.isfile(file) and not file.is_symlink():
                 yield file
 
 

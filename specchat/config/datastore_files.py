@@ -14,6 +14,7 @@ import msgspec
 from specchat.config.directories import data_dir
 from specchat.config.regular_file import open_regular
 from specchat.config.toml_checks import NAME
+from specchat.config.unreadable import UNREADABLE
 from specchat.errors import CombinationError, StoreError, UsageError, cut, nearest, short
 
 HEADER_BYTES = 4096
@@ -120,7 +121,7 @@ def read_header(file: Path) -> DatastoreHeader:
         raise StoreError(f"{file} is not a datastore of this version of specchat; build it again")
     try:
         header = msgspec.json.decode(packed[len(_MAGIC) :], type=DatastoreHeader)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise StoreError(f"{file} has an invalid header: {cut(str(error))}") from None
     if header.token_bytes == 3 or header.separator < header.vocab_size:
         raise StoreError(f"{file}: token_bytes = {header.token_bytes} do not hold {header.vocab_size} tokens")

@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from specchat.config.file_replacing import replacing
+from specchat.config.unreadable import UNREADABLE
 
 Kind = TypeVar("Kind")
 
@@ -43,7 +44,7 @@ def read_json(file: Path, kind: type[Kind]) -> Kind | None:
     """What the file says, if it is small and says something of this kind."""
     try:
         return msgspec.json.decode(read_small(file), type=kind)
-    except (msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         return None
 
 

@@ -146,17 +146,6 @@ def losslessness(settings: Settings) -> Losslessness:
     )
 
 
-def draw_kinds(choice: DrafterChoice) -> Collection[DrawKind]:
-    """The kinds of draws that a drafter promises to make with these options, from what its class declares."""
-    from specchat.core.tree import DrawKind
-
-    members = [draw_kinds(member) for member in choice.members]
-    declared = getattr(choice.method.load(), "draw_kinds", None)
-    kinds = frozenset({DrawKind.POINT}) if declared is None else frozenset(declared(choice.options, members))
-    assert kinds <= set(DrawKind), f"drafter {choice.name!r} declares kinds of draws that do not exist: {kinds}"
-    return kinds
-
-
 def keeps_draws(policy: Method, kind: DrawKind) -> bool:
     """Whether a policy declares that draws of this kind keep their distribution in its trees."""
     made = policy.load()
@@ -211,8 +200,8 @@ def _check_draws(settings: Settings, wanted: DrawKind) -> None:
     from specchat.core.tree import DrawKind
 
     choice = choose_drafter(settings)
-    if wanted not in draw_kinds(choice):
-        able = [name for name in DRAFTERS if name != "none" and wanted in draw_kinds(choose(name, Settings()))]
+    if wanted not in choice.draw_kinds:
+        able = [name for name in DRAFTERS if name != "none" and wanted in choose(name, Settings()).draw_kinds]
         raise CombinationError(
             f"rule {settings.rule!r} judges draws by the probability they were drawn with, and drafter "
             f"{choice.name!r} with its options proposes points, which have none; nearest that works: rule 'follow', "

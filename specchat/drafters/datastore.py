@@ -72,6 +72,7 @@ class DatastoreDrafter:
     draw_kinds = staticmethod(points_alone)
 
     def __init__(self, options: DatastoreOptions, parts: Parts) -> None:
+        self._names = {source: parts.numbered(source) for source in (TEXT, STORE)}
         self._longest = options.longest
         self._store = Datastore(parts.datastore(options.store))
         self._vocab_size = parts.vocab_size
@@ -123,7 +124,9 @@ class DatastoreDrafter:
                 break
         known = [token for token in chances if token < self._vocab_size]  # a tokenizer may have more than its model
         best = sorted(known, key=chances.__getitem__, reverse=True)[:width]
-        return [Guess(token, logprob=math.log(chances[token]), proposer=proposers[token]) for token in best]
+        return [
+            Guess(token, logprob=math.log(chances[token]), proposer=self._names[proposers[token]]) for token in best
+        ]
 
     def _hear(self, tail: list[int], path: tuple[int, ...]) -> list[_Heard]:
         """The matches of the text up to a node, the longest first.

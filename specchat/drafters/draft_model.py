@@ -62,7 +62,7 @@ class DraftModel:
         assert parts.draft_model is not None, "assemble refuses this drafter without a draft model"
         self._model = parts.draft_model
         self._vocab_size = parts.vocab_size
-        self.proposer, self._noise = parts.name, parts.noise
+        self.proposer, self._noise = parts.proposer, parts.noise
         self._reads = reads
         self._drawing = options.drawing
         self._kinds = self.draw_kinds(options, ())

@@ -40,6 +40,7 @@ class Lookahead:
     draw_kinds = staticmethod(points_alone)
 
     def __init__(self, options: LookaheadOptions, parts: Parts) -> None:
+        self.proposer = parts.proposer
         self._embeddings = EmbeddingRows(parts.target.embed)
         self._remember = options.remember
         self._window = LookaheadWindow(options.window, options.ngram)
@@ -83,7 +84,7 @@ class Lookahead:
 
     def _guesses(self, run: Sequence[int], width: int) -> list[Guess]:
         return [
-            Guess(token, logprob=math.log(self._rates.rate(size, rank)), proposer="lookahead")
+            Guess(token, logprob=math.log(self._rates.rate(size, rank)), proposer=self.proposer)
             for rank, (token, size) in enumerate(self._pool.continuations(run, width))
         ]
 

@@ -37,6 +37,7 @@ class PromptLookup:
     names_sources: Final = True
 
     def __init__(self, options: PromptLookupOptions, parts: Parts) -> None:
+        self.proposer = parts.proposer
         self._index = NgramIndex(options.min_ngram, options.max_ngram)
         self._rates = ContinuationRates()
 
@@ -72,7 +73,7 @@ class PromptLookup:
             Guess(
                 token,
                 logprob=math.log(self._rates.rate(size, rank)),
-                proposer="prompt_lookup",
+                proposer=self.proposer,
                 source=self._index.place(run, size, token),
             )
             for rank, (token, size) in enumerate(self._index.continuations(run, width))

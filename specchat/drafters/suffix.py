@@ -40,10 +40,10 @@ class Suffix:
     taps: Sequence[int] = ()
     text_tap: StateTap | None = None
     passes = 0
-    proposer = "suffix"
     draw_kinds = staticmethod(points_alone)
 
     def __init__(self, options: SuffixOptions, parts: Parts) -> None:
+        self.proposer = parts.proposer
         self._remember = options.remember
         room = (min(options.limit(match), options.depth - match) for match in range(options.depth + 1))
         limits = DraftLimits(tuple(room), options.min_probability)

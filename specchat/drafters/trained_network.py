@@ -43,7 +43,7 @@ class TrainedNetworkDrafter:
 
     def __init__(self, options: TrainedNetworkOptions, parts: Parts) -> None:
         self._network = parts.network(options.tokens)
-        self.proposer = parts.name
+        self.proposer = parts.proposer
         self._vocab_size = parts.vocab_size
         self.text_tap = StateTap(self._network.layers, self._network.take, self._network.skip)
         self._tree: TokenTree | None = None

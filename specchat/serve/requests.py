@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
 
+from specchat.config.unreadable import UNREADABLE
 from specchat.engine.protocol.chat_message import Message
-from specchat.errors import short
 from specchat.serve.api_error import ApiError
-from specchat.serve.fields import Fields, wrong
+from specchat.serve.fields import Fields, shown, wrong
 from specchat.serve.messages import content_text, read_messages
 
 Form = Literal["chat.completion", "text_completion"]
@@ -125,7 +126,7 @@ def read_request(body: bytes, form: Form, client: str = "") -> Asked:
         messages=read_messages(fields) if chat else (),
         text=None if chat else _prompt(fields),
         settings=_settings(fields),
-        seed=fields.whole("seed", -_LARGEST_SEED - 1, _LARGEST_SEED),
+        seed=_seed(fields),
         reference=_reference(fields),
         stream=stream,
         usage=_stream_options(fields, stream),
@@ -136,10 +137,10 @@ def read_request(body: bytes, form: Form, client: str = "") -> Asked:
 def _json(body: bytes) -> dict[str, Any]:
     try:
         value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from None
     if not isinstance(value, dict):
-        raise ApiError(400, f"the body is not a JSON object: {short(value)}", code="invalid_json")
+        raise ApiError(400, f"the body is not a JSON object: {shown(value)}", code="invalid_json")
     return value
 
 
@@ -162,6 +163,12 @@ def _settings(fields: Fields) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
+def _seed(fields: Fields) -> int | None:
+    """The seed; -1 asks for a fresh one, as in the settings, also where the server's own seed is fixed."""
+    seed = fields.whole("seed", -_LARGEST_SEED - 1, _LARGEST_SEED)
+    return secrets.randbits(53) if seed == -1 else seed
+
+
 def _max_tokens(fields: Fields) -> int | None:
     old, new = (fields.whole(name, 1, _MOST_TOKENS) for name in ("max_tokens", "max_completion_tokens"))
     if old is not None and new is not None and old != new:
@@ -175,7 +182,7 @@ def _stops(fields: Fields) -> list[str] | None:
         return None
     texts = [stop] if isinstance(stop, str) else stop
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise wrong("stop", f"{short(stop)} is neither a text nor a list of texts", "invalid_type")
+        raise wrong("stop", f"{shown(stop)} is neither a text nor a list of texts", "invalid_type")
     if len(texts) > MOST_STOPS or not all(0 < len(text) <= _LONGEST_STOP for text in texts):
         raise wrong("stop", f"at most {MOST_STOPS} texts of 1 to {_LONGEST_STOP} characters can end a reply")
     return texts
@@ -189,7 +196,7 @@ def _reference(fields: Fields) -> str:
     prediction = Fields(given, "prediction.")
     prediction.refuse_unknown(["type", "content"])
     if prediction.raw("type") != "content":
-        raise wrong("prediction.type", f"{short(prediction.raw('type'))} is not 'content'")
+        raise wrong("prediction.type", f'{shown(prediction.raw("type"))} is not "content"')
     return content_text(prediction)
 
 

@@ -49,7 +49,7 @@ class Ticket:
                 self.finished = event
                 self._news.put_nowait(None)
             case Failed():
-                self.fail(from_engine(event))
+                self.fail(from_engine(event, "messages" if self.asked.text is None else "prompt"))
             case _:
                 pass
 

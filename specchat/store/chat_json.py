@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from specchat.config.unreadable import UNREADABLE
 from specchat.errors import UsageError, cut, short
 from specchat.store.chats import Chats
 from specchat.store.records import LARGEST_ROUNDS_BYTES, Chat, Message, is_time, new_id, now
@@ -43,7 +44,7 @@ def read_json(data: bytes, name: str) -> Exported:
     """The chat in a file called `name`; raises UsageError if `write_json` did not write the file."""
     try:
         raw = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise UsageError(f"{name}: this is not JSON: {cut(str(error))}") from None
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:
         raise UsageError(f"{name}: this is not a chat that specchat exported: format is not {FORMAT!r}")

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
+from specchat.config.unreadable import UNREADABLE
 from specchat.errors import StoreError, UsageError, nearest
 from specchat.store.records import Chat, Facts, Message, Status, Summary, now
 
@@ -293,5 +294,5 @@ def _unpacked(decoder: msgspec.json.Decoder[_T], text: str | None) -> _T | None:
     """What `_packed` wrote. Figures that cannot be read are left out: the text is what counts."""
     try:
         return decoder.decode(text) if text else None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):
+    except (*UNREADABLE, TypeError):
         return None

@@ -24,9 +24,9 @@ from specchat.tui.control.terminal_app import TerminalApp
 from specchat.tui.draw.token_tree import Mode
 from specchat.tui.screens.bench import BenchScreen
 from specchat.tui.screens.race import RaceScreen
+from specchat.tui.state.chat import Chat
 from specchat.tui.state.engine_state import EngineState
 from specchat.tui.state.prompt_history import History
-from specchat.tui.state.session import Chat
 from specchat.tui.state.starting_questions import QUESTIONS
 from specchat.tui.system.exit_guard import ExitGuard
 from specchat.tui.widgets.alert import Alert

@@ -92,6 +92,30 @@ def test_what_cannot_be_meant_is_one_line_that_is_not_long(words, monkeypatch, c
     assert len(refused(words, monkeypatch, capsys)) < 900
 
 
+@pytest.mark.parametrize("path", ["~nobody-here/x", "l" * 300, f"{'l' * 300}/x.png"], ids=lambda path: path[:5])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["bench", "--pair", "scripted", "--prompts"],
+        ["bench", "--pair", "scripted", "--save"],
+        ["bench", "--pair", "scripted", "--plot"],
+        ["bench", "gpu", "--save"],
+        ["doctor", "--plot"],
+        ["models", "add", "mine", "--target"],
+        ["models", "add", "mine", "--target", "smollm2-135m-instruct", "--draft"],
+        ["models", "add", "mine", "--target", "smollm2-135m-instruct", "--drafter"],
+        ["datastore", "build", "mine", "--pair", "scripted"],
+        ["train", "smol", "--prompts"],
+        ["replay"],
+        ["chats", "import"],
+        ["run", "hi", "--pair", "scripted", "--record"],
+    ],
+    ids=lambda words: " ".join(words),
+)
+def test_a_path_that_cannot_be_one_is_refused_in_one_short_line(words, path, monkeypatch, capsys):
+    assert len(refused([*words, path], monkeypatch, capsys)) < 900
+
+
 @pytest.mark.parametrize("port", ["0", "65536", "x", "9" * 5000, "²", "run"])
 def test_a_port_that_is_none_is_refused_before_the_screen_is_taken(port, monkeypatch, capsys):
     line = refused(["--serve", port], monkeypatch, capsys)
@@ -136,6 +160,14 @@ def test_a_prompt_without_quotes_is_answered_with_the_quoted_one(monkeypatch, ca
         (["models", "frobnicate"], "no such command 'frobnicate'; specchat models -h shows what exists"),
         (["run", "--nodse", "5", "hi"], "no such option: --nodse; did you mean '--nodes'?"),
         (["run", "--nodes"], "option '--nodes' requires an argument"),
+        (
+            ["serve", "--port", "x"],
+            "invalid value for '--port': 'x' is not a whole number; specchat serve -h shows what exists",
+        ),
+        (
+            ["train", "p", "--seed", "x"],
+            "invalid value for '--seed': 'x' is not a whole number; specchat train -h shows what exists",
+        ),
         (["train"], "missing argument 'pair'; specchat train -h shows what exists"),
         (["bench", "ui", "b"], "got unexpected extra argument(s) (b); specchat bench -h shows what exists"),
     ],

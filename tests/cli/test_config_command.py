@@ -123,6 +123,12 @@ def test_edit_opens_the_editor_and_checks_what_was_written(tmp_path, monkeypatch
         run("edit")
 
 
+def test_an_editor_that_fails_is_told_with_its_exit_code(monkeypatch):
+    monkeypatch.setenv("VISUAL", "false")
+    with pytest.raises(UsageError, match=r"'false' .*: it ended with exit code 1; set EDITOR"):
+        run("edit")
+
+
 def test_an_editor_that_is_not_there_is_told(monkeypatch):
     monkeypatch.setenv("VISUAL", "no-such-editor")
     with pytest.raises(UsageError, match="set EDITOR"):

@@ -13,6 +13,7 @@ from contracts.kit import (
     collect,
     context_for,
     converse,
+    fixed_speculator,
     make_policy,
     make_rule,
     plain_text,
@@ -58,8 +59,7 @@ def each_alone():
 
 
 def rounds_with(drafter, count=200, budget=Budget(30, 3, 4), policy="expansion"):  # noqa: B008
-    parts = (make_policy(TREE_POLICIES[policy]), make_rule(ACCEPTANCE_RULES["follow"]), Always(budget))
-    text, rounds = speak(Speculator(scripted_target(), drafter, *parts), count, context_for())
+    text, rounds = speak(fixed_speculator(scripted_target(), drafter, policy, budget), count, context_for())
     assert text == plain_text(scripted_target(), count)
     return rounds
 

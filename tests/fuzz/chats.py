@@ -12,7 +12,7 @@ from specchat.store.chats import Chats
 from specchat.store.records import LARGEST_ROUNDS_BYTES, Chat, Facts, Message
 from specchat.tui.draw.export import FORMATS
 from specchat.tui.draw.token_tree import layout
-from specchat.tui.state.session import Chat as ChatOnScreen
+from specchat.tui.state.chat import Chat as ChatOnScreen
 from specchat.tui.state.stored_chat import turn_of
 
 WHEN = "2026-01-31T12:00:00.000Z"

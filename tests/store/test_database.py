@@ -20,7 +20,7 @@ from specchat.store import database, schema
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_read, open_to_write
 from specchat.tui.draw.export import FORMATS
-from specchat.tui.state.session import Chat as ChatOnScreen
+from specchat.tui.state.chat import Chat as ChatOnScreen
 from specchat.tui.state.stored_chat import turn_of
 from specchat.tui.text.numbers import when
 

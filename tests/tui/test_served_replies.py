@@ -65,7 +65,7 @@ async def test_settings_as_in_the_app_are_asked_for_as_the_chat_asks():
 
 async def test_its_tree_is_drawn_and_a_line_says_who_asks():
     async with driving() as d:
-        d.app.chat.serving = "http://127.0.0.1:8000/v1"
+        d.app.chat.background.serving = "http://127.0.0.1:8000/v1"
         guest = await guest_of(d)
         d.app.ports.redraw()
         await d.until("other programs may ask at http://127.0.0.1:8000/v1")
@@ -100,7 +100,7 @@ async def test_what_the_user_sends_meanwhile_comes_next_and_a_program_waits_for_
 @pytest.mark.parametrize("size", [(120, 40), (80, 24)])
 async def test_a_line_says_that_a_program_waits_while_the_chat_writes_and_no_longer(size):
     async with driving(size) as d:
-        d.app.chat.serving = "http://127.0.0.1:8000/v1"
+        d.app.chat.background.serving = "http://127.0.0.1:8000/v1"
         guest = await guest_of(d)
         await d.say("mine")
         await ask(d, guest, 4)
@@ -222,7 +222,7 @@ async def test_the_command_starts_and_stops_the_server():
         await d.say("/serve off")
         await d.until("other programs can no longer use the engine")
         assert servers[0].stopped
-        assert not d.app.chat.serving
+        assert not d.app.chat.background.serving
         await d.say("/serve")
         servers[1].ended("the port is gone")
         await d.until("can no longer use the engine: the port is gone")

@@ -15,8 +15,9 @@ from specchat.config import load_catalog, settings_of
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Load
 from specchat.tui.screens.training import TrainingScreen
+from specchat.tui.state.background import Background
+from specchat.tui.state.chat import Chat
 from specchat.tui.state.chat_aside import set_aside, take_back
-from specchat.tui.state.session import Chat
 from specchat.tui.state.training import Training, TrainingChoices
 
 
@@ -61,7 +62,7 @@ async def test_a_drafter_is_trained_while_the_chat_goes_on_and_its_verdict_is_us
         assert (kept.drafter, kept.method_options["merge.of"]) == ("merge", "suffix+hydra")
         await d.pilot.press("escape")
         await d.settle()
-        assert d.app.chat.training is None
+        assert d.app.chat.background.training is None
         assert not (trainer.folder / "training.json").exists()
 
 
@@ -149,7 +150,7 @@ async def test_a_verdict_does_not_disturb_who_is_writing(trainer):
         screen = await d.until("smol's default stays the quickest: 1.32 × plain")
         assert "u uses" not in screen
         await d.pilot.press("u")
-        assert d.app.chat.training.used is False
+        assert d.app.chat.background.training.used is False
 
 
 async def test_a_training_that_cannot_be_started_is_said(trainer):
@@ -167,10 +168,10 @@ def test_leaving_says_how_to_go_on_with_a_training(capsys, phase, said):
 
 
 def test_a_training_goes_on_while_a_recording_is_played_in_place_of_the_chat():
-    chat = Chat(training=Training(REQUEST))
-    training = chat.training
+    chat = Chat(background=Background(training=Training(REQUEST)))
+    training = chat.background.training
     aside = set_aside(chat)
-    assert chat.training is training
-    chat.training = None
+    assert chat.background.training is training
+    chat.background.training = None
     take_back(chat, aside)
-    assert chat.training is None, "its verdict was answered meanwhile"
+    assert chat.background.training is None, "its verdict was answered meanwhile"

@@ -12,7 +12,7 @@ from specchat.config import own_drafters_dir
 from specchat.errors import ConfigError
 from specchat.tui.screens.train_form import TrainForm
 from specchat.tui.services.training_runner import TrainingRunner
-from specchat.tui.state.session import Chat
+from specchat.tui.state.chat import Chat
 
 
 @pytest.fixture

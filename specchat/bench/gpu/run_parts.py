@@ -139,5 +139,7 @@ def _driver(device: torch.device) -> Any:
         return None
     asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     with suppress(OSError, subprocess.SubprocessError):
-        return subprocess.run(asked, capture_output=True, text=True, timeout=20, check=True).stdout.split("\n")[0]
+        return subprocess.run(
+            asked, capture_output=True, encoding="utf-8", errors="replace", timeout=20, check=True
+        ).stdout.split("\n")[0]
     return None

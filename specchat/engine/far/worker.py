@@ -33,6 +33,7 @@ from specchat.engine.far.open_pair import Totals
 from specchat.engine.far.pacing import Pacing
 from specchat.engine.protocol import events
 from specchat.engine.protocol.commands import (
+    Cancel,
     Change,
     Command,
     Compare,
@@ -215,7 +216,7 @@ class Worker:
                 self._answer(command)
         elif isinstance(command, Pace | Count | Statistics):
             self._answer(command)
-        else:
+        elif not isinstance(command, Cancel):  # that acted when it arrived
             self._deferred.append(command)
 
     def _rest(self, watch: Stopwatch, cancelled: Callable[[], bool]) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from specchat.config.unreadable import UNREADABLE
 from specchat.engine.protocol.bounds import Name, Rate, Seconds, Share, Whole, Words
 from specchat.engine.protocol.text import one_line
 
@@ -119,5 +120,5 @@ def decode_report(line: bytes) -> Report:
         raise msgspec.DecodeError(f"the line is longer than {LONGEST_REPORT_BYTES:,} bytes")
     try:
         return _reports.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise msgspec.DecodeError(one_line(str(error))) from None

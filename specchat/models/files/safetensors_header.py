@@ -114,7 +114,7 @@ def _files(folder: Path) -> dict[str, set[str] | None]:
             raise WeightsError(
                 f"{folder / INDEX}: {shown(tensor)} is in {shown(file)}, which is not a file of this folder"
             )
-        if file not in files and not (folder / file).is_file():
+        if file not in files and not os.path.isfile(folder / file):  # never raises
             raise WeightsError(f"{folder / INDEX} names {shown(file)}, which is not there")
         wanted = files.setdefault(file, set())
         assert wanted is not None, "an index says of every file what is in it"

@@ -15,6 +15,8 @@ from typing import Any, TypedDict
 
 try:
     import msgspec
+
+    from specchat.config.unreadable import UNREADABLE
 except ImportError:  # the checks on a GPU run without it
     msgspec = None  # type: ignore[assignment]
 
@@ -74,7 +76,7 @@ def _parts_of(file: Path) -> Mapping[str, Any]:
         return msgspec.json.decode(data, type=_Parts)
     except RecursionError:
         raise WeightsError(f"{file} cannot be read: it is nested too deep") from None
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise WeightsError(f"{file} cannot be read: {error}") from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from specchat.config import ModelSpec, load_catalog, own_drafters_dir
@@ -44,7 +45,7 @@ def refuse_impossible(drafter: str, prompts: str, reply_tokens: int, hours: floa
         UsageError: with the nearest that can be.
     """
     refuse_unknown_method(drafter)
-    if prompts not in (SELF, CHATS) and not prompts_file(prompts).is_file():
+    if prompts not in (SELF, CHATS) and not os.path.isfile(prompts_file(prompts)):
         raise UsageError(f"--prompts {short(prompts)} is neither {SELF!r}, {CHATS!r} nor a file")
     if reply_tokens < _FEWEST_TOKENS:
         raise UsageError(f"--tokens {reply_tokens} is too few to learn from; at least {_FEWEST_TOKENS}")
@@ -101,4 +102,4 @@ def prompts_file(prompts: str) -> Path:
     Raises:
         UsageError: it is not a valid path.
     """
-    return expanded(prompts)
+    return expanded(prompts, "--prompts")

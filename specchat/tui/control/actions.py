@@ -22,7 +22,7 @@ from specchat.tui.screens.pairs import PairsScreen
 from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.services.pair_library import PairLibrary
 from specchat.tui.services.settings_files import SettingsFiles
-from specchat.tui.state.session import Chat
+from specchat.tui.state.chat import Chat
 from specchat.tui.view_ports import ViewPorts
 
 
@@ -52,7 +52,7 @@ class Actions:
 
     def choose_pair(self) -> None:
         """Let the user choose a pair, and load it."""
-        self.chat.fetched = ""
+        self.chat.background.fetched = ""
         held = self.chat.engine.ready.memory_bytes if self.chat.engine.ready else 0
 
         async def chosen(name: str | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specchat.tui.ports import AppPorts
 from specchat.tui.services.chat_archive import ChatArchive
-from specchat.tui.state.session import Chat
+from specchat.tui.state.chat import Chat
 from specchat.tui.state.turn import Turn
 from specchat.tui.view_ports import ViewPorts
 

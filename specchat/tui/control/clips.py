@@ -13,8 +13,8 @@ from specchat.errors import UsageError
 from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.draw.clip import FORMATS
 from specchat.tui.draw.clip_frames import frames_of
+from specchat.tui.state.chat import Chat
 from specchat.tui.state.reply_settings import changes_text
-from specchat.tui.state.session import Chat
 from specchat.tui.system.new_files import free_name, stem_of, write
 
 

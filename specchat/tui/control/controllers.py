@@ -35,7 +35,7 @@ from specchat.tui.services.garbage_collection import GarbageCollection
 from specchat.tui.services.pair_library import PairLibrary
 from specchat.tui.services.settings_files import SettingsFiles
 from specchat.tui.services.terminal_window import TerminalWindow
-from specchat.tui.state.session import Chat
+from specchat.tui.state.chat import Chat
 from specchat.tui.view_ports import ViewPorts
 
 

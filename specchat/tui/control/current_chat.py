@@ -9,7 +9,7 @@ from specchat.tui.control.unsent_message import as_typed
 from specchat.tui.ports import AppPorts
 from specchat.tui.screens.chats import ChatsScreen
 from specchat.tui.services.chat_archive import ChatArchive
-from specchat.tui.state.session import Chat
+from specchat.tui.state.chat import Chat
 from specchat.tui.text.cells import cut
 from specchat.tui.view_ports import ViewPorts
 

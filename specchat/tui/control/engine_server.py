@@ -5,7 +5,7 @@ from __future__ import annotations
 from specchat.errors import UsageError, short
 from specchat.tui.control.served_replies import ServedReplies
 from specchat.tui.ports import AppPorts, RunningServer, StartServer
-from specchat.tui.state.session import Chat
+from specchat.tui.state.chat import Chat
 
 DEFAULT_PORT = 8000
 
@@ -53,14 +53,15 @@ class EngineServer:
             return "other programs can no longer use the engine" if was_running else "no other program uses the engine"
         if self._running is None:
             self._running = self._started(parse_port(argument, "/serve", "a port from 1 to 65535, or off"))
-            self._chat.serving = f"{self._running.address}/v1"
+            self._chat.background.serving = f"{self._running.address}/v1"
             self._ports.redraw()
-        return f"other programs may ask at {self._chat.serving} with the key {self._running.key}; /serve off ends that"
+        address = self._chat.background.serving
+        return f"other programs may ask at {address} with the key {self._running.key}; /serve off ends that"
 
     def stop(self) -> None:
         """Stop the server, if one runs; also after the app has ended."""
         server, self._running = self._running, None
-        self._chat.serving = ""
+        self._chat.background.serving = ""
         if server is not None:
             server.stop()
 

@@ -17,9 +17,9 @@ from specchat.tui.control.tour import Tour
 from specchat.tui.ports import AppPorts
 from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.services.garbage_collection import GarbageCollection
+from specchat.tui.state.chat import Chat
 from specchat.tui.state.chat_aside import set_aside, take_back
 from specchat.tui.state.engine_state import change_of
-from specchat.tui.state.session import Chat
 from specchat.tui.state.turn import Turn
 from specchat.tui.system.engine_priority import EnginePriority, wants_every_core
 from specchat.tui.text import numbers
@@ -217,7 +217,7 @@ class EngineSession:
         if self._demo is None or not self._demo.exists():
             self._ports.notify("no demo is shipped with this installation", "warn")
             return
-        if self._chat.serving:
+        if self._chat.background.serving:
             raise UsageError("other programs use the engine; /serve off ends that, and then the demo can be played")
         recording = Recording.read(self._demo)
         if self._aside is None:

@@ -9,7 +9,7 @@ from specchat.errors import UsageError, nearest
 from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.draw.learning_report import PRIVACY, learning_report
 from specchat.tui.services.settings_files import SettingsFiles
-from specchat.tui.state.session import Chat
+from specchat.tui.state.chat import Chat
 from specchat.tui.text import numbers
 from specchat.tui.view_ports import ViewPorts
 

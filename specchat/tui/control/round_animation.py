@@ -15,7 +15,7 @@ from specchat.tui.control.event_pump import EventPump
 from specchat.tui.control.playback_speed import PlaybackSpeed
 from specchat.tui.draw.draft_preview import preview, rejected_guess
 from specchat.tui.ports import AppPorts
-from specchat.tui.state.session import Chat
+from specchat.tui.state.chat import Chat
 from specchat.tui.text.cells import ScreenLine
 from specchat.tui.view_ports import ViewPorts
 

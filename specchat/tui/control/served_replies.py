@@ -14,8 +14,8 @@ from specchat.engine.near.waiting_events import take_all
 from specchat.engine.protocol.commands import Cancel, Change, Command, Generate, Load, Quit
 from specchat.engine.protocol.events import Changed, Died, Event, Failed, Finished, Ready
 from specchat.errors import EngineError
+from specchat.tui.state.chat import Chat
 from specchat.tui.state.served_reply import ServedReply
-from specchat.tui.state.session import Chat
 
 _FIRST_ID, _LAST_ID = 1_500_000_000, 1_999_999_999
 """Ids of these replies; those of the chat and of counts are lower, and those of races higher."""
@@ -81,8 +81,8 @@ class ServedReplies:
         """Ask the engine for the reply that waits, if nothing else needs the engine; else let the screen say so."""
         self._ask_next()
         waits = self.client if self._waiting is not None else ""
-        if waits != self._chat.waiting_client:
-            self._chat.waiting_client, self._new_on_screen = waits, True
+        if waits != self._chat.background.waiting_client:
+            self._chat.background.waiting_client, self._new_on_screen = waits, True
             self._wake()
 
     def _ask_next(self) -> None:

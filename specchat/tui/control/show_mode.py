@@ -9,7 +9,7 @@ from specchat.errors import UsageError
 from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.control.playback_speed import PlaybackSpeed
 from specchat.tui.ports import AppPorts
-from specchat.tui.state.session import Chat
+from specchat.tui.state.chat import Chat
 from specchat.tui.view_ports import ViewPorts
 
 GAP_S = 1.0

@@ -14,7 +14,7 @@ from specchat.tui.ports import AppPorts
 from specchat.tui.screens.train_form import Estimate, TrainForm
 from specchat.tui.screens.training import Answer, TrainingScreen
 from specchat.tui.services.training_runner import TrainingRunner
-from specchat.tui.state.session import Chat
+from specchat.tui.state.chat import Chat
 from specchat.tui.state.training import TrainingChoices
 from specchat.tui.view_ports import ViewPorts
 
@@ -89,7 +89,7 @@ class Trainings:
         Raises:
             ConfigError: models.toml cannot be changed.
         """
-        training = self._chat.training
+        training = self._chat.background.training
         if training is None or training.judged is None or training.used:
             return
         self._ports.notify(f"from now on: {self.runner.use()}", "good")
@@ -105,7 +105,7 @@ class Trainings:
         return {**plain, "method_options": options}
 
     def _show_or_ask(self) -> None:
-        if self._chat.training is not None:
+        if self._chat.background.training is not None:
             self._show()
             return
         estimate = self._estimate_here()
@@ -146,8 +146,10 @@ class Trainings:
         return TrainingChoices(pair, drafter, "self", _TOKENS, 0.0, name)
 
     def _show(self) -> None:
-        assert self._chat.training is not None, "there is something to show"
-        self._screen = TrainingScreen(self._chat.training, lambda what: self._ports.call_later(self._answer, what))
+        assert self._chat.background.training is not None, "there is something to show"
+        self._screen = TrainingScreen(
+            self._chat.background.training, lambda what: self._ports.call_later(self._answer, what)
+        )
         self._ports.push_screen(self._screen, self._left)
 
     async def _answer(self, what: Answer) -> None:
@@ -160,7 +162,7 @@ class Trainings:
 
     def _on_end(self) -> None:
         """Show the verdict, unless that would disturb; then the status line says that there is one."""
-        training = self._chat.training
+        training = self._chat.background.training
         assert training is not None, "it has just ended"
         name = training.request.name
         if training.phase == "failed":

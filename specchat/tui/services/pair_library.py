@@ -17,8 +17,8 @@ from specchat.engine.protocol.events import Loading
 from specchat.errors import ConfigError, SpecchatError, UsageError, nearest
 from specchat.tui.ports import KeyNames, Notify, Redraw, RunInBackground
 from specchat.tui.services.found_pairs import FoundPairs
+from specchat.tui.state.chat import Chat
 from specchat.tui.state.pair_info import PairInfo
-from specchat.tui.state.session import Chat
 from specchat.tui.system.own_process import OwnProcess, own_command
 from specchat.tui.text import numbers
 
@@ -93,7 +93,7 @@ class PairLibrary:
                 return
         if found := await self.find():
             more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-            self._chat.found = f"on this machine already: {found[0].summary}{more}"
+            self._chat.background.found = f"on this machine already: {found[0].summary}{more}"
             self._redraw()
 
     async def judged(self, pair: PairInfo) -> PairInfo:
@@ -126,12 +126,12 @@ class PairLibrary:
         if name in pairs and pairs[name].state == "found":
             self._notify(f"adding {name} …")
             await self.found.add(name)
-            self._chat.found = ""
+            self._chat.background.found = ""
         if name in pairs and self.fetches_first(pairs[name]):
             self.fetch(name)
             self._notify(f"fetching {name}; the chat goes on meanwhile")
         else:
-            self._chat.fetched = self._load_next = ""
+            self._chat.background.fetched = self._load_next = ""
             await self._load({"pair": name})
 
     def fetches_first(self, pair: PairInfo) -> bool:
@@ -213,7 +213,7 @@ class PairLibrary:
     async def _fetch_pair(self, name: str) -> None:
         missed = await self._pull(name, [name])
         if missed is None:
-            self._chat.fetched = name
+            self._chat.background.fetched = name
             self._run(self._load_fetched(name))
         elif missed:
             self.failed[name] = missed
@@ -268,7 +268,7 @@ class PairLibrary:
         while self._busy and name == self._load_next:
             await asyncio.sleep(_POLL_S)
         if name == self._load_next:
-            self._chat.fetched = self._load_next = ""
+            self._chat.background.fetched = self._load_next = ""
             await self._load({"pair": name})
 
     @property
@@ -285,7 +285,7 @@ class PairLibrary:
             self._progress_changed()
 
     def _progress_changed(self) -> None:
-        self._chat.fetching = " · ".join(_short(name, event) for name, event in self.fetching.items())
+        self._chat.background.fetching = " · ".join(_short(name, event) for name, event in self.fetching.items())
         self._redraw()
         self._listener()
 

@@ -10,7 +10,7 @@ from specchat.config import load_catalog, settings_of, shipped_settings
 from specchat.config.settings_saving import Saved, save, set_general
 from specchat.engine.protocol.describe import settings_message
 from specchat.errors import SpecchatError, UsageError
-from specchat.tui.state.session import Chat
+from specchat.tui.state.chat import Chat
 
 
 class SettingsFiles:

@@ -9,11 +9,12 @@ import msgspec
 
 from specchat.config.settings_saving import set_all_for_pair
 from specchat.config.toml_editing import replace_text
+from specchat.config.unreadable import UNREADABLE
 from specchat.engine.protocol.text import one_line
 from specchat.engine.protocol.training_report import decode_report
 from specchat.errors import ConfigError, UsageError
 from specchat.tui.ports import Redraw, RunInBackground
-from specchat.tui.state.session import Chat
+from specchat.tui.state.chat import Chat
 from specchat.tui.state.training import Training, TrainingChoices
 from specchat.tui.system.own_process import OwnProcess, own_command
 
@@ -53,7 +54,7 @@ class TrainingRunner:
         if self._process is not None:
             raise UsageError("one drafter is being trained already; /train stop ends that")
         self._remember(request)
-        training = self._chat.training = Training(request)
+        training = self._chat.background.training = Training(request)
         self._process = OwnProcess(
             self.command(*request.words(resume=resume)), lambda line: self._on_line(training, line), in_background=True
         )
@@ -66,15 +67,15 @@ class TrainingRunner:
         Raises:
             UsageError: none is running.
         """
-        if self._process is None or self._chat.training is None:
+        if self._process is None or self._chat.background.training is None:
             raise UsageError("no drafter is being trained")
-        self._chat.training.phase = "stopping"
+        self._chat.background.training.phase = "stopping"
         self._process.cancel()
         self._redraw()
 
     def pause(self, busy: bool) -> None:
         """Pause the training while the engine is busy, or let it go on."""
-        training, process = self._chat.training, self._process
+        training, process = self._chat.background.training, self._process
         if training is None or process is None or training.phase not in ("running", "paused"):
             return
         process.pause(busy)
@@ -92,7 +93,7 @@ class TrainingRunner:
         try:
             with file.open("rb") as opened:
                 return msgspec.json.decode(opened.read(_MOST_BYTES), type=TrainingChoices)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except (OSError, *UNREADABLE) as error:
             raise ConfigError(f"{file} holds no training: {one_line(str(error))}; remove it") from None
 
     def use(self) -> str:
@@ -101,7 +102,7 @@ class TrainingRunner:
         Raises:
             ConfigError: the file cannot be changed.
         """
-        training = self._chat.training
+        training = self._chat.background.training
         assert training is not None, "a verdict is answered"
         assert training.judged is not None, "a verdict is answered"
         saved = set_all_for_pair(training.request.pair, training.judged.settings)
@@ -110,8 +111,8 @@ class TrainingRunner:
 
     def forget(self) -> None:
         """The user has seen how the training ended."""
-        if self._chat.training is not None and self._chat.training.ended:
-            self._chat.training = None
+        if self._chat.background.training is not None and self._chat.background.training.ended:
+            self._chat.background.training = None
             self._redraw()
 
     async def close(self) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from specchat.tui.state.chat import Chat
 from specchat.tui.state.engine_state import EngineState
-from specchat.tui.state.session import Chat
 
-_OF_THE_APP = ("fetching", "fetched", "training", "unsaved", "serving", "served")
+_OF_THE_APP = ("background", "unsaved", "served")
 """What belongs to no chat and goes on while one is set aside."""
 
 

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from specchat.engine.protocol.events import Stats
 from specchat.store import records
+from specchat.tui.state.chat import Chat
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.reply_rounds import ReplyRounds
-from specchat.tui.state.session import Chat
 from specchat.tui.state.turn import Reply, Turn
 
 

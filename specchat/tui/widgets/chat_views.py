@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from specchat.tui.draw.token_tree import ASCII, UNICODE
 from specchat.tui.ports import KeyNames
+from specchat.tui.state.chat import Chat
 from specchat.tui.state.completion import Completion
 from specchat.tui.state.prompt_history import History
-from specchat.tui.state.session import Chat
 from specchat.tui.widgets.alert import Alert
 from specchat.tui.widgets.command_menu import CommandMenu, Described
 from specchat.tui.widgets.prompt import Prompt

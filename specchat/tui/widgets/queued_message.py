@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from specchat.tui.state import attachments
-from specchat.tui.state.session import Chat
+from specchat.tui.state.chat import Chat
 from specchat.tui.text.cells import ScreenLine, cut, width_of
 from specchat.tui.widgets.painted_lines import PaintedLines
 

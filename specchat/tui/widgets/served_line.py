@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specchat.tui.draw.tree_captions import summary_of
-from specchat.tui.state.session import Chat
+from specchat.tui.state.chat import Chat
 from specchat.tui.text.cells import ScreenLine, cut, width_of
 from specchat.tui.text.numbers import count
 from specchat.tui.widgets.painted_lines import PaintedLines
@@ -22,7 +22,7 @@ class ServedLine(PaintedLines):
 
     def update(self) -> None:
         """Show the present state, or hide."""
-        shown = bool(self._chat.serving)
+        shown = bool(self._chat.background.serving)
         if shown != self.display:
             self.display = shown
         if shown:
@@ -30,11 +30,13 @@ class ServedLine(PaintedLines):
 
     def paint(self, width: int, height: int) -> list[ScreenLine]:
         """Who waits for the engine; else who asks what and how long the reply is; at first the address."""
-        if waits := self._chat.waiting_client:
+        if waits := self._chat.background.waiting_client:
             return [[("⇄ ", "warn"), (cut(f"{waits} waits until the engine is free", width - 2), "text")]]
         served = self._chat.served
         if served is None:
-            return [[("⇄ ", "good"), (cut(f"other programs may ask at {self._chat.serving}", width - 2), "dim")]]
+            return [
+                [("⇄ ", "good"), (cut(f"other programs may ask at {self._chat.background.serving}", width - 2), "dim")]
+            ]
         summary = summary_of(served.figures)
         figures = "  " + " · ".join(part for part in (f"{count(served.figures.tokens)} tok", summary) if part)
         line: ScreenLine = [("⇄ ", "good"), (f"{served.client} {'asks' if served.running else 'asked'}: ", "strong")]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from specchat.engine.near.replay import Player
 from specchat.tui.draw.loading_line import loading_line
 from specchat.tui.draw.training_lines import short_text
-from specchat.tui.state.session import Chat
+from specchat.tui.state.chat import Chat
 from specchat.tui.text.cells import ScreenLine, bar, clip, cut, width_of
 from specchat.tui.text.key_names import hint
 from specchat.tui.widgets.painted_lines import PaintedLines
@@ -83,10 +83,12 @@ class StatusBar(PaintedLines):
         line: ScreenLine = [("  ".join(part for part in (used, keys) if part), "dim")]
         if full:
             line = [(f"▲ {used} · {chat.context_tokens / limit:.0%}".replace("%", " %"), "warn"), (f"  {keys}", "dim")]
-        if news := chat.fetching or (f"✓ {chat.fetched} is here" if chat.fetched else ""):
-            line = [(news + "  ", "bonus" if chat.fetching else "good"), *line]
-        if chat.training is not None:
-            text, role = short_text(chat.training, wide=width >= WIDE)
+        if news := chat.background.fetching or (
+            f"✓ {chat.background.fetched} is here" if chat.background.fetched else ""
+        ):
+            line = [(news + "  ", "bonus" if chat.background.fetching else "good"), *line]
+        if chat.background.training is not None:
+            text, role = short_text(chat.background.training, wide=width >= WIDE)
             line = [(text + "  ", role), *line]
         return line
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specchat.tui.draw.reply_end import last_wrapped_lines
-from specchat.tui.state.session import Chat
+from specchat.tui.state.chat import Chat
 from specchat.tui.text.cells import ScreenLine
 from specchat.tui.widgets.painted_lines import PaintedLines
 

@@ -7,8 +7,8 @@ from textual.message import Message
 
 from specchat.tui.draw.growing_tree_lines import NARROWEST, growing_tree_lines
 from specchat.tui.draw.token_tree import Marks
+from specchat.tui.state.chat import Chat
 from specchat.tui.state.growing_tree import GrowingTree
-from specchat.tui.state.session import Chat
 from specchat.tui.state.starting_questions import QUESTIONS
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import ScreenLine, bar, cut, width_of
@@ -134,7 +134,7 @@ class Welcome(PaintedLines):
 
     def _found(self, column: int) -> list[ScreenLine]:
         """What other programs keep on this machine."""
-        if not (found := self._chat.found):
+        if not (found := self._chat.background.found):
             return []
         adds = hint(self, "pair", "adds and loads it") or "/pair adds and loads it"
         return [*_paragraph(found, column, "bonus"), [(adds, "dim")]]

@@ -15,13 +15,13 @@ from specchat.errors import UsageError
 from specchat.store.records import Chat as ChatRecord
 from specchat.store.records import new_id, title_of
 from specchat.tui.state import attachments
+from specchat.tui.state.background import Background
 from specchat.tui.state.engine_state import EngineState
 from specchat.tui.state.message_tree import Branches
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.sent_turns import SentTurns
 from specchat.tui.state.served_reply import ServedReply
 from specchat.tui.state.shown_rounds import ShownRounds
-from specchat.tui.state.training import Training
 from specchat.tui.state.turn import Reply, Turn
 
 
@@ -29,12 +29,7 @@ from specchat.tui.state.turn import Reply, Turn
 class Chat:
     """The whole state behind the screen."""
 
-    fetching: str = ""  # the downloads in the background and their progress
-    found: str = ""  # models of other programs, offered on the welcome page
-    training: Training | None = None  # of a drafter, in the background, until its verdict is answered
-    fetched: str = ""  # the pair that was downloaded last, until it is loaded
-    serving: str = ""  # the address at which other programs may use the engine
-    waiting_client: str = ""  # one of them whose reply waits until the engine is free
+    background: Background = field(default_factory=Background)
     served: ServedReply | None = None  # the reply for one of them that is shown in place of the chat's last
     engine: EngineState = field(default_factory=EngineState)
     id: str = field(default_factory=new_id)
