@@ -67,7 +67,7 @@ def open_chat(
     wanted = {**user_settings(), **settings}
     if not engine:
         settings = {**settings, "pair": starting_pair(settings)}
-        load_catalog().pair(settings["pair"])  # a wrong name is told before the screen is taken
+        load_catalog().pair(settings["pair"])  # a wrong name is reported before the screen is taken
 
     def connect(wake: Callable[[], None]) -> Link:
         return start_engine(engine, wanted, wake)
@@ -164,7 +164,7 @@ def _port_to_serve_on(said: str) -> int:
     """The port, before the screen is taken.
 
     Raises:
-        UsageError: it is no port, or no server can run here.
+        UsageError: it is not a port number, or no server can run here.
     """
     from specchat.cli.serve import check_packages, own_key
 

@@ -62,7 +62,7 @@ UPDATE messages
 SET facts = json_remove(facts, '$.stats.speedup', '$.stats.speedup_source', '$.stats.plain_tokens_per_s')
 WHERE CASE WHEN json_valid(facts) THEN json_type(facts, '$.stats.speedup_source') IS NOT NULL ELSE 0 END;
 """
-"""Speed-ups used to be told against a measurement of another hour; no plain rounds of the reply bear them out."""
+"""Speed-ups used to be computed from a measurement of another hour; they are not based on plain rounds of the reply."""
 
 _ROUNDS = """
 CREATE TABLE rounds (
@@ -78,7 +78,7 @@ CREATE TABLE drafts (
     text TEXT NOT NULL
 ) STRICT;
 """
-"""What stood in the prompt when a chat was left."""
+"""The text that was in the prompt when a chat was left."""
 
 _DRAFTS_WITHOUT_CHAT = """
 CREATE TABLE new_drafts (

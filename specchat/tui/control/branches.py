@@ -28,7 +28,7 @@ class Branches:
             return
         found = self._chat.reply_turn(turn) if reply else self._chat.question(turn)
         if found is None:
-            self._ports.notify("nothing has been said yet that could be said differently")
+            self._ports.notify("there is no message yet to say differently")
             return
         self._chat.editing = found
         self._views.prompt.write(found.editable)

@@ -154,7 +154,7 @@ class Controllers:
         )
 
     def close_chat(self) -> None:
-        """Write everything of the chat that is not written yet, what stands in the prompt too."""
+        """Write everything of the chat that is not written yet, and the text in the prompt."""
         try:
             self.current_chat.keep_draft()
         finally:

@@ -113,7 +113,7 @@ class CurrentChat:
                 self._archive.keep_draft("")
 
     def keep_draft(self) -> None:
-        """The app ends: keep the message that waits and what stands in the prompt until the chat is opened again."""
+        """The app ends: keep the message that waits and the text in the prompt until the chat is opened again."""
         waiting = self._context_limit.take_waiting()
         typed = "" if self._chat.editing is not None else self._views.prompt.full_text.strip("\n")
         text = "\n\n".join(filter(None, (as_typed(waiting or ""), typed)))

@@ -115,7 +115,7 @@ class EngineSession:
         else:
             engine.keep(change_of(name, value))
             how = self._ports.key_hint("restart", "loads it", " · ") if engine.phase != "starting" else ""
-            self._ports.notify(f"{name} = {numbers.setting(value)} holds once a pair is loaded{how}")
+            self._ports.notify(f"{name} = {numbers.setting(value)} applies once a pair is loaded{how}")
             self._ports.redraw()
 
     def change_all(self, settings: dict[str, Any]) -> None:
@@ -165,7 +165,7 @@ class EngineSession:
     async def ask_in_place_of(self, turn: Turn, text: str) -> None:
         """Begin a branch with this message beside another one; raises UsageError if nothing can be sent now.
 
-        A reply in place of another is not answered: it stands there as the model's own words.
+        A reply in place of another is not answered: it takes its place as the model's own words.
         """
         self.require_free()
         self._chat.editing = None
