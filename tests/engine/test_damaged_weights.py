@@ -36,7 +36,7 @@ def test_a_weight_that_is_no_number_is_told_with_the_name_of_its_model(damaged, 
         assert failed.kind == "NotNumbers"
         assert failed.exit_code == 1
         assert failed.message == (
-            "tiny-model gives logits that are no numbers: its weights, or what it was given, are damaged"
+            "tiny-model gives logits that are not numbers: its weights, or what it was given, are damaged"
         )
 
 

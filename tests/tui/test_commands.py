@@ -29,7 +29,7 @@ def test_what_a_command_does_not_take_is_refused():
     taking_nothing = [command.name for command in COMMANDS.values() if not command.usage]
     assert "log" in taking_nothing
     for name in taking_nothing:
-        with pytest.raises(UsageError, match=f"/{name} takes nothing behind it, and 'x y' is there"):
+        with pytest.raises(UsageError, match=f"/{name} takes no argument, but got 'x y'"):
             find(f"/{name} x y")
 
 
@@ -68,13 +68,13 @@ async def test_an_unknown_command_is_not_sent_and_stays_in_the_prompt():
         ("/set temprature 1", "did you mean 'temperature'"),
         ("/set foo 1", "there is no setting 'foo'; F2 shows all of them"),
         ("/set width", "wants a name"),
-        ("/log x", "takes nothing"),
+        ("/log x", "takes no argument"),
         ("/tree rivr", "did you mean 'river'"),
         ("/speed fast", "rounds per second"),
-        ("/step none", "how many rounds"),
-        ("/step ²", "how many rounds"),
+        ("/step none", "a number of rounds"),
+        ("/step ²", "a number of rounds"),
         ("/pause", "nothing is being written"),
-        ("/save all", "says nothing"),
+        ("/save all", "/save does not know 'all'"),
         ("/race", "no question"),
     ],
 )
@@ -203,7 +203,7 @@ async def test_the_palette_says_each_command_once_and_finds_whole_words():
         await d.until("/show")
         lines = [line.strip() for line in d.screen().splitlines()]
         (first,) = (at for at, line in enumerate(lines) if line.startswith("/tree"))
-        assert lines[first] == "/tree  hide or show the tree, or draw it so (Ctrl+T)"
+        assert lines[first] == "/tree  hide or show the tree, or choose how it is drawn (Ctrl+T)"
         assert lines[first + 1].startswith("/show")
         assert not any(line.startswith("/pause") for line in lines)
         assert "🔎" not in d.screen()

@@ -20,7 +20,7 @@ def converted_folder(path: Path) -> Path:
     name that changes when the file does. A folder that was damaged is made anew.
 
     Raises:
-        WeightsError: no GGUF file that can be read, or the cache cannot be written.
+        WeightsError: the file cannot be read as GGUF, or the cache cannot be written.
         ModelError: transformers cannot tell what network or tokenizer it holds.
     """
     folder = _folder_of(path)
