@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from specchat.errors import nearest, short
+from specchat.registry import Option
 from specchat.serve.api_error import ApiError
 
 
@@ -59,13 +60,18 @@ class Fields:
         value = self._values.get(name)
         if isinstance(value, bool) or not isinstance(value, int | None):
             raise wrong(self.path(name), f"{short(value)} is no whole number", "invalid_type")
-        return self._within(name, value, low, high)  # type: ignore[return-value]
+        if value is not None and not low <= value <= high:
+            raise wrong(self.path(name), f"{short(value)} is outside its range: {low:g} to {high:g}")
+        return value
 
-    def number(self, name: str, low: float, high: float) -> float | None:
+    def number(self, name: str, option: Option) -> float | None:
+        """A number in the range of an option, whose kind does not matter."""
         value = self._values.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float | None):
             raise wrong(self.path(name), f"{short(value)} is no number", "invalid_type")
-        return self._within(name, value, low, high)
+        if value is not None and not option.allows(value):
+            raise wrong(self.path(name), f"{short(value)} is outside its range: {option.range_text()}")
+        return value
 
     def only(self, name: str, *allowed: Any, why: str) -> None:
         """Refuse any value but these."""
@@ -79,7 +85,3 @@ class Fields:
             raise wrong(self.path(name), f"{short(value)} is not {words}", "invalid_type")
         return value
 
-    def _within(self, name: str, value: float | None, low: float, high: float) -> float | None:
-        if value is not None and not low <= value <= high:
-            raise wrong(self.path(name), f"{short(value)} is outside its range: {low:g} to {high:g}")
-        return value

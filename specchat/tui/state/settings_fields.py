@@ -77,7 +77,17 @@ class Field:
         value: object = text.strip()
         if self.info.kind == "int" and text.strip().endswith(".0"):
             value = text.strip()[:-2]
-        return _option(self.info).parse(value, "")
+        return self._option.parse(value, "")
+
+    @property
+    def range_text(self) -> str:
+        """Which values are allowed, in words."""
+        return self._option.range_text()
+
+    @property
+    def _option(self) -> Option:
+        about = {name: getattr(self.info, name) for name in OptionInfo.__struct_fields__}
+        return Option(**{**about, "choices": tuple(self.info.choices)})
 
     def stepped(self, direction: int) -> Any:
         """The value one step away, or the same at the end of the range."""
@@ -165,13 +175,7 @@ def _with_choices(info: OptionInfo, methods: list[MethodInfo]) -> OptionInfo:
     if info.name not in FAMILIES or info.choices:
         return info
     names = [method.name for method in methods_of(methods, info.name)]
-    return OptionInfo(info.name, info.kind, info.default, info.help, info.unit, None, None, names, info.live)
-
-
-def _option(info: OptionInfo) -> Option:
-    return Option(
-        info.name, info.kind, info.default, info.help, info.unit, info.minimum, info.maximum, tuple(info.choices)
-    )
+    return OptionInfo(info.name, info.kind, info.default, info.help, info.unit, choices=names, live=info.live)
 
 
 def _stepped_int(value: int, direction: int) -> int:
