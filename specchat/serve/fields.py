@@ -84,4 +84,3 @@ class Fields:
         if value is not None and not isinstance(value, kind):
             raise wrong(self.path(name), f"{short(value)} is not {words}", "invalid_type")
         return value
-
