@@ -29,6 +29,11 @@ class Nothing:
         """No draws, so there is none that a rule could not judge."""
         return frozenset(DrawKind)
 
+    @staticmethod
+    def names_sources(options: NoOptions, members: Sequence[bool]) -> bool:
+        """No guesses, so there is none that names no source."""
+        return True
+
     def __init__(self, options: NoOptions, parts: Parts) -> None:
         del options, parts
 
