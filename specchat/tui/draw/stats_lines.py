@@ -113,8 +113,7 @@ def _speedup(figures: Figures) -> ScreenLine:
 
 def _acceptance(figures: Figures, width: int) -> ScreenLine:
     rounds = max(1, figures.rounds)
-    made = figures.drafted / rounds
-    kept = f"kept {figures.accepted / rounds:.1f} of {made:.{0 if made >= 2 else 1}f}"
+    kept = f"kept {figures.accepted / rounds:.1f} of {figures.drafted / rounds:.1f}"
     if _LABEL + width_of([(kept, "")]) > width:
         kept = kept.removeprefix("kept ")
     return [*_label("guesses"), (kept, "accepted"), (f"  τ {figures.acceptance_length:.1f}", "bonus"),
@@ -123,7 +122,7 @@ def _acceptance(figures: Figures, width: int) -> ScreenLine:
 
 def _share(figures: Figures) -> ScreenLine:
     share = f"{figures.drafted_share:.0%}".replace("%", " %")
-    return [*_label("text"), (f"{share} of it", "text"), (" was guessed", "text")]
+    return [*_label("text"), (f"{share} guessed", "text")]
 
 
 def _depths(figures: Figures, width: int) -> tuple[ScreenLine, ScreenLine]:
