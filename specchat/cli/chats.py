@@ -42,7 +42,8 @@ Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=1_000_000, help=
 def list_chats(limit: Limit = 50, as_json: AsJson = False) -> None:
     """The chats, the newest first."""
     with reading() as chats:
-        _print(chats.summaries(limit=limit), as_json)
+        found = chats.summaries(limit=limit)
+    _print(found, as_json)
 
 
 @app.command()
@@ -53,7 +54,8 @@ def search(
 ) -> None:
     """The chats that say these words or are called so."""
     with reading() as chats:
-        _print(chats.summaries(" ".join(words), limit), as_json, previews=True)
+        found = chats.summaries(" ".join(words), limit)
+    _print(found, as_json, previews=True)
 
 
 @app.command()
@@ -63,7 +65,8 @@ def show(id: Id) -> None:
     from specchat.tui.draw.export import as_markdown
 
     with reading() as chats:
-        typer.echo(visible(as_markdown(*chats.chat(chats.find(id)))), nl=False)
+        chat, messages = chats.chat(chats.find(id))
+    typer.echo(visible(as_markdown(chat, messages)), nl=False)
 
 
 @app.command()
@@ -123,7 +126,7 @@ def remove(
 
 @contextmanager
 def reading() -> Iterator[Chats]:
-    """The chats of this machine, to be read."""
+    """The chats of this machine, to be read; nothing is printed within: failed output is no error of their file."""
     from specchat.store.chats import Chats
     from specchat.store.database import default_path, open_to_read
 
