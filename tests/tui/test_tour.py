@@ -140,6 +140,27 @@ async def test_the_log_of_the_engine_is_shown_with_its_place(tmp_path):
         engine.close()
 
 
+async def test_the_log_of_an_engine_that_was_killed_says_how_it_ended(tmp_path):
+    engine = Engine(tmp_path / "engine.log", [sys.executable, "-c", "input()"])
+    try:
+        async with driving() as d:
+            d.app.control.session.link, fake = engine, d.app.control.session.link
+            await d.say("/log")
+            assert "nothing was written" in (text := d.screen())
+            assert "the engine stopped" not in text
+            assert "wrong" not in text
+            await d.pilot.press("escape")
+            d.app.control.session.link = fake
+            await d.hear(ev.Died(-9, ""))
+            d.app.control.session.link = engine
+            await d.say("/log")
+            assert "the engine stopped (code -9)" in d.screen().split("nothing was written")[1]
+            await d.pilot.press("escape")
+            d.app.control.session.link = fake
+    finally:
+        engine.close()
+
+
 @pytest.mark.parametrize("size", [(60, 20), (40, 16), (60, 12)])
 async def test_nothing_of_the_tour_is_lost_where_its_pages_have_no_room(size, tmp_path):
     said = ""
