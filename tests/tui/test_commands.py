@@ -69,7 +69,10 @@ async def test_an_unknown_command_is_not_sent_and_stays_in_the_prompt():
         ("/rety", "there is no command"),
         ("/set temprature 1", "did you mean 'temperature'"),
         ("/set foo 1", "there is no setting 'foo'; F2 shows all of them"),
-        ("/set prompt_lookup.max_ngrm 3", "drafter 'prompt_lookup' has no option 'max_ngrm'; did you mean 'max_ngram'?"),
+        (
+            "/set prompt_lookup.max_ngrm 3",
+            "drafter 'prompt_lookup' has no option 'max_ngrm'; did you mean 'max_ngram'?",
+        ),
         ("/set chain.x 3", "policy 'chain' has no option 'x'; it has none"),
         ("/set width", "wants a name"),
         ("/log x", "takes nothing"),
