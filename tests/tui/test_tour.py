@@ -13,7 +13,7 @@ from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Generate
 from specchat.tui.screens.log import LogScreen
-from specchat.tui.widgets.tour import _CHANGES, _MARKS, TourView
+from specchat.tui.widgets.tour import _ABOUT, _CHANGES, _MARKS, TourView
 from specchat.tui.widgets.welcome import Welcome
 
 
@@ -172,6 +172,19 @@ async def test_nothing_of_the_tour_is_lost_where_its_pages_have_no_room(size, tm
     meanings = (said for *_, said in (*_MARKS, *_CHANGES))
     for words in (*meanings, "stop at the next round, keep the text", "all keys and commands", "with /tour."):
         assert "".join(words.split()) in said
+
+
+@pytest.mark.parametrize("size", [(40, 12), (40, 11), (30, 11)])
+async def test_no_sentence_of_the_tour_is_torn_apart_in_a_small_window(size, tmp_path):
+    async with driving(size, toured=tmp_path / "toured") as d:
+        pages = []
+        while views := d.app.query(TourView):
+            pages.append(" ".join(d.drawn(views.first()).split()))
+            await d.pilot.press("enter")
+            await d.pilot.pause()
+    meanings = [said for *_, said in (*_MARKS, *_CHANGES)] if size == (40, 12) else []
+    for words in (*_ABOUT, *meanings):
+        assert any(words in page for page in pages), words
 
 
 async def test_a_page_of_the_tour_that_was_parted_is_whole_again_on_a_larger_screen(tmp_path):
