@@ -29,7 +29,7 @@ def option(
     """One field of an options dataclass: its default, what it means, and which values it takes.
 
     `live` says whether a change acts between two rounds (True) or needs the models loaded again. `check` refuses a
-    text that says nothing.
+    text that it cannot parse.
     """
     about = {
         "help": help, "unit": unit, "minimum": minimum, "maximum": maximum,

@@ -5,7 +5,9 @@ Each stands between `<!-- NAME -->` and `<!-- end NAME -->`; the text around the
 
 from __future__ import annotations
 
+import ast
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -65,7 +67,19 @@ def commands_table() -> str:
     return _table(("command", "does"), [(f"`{command}`", help) for command, help in _help("Commands")])
 
 
+def floors_table() -> str:
+    """Every package by its floor, as the import-linter's first contract has them, the highest floor first."""
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ][0]
+    floors = [re.findall(r"\w+", layer) for layer in contract["layers"]]
+    numbered = zip(range(len(floors) - 1, -1, -1), floors, strict=True)
+    rows = [(str(floor), f"`{name}`", _first_sentence(name)) for floor, names in numbered for name in names]
+    return _table(("floor", "package", "in one sentence"), rows)
+
+
 SECTIONS: dict[str, dict[str, Callable[[], str]]] = {
+    "docs/design.md": {"floors": floors_table},
     "docs/keys.md": {"keys": keys_table, "commands": commands_table},
     "docs/models.md": {"pairs": pairs_table},
     "docs/methods.md": {"methods": methods_table, "method options": method_options_table},
@@ -104,6 +118,14 @@ def _values(option: Option) -> str:
     if table is not None:
         return f"a [{option.name}](methods.md)"
     return "true, false" if option.kind == "bool" else option.range_text()
+
+
+def _first_sentence(name: str) -> str:
+    """What a package or a module of specchat says of itself first."""
+    place = ROOT / "specchat" / name
+    file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    said = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    return re.split(r"\.\s", said + " ")[0]
 
 
 def _used(pair: PairSpec) -> tuple[str, ...]:

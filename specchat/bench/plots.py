@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from specchat.bench.report import ALL, Report, Result, Run
-from specchat.errors import UsageError
+from specchat.errors import UsageError, installs
 
 Curve = tuple[str, str, Sequence[tuple[int, float]]]
 """A title, what is counted along it, and its points: (size, seconds)."""
@@ -22,11 +23,11 @@ def accept_plot_file(file: Path) -> None:
     """Refuse early what could not be drawn in the end.
 
     Raises:
-        UsageError: a suffix that is no picture, a folder that is not there, or matplotlib missing.
+        UsageError: a suffix that is not a picture format, a folder that is not there, or matplotlib missing.
     """
     if file.suffix.lower() not in SUFFIXES:
         raise UsageError(f"--plot {file} must end in {', '.join(SUFFIXES)}")
-    if not file.absolute().parent.is_dir():
+    if not os.path.isdir(file.absolute().parent):  # never raises
         raise UsageError(f"--plot {file}: the folder {file.absolute().parent} does not exist")
     _figure_class()
 
@@ -47,7 +48,7 @@ def draw(report: Report, file: Path) -> None:
         if readable and any(len(_costs(result)) > 1 for result in run.results):
             panels.append((run, _verify_cost))
     if not panels:
-        raise UsageError("there is nothing to draw: no configuration was measured beside plain decoding")
+        raise UsageError("there is nothing to draw: no configuration besides plain decoding was measured")
     figure = _figure_class()(figsize=(11, 4 * len(panels)), layout="constrained")
     for axes, (run, panel) in zip(figure.subplots(len(panels), 1, squeeze=False)[:, 0], panels, strict=True):
         panel(axes, run)
@@ -149,5 +150,5 @@ def _figure_class() -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise UsageError("--plot needs matplotlib, which is not installed: pip install 'specchat[bench]'") from None
+        raise UsageError(f"--plot needs matplotlib, which is not installed: {installs('bench')}") from None
     return Figure

@@ -9,7 +9,7 @@ from typing import Any
 from specchat.cli.flags import as_flags, takes_settings
 from specchat.cli.listening import AllowRemote, EngineOption, Host, Port, is_here, listening, refuse_remote
 from specchat.cli.start_engine import check_pair
-from specchat.errors import UsageError
+from specchat.errors import UsageError, installs
 
 _WHY = (
     "any client that reaches it can use this machine's models, read the chats and every file that you can read, "
@@ -35,8 +35,8 @@ def web(
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in ("textual_serve", "aiohttp"):
             raise
-        raise UsageError("the browser needs one more package: pip install 'specchat[web]'") from None
-    check_pair(settings)  # a wrong name is told here, not on a blank page
+        raise UsageError(f"the browser needs one more package: {installs('web')}") from None
+    check_pair(settings)  # a wrong name is reported here, not on a blank page
     words = [sys.executable, "-m", "specchat", *as_flags(settings), *(["--engine", engine] if engine else [])]
     with listening(host, port) as door:
         site = Site(shlex.join(words), door, guarded=is_here(host))

@@ -90,7 +90,7 @@ class Gaps:
         return len(self._stretches)
 
     def add(self, at_s: float, own_s: float, tokens: int, drafted: int, plain: bool) -> None:
-        """One more round is done.
+        """Count one more round.
 
         Args:
             at_s: when, on the reply's clock.

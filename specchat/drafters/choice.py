@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from specchat.drafters import DRAFTERS
 from specchat.drafters.members import Member
@@ -12,14 +13,22 @@ from specchat.errors import UsageError
 from specchat.registry import Method
 from specchat.settings import Settings
 
+if TYPE_CHECKING:
+    from specchat.core.tree import DrawKind
+
 
 @dataclass(frozen=True)
 class DrafterChoice:
-    """What identifies a drafter: while it stays the same, a change of settings keeps what the drafter has learnt."""
+    """What identifies a drafter: while it stays the same, a change of settings keeps what the drafter has learnt.
+
+    Args:
+        number: 1, 2, … where drafters of this name are used more than once, at whatever level; else 0.
+    """
 
     name: str
     options: Any
     members: tuple[DrafterChoice, ...] = ()
+    number: int = 0
 
     @property
     def method(self) -> Method:
@@ -35,6 +44,17 @@ class DrafterChoice:
     def leaves(self) -> Iterator[DrafterChoice]:
         """Those of them that are made of no others."""
         return (choice for choice in self.all() if not choice.members)
+
+    @property
+    def draw_kinds(self) -> Collection[DrawKind]:
+        """The kinds of draws that it promises to make with these options, from what its class declares."""
+        from specchat.core.tree import DrawKind
+
+        members = [member.draw_kinds for member in self.members]
+        declared = getattr(self.method.load(), "draw_kinds", None)
+        kinds = frozenset({DrawKind.POINT}) if declared is None else frozenset(declared(self.options, members))
+        assert kinds <= set(DrawKind), f"drafter {self.name!r} declares kinds of draws that do not exist: {kinds}"
+        return kinds
 
     @property
     def needs_draft_model(self) -> bool:
@@ -77,7 +97,7 @@ def choose_drafter(settings: Settings) -> DrafterChoice:
 def drafts_used(settings: Settings, drafts: Sequence[str]) -> tuple[str, ...]:
     """Those of a pair's draft models that its drafter and the members of it use with these settings, in order.
 
-    These are fetched, loaded and counted, and no others. Names that the pair has not are left out: `check_settings`
+    These are fetched, loaded and counted, and no others. Names that the pair lacks are left out: `check_settings`
     refuses them.
     """
     used = choose_drafter(settings).draft_models(drafts[0]) if drafts else frozenset()
@@ -109,4 +129,17 @@ def choose(
                 f"{name} names {member.name} twice with the same options; a drafter may be named again with others, "
                 f"such as {member.name}(OPTION=VALUE)"
             )
-    return DrafterChoice(name, options, members)
+    choice = DrafterChoice(name, options, members)
+    return choice if above else _numbered(choice, Counter(part.name for part in choice.all()), Counter())
+
+
+def _numbered(choice: DrafterChoice, uses: Counter[str], before: Counter[str]) -> DrafterChoice:
+    """The same with a number for every drafter whose name is used more than once: guesses must tell who made them.
+
+    Args:
+        uses: how often each name is used in all.
+        before: how often it was so far; counted on.
+    """
+    before[choice.name] += 1
+    number = before[choice.name] if uses[choice.name] > 1 else 0
+    return replace(choice, number=number, members=tuple(_numbered(part, uses, before) for part in choice.members))

@@ -109,21 +109,19 @@ class CompiledSearch:
 
 
 def merged_search(
-    members: Sequence[object], numbers: dict[int, int], sure: float = NEVER_SURE, apart: bool = False, top: int = 0
+    members: Sequence[object], sure: float = NEVER_SURE, apart: bool = False, top: int = 0
 ) -> CompiledSearch | None:
-    """For these members, of which some have numbers behind their names; None where some cannot be asked like this.
+    """For these members; None where some cannot be asked like this.
 
     The rest is as for `GuessSearch`.
     """
     able = [member for member in members if isinstance(member, AskedByCompiledCode)]
     if len(able) != len(members) or not 0 < len(able) <= MOST_MEMBERS:
         return None
-    names = [
-        f"{member.proposer} {numbers[place]}" if place in numbers else member.proposer
-        for place, member in enumerate(able)
-    ]
     try:
-        return CompiledSearch(able, names, GuessSearch(len(able), sure, apart=apart, top=top))
+        return CompiledSearch(
+            able, [member.proposer for member in able], GuessSearch(len(able), sure, apart=apart, top=top)
+        )
     except NativeUnavailable:
         return None
 

@@ -64,13 +64,13 @@ class CrossVocabulary:
     so the rule must be one that is right about any tree.
     """
 
-    proposer = "cross_vocabulary"
     taps: Sequence[int] = ()
     text_tap: StateTap | None = None
     draw_kinds = staticmethod(points_alone)
 
     def __init__(self, options: CrossVocabularyOptions, parts: Parts) -> None:
         assert parts.draft_model is not None, "assemble refuses this drafter without a draft model"
+        self.proposer = parts.proposer
         self._model = parts.draft_model
         self._vocab_size = parts.vocab_size
         self._translation = TokenTranslation(parts.resources.differing_tables)
@@ -220,7 +220,7 @@ class CrossVocabulary:
         return node
 
     def _guessed(self, node: int, token: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        """The draft tokens that a guess below this node comes from, and what is owed after it; None if it is none."""
+        """The draft tokens that a guess below this node comes from, and what is owed after it; None for others."""
         place = self._places.get(node)
         if place is not None and place.owed:
             return ((), place.owed[1:]) if place.owed[0] == token else None

@@ -68,8 +68,7 @@ class Fuse(SeparateTreeGroup):
         drafted = list(points.values())
         self._paths.add(_DRAFT, path, drafted)
         self._paths.add(_LOOKUP, path, looked_up)
-        said = [self._guesses.named(_DRAFT, drafted), self._guesses.named(_LOOKUP, looked_up)]
-        return self._guesses.merged(path, said, width)
+        return self._guesses.merged(path, [drafted, looked_up], width)
 
 
 def _point(guess: Guess, context: Context) -> Guess:

@@ -59,6 +59,7 @@ class Jacobi:
     draw_kinds = staticmethod(points_alone)
 
     def __init__(self, options: JacobiOptions, parts: Parts) -> None:
+        self.proposer = parts.proposer
         self._embeddings = EmbeddingRows(parts.target.embed)
         self._places, self._named = options.window, min(_CANDIDATES, parts.vocab_size)
         self._rates = LearntRates()  # by place and rank
@@ -142,7 +143,7 @@ class Jacobi:
         if place >= len(self._line) or node not in (ROOT, *self._nodes(tree)):
             return []
         return [
-            Guess(token, logprob=math.log(self._rate(place, rank)), proposer="jacobi")
+            Guess(token, logprob=math.log(self._rate(place, rank)), proposer=self.proposer)
             for rank, token in enumerate(self._line[place][:width])
         ]
 

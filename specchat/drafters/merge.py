@@ -41,7 +41,7 @@ class Merge(MergingGroup):
         for index, member in sorted(enumerate(self.members), key=lambda pair: pair[0] in self._models):
             nodes = [node for node in frontier if index not in self._models or not self._is_sure(said[node])]
             for node, guesses in zip(nodes, member.propose(tree, nodes, width, context) if nodes else (), strict=True):
-                said[node][index] = self._guesses.named(index, guesses)
+                said[node][index] = guesses
         return [self._guesses.merged(tuple(tree.path_tokens(node)), said[node], width) for node in frontier]
 
     def _is_sure(self, said: Sequence[Sequence[Guess]]) -> bool:

@@ -12,7 +12,6 @@ from typing import Protocol
 from torch import Tensor
 
 from specchat.core.tree import DrawKind, Guess, point
-from specchat.drafters.choice import DrafterChoice
 from specchat.structures.learnt_rates import LearntRates
 
 _first = itemgetter(0)
@@ -39,7 +38,7 @@ Said = Sequence[Sequence[Guess]]
 
 
 class MergedGuesses:
-    """Merges members' guesses by token, the most probable first, and learns how often their like were right.
+    """Merges members' guesses by token, the most probable first, and learns how often similar guesses were right.
 
     A token's acceptance probability is learnt for every combination of proposers and their claimed probabilities, from
     all nodes on the path that the text took, whether or not the guess had a place in the tree. A token that several
@@ -47,29 +46,15 @@ class MergedGuesses:
 
     Sampled draws come first, untouched, each member's in their order and the members in turn: only points may be
     reordered or left out by token. Beside points they get half of the width.
-
-    Attributes:
-        numbers: place → 1, 2, … for the members whose name comes more than once.
     """
 
-    def __init__(self, choices: Sequence[DrafterChoice]) -> None:
-        self.numbers = _numbers([choice.name for choice in choices])
+    def __init__(self) -> None:
         self._trust: Rates = LearntRates()  # by cell
         self._said: dict[tuple[int, ...], list[_Candidate]] = {}  # this round's points, by path below the root
 
     def learn_in(self, rates: Rates) -> None:
         """Keep what is learnt there from now on."""
         self._trust = rates
-
-    def named(self, member: int, guesses: Sequence[Guess]) -> Sequence[Guess]:
-        """The guesses with a number behind their proposer's name: members of one name are trusted apart."""
-        number = self.numbers.get(member)
-        if number is None:
-            return guesses
-        return [
-            guess._replace(proposer="+".join(f"{name} {number}" for name in guess.proposer.split("+")))
-            for guess in guesses
-        ]
 
     def any_as_likely(self, said: Said, least: float) -> bool:
         """Whether one of these points is at least so likely."""
@@ -116,11 +101,6 @@ first of them that names one. There are hundreds in a round, so it is a plain tu
 def _in_turn(said: Said) -> Iterator[Guess]:
     """Every member's first guess, then every member's second, …"""
     return (guess for rank in itertools.zip_longest(*said) for guess in rank if guess is not None)
-
-
-def _numbers(names: Sequence[str]) -> dict[int, int]:
-    """Place → 1, 2, … for the members whose name comes more than once."""
-    return {place: names[: place + 1].count(name) for place, name in enumerate(names) if names.count(name) > 1}
 
 
 def _by_token(said: Said) -> list[_Candidate]:

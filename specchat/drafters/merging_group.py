@@ -23,8 +23,8 @@ class MergingGroup(MemberGroup):
     def __init__(self, parts: Parts, sure: float = NEVER_SURE, apart: bool = False, top: int = 0) -> None:
         """The members that the settings name; the rest says how compiled code grows trees, as `GuessSearch` has it."""
         super().__init__(parts.members())
-        self._guesses = MergedGuesses(parts.choices)
-        self._search = merged_search(self.members, self._guesses.numbers, sure, apart, top)
+        self._guesses = MergedGuesses()
+        self._search = merged_search(self.members, sure, apart, top)
         if self._search is not None:
             self._guesses.learn_in(self._search)
 

@@ -85,7 +85,7 @@ class PairResources:
         return first | {name: self.drafting_with(name).same_tokens for name in self.further}
 
     def drafting_with(self, name: str) -> PairResources:
-        """The same for a drafter that uses the draft model called so."""
+        """The same for a drafter that uses the draft model with this name."""
         if name not in self.further:
             return self
         return dataclasses.replace(self, draft_name=name, draft_vocabulary=self.further[name].vocabulary)
@@ -109,6 +109,7 @@ class Parts:
         choices: the drafters that this one is made of, as its options name them.
         resources: what else the pair has.
         name: the drafter's, in its family's table.
+        number: tells it from others of its name, see `DrafterChoice`.
         label: tells this drafter from all others of the engine.
         trained: its verified weights, where the table says that it needs some.
         make_engine: see `engine`.
@@ -120,6 +121,7 @@ class Parts:
     choices: tuple[DrafterChoice, ...] = ()
     resources: PairResources = NO_RESOURCES
     name: str = ""
+    number: int = 0
     label: str = ""
     trained: TrainedDrafter | None = None
     make_engine: EngineFactory | None = None
@@ -129,6 +131,15 @@ class Parts:
     def vocab_size(self) -> int:
         """V, of the target."""
         return self.target.vocab_size
+
+    @property
+    def proposer(self) -> str:
+        """The name that its guesses carry: no other drafter of the engine has it."""
+        return self.numbered(self.name)
+
+    def numbered(self, name: str) -> str:
+        """The name of a source of its guesses, told apart from those of other drafters."""
+        return f"{name} {self.number}" if self.number else name
 
     def noise(self, noise: Noise) -> Noise:
         """Noise of this drafter's own, from that of a reply (`Context.noise`)."""
@@ -145,7 +156,9 @@ class Parts:
         """
         method, label = choice.method, f"{self.label}/{place}.{choice.name}"
         trained = self.resources.trained.choose(choice.name, choice.options.weights) if method.needs_weights else None
-        parts = dataclasses.replace(self, choices=choice.members, name=choice.name, label=label, trained=trained)
+        parts = dataclasses.replace(
+            self, choices=choice.members, name=choice.name, number=choice.number, label=label, trained=trained
+        )
         if not choice.needs_draft_model:
             parts = parts._without_drafts()
         elif not choice.members:
@@ -189,7 +202,7 @@ class Parts:
         return dataclasses.replace(self, draft_model=first, resources=resources)
 
     def _drafting_with(self, name: str) -> Parts:
-        """The same for a drafter that uses the draft model called so; where the name is empty, the first."""
+        """The same for a drafter that uses the draft model with this name, or the first if the name is empty."""
         if name not in self.resources.further:
             return self
         model = self.resources.further[name].model
@@ -211,7 +224,7 @@ class Parts:
         return self.make_network(self.target, self.trained, tokens)
 
     def datastore(self, wanted: str) -> Path:
-        """The file of the datastore called so; of the newest, where it is empty.
+        """The file of the datastore with this name, or of the newest if the name is empty.
 
         Raises:
             CombinationError: there is none with the target's tokens.

@@ -20,26 +20,32 @@ class Several(SeparateTreeGroup):
     and what each of them would say next stands below it. How probable a guess is, is learnt for every combination of
     members (see `merged_guesses`). Sampled draws of the members take turns, so that each has a part of the width.
 
+    A member that samples its draws is asked about every node: were it asked below its own draws alone, what it says
+    there could decide whether a draw has a place, and that must not depend on the draw's token.
+
     Reference: Miao et al., SpecInfer, arXiv:2305.09781 (merge-based speculation). Differs: members are any drafters,
     not models that were tuned to complement each other; guesses are ordered by learnt acceptance.
     """
 
     @staticmethod
     def draw_kinds(options: SeveralOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
-        """Those of all members together: which member is asked depends on nothing but the path to the node."""
+        """Those of all members together: whether a member that samples is asked depends on none of its draws."""
         return frozenset({DrawKind.POINT}).union(*members)
 
     def __init__(self, options: SeveralOptions, parts: Parts) -> None:
         super().__init__(parts)
+        self._samplers = [any(kind is not DrawKind.POINT for kind in choice.draw_kinds) for choice in parts.choices]
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         """(F,) for each node the guesses of the members in whose trees it is, merged by token."""
         paths = self._paths_to(tree, frontier)
         said: dict[int, list[Sequence[Guess]]] = {node: [()] * len(self.members) for node in frontier}
         owners = {node: self._paths.owners(path) for node, path in paths.items()}
+        sampled = context.wanted is not DrawKind.POINT and not context.sampling.greedy
         for index, member in enumerate(self.members):
-            own = [node for node in frontier if index in owners[node]]
+            everywhere = sampled and self._samplers[index]
+            own = [node for node in frontier if everywhere or index in owners[node]]
             for node, guesses in zip(own, member.propose(tree, own, width, context) if own else (), strict=True):
-                said[node][index] = self._guesses.named(index, guesses)
+                said[node][index] = guesses
                 self._paths.add(index, paths[node], guesses)
         return [self._guesses.merged(paths[node], said[node], width) for node in frontier]

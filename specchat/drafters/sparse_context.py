@@ -58,7 +58,7 @@ class SparseContext:
 
     def __init__(self, options: SparseContextOptions, parts: Parts) -> None:
         (below,) = parts.choices
-        self._name, self._noise = parts.name, parts.noise
+        self._name, self._noise = parts.proposer, parts.noise
         self._options = options
         self._view = parts.target.twin()
         self._drafts = parts.drafts_of(below)

@@ -1,4 +1,4 @@
-"""Continues the text as it, or an earlier reply, went on after the same words: suffix trees that count."""
+"""Continues the text as it, or an earlier reply, continued after the same words: suffix trees that count."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ class Suffix:
 
     Reference: Oliaro et al., SuffixDecoding, arXiv:2411.04975. Differs: a continuation's probability is its share of
     the occurrences that went on at all, so the end of the text itself, which matches everything, counts nothing; and
-    policies are told the chance that it goes on so again, where the paper has the share alone.
+    policies are told the chance that it goes on so again, where the paper has only the share.
     """
 
     taps: Sequence[int] = ()
     text_tap: StateTap | None = None
     passes = 0
-    proposer = "suffix"
     draw_kinds = staticmethod(points_alone)
 
     def __init__(self, options: SuffixOptions, parts: Parts) -> None:
+        self.proposer = parts.proposer
         self._remember = options.remember
         room = (min(options.limit(match), options.depth - match) for match in range(options.depth + 1))
         limits = DraftLimits(tuple(room), options.min_probability)

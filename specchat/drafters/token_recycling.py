@@ -45,10 +45,10 @@ class TokenRecycling:
     text_tap: StateTap | None = None
     needs: HeadNeeds = LIKELIEST
     passes = 0
-    proposer = "token_recycling"
     draw_kinds = staticmethod(points_alone)
 
     def __init__(self, options: TokenRecyclingOptions, parts: Parts) -> None:
+        self.proposer = parts.proposer
         self._remember = options.remember
         self._vocab_size = parts.vocab_size
         self._successors = Successors(parts.vocab_size, options.k)

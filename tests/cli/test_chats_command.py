@@ -135,7 +135,25 @@ def test_output_that_cannot_be_written_is_no_error_of_the_database(kept, words):
         assert (ended.returncode, ended.stderr) == (1, told)
 
 
-@pytest.mark.parametrize("words", [["chats", "list"], ["-c"], ["-r", "abc"], ["--resume"]])
+def outcome(ended: subprocess.CompletedProcess[str]) -> tuple[int, str, str]:
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["list"], "no chats have been kept yet\n"), (["search", "two", "words"], "no chat contains 'two words'\n")],
+)
+def test_a_list_without_any_chat_is_empty_and_no_failure(words, said):
+    assert outcome(specchat("chats", *words)) == (0, "", said)
+    assert outcome(specchat("chats", *words, "--json")) == (0, "[]\n", "")
+    assert not default_path().exists()
+
+
+def test_a_search_that_finds_nothing_says_so(kept):
+    assert outcome(specchat("chats", "search", "nothing like it")) == (0, "", "no chat contains 'nothing like it'\n")
+
+
+@pytest.mark.parametrize("words", [["-c"], ["-r", "abc"], ["--resume"]])
 def test_without_any_chat_that_is_said(words):
     assert "no chats have been kept yet" in refused(specchat(*words), 1)
     assert not default_path().exists()
@@ -195,7 +213,7 @@ def test_either_all_files_are_taken_in_or_none(kept, tmp_path, monkeypatch):
     text["chat"]["id"], text["chat"]["updated"] = "other2", "not a date"
     (tmp_path / "bad.json").write_text(json.dumps(text))
     line = refused(specchat("chats", "import", str(file), str(tmp_path / "bad.json")), 2)
-    assert "updated = 'not a date' is no time" in line
+    assert "updated = 'not a date' is not a time" in line
     assert len(json.loads(specchat("chats", "list", "--json").stdout)) == 2
 
 

@@ -25,7 +25,7 @@ def test_costs_are_curves_of_rows_and_context():
     assert " 32 " in done.output
 
 
-@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib comes with specchat[bench]")
+@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib comes with the extra `bench`")
 def test_costs_can_be_drawn(tmp_path):
     picture = tmp_path / "costs.svg"
     done = run(app, ["doctor", "--costs", "--pair", "scripted", "--plot", str(picture)])

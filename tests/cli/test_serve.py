@@ -35,7 +35,7 @@ def refusal(*words: str, **more: str) -> str:
     return ended.stderr
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.7", "example.org"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.7"])
 def test_other_machines_are_kept_out_unless_asked_for_and_told_why(host: str) -> None:
     told = refusal("--host", host)
     assert "this machine's models" in told
@@ -44,7 +44,9 @@ def test_other_machines_are_kept_out_unless_asked_for_and_told_why(host: str) ->
 
 @pytest.mark.parametrize("package", ["starlette", "uvicorn"])
 def test_without_the_extra_it_says_how_to_get_it(package: str) -> None:
-    assert "pip install 'specchat[serve]'" in refusal(hidden=f"sys.modules['{package}'] = None")
+    assert "pip install -e '.[serve]' in the folder of specchat's repository" in refusal(
+        hidden=f"sys.modules['{package}'] = None"
+    )
 
 
 @pytest.mark.parametrize("key", ["", "short", "with spaces in it", "schlüssel"])

@@ -9,6 +9,7 @@ from contracts.kit import PROMPT, collect, converse, scripted_draft, scripted_ta
 
 from specchat.decoding.drafter_cache import KEPT, DrafterCache
 from specchat.drafters.choice import choose
+from specchat.drafters.parts import Parts
 from specchat.drafters.suffix import Suffix
 from specchat.engine.far.command_queue import CommandQueue
 from specchat.engine.far.worker import Worker
@@ -64,10 +65,11 @@ def test_after_many_changes_a_few_drafters_are_kept_and_the_others_are_closed(li
 
 
 def test_the_drafter_unused_for_longest_goes_first_and_others_keep_what_they_learnt():
-    cache = DrafterCache()
+    cache, parts = DrafterCache(), Parts(scripted_target())
 
     def get(depth):
-        return cache.get(choose("suffix", suffix(depth)), lambda: Suffix(choose("suffix", suffix(depth)).options, None))
+        choice = choose("suffix", suffix(depth))
+        return cache.get(choice, lambda: Suffix(choice.options, parts))
 
     feeds = {depth: get(depth) for depth in range(2, 2 + KEPT)}
     assert get(2) is feeds[2]

@@ -42,7 +42,7 @@ from specchat.core.budget import Budget
 from specchat.core.noise import Stream
 from specchat.core.sampling import Sampling
 from specchat.core.tree import DrawKind
-from specchat.decoding.combinations import draw_kinds, keeps_draws
+from specchat.decoding.combinations import keeps_draws
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
 from specchat.drafters.choice import choose
@@ -116,7 +116,7 @@ def test_plain_decoding_samples_from_the_target(rule, sampling):
 
 PQ_RULES = [rule for rule in lossless_rules() if make_rule(rule.values[0]).wanted is not DrawKind.POINT]
 SPEAKING = [drafter for drafter in every(DRAFTERS) if drafter.id != "none"]
-DRAWING = [drafter for drafter in SPEAKING if len(draw_kinds(choose(drafter.id, Settings()))) > 1]
+DRAWING = [drafter for drafter in SPEAKING if len(choose(drafter.id, Settings()).draw_kinds) > 1]
 NAMES = ("drafter", "policy", "rule")
 
 

@@ -8,7 +8,7 @@ from contracts.table_plugins import listed
 
 from specchat.core.noise import Noise
 from specchat.core.tree import DrawKind
-from specchat.decoding.combinations import check_settings, draw_kinds
+from specchat.decoding.combinations import check_settings
 from specchat.drafters.choice import choose, choose_drafter
 from specchat.drafters.members import Member, parse_members
 from specchat.drafters.parts import Parts
@@ -107,14 +107,12 @@ def test_a_wrapper_promises_what_it_declares_and_not_what_its_members_promise():
     check_settings(drawing.but({"drafter": "first"}), has_draft_model=True)
     with pytest.raises(CombinationError, match="drafter 'silent' with its options proposes points"):
         check_settings(drawing.but({"drafter": "silent"}), has_draft_model=True)
-    assert draw_kinds(choose("merge", settings(merge__of="suffix+silent", silent__of="draft_model"))) == {
-        DrawKind.POINT
-    }
+    assert choose("merge", settings(merge__of="suffix+silent", silent__of="draft_model")).draw_kinds == {DrawKind.POINT}
 
 
 def test_members_of_one_name_sample_with_noise_of_their_own_so_their_draws_keep_their_kinds():
     chosen = choose("merge", settings(merge__of="draft_model+first", first__of="prompt_lookup+draft_model"))
-    assert DrawKind.IID in draw_kinds(chosen)
+    assert DrawKind.IID in chosen.draw_kinds
     one, wrapper = Parts(scripted_target(), scripted_draft()).build(chosen).members
     noises = [member._noise(Noise(7)) for member in (one, wrapper.members[1])]
     assert noises[0] != noises[1]

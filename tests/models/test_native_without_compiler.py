@@ -32,14 +32,14 @@ def test_without_a_compiler_torch_multiplies_and_it_is_said(nowhere):
     chosen, notes = model_loading.own_network(shape, source, "int8", torch.device("cpu"), "auto")
     assert chosen.kernels == "torch"
     assert "no C compiler" in notes[0]
-    with pytest.raises(ModelError, match=r"specchat\[native\]"):
+    with pytest.raises(ModelError, match=r"pip install -e .\.\[native\]"):
         model_loading.own_network(shape, source, "int8", torch.device("cpu"), "native")
 
 
 @needs_native
 def test_a_compiler_that_fails_is_quoted(nowhere, monkeypatch):
     failing = nowhere / "mycc"
-    failing.write_text("#!/bin/sh\necho 'no such luck' >&2\nexit 1\n")
+    failing.write_text("#!/bin/sh\nprintf 'no such luck: \\377\\n' >&2\nexit 1\n")
     failing.chmod(0o755)
     monkeypatch.setenv("CC", str(failing))
     with pytest.raises(NativeUnavailable, match="no such luck"):

@@ -120,7 +120,7 @@ async def test_clip_writes_a_file_with_model_hardware_and_settings(tmp_path, mon
     monkeypatch.setattr(clips, "frames_of", lambda rounds, lines: about.extend(lines) or frames_of(rounds, lines))
     async with driving() as d:
         await d.say("/clip")
-        assert "no round has been seen yet" in d.screen()
+        assert "there is no round yet" in d.screen()
         await d.say("How does it work?")
         await d.reply()
         await d.say(f"/clip {format}")

@@ -31,7 +31,7 @@ def test_what_a_command_does_not_take_is_refused():
     taking_nothing = [command.name for command in COMMANDS.values() if not command.usage]
     assert "log" in taking_nothing
     for name in taking_nothing:
-        with pytest.raises(UsageError, match=f"/{name} takes nothing behind it, and 'x y' is there"):
+        with pytest.raises(UsageError, match=f"/{name} takes no argument, but got 'x y'"):
             find(f"/{name} x y")
 
 
@@ -75,13 +75,13 @@ async def test_an_unknown_command_is_not_sent_and_stays_in_the_prompt():
         ),
         ("/set chain.x 3", "policy 'chain' has no option 'x'; it has none"),
         ("/set width", "wants a name"),
-        ("/log x", "takes nothing"),
+        ("/log x", "takes no argument"),
         ("/tree rivr", "did you mean 'river'"),
         ("/speed fast", "rounds per second"),
-        ("/step none", "how many rounds"),
-        ("/step ²", "how many rounds"),
+        ("/step none", "a number of rounds"),
+        ("/step ²", "a number of rounds"),
         ("/pause", "nothing is being written"),
-        ("/save all", "says nothing"),
+        ("/save all", "/save does not know 'all'"),
         ("/race", "no question"),
     ],
 )
@@ -221,7 +221,7 @@ async def test_the_palette_says_each_command_once_and_finds_whole_words():
         await d.until("/show")
         lines = [line.strip() for line in d.screen().splitlines()]
         (first,) = (at for at, line in enumerate(lines) if line.startswith("/tree"))
-        assert lines[first] == "/tree  hide or show the tree, or draw it so (Ctrl+T)"
+        assert lines[first] == "/tree  hide or show the tree, or choose how it is drawn (Ctrl+T)"
         assert lines[first + 1].startswith("/show")
         assert not any(line.startswith("/pause") for line in lines)
         assert "🔎" not in d.screen()

@@ -157,7 +157,7 @@ async def test_a_setting_changed_without_an_engine_is_shown_and_holds_at_its_nex
         await d.say("/set width 99")
         assert "1 to 64" in d.drawn(d.app.views.notice)
         await d.say("/set width 8")
-        assert "width = 8 holds once a pair is loaded · F5 loads it" in d.drawn(d.app.views.notice)
+        assert "width = 8 applies once a pair is loaded · F5 loads it" in d.drawn(d.app.views.notice)
         await d.pilot.press("f2", "slash", *"width")
         assert "‹ 8 ›" in d.drawn(d.app.control.side_panel.form)
         await d.pilot.press("enter", "right")
@@ -182,7 +182,7 @@ async def test_a_setting_changed_after_a_load_that_failed_is_part_of_the_next():
     async with driving(loaded=False) as d:
         await d.hear(hello(), FAILED)
         await d.say("/set width 7")
-        assert "width = 7 holds once a pair is loaded" in d.drawn(d.app.views.notice)
+        assert "width = 7 applies once a pair is loaded" in d.drawn(d.app.views.notice)
         await d.pilot.press("f5")
         await d.settle()
         assert d.link.sent[-1] == Load({"pair": "smol", "width": 7})

@@ -66,7 +66,7 @@ async def test_rules_that_keep_only_the_law_say_so():
         rounds = fast_rounds(command.id)
         await d.hear(begun(command, law, **settings), *rounds, ended(rounds))
         await d.pilot.press("end")
-        assert "promised is less: distributed exactly as the target's" in shown(d, "outcome")
+        assert "though less is promised: distributed exactly as the target's" in shown(d, "outcome")
 
 
 async def test_the_result_can_be_copied():

@@ -228,7 +228,7 @@ class ContextLimit:
     def _leave_out(self, share: float, *, pending: bool, all_may_go: bool = False) -> None:
         """Send only the newest turns from now on, so that the prompt takes about this share of the context.
 
-        `pending`: the message that did not fit is none of the turns.
+        `pending`: the message that did not fit is not one of the turns.
         """
         chat, message = self._chat, self._message_tokens if pending else 0
         turns = chat.turns_before_next()
@@ -276,7 +276,7 @@ class ContextLimit:
         add_note = self._views.transcript.add_note
         await add_note(f"goes on from a summary of “{title}”, which is its system message now")
         if cut:
-            await add_note("the summary is not complete: it was cut where it had its longest length", "warn")
+            await add_note("the summary is not complete: it was cut at its length limit", "warn")
         if text is not None:
             await self.ask(text)
 

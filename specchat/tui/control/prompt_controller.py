@@ -46,7 +46,9 @@ class PromptController:
         text = text.strip("\n")
         try:
             if (turn := self._chat.editing) is not None and turn.reply is not None:
-                await self._actions.session.ask_in_place_of(turn, text)  # a reply is no command and names no files
+                await self._actions.session.ask_in_place_of(
+                    turn, text
+                )  # a reply is not a command and attaches no files
                 self._views.prompt.clear()
             elif found := find(text.strip()):
                 self._accept(text)
@@ -61,7 +63,7 @@ class PromptController:
                 self._views.prompt.restore_refused(text)
 
     def typed_elsewhere(self, event: Key) -> None:
-        """Write a character into the prompt that was typed in the chat or at a button, where it is no key there."""
+        """Write a character into the prompt that was typed in the chat or at a button and is not a key there."""
         prompt, focused, character = self._views.prompt, self._ports.focused(), event.character or ""
         in_chat = focused is not None and focused.has_class("-paces") and self._actions.session.player is None
         at_button = self._views.alert.has_focus_within

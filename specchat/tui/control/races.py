@@ -77,7 +77,7 @@ class Races:
         """Measure the settings in force against plain decoding on a few questions, or for some seconds.
 
         Raises:
-            UsageError: the engine is not free, the argument is no number, or the settings are plain decoding.
+            UsageError: the engine is not free, the argument is not a number, or the settings are plain decoding.
         """
         self._require_ready()
         count, seconds = _parse_amount(argument)
@@ -140,7 +140,7 @@ class Races:
         return series
 
     def _changes(self) -> dict[str, Any]:
-        """Settings that a race has and the chat has not: greedy, unless the user asked for a temperature."""
+        """Settings of a race that differ from the chat's: greedy, unless the user asked for a temperature."""
         asked, settings = self._chat.engine.wanted, self._chat.engine.settings
         kept = GREEDY.keys() if "temperature" in asked else asked.keys()
         changes = {name: value for name, value in RACE_DEFAULTS.items() if name not in kept}

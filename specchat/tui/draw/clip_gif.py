@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
-from specchat.errors import UsageError
+from specchat.errors import UsageError, installs
 from specchat.tui.draw.clip_frames import COLUMNS, Frame
 from specchat.tui.draw.clip_styles import BOLD, COLOURS, STRUCK
 from specchat.tui.draw.theme import DARK
@@ -49,7 +49,7 @@ def as_gif(frames: Sequence[Frame]) -> bytes:
     try:
         from PIL import Image
     except ImportError:
-        raise UsageError("a GIF needs Pillow: pip install 'specchat[gif]'; /clip svg and /clip cast do not") from None
+        raise UsageError(f"a GIF needs Pillow: {installs('gif')}; /clip svg and /clip cast do not") from None
     fonts = _Fonts()
     palette = Image.new("P", (1, 1))
     palette.putpalette([value for colour in _palette() for value in colour])

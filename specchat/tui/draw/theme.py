@@ -61,7 +61,7 @@ def unknown_theme(said: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """What is wrong with the theme of config.toml, as `user_app` asks for it."""
     known = [*(theme.name for theme in OWN), *BUILTIN_THEMES]
     if (name := said["theme"]) and name not in known:
-        yield "theme", f"= {short(name)} is no theme{nearest(name, known)}"
+        yield "theme", f"= {short(name)} is not a theme{nearest(name, known)}"
 
 
 ROLES = (

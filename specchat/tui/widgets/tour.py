@@ -91,7 +91,7 @@ class TourView(PaintedLines):
         return [[] for _ in range(max(0, (height - len(lines)) // 2))] + [[(left, ""), *line] for line in lines]
 
     def _ways(self, column: int, now: int, last: int) -> str:
-        """Where one is, and which keys continue."""
+        """The place in the tour, and which keys continue."""
         send, stop = self._key_of("prompt.send"), self._key_of("stop")
         goes_on = f"{now} of {last} · {send} goes on · {stop} skips"
         wordings = (f"{goes_on} · or just type", goes_on)

@@ -11,7 +11,7 @@ from specchat.tui.state.settings_fields import Field, field_not_in_use, fields_o
 from specchat.tui.text import numbers
 
 PAIR = "pair"
-"""The setting that has a screen of its own and is no field of the form."""
+"""The setting that has a screen of its own and is not a field of the form."""
 
 
 async def pair(actions: Actions, name: str) -> None:
@@ -34,7 +34,7 @@ async def set_setting(actions: Actions, text: str) -> None:
 
 async def save_settings(actions: Actions, what: str) -> None:
     if what not in ("", "pair"):
-        raise UsageError(f"/save {what} says nothing; /save keeps the settings as default, /save pair for this pair")
+        raise UsageError(f"/save does not know {what!r}; /save keeps the settings as default, /save pair for this pair")
     if actions.session.player is not None:
         raise UsageError("settings can be saved once a pair is ready")
     saved = actions.settings_files.save(into_pair=what == "pair")

@@ -1,4 +1,4 @@
-"""Make the demo recording and every picture of the app anew: `python assets/make_pictures.py`.
+"""Make the demo recording and every picture of the app anew: `python assets/make_all_pictures.py`.
 
 All of them come from real replies, and figures are seen in them: run it on a machine that does nothing else, with the
 weights of `qwen-coder` fetched (`specchat models pull qwen-coder`). `--keep-recording` leaves `demo.jsonl` as it is.
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-RECORDING, PICTURES = "record_demo.py", ("make_demo_pictures.py", "make_screenshots.py")
+RECORDING, PICTURES = "record_demo.py", ("make_readme_pictures.py", "make_screenshots.py")
 
 
 def main(keep_recording: bool) -> None:

@@ -1,4 +1,4 @@
-"""Make the pictures of the README from the demo recording: `python assets/make_demo_pictures.py`.
+"""Make the pictures of the README from the demo recording: `python assets/make_readme_pictures.py`.
 
 Plays `demo.jsonl` in the real app. `screenshot-chat-120x40.svg` is the screen after the first reply, turned back to a
 round with many kept guesses; `clip.svg` is what the app's own `/clip` writes at the end. Nothing is drawn by hand.

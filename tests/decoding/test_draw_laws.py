@@ -1,0 +1,144 @@
+"""Every sampled draw that has a place in a tree is distributed as it says, whoever made it, in deeper trees too."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+import pytest
+import torch
+from contracts.kit import Always, context_for, make_policy, make_rule
+from contracts.text_laws import chi_square_p
+
+from specchat.acceptance import ACCEPTANCE_RULES
+from specchat.core.budget import Budget
+from specchat.core.sampling import Sampling
+from specchat.core.tree import ROOT, DrawKind, TokenTree
+from specchat.decoding.combinations import keeps_draws
+from specchat.decoding.speculate import Speculator
+from specchat.drafters.choice import choose
+from specchat.drafters.parts import Parts
+from specchat.drafters.several import Several
+from specchat.models.other.scripted import ScriptedModel
+from specchat.settings import Settings
+from specchat.trees import TREE_POLICIES
+
+V = 4
+TARGET = torch.tensor([0.50, 0.04, 0.23, 0.23], dtype=torch.float64)
+DRAFT = torch.tensor([0.40, 0.34, 0.13, 0.13], dtype=torch.float64)
+REPEATS = [0, 1, 2, 3, 0, 1, 2, 3]
+"""A lookup is nearly sure how this goes on: it raises the value of one token that may be drawn, too."""
+
+ASKED = {"confidence": {"fallback": 0.0, "alpha": 0.0}}
+"""Options with which a policy drafts from so flat a law."""
+
+PLAUSIBLE = 1e-4
+ABSURD = 1e-7
+TIGHT = Budget(3, 2, 4)
+
+MADE_OF = {
+    "draft_model": {},
+    "merge": {"merge.of": "draft_model,prompt_lookup", "merge.sure": 1.0},
+    "several": {"several.of": "draft_model,prompt_lookup"},
+    "cascade": {"cascade.of": "prompt_lookup,draft_model", "cascade.least": 0.9},
+}
+KINDS = (DrawKind.IID, DrawKind.WOR)
+KEPT = [
+    pytest.param(drafter, method, kind, id=f"{drafter}-{name}-{kind.value}")
+    for drafter in MADE_OF
+    for name, method in TREE_POLICIES.items()
+    for kind in KINDS
+    if keeps_draws(method, kind)
+]
+
+
+def target_model():
+    return ScriptedModel(V, lambda text: TARGET.log().float())
+
+
+def drafting(name, given):
+    settings = Settings().but({"method_options": given})
+    parts = Parts(target_model(), ScriptedModel(V, lambda text: DRAFT.log().float()))
+    return parts.build(choose(name, settings))
+
+
+def draws_at_the_root(drafter, policy, kind, seed, budget=TIGHT):
+    context = context_for(Sampling(temperature=1.0), seed, V, REPEATS)
+    context.wanted, context.wants_q = kind, True
+    drafter.start(context.history)
+    tree: TokenTree = policy.grow(drafter, context, budget)
+    return [draw.guess for draw in tree.draws(ROOT) if draw.guess.kind is not DrawKind.POINT]
+
+
+def least_p(drafter, policy, kind, seeds):
+    """The least plausible of all draws, given the draws before them, corrected for how many are looked at."""
+    seen = defaultdict(Counter)
+    for seed in range(seeds):
+        before = ()
+        for guess in draws_at_the_root(drafter, policy, kind, seed):
+            assert torch.allclose(guess.q, DRAFT, atol=1e-6)
+            seen[before][guess.token] += 1
+            before = (*before, guess.token)
+    assert seen[()].total() > seeds / 2, "draws have a place"
+    values = []
+    for before, counts in seen.items():
+        law = DRAFT.clone()
+        if kind is DrawKind.WOR:
+            law[list(before)] = 0.0
+        law = (law / law.sum() * counts.total()).tolist()
+        values.append(chi_square_p([counts[token] for token in range(V)], law))
+    return min(1.0, min(values) * len(values))
+
+
+@pytest.mark.parametrize(("name", "method", "kind"), KEPT)
+def test_whoever_makes_draws_their_places_never_depend_on_their_own_tokens(name, method, kind):
+    """At depth 2 with few nodes: what stands below a draw competes with the draws beside it."""
+    assert (
+        least_p(drafting(name, MADE_OF[name]), make_policy(method, **ASKED.get(method.name, {})), kind, 300) > PLAUSIBLE
+    )
+
+
+def test_a_member_that_is_asked_below_its_own_draws_alone_would_be_noticed():
+    drafter = drafting("several", MADE_OF["several"])
+    assert isinstance(drafter, Several)
+    assert least_p(drafter, make_policy(TREE_POLICIES["best_first"]), DrawKind.IID, 1500) > PLAUSIBLE
+    drafter._samplers = [False, False]
+    assert least_p(drafter, make_policy(TREE_POLICIES["best_first"]), DrawKind.IID, 1500) < ABSURD
+
+
+NESTED = [
+    "cascade(of=prompt_lookup+draft_model)+draft_model",
+    "draft_model+cascade(of=draft_model(drawing=top)+suffix)",
+]
+
+
+@pytest.mark.parametrize("wrapper", ["merge", "several"])
+@pytest.mark.parametrize("of", NESTED)
+def test_drafters_of_one_name_at_different_levels_have_names_of_their_own(wrapper, of):
+    chosen = choose(wrapper, Settings().but({"method_options": {f"{wrapper}.of": of}}))
+    numbers = [part.number for part in chosen.all() if part.name == "draft_model"]
+    assert numbers == [1, 2]
+    assert all(part.number == 0 for part in chosen.all() if part.name != "draft_model")
+
+
+def replies(drafter, seeds):
+    """How often each token came first under the rule for draws without replacement."""
+    rule, policy = make_rule(ACCEPTANCE_RULES["recursive"]), make_policy(TREE_POLICIES["expansion"])
+    whole = Speculator(target_model(), drafter, policy, rule, Always(Budget(8, 1, 4)))
+    first: Counter[int] = Counter()
+    for seed in range(seeds):
+        context = context_for(Sampling(temperature=1.0), seed, V, [0, 1, 2, 3])
+        whole.start(context.history)
+        first[whole.round(context).emitted[0]] += 1
+    return chi_square_p([first[token] for token in range(V)], (TARGET * seeds).tolist())
+
+
+@pytest.mark.parametrize("wrapper", ["merge", "several"])
+def test_draft_models_at_different_levels_write_the_targets_law_together(wrapper):
+    assert replies(drafting(wrapper, {f"{wrapper}.of": NESTED[0]}), 500) > PLAUSIBLE
+
+
+def test_draws_without_replacement_of_two_that_share_a_name_would_be_noticed():
+    drafter = drafting("merge", {"merge.of": NESTED[0]})
+    for one in (drafter.members[0].members[1], drafter.members[1]):
+        one.proposer = "draft_model"
+    assert replies(drafter, 500) < ABSURD
