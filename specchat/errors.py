@@ -4,7 +4,8 @@
     ├── UsageError                what was asked for does not exist or does not fit (exit code 2)
     │   ├── ConfigError           … in a file: names the file, the table, the key
     │   ├── CombinationError      … parts that cannot work together, and the nearest that can
-    │   ├── RecordingError        … a file that is no recording, or one that contradicts itself
+    │   ├── RecordingError        … a file that is not a recording, or one that contradicts itself
+    │   ├── PromptEmpty           … a prompt without any token
     │   └── PromptTooLong         … a prompt that leaves no room in the context
     ├── WeightsError              weights could not be found, fetched, trusted or read
     │   └── WeightsNotHere        … that have to be fetched first
@@ -12,12 +13,12 @@
     │   ├── TokenizerMismatch     target and draft model do not share one token table
     │   └── NotEnoughMemory       weights that do not fit into the memory that is free
     │       └── MemoryLimitTooLow … or into what the setting `memory` allows (exit code 2)
-    ├── ProposalError             a drafter proposed something that is no token
+    ├── ProposalError             a drafter proposed something that is not a token
     ├── TrainingError             a drafter cannot be trained: data, disk or memory
     ├── EngineError               the engine process failed, died or speaks another protocol
     └── StoreError                chats could not be kept, found or read
 
-A broken invariant is no such error: it is an `assert` with a sentence.
+A broken invariant is not such an error: it is an `assert` with a sentence.
 """
 
 from __future__ import annotations
@@ -49,7 +50,11 @@ class CombinationError(UsageError):
 
 
 class RecordingError(UsageError):
-    """A file that is no recording, or one that contradicts itself."""
+    """A file that is not a recording, or one that contradicts itself."""
+
+
+class PromptEmpty(UsageError):
+    """A prompt without a token to go on from."""
 
 
 class PromptTooLong(UsageError):
@@ -87,7 +92,7 @@ class MemoryLimitTooLow(NotEnoughMemory):
 
 
 class ProposalError(SpecchatError):
-    """A drafter proposed something that is no token of the target."""
+    """A drafter proposed something that is not a token of the target."""
 
 
 class TrainingError(SpecchatError):
@@ -103,7 +108,7 @@ class StoreError(SpecchatError):
 
 
 _LONGEST_NAME = 100
-"""Comparing takes time with the square of the length, and nothing is called by a longer name."""
+"""Comparing takes time with the square of the length, and no name is longer."""
 
 
 class _Short(reprlib.Repr):

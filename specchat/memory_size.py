@@ -13,14 +13,14 @@ def parse_memory(text: str) -> int:
     """Bytes of an amount; 0 for an empty text.
 
     Raises:
-        UsageError: it is no amount.
+        UsageError: it is not an amount of memory.
     """
     if not text.strip():
         return 0
     found = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*([KMG]I?|)B?\s*", text, re.IGNORECASE)
     amount = int(float(found[1]) * _UNITS[found[2].upper()]) if found else 0
     if amount < 1:
-        raise UsageError(f"memory = {short(text)} is no amount of memory; it must be written like 2GB or 800MB")
+        raise UsageError(f"memory = {short(text)} is not an amount of memory; write it like 2GB or 800MB")
     return amount
 
 

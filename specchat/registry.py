@@ -30,7 +30,7 @@ def option(
     """One field of an options dataclass: its default, what it means, and which values it takes.
 
     `live` says whether a change acts between two rounds (True) or needs the models loaded again. `check` refuses a
-    text that says nothing. Where the minimum is 0, `least_above_zero` is the smallest other number that is allowed.
+    text that it cannot parse. Where the minimum is 0, `least_above_zero` is the smallest other number that is allowed.
     """
     about = {
         "help": help, "unit": unit, "minimum": minimum, "maximum": maximum, "least_above_zero": least_above_zero,

@@ -22,7 +22,7 @@ class Settings:
     pair: str = option("smol", "target and what drafts for it, as named in models.toml", live=False)
     drafter: str = option("prompt_lookup", "what guesses the next tokens")
     policy: str = option("chain", "which guesses get a place in the tree")
-    rule: str = option("follow", "which guesses stand")
+    rule: str = option("follow", "which guesses are accepted")
     controller: str = option(
         "fixed", "how hard to speculate, round by round; of several, such as goodput+memory, the smallest budget holds"
     )
@@ -57,7 +57,7 @@ class Settings:
     )
     kernels: str = option(
         "auto",
-        "who multiplies int8 and int4 weights on a processor: native is compiled here, once, and fastest",
+        "which code multiplies int8 and int4 weights on a processor: native is compiled here, once, and fastest",
         choices=("auto", "native", "torch"),
         live=False,
     )
@@ -92,11 +92,13 @@ class Settings:
         return dataclasses.replace(self, **{name: self._checked(name, value) for name, value in changes.items()})
 
     def changed_live(self, changes: Mapping[str, Any]) -> Settings:
-        """The same where a pair is in use: refuses another value of what acts only when one is loaded."""
+        """The same while a pair is in use: refuses to change what takes effect only when one is loaded."""
         changed = self.but(changes)
         for name in changes:
             if name in OPTIONS and not OPTIONS[name].live and getattr(changed, name) != getattr(self, name):
-                raise UsageError(f"{name} = {short(changes[name])} acts when a pair is loaded, not while one is in use")
+                raise UsageError(
+                    f"{name} = {short(changes[name])} takes effect when a pair is loaded, not while one is in use"
+                )
         return changed
 
     def options_for(self, method: str) -> dict[str, Any]:
@@ -108,7 +110,7 @@ class Settings:
         if name == "stop":
             strings = [value] if isinstance(value, str) else value
             if not isinstance(strings, list | tuple) or not all(isinstance(s, str) and s for s in strings):
-                raise UsageError(f"stop = {short(value)} must hold texts that are not empty")
+                raise UsageError(f"stop = {short(value)} must hold non-empty texts")
             return tuple(strings)
         if name == "method_options":
             if not isinstance(value, Mapping):

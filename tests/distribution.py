@@ -54,7 +54,10 @@ class TerminalTestsLast(LoadFileScheduling):
             return
         elif len(self.nodes) > TERMINALS:
             return  # `remove_node` asks again when the others have left
-        super()._assign_work_unit(node)
+        try:
+            super()._assign_work_unit(node)
+        except OSError:  # it crashed and nobody has been told yet: `remove_node` takes back what it was just given
+            return
         if self._pending_of(self.assigned_work[node]) < 2:
             self._reschedule(node)
 

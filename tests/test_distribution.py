@@ -1,4 +1,4 @@
-"""`pytest` uses all cores, drives terminals last and three at once, and ends even where a worker crashes."""
+"""`pytest` uses all cores, drives terminals last and three at once, tries only those again, and survives a crash."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from distribution import TERMINALS, drives_terminal, wants_workers
 TESTS = Path(__file__).parent
 
 CONFTEST = """
-from conftest import pytest_xdist_make_scheduler
+from conftest import pytest_collection_modifyitems, pytest_xdist_make_scheduler
 """
 
 LOGGED = """
@@ -31,17 +31,32 @@ def test_logged(number):
 CRASHING = "import os\ndef test_before(): pass\ndef test_crash(): os._exit(3)\ndef test_after(): pass\n"
 
 
-def run_distributed(folder: Path, files: dict[str, str], workers: int = 3) -> str:
-    """What pytest prints when workers run these files with the scheduler of this project."""
+FAILS_ONCE = """
+import pathlib
+def test_fails_once():
+    mark = pathlib.Path(__file__).with_suffix(".tried")
+    tried = mark.exists()
+    mark.touch()
+    assert tried
+"""
+
+
+def run_pytest(folder: Path, files: dict[str, str], *options: str) -> str:
+    """What pytest prints when it runs these files with hooks of this project."""
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = e2e: drives a terminal\n")
     for name, text in files.items():
         (folder / name).write_text(text)
-    plugins = ["-p", "xdist", "-p", "no:cacheprovider", "-p", "scheduled", "-n", str(workers), "--dist", "loadfile"]
-    (folder / "scheduled.py").write_text(CONFTEST)
+    (folder / "hooks.py").write_text(CONFTEST)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(TESTS)])}
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # most of a second for each worker
-    command = [sys.executable, "-m", "pytest", "-q", *plugins, str(folder)]
+    environment.pop("PYTEST_ADDOPTS", None)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "hooks", *options, str(folder)]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120).stdout
+
+
+def run_distributed(folder: Path, files: dict[str, str], workers: int = 3) -> str:
+    """What pytest prints when workers run these files with the scheduler of this project."""
+    return run_pytest(folder, files, "-p", "xdist", "-n", str(workers), "--dist", "loadfile")
 
 
 def terminal(text: str) -> str:
@@ -68,6 +83,15 @@ def test_a_crashed_worker_fails_one_test_and_the_others_still_run(workers: int, 
         tmp_path, files | {"test_crash.py": CRASHING, "test_crash_e2e.py": terminal(CRASHING)}, workers
     )
     assert "2 failed, 16 passed" in output
+
+
+def test_only_what_drives_the_app_is_tried_again(tmp_path: Path) -> None:
+    waits = FAILS_ONCE.replace("def test", "async def test")
+    files = {"test_unit.py": FAILS_ONCE, "test_screen.py": terminal(FAILS_ONCE), "test_app.py": waits}
+    plugins = ("-p", "pytest_rerunfailures", "-p", "pytest_asyncio.plugin", "-o", "asyncio_mode=auto")
+    output = run_pytest(tmp_path, files, *plugins, "--reruns", "2")
+    assert "1 failed, 2 passed, 2 rerun" in output
+    assert "FAILED test_unit.py::test_fails_once" in output
 
 
 def test_the_files_that_drive_a_terminal_are_known() -> None:

@@ -134,6 +134,22 @@ def test_every_command_that_is_named_exists() -> None:
     assert found == []
 
 
+def _words(command: Any, before: str = "specchat") -> Iterable[str]:
+    """A command that does something, and those below it, as they are typed."""
+    for name, inner in getattr(command, "commands", {}).items():
+        if hasattr(inner, "commands"):
+            yield from _words(inner, f"{before} {name}")
+        else:
+            yield f"{before} {name}"
+
+
+def test_every_command_is_on_the_page_about_the_command_line() -> None:
+    shown = [f"{line} " for line in in_blocks((ROOT / "docs/command-line.md").read_text(encoding="utf-8"))]
+    named = [*_words(command_line())]
+    assert len(named) > 25
+    assert [one for one in named if not any(line.startswith(f"{one} ") for line in shown)] == []
+
+
 def test_commands_are_found_in_blocks_in_backticks_and_after_marks() -> None:
     assert "specchat serve --watch" in commands_of(ROOT / "docs/serve.md")
     assert "specchat run --record" in commands_of(ROOT / "specchat/cli/__init__.py")

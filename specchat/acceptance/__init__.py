@@ -22,7 +22,7 @@ ACCEPTANCE_RULES = Table(
     Method(
         "multi_step",
         "specchat.acceptance.multi_step:MultiStep",
-        "try the draft's independent draws in turn, each against what is left of the target's law",
+        "try the draft's independent draws in turn, each against what is left of the target's distribution",
         "SpecInfer arXiv:2305.09781",
         lossless="yes, in distribution; the seed's text differs from plain decoding's",
     ),
@@ -60,7 +60,7 @@ ACCEPTANCE_RULES = Table(
     Method(
         "transfer",
         "specchat.acceptance.transfer:Transfer",
-        "move the target's law towards the draft's before draws are tested",
+        "move the target's distribution towards the draft's before draws are tested",
         "RAPID arXiv:2502.20330",
         lossless="no",
         options=TransferOptions,
@@ -68,7 +68,7 @@ ACCEPTANCE_RULES = Table(
     Method(
         "nest",
         "specchat.acceptance.nest:Nest",
-        "mix the target's law with what was copied from the text, and copy whole spans where that is trusted",
+        "mix the target's distribution with copies from the text, and copy whole spans where those are trusted",
         "NEST arXiv:2405.19325",
         lossless="no",
         options=NestOptions,

@@ -13,9 +13,9 @@ class TypicalOptions:
     """Options of `typical`."""
 
     epsilon: float = option(
-        0.3, "a guess more likely than this stands, however decided the target is", minimum=0.0, maximum=1.0
+        0.3, "a guess more likely than this is accepted, however decided the target is", minimum=0.0, maximum=1.0
     )
-    delta: float = option(0.09, "a guess more likely than this times exp(−entropy) stands", minimum=0.0)
+    delta: float = option(0.09, "a guess more likely than this times exp(−entropy) is accepted", minimum=0.0)
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,9 @@ class RollbackOptions:
     """Options of `rollback`."""
 
     distance: float = option(
-        3.0, "a guess stands if the target gives it a negative log-probability up to this; 0: none does", minimum=0.0
+        3.0,
+        "a guess is accepted if the target gives it a negative log-probability up to this; 0: none does",
+        minimum=0.0,
     )
 
 
@@ -40,7 +42,9 @@ class RollbackOptions:
 class TransferOptions:
     """Options of `transfer`."""
 
-    eta: float = option(10.0, "how far the target's law is moved towards the draft's; 0: as `multi_step`", minimum=0.0)
+    eta: float = option(
+        10.0, "how far the target's distribution is moved towards the draft's; 0: as `multi_step`", minimum=0.0
+    )
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ class FairOptions:
         self.pairs()
 
     def pairs(self) -> tuple[tuple[str, str], ...]:
-        """The terms as pairs; refuses what is no pair."""
+        """The terms as pairs; refuses a term without a partner."""
         pairs = tuple(tuple(part.strip() for part in word.split(":")) for word in self.swap.split(",") if word.strip())
         if not all(len(pair) == 2 and all(pair) for pair in pairs):
             raise UsageError(f"fair.swap = {self.swap!r} must be pairs of terms, such as he:she,man:woman")

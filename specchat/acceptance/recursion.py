@@ -103,7 +103,7 @@ def trials(p: Tensor, draws: Sequence[Draw], lenience: float = 1.0, skip: int = 
         guess = draw.guess
         if guess.kind is DrawKind.POINT:
             continue
-        assert guess.q is not None, f"{guess.proposer} says it sampled a draw, but not from what"
+        assert guess.q is not None, f"{guess.proposer} gives no distribution for a draw that it says it sampled"
         q = guess.q.to(left)
         earlier = taken[guess.proposer] if guess.kind is DrawKind.WOR else []
         g = _without(q, earlier) if earlier else q

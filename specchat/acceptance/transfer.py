@@ -55,7 +55,7 @@ class Transfer:
         if first is None:
             return own_token(tree, node, reading, context)
         guess = draws[first].guess
-        assert guess.q is not None, f"{guess.proposer} says it sampled a draw, but not from what"
+        assert guess.q is not None, f"{guess.proposer} gives no distribution for a draw that it says it sampled"
         p = context.law_after(tree, node, reading.after(node)).dense(context.vocab_size)
         q = guess.q.to(p)
         moved = transferred(p, q, self._eta)

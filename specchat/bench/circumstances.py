@@ -69,7 +69,7 @@ class PeakMemory:
 def reset_peak_memory(device: torch.device) -> None:
     """Begin to count anew, as far as the system lets us."""
     with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
+        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
     if device.type == "cuda":
         import torch
 
@@ -88,7 +88,7 @@ def peak_memory(device: torch.device) -> PeakMemory:
 
 def _peak_resident() -> int:
     with suppress(OSError, ValueError):
-        for line in Path("/proc/self/status").read_text().splitlines():
+        for line in Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
     with suppress(ImportError):
@@ -128,9 +128,19 @@ def _commit() -> str | None:
         return None
     git = ["git", "-C", str(root)]
     try:
-        commit = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, timeout=10)
+        commit = subprocess.run(
+            [*git, "rev-parse", "--short=12", "HEAD"],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=10,
+        )
         changed = subprocess.run(
-            [*git, "status", "--porcelain", "--untracked-files=no"], capture_output=True, text=True, timeout=10
+            [*git, "status", "--porcelain", "--untracked-files=no"],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=10,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -43,7 +43,7 @@ def parse_configurations(text: str, base: Settings) -> tuple[Configuration, ...]
             is what runs.
 
     Raises:
-        UsageError: a word that is no method, a key that is no setting, or a value out of range.
+        UsageError: a word that is not a method, a key that is not a setting, or a value out of range.
     """
     return tuple(Configuration(piece, _settings(piece, base)) for piece in dict.fromkeys(separate(text)))
 

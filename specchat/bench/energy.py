@@ -20,7 +20,7 @@ class EnergyMeter:
         self._read = _nvml(device) if device.type == "cuda" else _rapl()
 
     def joules(self) -> float | None:
-        """What the counter stands at, or None where there is none."""
+        """The counter's value, or None if there is no counter."""
         return self._read() if self._read is not None else None
 
     def since(self, before: float | None) -> float | None:
@@ -51,7 +51,7 @@ def _rapl() -> Callable[[], float | None] | None:
 
     def read() -> float | None:
         with suppress(OSError, ValueError):
-            return sum(int(counter.read_text()) for counter in counters) / 1e6
+            return sum(int(counter.read_text(encoding="utf-8")) for counter in counters) / 1e6
         return None
 
     return read if counters and read() is not None else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,11 @@ def accept_plot_file(file: Path) -> None:
     """Refuse early what could not be drawn in the end.
 
     Raises:
-        UsageError: a suffix that is no picture, a folder that is not there, or matplotlib missing.
+        UsageError: a suffix that is not a picture format, a folder that is not there, or matplotlib missing.
     """
     if file.suffix.lower() not in SUFFIXES:
         raise UsageError(f"--plot {file} must end in {', '.join(SUFFIXES)}")
-    if not file.absolute().parent.is_dir():
+    if not os.path.isdir(file.absolute().parent):  # never raises
         raise UsageError(f"--plot {file}: the folder {file.absolute().parent} does not exist")
     _figure_class()
 
@@ -47,7 +48,7 @@ def draw(report: Report, file: Path) -> None:
         if readable and any(len(_costs(result)) > 1 for result in run.results):
             panels.append((run, _verify_cost))
     if not panels:
-        raise UsageError("there is nothing to draw: no configuration was measured beside plain decoding")
+        raise UsageError("there is nothing to draw: no configuration besides plain decoding was measured")
     figure = _figure_class()(figsize=(11, 4 * len(panels)), layout="constrained")
     for axes, (run, panel) in zip(figure.subplots(len(panels), 1, squeeze=False)[:, 0], panels, strict=True):
         panel(axes, run)

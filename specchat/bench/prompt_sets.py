@@ -11,6 +11,7 @@ from typing import Any
 
 from specchat.bench.workloads import Workload, load_workload, own_workload
 from specchat.config import PACKAGE, cache_dir, private_dir
+from specchat.config.directories import expanded
 from specchat.config.mirrors import mirror_tables
 from specchat.config.toml_checks import Place
 from specchat.errors import UsageError, WeightsError, nearest, short
@@ -40,18 +41,18 @@ def find_workload(wanted: str) -> Workload:
     """The questions a word stands for: a file, `own`, or a prompt set of the user's mirrors.toml.
 
     Raises:
-        UsageError: nothing is called so.
+        UsageError: no prompt set has this name.
         WeightsError: the package index does not give it.
     """
     if wanted in ("", OWN_NAME):
         return own_workload()
-    if (path := Path(wanted).expanduser()).is_file():
+    if os.path.isfile(path := expanded(wanted, "--prompts")):  # never raises
         return load_workload(path)
     sets = {_key(known.name): known for known in prompt_sets()}
     found = sets.get(_key(wanted))
     if found is None:
         names = [OWN_NAME, *(known.name for known in sets.values())]
-        raise UsageError(f"--prompts {wanted!r} is neither a file nor a prompt set{nearest(wanted, names)}")
+        raise UsageError(f"--prompts {short(wanted)} is neither a file nor a prompt set{nearest(wanted, names)}")
     return load_workload(found.file if found.file.is_file() else _fetch(found), found.name)
 
 

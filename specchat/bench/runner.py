@@ -38,7 +38,7 @@ class Plan:
         compare: the configurations, as `--compare` names them.
         dtypes: precisions to run; empty is the settings' own.
         warm: measure every configuration a second time with a drafter that has seen other prompts' replies.
-        peers: measure other engines beside ours.
+        peers: also measure other engines.
         perplexity: read the fixed text in every precision.
     """
 
@@ -69,7 +69,7 @@ def parse_dtypes(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     for name in names:
         if name not in OPTIONS["dtype"].choices:
-            raise UsageError(f"--dtypes: {name!r} is no number format{nearest(name, OPTIONS['dtype'].choices)}")
+            raise UsageError(f"--dtypes: {name!r} is not a number format{nearest(name, OPTIONS['dtype'].choices)}")
     return names
 
 

@@ -97,9 +97,9 @@ def _question(record: Any, where: str) -> Question:
     if isinstance(record, dict) and "turns" in record:
         turns = record["turns"]
         if not (isinstance(turns, list) and turns and all(isinstance(turn, str) and turn.strip() for turn in turns)):
-            raise UsageError(f"{where}: turns = {short(turns)} must be a list of texts that are not empty")
+            raise UsageError(f"{where}: turns = {short(turns)} must be a list of non-empty texts")
         return Question(str(record.get("question_id", where)), str(record.get("category", "all")), tuple(turns))
     if isinstance(record, dict) and isinstance(record.get("prompt"), str) and "task_id" in record:
         return Question(str(record["task_id"]), "code", (_COMPLETE.format(prompt=record["prompt"].rstrip()),))
     keys = cut(", ".join(record)) if isinstance(record, dict) else type(record).__name__
-    raise UsageError(f"{where} is no question: it needs `turns`, or `task_id` and `prompt` (it has: {keys})")
+    raise UsageError(f"{where} is not a question: it needs `turns`, or `task_id` and `prompt` (it has: {keys})")

@@ -62,7 +62,7 @@ NoMouse = Annotated[
 
 PlainMarks = Annotated[
     bool,
-    typer.Option("--ascii", help="Draw with ASCII characters alone; also chosen where the locale is not UTF-8."),
+    typer.Option("--ascii", help="Draw with ASCII characters only; also chosen where the locale is not UTF-8."),
 ]
 
 _OUTPUT_NOT_READ = 128 + 13
@@ -176,12 +176,14 @@ def replay(
     """Watch a recording in the app, without a model."""
     from specchat.cli.chat import open_replay
 
-    open_replay(file, mouse=not no_mouse, ascii=ascii)
+    raise typer.Exit(open_replay(file, mouse=not no_mouse, ascii=ascii))
 
 
 @app.command()
 def methods(
-    output: Annotated[Output, typer.Option(help="text, or a JSON list of objects.")] = Output.text,
+    output: Annotated[
+        Output, typer.Option(help="text; json, a list of objects; or jsonl, one object per line.")
+    ] = Output.text,
 ) -> None:
     """List every drafter, tree policy, acceptance rule and controller."""
     from specchat.cli.methods import print_methods

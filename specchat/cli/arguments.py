@@ -23,7 +23,7 @@ def prepared(arguments: list[str]) -> list[str]:
     `specchat train --resume` takes no id.
 
     Raises:
-        UsageError: an argument is not text in the encoding of the terminal, or a question stands in a command's place.
+        UsageError: an argument is not text in the encoding of the terminal, or a question is in the place of a command.
     """
     for number, argument in enumerate(arguments, 1):
         _refuse_bytes(number, argument)
@@ -40,7 +40,7 @@ def prepared(arguments: list[str]) -> list[str]:
 
 
 def _refuse_question(arguments: list[str]) -> None:
-    """No command's name has a blank in it."""
+    """Refuse a question in the place of a command: no command's name contains a blank."""
     if arguments and " " in (question := arguments[0].strip()) and not question.startswith("-"):
         raise UsageError(f"no command is called {question!r}; to ask it: specchat run {shlex.quote(question)}")
 
@@ -57,10 +57,10 @@ def one_prompt(words: list[str]) -> str | None:
     """The prompt, if there is one.
 
     Raises:
-        UsageError: there are several arguments: a question without quotes, or something that is no part of it.
+        UsageError: there are several arguments: a question without quotes, or a stray argument.
     """
     if len(words) > 1:
-        raise UsageError(f"the prompt is one argument, and here are {len(words)}; in quotes: {asking(words)}")
+        raise UsageError(f"put the prompt in quotes (found {len(words)} arguments): {asking(words)}")
     return words[0] if words else None
 
 
@@ -70,7 +70,7 @@ def asking(words: Sequence[str]) -> str:
 
 
 def _refuse_bytes(number: int, argument: str) -> None:
-    """Bytes that are no text stand in an argument as halves of surrogate pairs, which nothing can print or send."""
+    """Bytes of an argument that are not UTF-8 arrive as halves of surrogate pairs, which cannot be printed or sent."""
     try:
         argument.encode()
     except UnicodeEncodeError as error:

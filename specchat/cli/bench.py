@@ -24,7 +24,7 @@ def bench(
     compare: Annotated[
         str,
         typer.Option(
-            help="Configurations, with commas between: auto, or drafter[:policy[:rule[:controller]]][:key=value…], "
+            help="Configurations, separated by commas: auto, or drafter[:policy[:rule[:controller]]][:key=value…], "
             "such as prompt_lookup:chain:nodes=4. Plain decoding is always measured."
         ),
     ] = "auto",
@@ -40,8 +40,10 @@ def bench(
         str,
         typer.Option(help="own, a file (MT-Bench, Spec-Bench, HumanEval), or a prompt set of mirrors.toml: mt-bench."),
     ] = "own",
-    limit: Annotated[int, typer.Option(min=0, help="At most so many questions, of every category; 0 is all.")] = 0,
-    category: Annotated[str, typer.Option(help="Only these categories, with commas.", show_default=False)] = "",
+    limit: Annotated[
+        int, typer.Option(metavar="<int>", min=0, help="The most questions of each category; 0 is all.")
+    ] = 0,
+    category: Annotated[str, typer.Option(help="Only these categories, separated by commas.", show_default=False)] = "",
     first_turns: Annotated[bool, typer.Option("--first-turns", help="Leave follow-up questions out.")] = False,
     dtypes: Annotated[
         str, typer.Option(help="Number formats to compare, such as float32,bfloat16.", show_default=False)
@@ -64,6 +66,10 @@ def bench(
     Drafters that learn start cold with every prompt; with --warm they are measured a second time after the replies
     to other prompts, never after the measured ones.
     """
+    from specchat.config.directories import expanded
+
+    save = expanded(str(save), "--save") if save is not None else None
+    plot = expanded(str(plot), "--plot") if plot is not None else None
     if what == "ui":
         from specchat.cli.bench_ui import bench_ui
 

@@ -53,7 +53,7 @@ class Questions:
 
 @dataclass(frozen=True)
 class Request:
-    """What the flags of `specchat bench` ask for, beside the settings."""
+    """What the flags of `specchat bench` ask for, besides the settings."""
 
     compare: str
     floor: bool
@@ -157,7 +157,7 @@ def _judge_floor(report: Report, output: Output) -> int:
 
 def _accept_writable(file: Path) -> None:
     folder = file.absolute().parent
-    if file.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+    if os.path.isdir(file) or not os.path.isdir(folder) or not os.access(folder, os.W_OK):
         raise UsageError(f"--save {file} cannot be written")
 
 

@@ -26,7 +26,7 @@ _FORMS: dict[str, Callable[[float], str]] = {
 def bench_ui(settings: dict[str, Any], output: Output) -> bool:
     """Measure, print a table or one JSON object; says whether every budget was kept."""
     if sys.platform == "win32":
-        raise UsageError("`specchat bench ui` needs pseudo-terminals, which Windows has not")
+        raise UsageError("`specchat bench ui` needs pseudo-terminals, which Windows does not have")
     from specchat.bench.circumstances import circumstances
     from specchat.tui.bench.budgets import engine_with_app, findings
 

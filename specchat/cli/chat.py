@@ -11,6 +11,7 @@ from typing import Any
 
 import typer
 
+from specchat.cli.crash_log import crash_line
 from specchat.cli.start_engine import engine_log, start_engine
 from specchat.cli.terminal import take_terminal
 from specchat.config import (
@@ -66,7 +67,7 @@ def open_chat(
     wanted = {**user_settings(), **settings}
     if not engine:
         settings = {**settings, "pair": starting_pair(settings)}
-        load_catalog().pair(settings["pair"])  # a wrong name is told before the screen is taken
+        load_catalog().pair(settings["pair"])  # a wrong name is reported before the screen is taken
 
     def connect(wake: Callable[[], None]) -> Link:
         return start_engine(engine, wanted, wake)
@@ -98,7 +99,14 @@ def open_chat(
         typer.echo(said + "\n")
     _say_goodbye(app.control.archive)
     _say_training_stopped(app.chat.background.training)
+    _report_crash(app)
     return app.return_code or 0
+
+
+def _report_crash(app: SpecchatApp) -> None:
+    """One line about an error in the app itself, if one ended it."""
+    if app.crash is not None:
+        typer.echo(crash_line(app.crash), err=True)
 
 
 def _say_goodbye(archive: ChatArchive) -> None:
@@ -116,8 +124,8 @@ def _say_training_stopped(training: Training | None) -> None:
         typer.echo(f"the training of {visible(training.request.name)} was stopped; /train resume goes on with it")
 
 
-def open_replay(file: Path, *, mouse: bool = True, ascii: bool = False) -> None:
-    """The app on a recording; no model, no engine."""
+def open_replay(file: Path, *, mouse: bool = True, ascii: bool = False) -> int:
+    """The app on a recording; no model, no engine. Returns the exit code."""
     recording = Recording.read(file)
     guard = take_terminal()
     options = _options(mouse, ascii)
@@ -127,6 +135,8 @@ def open_replay(file: Path, *, mouse: bool = True, ascii: bool = False) -> None:
 
     app = SpecchatApp(AppSetup(play), settings={}, keys=user_keys(problems), options=options, guard=guard)
     run_app(app, mouse=options.mouse)
+    _report_crash(app)
+    return app.return_code or 0
 
 
 def _options(mouse: bool, ascii: bool) -> AppOptions:
@@ -154,7 +164,7 @@ def _port_to_serve_on(said: str) -> int:
     """The port, before the screen is taken.
 
     Raises:
-        UsageError: it is no port, or no server can run here.
+        UsageError: it is not a port number, or no server can run here.
     """
     from specchat.cli.serve import check_packages, own_key
 

@@ -21,7 +21,7 @@ app = typer.Typer(help="List, read, search, export, import and remove chats.", n
 
 
 def chat_ids(incomplete: str) -> list[tuple[str, str]]:
-    """What shell completion offers for an id: those that begin so, with their titles."""
+    """What shell completion offers for an id: ids with this beginning, and their chats' titles."""
     from specchat.errors import SpecchatError
 
     try:
@@ -35,14 +35,13 @@ def chat_ids(incomplete: str) -> list[tuple[str, str]]:
 _ID_HELP = "a chat's id, or its beginning, as `specchat chats list` shows it"
 Id = Annotated[str, typer.Argument(help=_ID_HELP, autocompletion=chat_ids)]
 AsJson = Annotated[bool, typer.Option("--json", help="a JSON list of objects")]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=1_000_000, help="how many at most")]
+Limit = Annotated[int, typer.Option("--limit", "-n", metavar="<int>", min=1, max=1_000_000, help="how many at most")]
 
 
 @app.command("list")
 def list_chats(limit: Limit = 50, as_json: AsJson = False) -> None:
     """The chats, the newest first."""
-    with reading() as chats:
-        _print(chats.summaries(limit=limit), as_json)
+    _print(_summaries("", limit), as_json, nothing="no chats have been kept yet")
 
 
 @app.command()
@@ -51,9 +50,11 @@ def search(
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
-    """The chats that say these words or are called so."""
-    with reading() as chats:
-        _print(chats.summaries(" ".join(words), limit), as_json, previews=True)
+    """Chats whose text or title contains these words."""
+    from specchat.errors import short
+
+    said = " ".join(words)
+    _print(_summaries(said, limit), as_json, nothing=f"no chat contains {short(said)}", previews=True)
 
 
 @app.command()
@@ -63,14 +64,16 @@ def show(id: Id) -> None:
     from specchat.tui.draw.export import as_markdown
 
     with reading() as chats:
-        typer.echo(visible(as_markdown(*chats.chat(chats.find(id)))), nl=False)
+        chat, messages = chats.chat(chats.find(id))
+    typer.echo(visible(as_markdown(chat, messages)), nl=False)
 
 
 @app.command()
 def export(
     id: Id,
     file: Annotated[
-        Path | None, typer.Argument(help="a new file; its ending .md, .html or .json says the form", show_default=False)
+        Path | None,
+        typer.Argument(help="a new file; its ending, .md, .html or .json, sets the format", show_default=False),
     ] = None,
     format: Annotated[
         str, typer.Option("--format", "-f", help="md, html or json (json holds everything, and can be imported)")
@@ -94,7 +97,7 @@ def export(
 def import_chat(
     files: Annotated[list[Path], typer.Argument(help="files that `specchat chats export --format json` wrote")],
 ) -> None:
-    """Take in chats that were exported as JSON: all of them, or none."""
+    """Import chats that were exported as JSON: all of them, or none."""
     from specchat.store.chat_json import read_file, take_in
 
     read = [read_file(file) for file in files]
@@ -123,7 +126,7 @@ def remove(
 
 @contextmanager
 def reading() -> Iterator[Chats]:
-    """The chats of this machine, to be read."""
+    """The chats of this machine, to be read; nothing is printed within: failed output is no error of their file."""
     from specchat.store.chats import Chats
     from specchat.store.database import default_path, open_to_read
 
@@ -148,7 +151,18 @@ def writing() -> Iterator[Chats]:
         opened.connection.close()
 
 
-def _print(summaries: Sequence[Summary], as_json: bool, *, previews: bool = False) -> None:
+def _summaries(words: str, limit: int) -> list[Summary]:
+    """The chats that say the words, or all; none where none have been kept."""
+    from specchat.store.database import default_path
+
+    if not default_path().exists():
+        return []
+    with reading() as chats:
+        return chats.summaries(words, limit)
+
+
+def _print(summaries: Sequence[Summary], as_json: bool, *, nothing: str, previews: bool = False) -> None:
+    """Print the chats; where there are none, `nothing` on standard error."""
     import msgspec
 
     from specchat.engine.protocol.text import safe_in_json
@@ -157,7 +171,7 @@ def _print(summaries: Sequence[Summary], as_json: bool, *, previews: bool = Fals
         typer.echo(safe_in_json(msgspec.json.format(msgspec.json.encode(summaries)).decode()))
         return
     if not summaries:
-        typer.echo("no chats", err=True)
+        typer.echo(nothing, err=True)
         return
     from rich.console import Console
     from rich.text import Text
@@ -171,7 +185,7 @@ def _print(summaries: Sequence[Summary], as_json: bool, *, previews: bool = Fals
 
 
 def _lines(summaries: Sequence[Summary], previews: bool) -> Iterator[tuple[str, str]]:
-    """A line for each chat and its style. Titles stand last, so that a narrow window cuts them and never an id."""
+    """A line for each chat and its style. Titles come last, so that a narrow window cuts them and never an id."""
     from specchat.tui.text.numbers import when
 
     now = datetime.now().astimezone()

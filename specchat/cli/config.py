@@ -16,13 +16,14 @@ app = typer.Typer(help="Read and write defaults of your own.", no_args_is_help=T
 
 _NAMES = "a setting, METHOD.OPTION, app.OPTION or keys.BINDING"
 Name = Annotated[str, typer.Argument(help=_NAMES, autocompletion=setting_names)]
-Pair = Annotated[str | None, typer.Option("--pair", help="for this pair alone", show_default=False)]
+Pair = Annotated[str | None, typer.Option("--pair", help="for this pair only", show_default=False)]
 
 
 @app.command("get")
 def get_setting(
     name: Annotated[
-        str | None, typer.Argument(help=f"{_NAMES}; all that you wrote if left out", autocompletion=setting_names)
+        str | None,
+        typer.Argument(help=f"{_NAMES}; if left out, everything that you wrote", autocompletion=setting_names),
     ] = None,
     pair: Pair = None,
 ) -> None:
@@ -85,11 +86,25 @@ def edit(
     private_dir(file.parent)
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ("notepad" if os.name == "nt" else "vi")
     try:
-        subprocess.run([*shlex.split(editor), str(file)], check=True)
+        _wait_for([*shlex.split(editor), str(file)])
     except (OSError, ValueError, subprocess.CalledProcessError) as error:
-        raise UsageError(f"the editor {editor!r} did not do its work: {error}; set EDITOR to another") from None
+        raise UsageError(f"the editor {editor!r} failed: {error}; set EDITOR to another") from None
     _read_everything()
     typer.echo(f"{file} can be read")
+
+
+def _wait_for(command: list[str]) -> None:
+    """Run a program until it ends.
+
+    Raises:
+        ValueError: it could not be started, or ended with a failure; says which.
+    """
+    try:
+        code = subprocess.run(command, check=False).returncode
+    except OSError as error:
+        raise ValueError(error.strerror or str(error)) from None
+    if code:
+        raise ValueError(f"it ended with exit code {code}")
 
 
 def _read_everything() -> None:

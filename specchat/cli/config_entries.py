@@ -20,7 +20,7 @@ class Entry(Protocol):
     """One name that has a value."""
 
     def parse(self, words: Sequence[str]) -> Any:
-        """The value these words mean; raises UsageError in words for the name."""
+        """The value these words mean; raises UsageError with words about the name."""
 
     def start(self, pair: PairSpec) -> Any:
         """The value at the next start."""
@@ -33,10 +33,10 @@ class Entry(Protocol):
 
 
 def entry(name: str) -> Entry:
-    """The entry called so: `width`, `suffix.depth`, `app.theme`, `keys.help`.
+    """The entry with this name: `width`, `suffix.depth`, `app.theme`, `keys.help`.
 
     Raises:
-        UsageError: there is none; with the nearest.
+        UsageError: there is none; names the nearest.
     """
     first, dot, last = name.partition(".")
     if not dot:

@@ -1,4 +1,4 @@
-"""Asks before something is deleted, or refuses where there is no terminal to ask on."""
+"""Asks before something is deleted, or refuses where standard input is not a terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 
 def confirmed(yes: bool, doing: str, question: str, otherwise: str) -> bool:
-    """Whether the user wants it done.
+    """Whether the user agrees.
 
     Args:
         yes: they said so in advance.
@@ -16,14 +16,14 @@ def confirmed(yes: bool, doing: str, question: str, otherwise: str) -> bool:
         otherwise: printed where they do not want it.
 
     Raises:
-        UsageError: standard input is no terminal.
+        UsageError: standard input is not a terminal.
     """
     from specchat.errors import UsageError
 
     if yes:
         return True
     if not can_ask():
-        raise UsageError(f"{doing} needs a yes, and there is no terminal to ask on: add --yes")
+        raise UsageError(f"{doing} needs confirmation and standard input is not a terminal: add --yes")
     if typer.confirm(question):
         return True
     typer.echo(otherwise)

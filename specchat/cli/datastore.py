@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from specchat.cli.chats import AsJson
+from specchat.cli.confirm import confirmed
 from specchat.cli.flags import model_names
 from specchat.cli.sizes import sized
 
 if TYPE_CHECKING:
-    from specchat.config.datastore_files import DatastoreHeader
+    from specchat.config.datastore_files import DatastoreFile, DatastoreHeader
     from specchat.core.vocabulary import TokenTable
 
 app = typer.Typer(help="Stores of text for the drafter `datastore`: build, list, remove.", no_args_is_help=True)
@@ -30,24 +32,27 @@ def _known(incomplete: str) -> list[str]:
 
 @app.command()
 def build(
-    name: Annotated[str, typer.Argument(help="what the datastore is called")],
+    name: Annotated[str, typer.Argument(help="the datastore's name")],
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(help="text files, and folders: of those every text file below, hidden ones not"),
+        typer.Argument(help="text files and folders; all text files in a folder are read, except hidden ones"),
     ] = None,
     pair: Annotated[
         str, typer.Option("--pair", help="the pair whose target it is for", autocompletion=model_names)
     ] = "",
-    chats: Annotated[bool, typer.Option("--chats", help="also what was said in your chats")] = False,
+    chats: Annotated[bool, typer.Option("--chats", help="also read your chats")] = False,
     tokens: Annotated[
         int,
         typer.Option(
-            min=1, max=1 << 28, help="tokens at most; takes 6 or 8 bytes of disk each, and 50 of memory meanwhile"
+            metavar="<int>",
+            min=1,
+            max=1 << 28,
+            help="the most tokens to store; each takes 6 or 8 bytes of disk, and 50 of memory meanwhile",
         ),
     ] = _MOST_TOKENS,
-    replace: Annotated[bool, typer.Option("--replace", help="build it anew where there is one")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="replace the datastore of this name")] = False,
 ) -> None:
-    """Build a datastore of files, folders or your chats. It stays on this machine, for you alone to read."""
+    """Build a datastore from files, folders or your chats. It stays on this machine, and only you can read it."""
     from specchat.bench.pair_setup import settings_in_force
     from specchat.cli.datastore_texts import texts_of_chats, texts_of_files
     from specchat.config import load_catalog
@@ -56,27 +61,30 @@ def build(
 
     file, catalog = datastore_path(name), load_catalog()
     if file.exists() and not replace:
-        raise UsageError(f"there is a datastore called {short(name)}; --replace builds it anew")
+        raise UsageError(f"there is a datastore {short(name)} already; --replace builds it again")
     if not paths and not chats:
-        raise UsageError("a datastore is built of files or folders, or of your chats: name some, or add --chats")
+        raise UsageError("a datastore is built from files, folders or your chats: name some, or add --chats")
     target = catalog.model(catalog.pair(settings_in_force({"pair": pair} if pair else {}).pair).target)
     texts = [text for source in (texts_of_files(paths or ()), texts_of_chats() if chats else ()) for text in source]
     if not texts:
-        raise UsageError("there is no text in what was named")
+        raise UsageError("no text was found to build it from")
     typer.echo(f"reading {sum(map(len, texts)):,} characters as tokens of {target.name}", err=True)
     vocabulary = _vocabulary_of(target.name)
     _write(file, target.name, vocabulary, list(_encoded(texts, vocabulary, tokens)))
 
 
 @app.command("list")
-def list_datastores() -> None:
+def list_datastores(as_json: AsJson = False) -> None:
     """The datastores, the newest first."""
     from specchat.config.datastore_files import datastore_files
     from specchat.engine.protocol.text import visible
 
     found = datastore_files()
+    if as_json:
+        _print_json(found)
+        return
     if not found:
-        typer.echo("no datastores; `specchat datastore build` makes one of your files or chats", err=True)
+        typer.echo("no datastores; `specchat datastore build` makes one from your files or chats", err=True)
     for one in found:
         size, header = sized(one.file.lstat().st_size), one.header
         if header is None:
@@ -87,7 +95,10 @@ def list_datastores() -> None:
 
 
 @app.command()
-def remove(names: Annotated[list[str], typer.Argument(help="their names", autocompletion=_known)]) -> None:
+def remove(
+    names: Annotated[list[str], typer.Argument(help="their names", autocompletion=_known)],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+) -> None:
     """Delete datastores for good."""
     from specchat.config.datastore_files import datastore_files
     from specchat.errors import StoreError, UsageError, nearest, short
@@ -96,13 +107,33 @@ def remove(names: Annotated[list[str], typer.Argument(help="their names", autoco
     for name in names:
         if name not in found:
             raise UsageError(f"no datastore is called {short(name)}{nearest(name, found)}")
-    for name in dict.fromkeys(names):
+    chosen = list(dict.fromkeys(names))
+    if not confirmed(yes, "removing datastores", f"{', '.join(chosen)}: delete for good?", "nothing removed"):
+        return
+    for name in chosen:
         try:
             size = found[name].lstat().st_size
             found[name].unlink()
         except OSError as error:
             raise StoreError(f"{found[name]} cannot be removed: {error.strerror or error}") from None
         typer.echo(f"removed {name}, {sized(size)}")
+
+
+def _print_json(found: Iterable[DatastoreFile]) -> None:
+    """A list of objects; of one that cannot be used, `problem` says why."""
+    import msgspec
+
+    from specchat.engine.protocol.text import safe_in_json
+
+    objects = []
+    for one in found:
+        about = {"name": one.name, "bytes": one.file.lstat().st_size, "problem": one.problem or None}
+        header = one.header
+        if header is not None:
+            about |= {"target": header.target, "texts": header.texts, "made": header.made}
+            about["tokens"] = header.tokens - header.texts
+        objects.append(about)
+    typer.echo(safe_in_json(msgspec.json.format(msgspec.json.encode(objects)).decode()))
 
 
 def _contents(header: DatastoreHeader) -> str:

@@ -15,7 +15,7 @@ _MOST_BYTES = 1 << 30
 """A file that is named is read whole."""
 
 _LOOKED_AT_BYTES = 8192
-"""A zero byte so near the beginning tells that a file is no text."""
+"""A zero byte among the first so many bytes tells that a file is not text."""
 
 _PIECE_CHARACTERS = 1 << 20
 """Texts are handed on in pieces of about so many characters, cut between lines."""
@@ -26,20 +26,20 @@ _MOST_CHATS = 1_000_000
 def texts_of_files(paths: Sequence[Path]) -> Iterator[str]:
     """The texts of files, and of the files below folders, in order.
 
-    A file that is named must be UTF-8 text. In folders, what is hidden, a link, no text, or too large is passed over.
+    A file that is named must be UTF-8 text. In folders, what is hidden, a link, not text, or too large is skipped.
 
     Raises:
-        UsageError: a path is not there, or a named file is no text.
+        UsageError: a path does not exist, or a named file is not text.
     """
     for path in paths:
-        if path.is_dir():
+        if os.path.isdir(path):  # never raises
             for file in _files_below(path):
                 text = _text_of(file) if file.stat().st_size <= _LARGEST_BYTES else None
                 yield from _pieces(text or "")
             continue
         text = _text_of(path)
         if text is None:
-            raise UsageError(f"{path} is no UTF-8 text")
+            raise UsageError(f"{path} is not UTF-8 text")
         yield from _pieces(text)
 
 
@@ -66,12 +66,12 @@ def _files_below(folder: Path) -> Iterator[Path]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
             file = Path(where) / name
-            if not name.startswith(".") and file.is_file() and not file.is_symlink():
+            if not name.startswith(".") and os.path.isfile(file) and not file.is_symlink():
                 yield file
 
 
 def _text_of(file: Path) -> str | None:
-    """The file's text, or None where it is no UTF-8."""
+    """The file's text, or None where it is not UTF-8."""
     try:
         with file.open("rb") as opened:
             data = opened.read(_LOOKED_AT_BYTES)

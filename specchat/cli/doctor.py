@@ -61,6 +61,7 @@ def print_costs(settings: dict[str, Any], plot: Path | None) -> None:
 
     from specchat.bench.pair_setup import load_pair, settings_in_force
     from specchat.bench.plots import Curve, accept_plot_file, draw_costs
+    from specchat.config.directories import expanded
     from specchat.decoding.pass_breakdown import break_down
     from specchat.decoding.plain_times import measure_plain
     from specchat.decoding.profiling import measure_costs
@@ -68,6 +69,7 @@ def print_costs(settings: dict[str, Any], plot: Path | None) -> None:
     from specchat.models.own.decoder import Decoder
 
     if plot is not None:
+        plot = expanded(str(plot), "--plot")
         accept_plot_file(plot)
     pair = load_pair(settings_in_force(settings))
     draft = pair.draft.model if pair.draft else None

@@ -52,7 +52,7 @@ def _chosen(findings: Findings, wanted: str) -> FoundPair:
     pair = names.get(wanted) or numbers.get(wanted)
     if pair is None:
         numbered = f"numbers 1 to {len(numbers)}" if numbers else "nothing was found"
-        raise UsageError(f"--add {short(wanted)} is none of the pairs found ({numbered}){nearest(wanted, names)}")
+        raise UsageError(f"--add {short(wanted)} is not one of the pairs found ({numbered}){nearest(wanted, names)}")
     return pair
 
 

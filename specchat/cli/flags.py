@@ -110,7 +110,7 @@ def _completion(setting: str) -> Callable[[str], list[str]]:
     """What shell completion offers for a setting."""
 
     def names(incomplete: str) -> list[str]:
-        with suppress(SpecchatError):  # a broken file is said by the command itself
+        with suppress(SpecchatError):  # the command itself reports a broken file
             return [name for name in known_names(setting) if name.startswith(incomplete)]
         return []
 
@@ -136,7 +136,7 @@ def model_names(incomplete: str) -> list[str]:
 
     try:
         catalog = load_catalog()
-    except SpecchatError:  # said by the command itself
+    except SpecchatError:  # the command itself reports it
         return []
     return [
         name

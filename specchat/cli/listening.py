@@ -7,7 +7,7 @@ import ipaddress
 import socket
 import sys
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,11 +15,16 @@ from specchat.errors import SpecchatError, UsageError
 
 _TAKEN = (errno.EADDRINUSE, errno.EACCES)
 
+_OPEN_TO_ALL = 1024
+"""The first port that needs no rights of its own."""
+
 _PORTS = 20
 """How many ports are tried, from the one asked for."""
 
 Host = Annotated[str, typer.Option(help="Address to serve on; others than this machine's own are refused.")]
-Port = Annotated[int, typer.Option(min=1, max=65535, help="Port to serve on, or the next one that is free.")]
+Port = Annotated[
+    int, typer.Option(metavar="<int>", min=1, max=65535, help="Port to serve on, or the next one that is free.")
+]
 AllowRemote = Annotated[
     bool, typer.Option("--allow-remote", help="Let other machines in, with --host 0.0.0.0 for example.")
 ]
@@ -32,10 +37,11 @@ def refuse_remote(host: str, allow_remote: bool, why: str) -> None:
     """Refuse an address that other machines can reach, unless they are to be let in.
 
     Raises:
-        UsageError: says what they could do.
+        UsageError: says what they could do, or that there is no such address.
     """
     if not is_here(host) and not allow_remote:
-        raise UsageError(f"--host {host} would let other machines in: {why}; --allow-remote says that this is wanted")
+        _resolved(host, 0)
+        raise UsageError(f"--host {host} would let other machines in: {why}; add --allow-remote to allow this")
 
 
 def is_here(host: str) -> bool:
@@ -54,11 +60,9 @@ def _say_on_stderr(told: str) -> None:
 
 def listening(host: str, port: int, say: Callable[[str], None] = _say_on_stderr) -> socket.socket:
     """A socket on the port, or on the next one that is free, which is then said."""
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    except OSError as error:
-        raise UsageError(f"--host {host} is no address of this machine: {error.strerror}") from None
-    for number in range(port, min(port + _PORTS, 65536)):
+    family, kind, _, _, address = _resolved(host, port)
+    last = min(port + _PORTS - 1, 65535)
+    for number in range(port, last + 1):
         door = socket.socket(family, kind)
         if sys.platform != "win32":
             door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -67,13 +71,26 @@ def listening(host: str, port: int, say: Callable[[str], None] = _say_on_stderr)
             door.listen(128)
         except OSError as error:
             door.close()
+            if error.errno == errno.EACCES and number < _OPEN_TO_ALL:
+                why = f"ports below {_OPEN_TO_ALL} need more rights"
+                raise UsageError(f"--port {number} cannot be served on: {why}; --port names another") from None
             if error.errno not in _TAKEN:
                 raise UsageError(f"--host {host} --port {number} cannot be served on: {error.strerror}") from None
         else:
             if number != port:
                 say(f"port {port} is taken; using {number}")
             return door
-    raise SpecchatError(f"no port from {port} to {port + _PORTS - 1} is free; --port names another")
+    taken = f"no port from {port} to {last} is free" if last > port else f"port {port} is taken"
+    raise SpecchatError(f"{taken}; --port names another")
+
+
+def _resolved(host: str, port: int) -> tuple[int, int, int, str, tuple[Any, ...]]:
+    """Family, kind, protocol, name and address of a socket for this host."""
+    try:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or "it is no name of a machine"
+        raise UsageError(f"--host {host} is not an address of this machine: {why}") from None
 
 
 def address_of(door: socket.socket) -> str:

@@ -122,7 +122,7 @@ def _table(*headings: str) -> Table:
 
 
 def _add_row(table: Table, *cells: str | Text) -> None:
-    """A row whose texts are shown as they are: names from files are no markup."""
+    """A row whose texts are shown as they are: names from files are not parsed as markup."""
     from rich.text import Text
 
     table.add_row(*(Text(visible(cell)) if isinstance(cell, str) else cell for cell in cells))

@@ -98,7 +98,7 @@ def check(name: Name) -> None:
             wrong.append(str(error))
             continue
         for file in files:
-            typer.echo(f"{spec.name}: {file.name} is as it should be, SHA-256 {file.sha256}")
+            typer.echo(f"{spec.name}: {file.name} is intact, SHA-256 {file.sha256}")
         if not files:
             typer.echo(f"{spec.name}: nothing to check, no file of it has a known checksum")
     if wrong:
@@ -151,7 +151,7 @@ def _pulled(spec: WeightsSpec, output: PullOutput) -> str:
 
 
 def _listed_drafters(name: str) -> tuple[DrafterSpec, ...]:
-    """The trained drafters that models.toml lists for a pair's target; none where the name is no pair's."""
+    """The trained drafters that models.toml lists for a pair's target; none where no pair has this name."""
     from specchat.config import load_catalog
 
     catalog = load_catalog()
@@ -219,7 +219,7 @@ def _refuse_unknown_method(spec: WeightsSpec) -> None:
     methods = methods_with_weights()
     if isinstance(spec, DrafterSpec) and spec.method not in methods:
         hint = nearest(spec.method, methods)
-        raise UsageError(f"trained drafter {spec.name}: method {spec.method!r} is no drafter with weights{hint}")
+        raise UsageError(f"trained drafter {spec.name}: method {spec.method!r} is not a drafter with weights{hint}")
 
 
 def _local_drafter(name: str) -> FoundDrafter | None:
@@ -248,7 +248,7 @@ def _check_local(found: FoundDrafter) -> None:
     drafter = _refuse_broken(found)
     if problem := damage(drafter):
         raise WeightsError(f"{found.name}: {problem}")
-    typer.echo(f"{found.name}: {drafter.weights.name} is as it should be, SHA-256 {drafter.sha256}")
+    typer.echo(f"{found.name}: {drafter.weights.name} is intact, SHA-256 {drafter.sha256}")
 
 
 def _remove_local(found: FoundDrafter, yes: bool) -> None:

@@ -143,7 +143,7 @@ def _words(drafter: ListedDrafter) -> str:
 
 
 def _together(kinds: set[StateKind]) -> StateKind:
-    """What the states of a pair's models make together."""
+    """The state of a pair, from the states of its models."""
     if len(kinds) == 1:
         return next(iter(kinds))
     return "unverified" if kinds == {"ready", "unverified"} else "partial"

@@ -35,7 +35,7 @@ class EngineFailure(SpecchatError):
 
 
 def death(event: events.Died) -> EngineError:
-    """An engine's death as an error, with its last word."""
+    """An engine's death as an error, with its last message."""
     last = event.last_words.strip().split("\n")[-1]
     code = "" if event.returncode is None else f" (exit code {event.returncode})"
     return EngineError(f"the engine died{code}{f': {last}' if last else ''}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import stat
 import sys
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
@@ -26,28 +27,53 @@ _LONGEST_COMMAND = 4096
 
 
 class Record:
-    """The file of `--record`. What the disk does not take costs the recording, never the reply."""
+    """The file of `--record`. What the disk does not take costs the recording, never the reply.
+
+    The header waits until there is something to record: a command that is refused leaves what was there before.
+    """
 
     def __init__(self, file: Path) -> None:
+        """The file, opened to be written and as it was.
+
+        Raises:
+            UsageError: it cannot be written.
+        """
         self.problem = ""
         self._file = file
+        self._header = b""
+        self._begun = False
+        self._is_new = not os.path.lexists(file)
         try:
-            self._out = os.fdopen(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb", buffering=0)
+            self._out = os.fdopen(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600), "wb", buffering=0)
         except OSError as error:
             raise UsageError(f"--record {file} cannot be written: {error.strerror}") from None
+
+    def header(self, line: bytes) -> None:
+        """Let this line stand before the first that is written."""
+        self._header = line
 
     def write(self, line: bytes) -> None:
         """Write a line, unless an earlier one could not be written."""
         try:
+            if not self._begun:
+                self._begin()
+                line = self._header + line
             while line and not self.problem:
                 line = line[self._out.write(line) :]
         except OSError as error:
             self.problem = f"--record {self._file} is not complete: {error.strerror}"
 
+    def _begin(self) -> None:
+        self._begun = True
+        if stat.S_ISREG(os.fstat(self._out.fileno()).st_mode):  # a pipe, or a terminal, has no length
+            os.ftruncate(self._out.fileno(), 0)
+
     def close(self) -> None:
         """Let the file go; some disks say only now that they are full."""
         try:
             self._out.close()
+            if self._is_new and not self._begun:
+                self._file.unlink(missing_ok=True)
         except OSError as error:
             self.problem = self.problem or f"--record {self._file} is not complete: {error.strerror}"
 
@@ -87,18 +113,18 @@ class Outputs:
 
     @property
     def tell_rounds(self) -> bool:
-        """Whether anyone is told of rounds, besides of their text."""
+        """Whether any output shows rounds, not only their text."""
         return self._record is not None or self._output is Output.jsonl
 
     def event(self, event: events.Event) -> None:
-        """Every event goes into the recording; what happened before the pair was ready is no part of it."""
+        """Every event goes into the recording; except those from before the pair was ready."""
         if not self.tell_rounds or isinstance(
             event, events.Hello | events.Loading | events.Notice | events.Failed | events.Died
         ):
             return
         line = encode(event)
         if self._record is not None:
-            self._record.write(line)
+            (self._record.header if isinstance(event, events.Header) else self._record.write)(line)
         if self._output is Output.jsonl:
             sys.stdout.write(line.decode())
             sys.stdout.flush()

@@ -28,7 +28,7 @@ def serve(
     port: Port = 8000,
     allow_remote: AllowRemote = False,
     queue: Annotated[
-        int, typer.Option(min=0, max=10_000, help="Requests that may wait while another is answered.")
+        int, typer.Option(metavar="<int>", min=0, max=10_000, help="Requests that may wait while another is answered.")
     ] = 64,
     watch: Annotated[bool, typer.Option("--watch", help="Draw the token trees of the replies.")] = False,
     engine: EngineOption = "",
@@ -41,7 +41,7 @@ def serve(
     refuse_remote(host, allow_remote, "any client with the key can use this machine's models")
     key = own_key()
     if watch and not sys.stdout.isatty():
-        raise UsageError("--watch draws on a terminal, and standard output is none")
+        raise UsageError("--watch draws on a terminal, and standard output is not one")
     check_packages()
     if not engine:
         check_pair(settings)
@@ -56,7 +56,7 @@ def _answer(
     from specchat.cli.flags import Output
     from specchat.cli.run_output import Outputs
     from specchat.cli.serve_watch import TreeWatch
-    from specchat.engine.protocol.events import Ready
+    from specchat.engine.protocol.events import Loading, Notice, Ready
     from specchat.serve.access import Access, fresh_key
     from specchat.serve.loaded_engine import LoadedEngine
     from specchat.serve.server import serve_requests
@@ -71,7 +71,13 @@ def _answer(
         progress.clear_progress()
         print(f"specchat serves {pair.pair} at {address_of(door)}/v1   (Ctrl+C ends it)\nkey: {shown}", flush=True)
 
-    loaded = LoadedEngine(lambda wake: start_engine(engine, settings, wake), settings, progress.loading)
+    def inform(event: Loading | Notice) -> None:
+        if isinstance(event, Loading):
+            progress.loading(event)
+        else:
+            progress.notice(event.text)
+
+    loaded = LoadedEngine(lambda wake: start_engine(engine, settings, wake), settings, inform)
     try:
         asyncio.run(serve_requests(loaded, door, access, queue, tell, trees.hear if trees else lambda event: None))
     finally:
@@ -99,7 +105,7 @@ def own_key() -> str | None:
     """The key that the user chose, if any; not a flag, because other users can read those.
 
     Raises:
-        UsageError: it is no good key.
+        UsageError: it is too short, or has spaces or characters that are not visible ASCII.
     """
     key = os.environ.get(KEY_VARIABLE)
     if key is not None and (len(key) < _SHORTEST_KEY or not key.isascii() or not key.isprintable() or " " in key):

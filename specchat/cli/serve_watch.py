@@ -14,7 +14,7 @@ from specchat.engine.protocol.text import one_line, visible
 from specchat.tui.draw.token_tree import layout
 
 _BEAT_S = 0.08
-"""No sooner is the picture drawn again; every one shows a real round."""
+"""The least time between two pictures; each shows a real round."""
 
 _TREE_LINES, _TEXT_LINES = 12, 4
 

@@ -23,7 +23,7 @@ def start_engine(command: str, settings: dict[str, Any], wake: Callable[[], None
     try:
         words = shlex.split(command) if command else None
     except ValueError as error:
-        raise UsageError(f"--engine {command!r} is no command line: {error}") from None
+        raise UsageError(f"--engine {command!r} is not a valid command line: {error}") from None
     threads = int({**user_settings(), **settings}.get("threads", 0))
     log = engine_log()
     _sweep_logs(log.parent)

@@ -40,7 +40,7 @@ def table_width() -> int | None:
 
 
 def flush_output() -> None:
-    """Write what is left of the output, so that a disk without room is told and not found out at the exit.
+    """Write what is left of the output, so that a full disk is reported and not only noticed at the exit.
 
     Raises:
         SpecchatError: standard output cannot be written.

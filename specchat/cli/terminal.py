@@ -14,7 +14,7 @@ def take_terminal() -> ExitGuard:
     """Make sure there is a terminal for the app; what is returned ends the app when the terminal goes away.
 
     Raises:
-        UsageError: input or output is no terminal (and no browser stands in for one).
+        UsageError: input or output is not a terminal (and no browser stands in for one).
     """
     if "TEXTUAL_DRIVER" not in os.environ and not (_is_terminal(sys.__stdin__) and _is_terminal(sys.__stdout__)):
         raise UsageError("the app needs a terminal to draw in; without one there is: specchat run 'your question'")

@@ -33,7 +33,7 @@ def estimated(request: TrainingChoices) -> Estimated:
     """What this training would take.
 
     Raises:
-        UsageError: it cannot be.
+        UsageError: such a training is not possible.
         WeightsError: the target's files cannot be read.
     """
     refuse_impossible(request.drafter, request.prompts, request.tokens, request.hours, request.name)

@@ -66,7 +66,7 @@ class Bars:
 
 
 class Pace:
-    """When a stage is told of again, and how long it still takes, as fast as it went so far."""
+    """When a stage is reported again, and how long it still takes at its speed so far."""
 
     def __init__(self, clock: Clock, every_s: float) -> None:
         self._clock, self._every_s = clock, every_s
@@ -75,7 +75,7 @@ class Pace:
         self._through = False
 
     def is_due(self, stage: Stage) -> bool:
-        """Whether it has just begun, is just through, or was told of long enough ago."""
+        """Whether it has just begun, has just ended, or was reported long enough ago."""
         now, through = self._clock(), 0 < stage.total <= stage.done
         if begun := stage.name != self._name:
             self._name, self._began_s, self._from, self._through = stage.name, now, stage.done, False

@@ -76,7 +76,7 @@ def run_training(request: TrainingRequest, how: RunOptions) -> int:
 def _train(
     request: TrainingRequest, settings: Settings, target: ModelSpec, clock: RunningClock, output: Output
 ) -> TrainedDrafter:
-    """Everything but the verdict. Told to stop while it learns, what was kept is said before the stop goes on."""
+    """Everything but the verdict. If it is stopped while it learns, it first says what was kept."""
     from specchat.training.job import Job
 
     job: Job | None = None
@@ -142,7 +142,7 @@ def _ask_for_chats() -> None:
     """Refuse to learn from the user's chats unless they agree.
 
     Raises:
-        UsageError: they do not agree, or there is no terminal to ask on.
+        UsageError: they do not agree, or standard input is not a terminal.
     """
     if not can_ask():
         raise UsageError("--prompts chats reads what you wrote in your chats; add --yes to allow it")

@@ -18,7 +18,7 @@ _PARENT_DEATH = 1
 
 
 class RunningClock:
-    """Seconds that pass while the process runs; from the last look before it was paused until it goes on, none do."""
+    """Seconds while the process runs; the time from the last reading before a pause to its end does not count."""
 
     def __init__(self) -> None:
         self.pauses = 0

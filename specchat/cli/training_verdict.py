@@ -46,7 +46,7 @@ def ways_to_use(settings: Settings, trained: TrainedDrafter) -> list[Way]:
 
 
 def _partners(settings: Settings, method: str) -> tuple[str, Member]:
-    """What the pair drafts with beside trained networks, `suffix` where that is nothing, and the network's own place
+    """What the pair drafts with besides trained networks, `suffix` where that is nothing, and the network's own place
     in it: each with the options that the pair gives it."""
     from specchat.decoding.families import methods_with_weights
     from specchat.drafters import DRAFTERS

@@ -36,7 +36,7 @@ def web(
         if (error.name or "").split(".")[0] not in ("textual_serve", "aiohttp"):
             raise
         raise UsageError(f"the browser needs one more package: {installs('web')}") from None
-    check_pair(settings)  # a wrong name is told here, not on a blank page
+    check_pair(settings)  # a wrong name is reported here, not on a blank page
     words = [sys.executable, "-m", "specchat", *as_flags(settings), *(["--engine", engine] if engine else [])]
     with listening(host, port) as door:
         site = Site(shlex.join(words), door, guarded=is_here(host))

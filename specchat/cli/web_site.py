@@ -87,7 +87,7 @@ class Site:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Let in who has the key, from a page of ours, under a name of ours."""
+        """Let in requests with the key, from a page of ours, under a name of ours."""
         if why := self._refusal(request):
             return web.Response(status=403, text=why + "\n", headers=self._headers(request))
         try:

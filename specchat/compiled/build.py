@@ -91,7 +91,7 @@ def compile_if_missing(sources: Sources) -> Path:
     Raises:
         NativeUnavailable: the compiler fails.
         NotOwnFile: the cache is not this user's alone.
-        OSError: there is no writing, or another process compiles for too long.
+        OSError: the cache cannot be written, or another process compiles for too long.
     """
     file = _file_for(sources)
     if _is_own(file):
@@ -122,7 +122,7 @@ def find_compiler() -> tuple[str, ...]:
             return (path, *words[1:])
     if importlib.util.find_spec("ziglang") is not None:
         return (sys.executable, "-m", "ziglang", "cc")
-    raise NativeUnavailable(f"no C compiler is here; one comes with {installs('native')}")
+    raise NativeUnavailable(f"no C compiler was found; one comes with {installs('native')}")
 
 
 def _is_own(file: Path) -> bool:
@@ -154,9 +154,9 @@ def _opened(file: Path, root: Path, brief: bool) -> ctypes.CDLL:
 def _file_for(sources: Sources) -> Path:
     """Where the library lies: under a name that changes with source, compiler and system."""
     parts = [*sorted(sources.folder.glob("*.[ch]")), *sorted(sources.headers.glob("*.h") if sources.headers else ())]
-    texts = [part.read_text() for part in parts]
-    about = [*texts, *sources.command, platform.platform(), *sources.about]
-    key = hashlib.blake2b("\n".join(about).encode(), digest_size=8).hexdigest()
+    about = [word.encode(errors="surrogateescape") for word in (*sources.command, platform.platform(), *sources.about)]
+    texts = [part.read_bytes() for part in parts]
+    key = hashlib.blake2b(b"\n".join([*texts, *about]), digest_size=8).hexdigest()
     return cache_dir() / "native" / f"{sources.name}-{key}.so"
 
 
@@ -165,14 +165,14 @@ def _compile(sources: Sources, file: Path) -> None:
 
     Raises:
         NativeUnavailable: the compiler fails.
-        OSError: there is no writing.
+        OSError: the file cannot be written.
     """
     command = (*sources.command, *([f"-I{sources.headers}"] if sources.headers else []))
     with tempfile.TemporaryDirectory(dir=file.parent) as folder:
         made = Path(folder) / file.name
         arguments = [*command, *map(str, sorted(sources.folder.glob("*.c"))), "-o", str(made), "-lm"]
         try:
-            done = subprocess.run(arguments, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
+            done = subprocess.run(arguments, capture_output=True, errors="replace", timeout=_PATIENCE_S, check=False)
         except subprocess.TimeoutExpired as error:
             raise NativeUnavailable(f"they could not be compiled: {error}") from None
         if done.returncode:

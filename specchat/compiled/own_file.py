@@ -34,7 +34,7 @@ def open_own(file: Path, root: Path) -> int:
     try:
         _look_at(at, file)
         if not stat.S_ISREG(os.fstat(at).st_mode):
-            raise NotOwnFile(f"{file} is no file")
+            raise NotOwnFile(f"{file} is not a regular file")
     except BaseException:
         os.close(at)
         raise

@@ -13,7 +13,7 @@ def cpu_flags() -> frozenset[str]:
     cpuinfo = Path("/proc/cpuinfo")
     if not cpuinfo.exists():
         return frozenset()
-    lines = cpuinfo.read_text().splitlines()
+    lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
     return frozenset(flag for line in lines if line.startswith(("flags", "Features")) for flag in line.split())
 
 

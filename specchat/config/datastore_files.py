@@ -14,6 +14,7 @@ import msgspec
 from specchat.config.directories import data_dir
 from specchat.config.regular_file import open_regular
 from specchat.config.toml_checks import NAME
+from specchat.config.unreadable import UNREADABLE
 from specchat.errors import CombinationError, StoreError, UsageError, cut, nearest, short
 
 HEADER_BYTES = 4096
@@ -34,7 +35,7 @@ _Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class DatastoreHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a datastore holds. Behind every text stands a token that is none of the vocabulary, the largest number.
+    """What a datastore holds. Behind every text stands an end mark, the largest number, which is not a token.
 
     Args:
         target: the model whose tokens these are; `vocabulary` decides whether another one has the same.
@@ -58,7 +59,7 @@ class DatastoreHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def separator(self) -> int:
-        """The token behind every text."""
+        """The end mark behind every text."""
         return int((1 << 8 * self.token_bytes) - 1)
 
     @property
@@ -89,13 +90,13 @@ def datastores_dir() -> Path:
 
 
 def datastore_path(name: str) -> Path:
-    """The file of the datastore called so.
+    """The file of the datastore with this name.
 
     Raises:
-        UsageError: nothing can be called so.
+        UsageError: it is not a valid name.
     """
     if not NAME.fullmatch(name):
-        raise UsageError(f"{short(name)} is no name: letters, digits, '.', '_' and '-'")
+        raise UsageError(f"{short(name)} is not a valid name: letters, digits, '.', '_' and '-'")
     return datastores_dir() / f"{name}{ENDING}"
 
 
@@ -109,7 +110,7 @@ def read_header(file: Path) -> DatastoreHeader:
     """What a file says that it holds, which agrees with its size.
 
     Raises:
-        StoreError: it cannot be read, or says what cannot be.
+        StoreError: it cannot be read, or its header is invalid.
     """
     try:
         with open_regular(file) as opened:
@@ -117,11 +118,11 @@ def read_header(file: Path) -> DatastoreHeader:
     except OSError as error:
         raise StoreError(f"{file} cannot be read: {error.strerror or error}") from None
     if not packed.startswith(_MAGIC):
-        raise StoreError(f"{file} is no datastore of this version of specchat; build it again")
+        raise StoreError(f"{file} is not a datastore of this version of specchat; build it again")
     try:
         header = msgspec.json.decode(packed[len(_MAGIC) :], type=DatastoreHeader)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise StoreError(f"{file} has a header that cannot be: {cut(str(error))}") from None
+    except UNREADABLE as error:
+        raise StoreError(f"{file} has an invalid header: {cut(str(error))}") from None
     if header.token_bytes == 3 or header.separator < header.vocab_size:
         raise StoreError(f"{file}: token_bytes = {header.token_bytes} do not hold {header.vocab_size} tokens")
     if header.byteorder != sys.byteorder:
@@ -173,7 +174,7 @@ class Datastores:
     def _way_out(self, fitting: list[DatastoreFile]) -> str:
         if fitting:
             return f"nearest that works: datastore.store = {fitting[0].name!r}"
-        return "`specchat datastore build` makes one of your files or chats; nearest that works: drafter 'suffix'"
+        return "`specchat datastore build` makes one from your files or chats; nearest that works: drafter 'suffix'"
 
 
 def _listed(file: Path) -> DatastoreFile:

@@ -55,19 +55,23 @@ def _home(kind: str) -> Path:
     return places[kind]("specchat", appauthor=False)
 
 
-def expanded(path: str) -> Path:
+def expanded(path: str, option: str = "") -> Path:
     """The path a user wrote, with `~` as the home it stands for.
 
+    Args:
+        option: of the command line, for the error: `--save`.
+
     Raises:
-        ConfigError: no path on this machine can be written so.
+        ConfigError: it is not a valid path on this machine.
     """
+    said = f"{option} {short(path)}".lstrip()
     parts = os.fsencode(path).split(b"/")
     if not path or "\0" in path or len(os.fsencode(path)) > _LONGEST_PATH or max(map(len, parts)) > _LONGEST_NAME:
-        raise ConfigError(f"{short(path)} is no path")
+        raise ConfigError(f"{said} is not a valid path")
     try:
         return Path(path).expanduser()
     except RuntimeError:
-        raise ConfigError(f"{short(path)} begins with the home of a user who is not known here") from None
+        raise ConfigError(f"{said} begins with the home of a user who is not known here") from None
 
 
 def private_dir(path: Path) -> Path:

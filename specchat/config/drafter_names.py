@@ -1,4 +1,4 @@
-"""What a drafter that is to be trained is called: never as one that is not a training's, whose place it would take."""
+"""Names for drafters to be trained: never that of a drafter that no training made, which it would replace."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specchat.config.directories import shipped_drafters_dir
 
 
 def suggested_name(pair: str, drafter: str, taken: Callable[[str], bool] = lambda name: False) -> str:
-    """What a drafter is called where nobody names it: as the pair and its method.
+    """The default name of a drafter: its pair and its method.
 
     Args:
         taken: which names are not to be suggested either.
@@ -19,7 +19,7 @@ def suggested_name(pair: str, drafter: str, taken: Callable[[str], bool] = lambd
 
 
 def free_name(name: str, taken: Callable[[str], bool] = lambda name: False) -> str:
-    """This name, with a number from 2 on where another drafter is called so, or it is `taken`."""
+    """This name, with a number from 2 on where another drafter has this name, or it is `taken`."""
     named = load_catalog().drafters
     names = (name if number == 1 else f"{name}-{number}" for number in count(1))
     return next(one for one in names if not (_is_shipped(one) or one in named or taken(one)))

@@ -27,7 +27,7 @@ class DrafterStateFile:
 
     @classmethod
     def of(cls, target_sha256: str, name: str) -> DrafterStateFile:
-        """The file for the drafter called so and the target whose weights have this checksum."""
+        """The file for the drafter with this name and the target whose weights have this checksum."""
         assert NAME.fullmatch(name), "drafters have plain names"
         return cls(_states_dir() / target_sha256 / name / _FILE)
 

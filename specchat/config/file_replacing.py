@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -64,6 +65,23 @@ def creating(file: Path) -> Iterator[Path]:
             raise
     finally:
         draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def unfinished(folder: Path) -> Iterator[Path]:
+    """An empty private folder of the same name on the same disk; what is in it at the end is removed.
+
+    What is written there is put in the folder's place, or moved into it, once it is whole.
+
+    Raises:
+        OSError: the disk does not take it.
+    """
+    private_dir(folder.parent)
+    around = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=folder.parent))
+    try:
+        yield private_dir(around / folder.name)
+    finally:
+        shutil.rmtree(around, ignore_errors=True)
 
 
 def _of_a_new_name(file: Path) -> Path:

@@ -21,7 +21,7 @@ def load_mirrors() -> tuple[Mirror, ...]:
 
 
 def mirror_tables(kind: Literal["file", "prompts"]) -> list[tuple[Place, dict[str, Any]]]:
-    """The tables of that file called so, each with its place.
+    """The tables of that file with this name, each with its place.
 
     Raises:
         ConfigError: it cannot be read, or holds anything else.
@@ -30,7 +30,7 @@ def mirror_tables(kind: Literal["file", "prompts"]) -> list[tuple[Place, dict[st
     file = expanded(named) if named else config_dir() / "mirrors.toml"
     if (found := parse_if_there(file)) is None:
         if named:
-            raise ConfigError(f"SPECCHAT_MIRRORS names {file}, which is no file")
+            raise ConfigError(f"SPECCHAT_MIRRORS names {file}, which is not a file")
         return []
     place, data = found
     tables = place.read(data, {"file": list, "prompts": list})

@@ -15,10 +15,10 @@ def open_regular(file: Path) -> BufferedReader:
     """The file, opened to be read. A pipe would keep its reader waiting, and a device has no end.
 
     Raises:
-        OSError: it cannot be opened, or is no ordinary file.
+        OSError: it cannot be opened, or is not a regular file.
     """
     handle = os.open(file, os.O_RDONLY | _WITHOUT_WAITING)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise OSError(errno.EINVAL, "it is no ordinary file", str(file))
+        raise OSError(errno.EINVAL, "it is not a regular file", str(file))
     return os.fdopen(handle, "rb")

@@ -137,7 +137,7 @@ def _write(file: Path, path: tuple[str, ...], values: Mapping[str, Any], remove:
 
 
 def _spellings(path: tuple[str, ...], name: str) -> list[tuple[tuple[str, ...], str]]:
-    """The places below a table where a name may stand, the usual one first: a name with a dot has two."""
+    """The places below a table where a name may be, the usual one first: a name with a dot has two."""
     first, dot, last = name.partition(".")
     if not dot:
         return [((), name)]

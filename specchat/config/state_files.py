@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from specchat.config.file_replacing import replacing
+from specchat.config.unreadable import UNREADABLE
 
 Kind = TypeVar("Kind")
 
@@ -17,7 +18,7 @@ MOST_BYTES = 1 << 20
 
 
 def read_small(file: Path, most: int = MOST_BYTES) -> bytes:
-    """The bytes of an ordinary file of at most `most`; nothing where there is none such."""
+    """The bytes of a regular file of at most `most` bytes; b"" where there is no such file."""
     try:
         if not file.is_file():
             return b""
@@ -43,7 +44,7 @@ def read_json(file: Path, kind: type[Kind]) -> Kind | None:
     """What the file says, if it is small and says something of this kind."""
     try:
         return msgspec.json.decode(read_small(file), type=kind)
-    except (msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         return None
 
 

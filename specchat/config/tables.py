@@ -84,7 +84,7 @@ def _sources(place: Place, word: str | None, tables: Any, files: tuple[ModelFile
         if word != "scripted":
             raise place.error("source", f"= {short(word)} is not one of its values{nearest(word, ('scripted',))}")
         if tables:
-            raise place.error("sources", "cannot stand beside source = 'scripted', which needs no weights")
+            raise place.error("sources", "cannot be combined with source = 'scripted', which needs no weights")
         return (ScriptedSource(),)
     if not tables:
         raise place.error("sources", "is missing: say where the weights come from, or source = 'scripted'")
@@ -100,7 +100,7 @@ def _source(place: Place, table: dict[str, Any], files: tuple[ModelFile, ...]) -
     kind = next((kind for kind in kinds if kind in table), None)
     if kind is None:
         key = next(iter(table), "")
-        raise place.error(f"sources.{key}", f"names no kind of source{nearest(key, kinds)}")
+        raise place.error(f"sources.{key}", f"is not a known kind of source{nearest(key, kinds)}")
     said = place.read(table, kinds[kind], within="sources.")
     if kind == "path":
         return _path_source(place, said["path"])
@@ -175,7 +175,7 @@ def _drafts(place: Place, one: str | None, several: list[Any] | None) -> tuple[s
     if several is None:
         return () if one is None else (one,)
     if one is not None:
-        raise place.error("draft", f"= {short(one)} cannot stand beside drafts; write it as one of them")
+        raise place.error("draft", f"= {short(one)} cannot be combined with drafts; write it as one of them")
     names = tuple(place.typed("drafts", name, str) for name in several)
     if len(set(names)) < len(names):
         raise place.error("drafts", f"names {short(next(n for n in names if names.count(n) > 1))} twice")
@@ -187,22 +187,22 @@ def _tuned(place: Place, name: str, said: dict[str, Any], shipped: Mapping[str, 
     if name not in shipped:
         raise place.error("target", f"is missing{meant(name, shipped)}")
     if said:
-        raise place.error(next(iter(said)), "cannot stand without a target: of a shipped pair only `defaults` change")
+        raise place.error(next(iter(said)), "needs a target: of a shipped pair only `defaults` can change")
     return shipped[name]
 
 
 def refuse_unknown_models(place: Place, pair: PairSpec, models: Mapping[str, ModelSpec]) -> None:
     if pair.target not in models:
-        raise place.error("target", f"= {short(pair.target)} is no model{nearest(pair.target, models)}")
+        raise place.error("target", f"= {short(pair.target)} is not a model{nearest(pair.target, models)}")
     for model in pair.drafts:
         if model not in models:
             key = "draft" if len(pair.drafts) == 1 else "drafts"
-            raise place.error(key, f"= {short(model)} is no model{nearest(model, models)}")
+            raise place.error(key, f"= {short(model)} is not a model{nearest(model, models)}")
 
 
 def refuse_unknown_target(place: Place, drafter: DrafterSpec, models: Mapping[str, ModelSpec]) -> None:
     if drafter.target not in models:
-        raise place.error("target", f"= {short(drafter.target)} is no model{nearest(drafter.target, models)}")
+        raise place.error("target", f"= {short(drafter.target)} is not a model{nearest(drafter.target, models)}")
 
 
 def base_name(path: str) -> str:

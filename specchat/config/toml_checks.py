@@ -77,7 +77,7 @@ class Place:
 
     def named(self, name: str) -> None:
         if not NAME.fullmatch(name):
-            raise self.error("", f"= {short(name)} is no name: letters, digits, '.', '_' and '-'")
+            raise self.error("", f"= {short(name)} is not a valid name: letters, digits, '.', '_' and '-'")
 
     def settings(self, given: dict[str, Any]) -> dict[str, Any]:
         """The given settings in the form `Settings` holds them, each checked by its own option."""
@@ -118,7 +118,7 @@ class Place:
 
 
 def _shown(key: str) -> str:
-    """A key as an error shows it: quoted where it is no plain one."""
+    """A key as an error shows it: quoted unless it is a plain one."""
     return key if re.fullmatch(r"[\w. -]{0,100}", key, re.ASCII) else short(key)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
+import os
+from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import InlineTable, Item, Table
 
+from specchat.config.directories import private_dir
+from specchat.config.file_locking import locked
 from specchat.config.file_replacing import replacing
 from specchat.config.toml_checks import Place
 from specchat.config.toml_file import parse_if_there, tables
@@ -19,29 +22,58 @@ Document = MutableMapping[str, Any]
 Check = Callable[[Place, dict[str, Any]], object]
 """Reads the changed file the way specchat will read it later; raises ConfigError where it could not."""
 
+_PATIENCE_S = 2.0
+"""For another program that is changing the file: a change takes some hundredths of a second."""
+
 
 class NotATableError(Exception):
-    """Something else stands where a table is to be changed; `change_file` says where."""
+    """There is something else where a table is to be changed; `change_file` says where."""
 
 
 def change_file(file: Path, change: Callable[[Document], None], check: Check) -> None:
-    """Change a TOML file in one step; it stays as it is where the change, or what stood there, cannot be read.
+    """Change a TOML file in one step; it stays as it is if the old or the new content cannot be read.
 
     Raises:
-        ConfigError: the file is no TOML, the result would be refused, or the disk does not take it.
+        ConfigError: the file is not TOML, the result would be refused, or the disk does not take it.
     """
-    found = parse_if_there(file)  # a broken file is told with its line and left alone
+    real = Path(os.path.realpath(file))  # where it will be written, also if it is a link
     try:
-        document = tomlkit.parse(found[0].text if found else "")
+        if not real.parent.exists():
+            private_dir(real.parent)
+        with locked(real.with_name(f".{real.name}.lock"), _PATIENCE_S):
+            _change_alone(file, change, check)
+    except (OSError, TOMLKitError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{file} cannot be changed: {reason}") from None
+
+
+def _change_alone(file: Path, change: Callable[[Document], None], check: Check) -> None:
+    """Change it while nothing else does: what is read is still there when the file is replaced."""
+    found = parse_if_there(file)  # a broken file is reported with its line and left alone
+    document = tomlkit.parse(found[0].text if found else "")
+    try:
         change(document)
-        text = tomlkit.dumps(document)
-        check(Place(file, text), tables(file, text))
-        replace_text(file, text)
     except NotATableError as error:
         check(*found) if found else None  # says which key, and on which line
         raise ConfigError(f"{file} cannot be changed: {error}") from None
-    except (OSError, TOMLKitError) as error:
-        raise ConfigError(f"{file} cannot be changed: {error}") from None
+    text = tomlkit.dumps(document)
+    read_back, meant = tables(file, text), document.unwrap()
+    if read_back != meant:  # a table was put between the dotted keys of another
+        table = ".".join(_differing(read_back, meant))
+        raise ConfigError(
+            f"{file}: the keys {table}.… cannot be changed here by specchat; write them as a [{table}] table"
+        )
+    check(Place(file, text), read_back)
+    replace_text(file, text)
+
+
+def _differing(found: Mapping[str, Any], meant: Mapping[str, Any]) -> tuple[str, ...]:
+    """The way to the table in which keys are missing that are meant to be there."""
+    if meant.keys() <= found.keys():
+        for name, value in meant.items():
+            if isinstance(value, dict) and isinstance(found[name], dict) and value != found[name]:
+                return (name, *_differing(found[name], value))
+    return ()
 
 
 def replace_text(file: Path, text: str) -> None:
@@ -66,7 +98,7 @@ def put(document: Document, path: tuple[str, ...], key: str, value: Any) -> None
 
 
 def as_table(value: Any, name: str) -> Document:
-    """The value, which must be one table; something else may stand there."""
+    """The value, which must be one table; a file may have something else there."""
     if not isinstance(value, MutableMapping):
         raise NotATableError(f"{name} is not a table")
     return value

@@ -27,7 +27,7 @@ def parse(file: Path) -> tuple[Place, dict[str, Any]]:
     """The file's text, as a place to point at, and its tables.
 
     Raises:
-        ConfigError: it cannot be read or is no TOML.
+        ConfigError: it cannot be read or is not TOML.
     """
     text = read_text(file)
     return Place(file, text), tables(file, text)
@@ -67,7 +67,7 @@ def tables(file: Path, text: str) -> dict[str, Any]:
     """The tables that the text of the file describes.
 
     Raises:
-        ConfigError: it is no TOML, or nested deeper than anything that is known.
+        ConfigError: it is not TOML, or nested deeper than anything that is known.
     """
     if _LONG_KEY.search(text):
         raise _too_deep(file)

@@ -146,7 +146,7 @@ def read_drafter(folder: Path, methods: Collection[str], name: str = "") -> Trai
         name: what it is called, if not as its folder.
 
     Raises:
-        ConfigError: it cannot be read, or says something that cannot be; names the file, the key and the value.
+        ConfigError: it cannot be read, or a value is invalid; names the file, the key and the value.
     """
     file = folder / DESCRIPTION
     place, data = parse(file)
@@ -197,7 +197,7 @@ def _checked(place: Place, data: dict[str, Any], folder: Path, methods: Collecti
     place.named(name)
     if said["method"] not in methods:
         raise place.error(
-            "method", f"= {short(said['method'])} is no drafter with weights{nearest(said['method'], methods)}"
+            "method", f"= {short(said['method'])} is not a drafter with weights{nearest(said['method'], methods)}"
         )
     if not re.fullmatch(r"[0-9a-f]{64}", said["target_sha256"]):
         raise place.error(
@@ -217,7 +217,7 @@ def _accept_options(place: Place, options: Mapping[str, Any]) -> None:
         raise place.error("", f"has {len(options)} keys, more than {_MOST_OPTIONS}")
     for key, value in options.items():
         if not NAME.fullmatch(key):
-            raise place.error(key, "is no name: letters, digits, '.', '_' and '-'")
+            raise place.error(key, "is not a valid name: letters, digits, '.', '_' and '-'")
         plain = isinstance(value, str) and len(value) <= _LONGEST_LIST
         numbers = isinstance(value, list) and len(value) <= _LONGEST_LIST and all(map(_is_number, value))
         if not (plain or numbers or _is_number(value)):

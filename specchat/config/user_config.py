@@ -14,7 +14,7 @@ from specchat.config.toml_file import parse_if_there
 from specchat.errors import nearest, short
 
 Problems = Callable[[Mapping[str, str]], Iterable[tuple[str, str]]]
-"""What is wrong with a table of texts: pairs of a key and why its value cannot be so."""
+"""What is wrong with a table of texts: pairs of a key and why its value is invalid."""
 
 _TABLES = {"settings": dict, "keys": dict, "app": dict}
 

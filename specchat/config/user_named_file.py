@@ -51,7 +51,7 @@ def json_line(line: str, where: str) -> Any:
         where: file and line, for the error.
 
     Raises:
-        UsageError: it is no JSON.
+        UsageError: it is not JSON.
     """
     try:
         return json.loads(line)

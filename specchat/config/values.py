@@ -14,7 +14,7 @@ WEIGHT_SUFFIXES = (".gguf", ".safetensors")
 """The only formats whose weights are read: neither can carry code."""
 
 COMPANION_SUFFIXES = (".json", ".txt", ".jinja", ".model")
-"""What stands beside safetensors: configuration, tokenizer, chat template."""
+"""The files next to safetensors: configuration, tokenizer, chat template."""
 
 
 DRAFTER_FILES = ("drafter.toml", "weights.safetensors")
@@ -95,7 +95,7 @@ class ModelSpec:
 class DrafterSpec:
     """A trained drafter as models.toml names it; sources in order of preference.
 
-    `method` stands in the drafters' table, `target` is the model that it was trained for. Its `files` are known with
+    `method` is in the drafters' table, `target` is the model that it was trained for. Its `files` are known with
     size and checksum: nothing else confirms them.
     """
 
@@ -164,13 +164,13 @@ class Catalog:
     drafters: Mapping[str, DrafterSpec] = field(default_factory=dict)
 
     def model(self, name: str) -> ModelSpec:
-        """The model called so, or a UsageError with the nearest name."""
+        """The model with this name, or a UsageError with the nearest name."""
         if name not in self.models:
             raise UsageError(f"no model is called {short(name)}{nearest(name, self.models)}")
         return self.models[name]
 
     def pair(self, name: str) -> PairSpec:
-        """The pair called so, or a UsageError with the nearest name."""
+        """The pair with this name, or a UsageError with the nearest name."""
         if name not in self.pairs:
             raise UsageError(f"no pair is called {short(name)}{nearest(name, self.pairs)}")
         return self.pairs[name]

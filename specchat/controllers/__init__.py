@@ -34,7 +34,7 @@ CONTROLLERS = Table(
     Method(
         "cost_model",
         "specchat.controllers.cost_model:CostModel",
-        "the size with the most tokens a second, by a line through recent rounds' times and how often each rank stood",
+        "the size with the most tokens a second, by a line through recent times and how often each rank was accepted",
         "ProPD arXiv:2402.13485",
         options=CostModelOptions,
     ),

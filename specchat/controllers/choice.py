@@ -35,9 +35,9 @@ def controller_names(text: str, known: Collection[str]) -> list[str]:
             raise not_called(name, "controller", known)
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise UsageError(f"controller = {text!r} names {twice!r} twice; once is enough")
+        raise UsageError(f"controller = {text!r} names {twice!r} twice")
     if "off" in names and len(names) > 1:
-        raise UsageError(f"controller = {text!r}: 'off' never speculates, whatever stands beside it")
+        raise UsageError(f"controller = {text!r}: 'off' never speculates and cannot be joined with others")
     return names
 
 

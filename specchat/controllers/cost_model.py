@@ -20,7 +20,7 @@ _PRIOR_RATES = (0.5, 0.15, 0.08, 0.05, 0.04, 0.03, 0.02, 0.015)
 """How often the best, second best, … guess is taken to stand until that is measured."""
 
 _DISTURBED = 3.0
-"""A pass that took more than so many times what the line says was disturbed and counts as that."""
+"""Cap on a pass's time, as a multiple of what the line predicts: a longer pass was disturbed."""
 
 
 class _Size(NamedTuple):

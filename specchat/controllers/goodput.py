@@ -22,13 +22,13 @@ _NOTICED = 0.02
 """Fixed cost of a round, as a share of a plain one, above which the controller checks whether drafting pays."""
 
 _CHEAP_LEVEL = 0.3
-"""A level that takes a smaller share of a plain round is tried within a reply too: so is a small trained network's."""
+"""Drafters whose level costs less than this share of a plain round are also tried within a reply."""
 
 _DISTURBED = 1.25
-"""A round that takes so many times as long as others like it counts as having taken so many times as long."""
+"""Cap on a round's time, as a multiple of the predicted time."""
 
 _COLD_S = 0.003
-"""Code takes so much longer when it first runs: the first round with guesses is not charged for it."""
+"""Seconds that code may take longer when it first runs: the first round with guesses is not charged for them."""
 
 _FEW, _SETTLED = 16, 4
 """Rounds with guesses in which the budget is computed every time; rounds after which it is computed again later."""
@@ -37,7 +37,7 @@ _WATCHED = 4
 """One round of so many is learnt from where drafting surely pays: learning takes as long as a row of a small model."""
 
 _RESTS = 8
-"""Rounds for which a plain plan holds: looking again after each would take a plain round longer by a fiftieth."""
+"""Rounds for which a plain plan holds: re-planning each round would cost 2 % of a plain round."""
 
 _ONE_GUESS = Budget(1, 1, 1, why="a trial: may guesses pay again?")
 

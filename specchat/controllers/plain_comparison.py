@@ -18,7 +18,7 @@ class PlainComparison:
         return self._rounds >= self._distance
 
     def add(self, rounds: int, plain: bool) -> None:
-        """So many rounds are over, of which the last was plain or was not."""
+        """Count this many rounds; `plain` says whether the last one was plain."""
         if not plain:
             self._rounds += rounds
         elif self._rounds:

@@ -15,10 +15,10 @@ UNKNOWN_RATE = 0.6
 
 
 _FEW_TIMED = 5
-"""So many draftings are compared with each other; later ones with what the earlier ones predict."""
+"""How many draftings are compared with each other; later ones are compared with what the earlier ones predict."""
 
 _DISTURBED = 2.0
-"""A drafting that takes so many times as long as expected counts as having taken so many times as long."""
+"""Cap on the time of one drafting, as a multiple of the predicted time."""
 
 _MEASURED_AS = (1, 2, 4)
 """Steps of the draftings as which a measured step is taken to have been timed."""

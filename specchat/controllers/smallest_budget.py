@@ -12,7 +12,7 @@ from specchat.core.seams import Controller
 
 
 class SmallestBudget:
-    """Whatever one of the controllers does not allow is not done.
+    """Does only what all of the controllers allow.
 
     All of them observe every round, so that each learns from what was really done.
     """

@@ -9,9 +9,12 @@ from specchat.core.record import record
 
 @record
 class Budget:
-    """How hard to speculate in a round. 0 nodes is plain decoding.
+    """How hard to speculate in a round.
 
     Args:
+        nodes: the most draft nodes in the tree; 0 is plain decoding.
+        depth: the most levels below the root.
+        width: the most children of a node.
         prices: for the first node, the second, …: the least acceptance probability (the product of the probabilities
             down to the node) at which it is worth its row, never falling; the last holds for all that follow. Empty:
             nodes cost nothing.

@@ -23,7 +23,7 @@ def penalised_candidates(
 ) -> tuple[Tokens, Scores]:
     """Candidates after penalties, the likeliest first, and their log-probabilities.
 
-    Of tokens that are no candidates it is assumed that penalties do not touch them.
+    Penalties are assumed not to change tokens that are not candidates.
 
     Args:
         tokens, logprobs: (n, C) candidates, and their log-probabilities before penalties.

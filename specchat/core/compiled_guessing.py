@@ -104,10 +104,10 @@ class GrowthPlan:
         floor: guesses worth less than this get no place.
         decay: factor on the worth of a guess for every level it lies below the root.
         calls: how often the drafter may be asked.
-        levels: whether a node that is not asked about with its level never is, instead of later.
+        levels: whether a node skipped at its level stays skipped (else it may be asked about later).
         fallback: a node none of whose guesses is so likely gets no children.
         beams: guesses of a level that may get places, those of the likeliest paths; 0: all.
-        first_come: whether guesses get places as long as there are some, in the order in which they are found.
+        first_come: whether guesses get places in the order in which they are found, until all places are taken.
         repeat: a node that ends in so many of another node's last tokens copies what follows that; 0: none does.
         shape: of a static tree; None: any node may get `budget.width` children.
     """
@@ -131,14 +131,14 @@ class AskedByCompiledCode(Protocol):
 
     @property
     def proposer(self) -> str:
-        """The name that its guesses carry."""
+        """The proposer's name on its guesses."""
 
     def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> Asked | None:
         """What compiled code asks for guesses of a tree that begins; None where only `propose` can be asked.
 
         Args:
             tokens: what a network must know to read: the root, and more of the tree.
-            rows: so many it may be let read.
+            rows: the most rows that it may be asked to read.
         """
 
     def count_passes(self, count: int) -> None:
@@ -146,9 +146,9 @@ class AskedByCompiledCode(Protocol):
 
 
 def grown_at_once(drafter: Drafter, context: Context, plan: GrowthPlan) -> TokenTree | None:
-    """The frozen tree that policies would grow of a drafter's proposals; None where it cannot be had sooner than so.
+    """The frozen tree that policies would grow of a drafter's proposals; None if compiled code cannot grow it.
 
-    The method is looked for by name, since a class is compared with a protocol in the time that growing a tree takes.
+    The method is looked up by name: comparing a class with a protocol takes as long as growing a tree.
     """
     grow = getattr(drafter, "grow_at_once", None)
     tree: TokenTree | None = None if grow is None else grow(context, plan)

@@ -24,9 +24,11 @@ class Context:
         history: prompt and reply so far; the last token is the root. Grows by `emit`.
         prompt_tokens: how many of them are the prompt.
         vocab_size: V.
+        sampling: how the target samples: temperature, truncation, penalties.
+        noise: the reply's randomness, which decides every draw.
         wanted: the kind of draws the acceptance rule can use best; a drafter that cannot draw so proposes points.
-        wants_q: whether the rule looks at the draft's law behind points too.
-        shown: what whoever is told of the rounds looks at of the target's readings.
+        wants_q: whether the rule needs the draft's distribution at points too.
+        shown: parts of the head's output that listeners to rounds need.
         round: rounds done so far in this reply.
         budget: of this round.
     """
@@ -80,7 +82,7 @@ class Context:
     def draw_after(self, tree: TokenTree, node: int, logits: Tensor | RowInMemory) -> int:
         """The target's own token after `node`, drawn from the law of its (V,) raw logits with its position's noise.
 
-        They may be no tensor yet: see `HeadOutput.row_in_memory`.
+        The logits may not be a tensor yet: see `HeadOutput.row_in_memory`.
         """
         path = tree.path_tokens(node) if self.sampling.penalised else ()
         return draw_token(logits, self.sampling, self.noise, self.position(tree, node), self.counts, path)

@@ -1,4 +1,4 @@
-"""What of a head's output somebody is going to look at: it says what a pass computes, never what can be asked for."""
+"""Which head outputs a pass computes at once; the rest can still be computed later."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from specchat.core.sampling import Sampling
 
 @record
 class HeadNeeds:
-    """What is looked at besides the likeliest token of each row.
+    """Which head outputs are needed besides the likeliest token of each row.
 
-    A model may compute no more than that on the way. Whatever else is asked for afterwards is computed then, with the
-    same bits, from states that were kept: it only takes longer.
+    A pass may compute only these. Other outputs are computed when they are asked for, from states that were kept, with
+    the same bits: this only takes longer.
 
     Args:
         likeliest: more than one of the likeliest tokens.

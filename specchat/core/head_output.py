@@ -32,7 +32,7 @@ class NamedInMemory(NamedTuple):
 
 
 class RowInMemory(NamedTuple):
-    """A row of logits on the host, of which no tensor was made: torch takes as long for that as C to draw from it.
+    """A row of logits on the host without a tensor: making one takes torch as long as C takes to draw from the row.
 
     Args:
         address: of (width) float32 without gaps; valid as long as the output.
@@ -49,7 +49,7 @@ class HeadOutput(Protocol):
 
     @property
     def logits(self) -> Tensor:
-        """(n, V), or (n, R) where the head has rows for some tokens only."""
+        """(n, V), or (n, H) where the head has rows for some tokens only."""
 
     @property
     def likeliest(self) -> Tensor | None:
@@ -66,7 +66,7 @@ class HeadOutput(Protocol):
 
     @property
     def tokens(self) -> Tensor | None:
-        """(R,) int64, the token of each column; None where all tokens have one."""
+        """(H,) int64, the token of each column; None where all tokens have one."""
 
     @property
     def first(self) -> Sequence[int] | None:

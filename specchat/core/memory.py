@@ -1,4 +1,4 @@
-"""How much memory a pair may take, and how much a round of it will."""
+"""How much memory a pair may take, and how much a round takes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specchat.core.request import CHUNK_TOKENS
 from specchat.core.seams import Model
 
 LEAST_TOKENS = 512
-"""A context shorter than this is of no use."""
+"""The shortest useful context."""
 
 _LAWS_BYTES = 40
 """What drawing a token works in, for every token of the vocabulary: five vectors in float64."""
@@ -18,7 +18,7 @@ _LAWS_BYTES = 40
 
 @dataclass(frozen=True)
 class MemoryLimit:
-    """The most that may be held, and what is.
+    """The most memory that may be held, and what is held.
 
     Args:
         bytes: the limit.
@@ -33,13 +33,13 @@ class MemoryLimit:
 
 @dataclass(frozen=True)
 class NetworkMemory:
-    """What a network takes that a drafter makes of the target's own weights.
+    """The memory of a network that a drafter makes from the target's own weights.
 
     Args:
         stand_in: a twin of the target, with nothing in its cache. The network's cache and passes take no more than this
             one's would.
         weights_bytes: of the network, once it is there.
-        working_bytes: the most besides, while it is made or something is measured for it, between rounds.
+        working_bytes: the most on top, while it is made or something is measured for it, between rounds.
     """
 
     stand_in: Model
@@ -70,7 +70,7 @@ class PairMemory:
         return self._held(tokens + 1 + nodes + riders) + self._round(nodes, tokens, riders)
 
     def kept_bytes(self, nodes: int) -> int:
-        """What is left of a round with so many nodes for those who look at it."""
+        """What a finished round with so many nodes still holds, for those who read its record."""
         return 4 * (1 + nodes) * self.target.vocab_size + nodes * self.law_bytes
 
     def prompt_bytes(self, tokens: int) -> int:
@@ -82,7 +82,7 @@ class PairMemory:
         return self._held(tokens + 1, tokens) + max(self._before_rounds(tokens), self._round(0, tokens, 0))
 
     def most_tokens(self, room_bytes: int) -> int:
-        """The longest context that fits into so much; 0 where the shortest of use does not."""
+        """The longest context that fits into so much; 0 if not even LEAST_TOKENS fit."""
         lengths = range(LEAST_TOKENS, max(LEAST_TOKENS, self.target.context_tokens) + 1)
         fitting = bisect_right(lengths, room_bytes, key=self.plain_bytes)
         return lengths[fitting - 1] if fitting else 0
@@ -97,7 +97,7 @@ class PairMemory:
         return caches + sum(network.weights_bytes for network in self.made)
 
     def _before_rounds(self, tokens: int) -> int:
-        """The most beside that while networks are made or measured for, or the prompt is read."""
+        """The most on top of the caches, while networks are made or measured, or while the prompt is read."""
         passes = (model.pass_bytes(CHUNK_TOKENS, tokens, logits=False) for model in self._models)
         return max(*passes, *(network.working_bytes for network in self.made), 0)
 

@@ -38,7 +38,7 @@ class NativeDraw:
         self._draw = library.draw
 
     def draw(self, logits: int, sampling: Sampling, counts: Counts, path: Sequence[int], key: int) -> int | None:
-        """The token that `law(penalise(…)).draw(…)` gives; None for logits that torch is to judge.
+        """The token that `law(penalise(…)).draw(…)` gives; None for logits that torch must draw from.
 
         Args:
             logits: address of (V,) float32, contiguous, on the host.

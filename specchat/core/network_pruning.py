@@ -1,4 +1,4 @@
-"""Networks made narrower: which heads and channels matter most, and the protocol of what leaves out the others."""
+"""Networks made narrower: which heads and channels matter most, and the protocol of targets that can drop others."""
 
 from __future__ import annotations
 

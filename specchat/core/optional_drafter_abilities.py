@@ -18,19 +18,19 @@ class LearnsFromReadings(Protocol):
 
 
 def needs_of(drafter: object) -> HeadNeeds:
-    """What a drafter looks at of the target's readings."""
+    """Which parts of the target's readings a drafter needs."""
     return drafter.needs if isinstance(drafter, LearnsFromReadings) else FIRST
 
 
 @runtime_checkable
 class KeepsState(Protocol):
-    """A drafter that goes on, in the next session, from what it has learnt in this one.
+    """A drafter that keeps what it has learnt from one session to the next.
 
     Its state is saved when a reply ends, after idle work and when the engine leaves, for each target and name.
     """
 
     def save_state(self) -> bytes:
-        """What it has learnt; empty where that is nothing. The same state gives the same bytes."""
+        """What it has learnt; empty if it has learnt nothing. The same state gives the same bytes."""
 
     def restore_state(self, state: bytes) -> None:
         """Go on from what was saved, or from nothing where that is empty.

@@ -33,8 +33,8 @@ class HoldsPartsByLayer(Model, Protocol):
     def chunk_scores(self, tokens: Sequence[int], chunk_tokens: int) -> ChunkScores:
         """Score the chunks of a text that the source holds, by the queries of the first token that it does not hold.
 
-        Of a text that it holds whole, by those of the last token. Costs a pass of one row through the source, whose
-        text stays as it is; it is counted here.
+        If it holds the whole text, the queries are those of the last token. Costs a pass of one row through the source,
+        whose text stays as it is; it is counted here.
         """
 
     def borrow_of_layers(self, tokens: Sequence[int], positions: Tensor) -> None:

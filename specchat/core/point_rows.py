@@ -1,4 +1,4 @@
-"""Points of one drafter below several nodes as rows of numbers: most of them are never looked at."""
+"""Points of one drafter below several nodes as rows of numbers: guesses are made only of those that are asked for."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class PointRows(Sequence[Sequence[Guess]]):
 
 
 def joined(rows: Sequence[PointRows]) -> PointRows:
-    """The rows of one drafter, of which there are any, one after the other."""
+    """The rows of one drafter (at least one), one after the other."""
     each = [(tokens, values, total) for some in rows for tokens, values, total in some.rows()]
     tokens, values, totals = map(list, zip(*each, strict=True))
     return PointRows(tokens, values, totals, rows[0].proposer)

@@ -42,11 +42,11 @@ class Reading:
 
     @property
     def logits(self) -> Tensor:
-        """(R, V) raw, on the model's device; (R, C) where the request's head has rows for some tokens only."""
+        """(R, V) raw, on the model's device; (R, H) where the request's head has rows for some tokens only."""
         return self.said.logits
 
     def after(self, node: int) -> Tensor:
-        """(V,) raw logits of the token that follows `node`, which must have been read and be alive; (C,) of some."""
+        """(V,) raw logits of the token that follows `node`, which must have been read and be alive; (H,) of some."""
         assert node in self.alive, f"node {node} was not read to the end"
         return self.logits[self.row(node)]
 

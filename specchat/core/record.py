@@ -1,4 +1,4 @@
-"""Records that a round makes many of: frozen for whoever checks types, as quick to make as any object."""
+"""Records of which a round makes many: frozen for type checkers, as quick to make as any object."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _Class = TypeVar("_Class")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 def record(cls: type[_Class]) -> type[_Class]:
-    """A frozen dataclass whose fields nobody guards at run time.
+    """A dataclass that is frozen for type checkers and not at run time.
 
     Python writes each field of a frozen one through a function that takes eight times as long. Type checkers refuse
     to change one as they do with any frozen dataclass.

@@ -68,7 +68,7 @@ class HeadOfSome(Protocol):
     """A network's head with rows for some tokens only; see `Weights.trimmed_head`."""
 
     tokens: Tensor
-    """(R,) int64, the token of each row."""
+    """(H,) int64, the token of each row."""
 
     def add(self, tokens: Sequence[int]) -> None:
         """Let these tokens have rows too."""
@@ -79,7 +79,7 @@ class HeadOfSome(Protocol):
 
 @record
 class PassRequest:
-    """What is asked of one pass, by all parts of an engine together.
+    """What all parts of an engine together ask of one pass.
 
     Args:
         taps: layers whose states are wanted: of every node, of every rider, and of the tokens of the text that are read
@@ -103,4 +103,4 @@ class PassRequest:
 
 
 LOGITS_ONLY = PassRequest()
-"""Nothing besides what the head says."""
+"""A request for the head's output alone."""

@@ -19,7 +19,7 @@ HEAD = 1024
 """How many of the most likely tokens top-p sorts first; almost always they hold the nucleus."""
 
 _SPARE = 14
-"""So many tokens are looked at beyond top-k, for those that equal the last. With a top-k of 50 that makes 64."""
+"""How many tokens are looked at beyond top-k, for those that equal the last. With a top-k of 50 that makes 64."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class Counts:
         return found
 
     def addresses(self) -> tuple[int, int, int, int]:
-        """Where the different tokens of the text lie, int64, and their number; where it lies how often the reply holds
+        """Address of the different tokens of the text, int64, and their number; address of how often the reply holds
         each token, float32, −1 where not even the prompt does, and the number of tokens in that table.
 
         Valid until tokens are added.
@@ -226,7 +226,7 @@ def law(logits: Tensor, sampling: Sampling) -> Law:
 
 
 def looked_at(sampling: Sampling, vocab_size: int) -> int:
-    """How many of the likeliest tokens tell almost always what survives."""
+    """How many of the likeliest tokens almost always suffice to know which survive."""
     top_k = sampling.top_k_of(vocab_size)
     if top_k:
         return min(top_k + _SPARE, vocab_size)

@@ -66,7 +66,11 @@ class Weights(Protocol):
 
 
 class Model(Weights, Protocol):
-    """What does this network say after every node? The same thing serves as target and as draft model."""
+    """What does this network say after every node? The same thing serves as target and as draft model.
+
+    A text longer than `context_tokens` is not refused here: callers keep within it, as `decoding.conversation` does by
+    refusing long prompts and ending replies. A tree may reach a little beyond it.
+    """
 
     counters: Counters
 
@@ -85,6 +89,9 @@ class Model(Weights, Protocol):
         progress and may raise to stop; what was read so far stays in the cache. A handful of missing tokens may
         be put off until the next `read`, which then reads them in the same pass. `tap` is given the states of what
         is read here; those of tokens that were put off come with that `read`, if it asks for taps.
+
+        Raises:
+            Exception: whatever `on_chunk` or `tap` raises.
         """
 
     def borrow(self, tokens: Sequence[int], positions: Sequence[int]) -> None:
@@ -102,23 +109,33 @@ class Model(Weights, Protocol):
     def read(
         self, tree: TokenTree, new_nodes: Sequence[int] | None = None, request: PassRequest = LOGITS_ONLY
     ) -> Reading:
-        """Read nodes of a tree in one pass: all of it, or the new ones (ascending, their parents read before)."""
+        """Read nodes of a tree in one pass: all of it, or the new ones (ascending, their parents read before).
+
+        Raises:
+            ModelError: the adapter of a rider does not fit the network.
+            Exception: whatever a hook of the request raises.
+        """
 
     def keep(self, path: Sequence[int]) -> None:
         """End the round: keep the root and the accepted path, forget the rest of the tree.
 
-        The path may end in nodes that were never read; the cache then ends before them.
+        The path may end in nodes that were never read; the cache then ends before them. It needs no free context and
+        raises nothing.
         """
 
     def pretend(self, tokens: int) -> None:
         """Act as if so many tokens had been read, with arbitrary contents: for measuring costs only."""
 
     def cache_bytes(self, tokens: int, longest: int | None = None) -> int:
-        """The most that its cache, and those of its twins and views, take until each holds so many tokens, of which
-        `longest` is the limit where given."""
+        """The most memory that its cache, and those of its twins and views, take until each holds so many tokens.
+
+        Args:
+            longest: the longest text that the caches must hold, if not `context_tokens`.
+        """
 
     def pass_bytes(self, rows: int, tokens: int, logits: bool = True) -> int:
-        """What a pass of so many rows behind a text of so many tokens takes beside that, its result included.
+        """The most memory that a pass of so many rows behind a text of so many tokens takes on top of the caches, its
+        result included.
 
         Args:
             logits: whether the head is computed, as it is not for a prompt.
@@ -182,7 +199,7 @@ class Drafter(Protocol):
 
     @property
     def passes(self) -> int:
-        """Forward passes of draft models so far."""
+        """How many forward passes of draft models it has run so far."""
 
     def close(self) -> None:
         """Let go of what it holds: it is not used again."""
@@ -219,7 +236,7 @@ class AcceptanceRule(Protocol):
 
     @property
     def wants_q(self) -> bool:
-        """Whether it looks at the draft's law behind points too. Drafters that know it then let points carry q."""
+        """Whether it needs the draft's distribution at points too. Drafters that know it then let points carry q."""
 
     @property
     def taps(self) -> Collection[int]:
@@ -234,7 +251,7 @@ class AcceptanceRule(Protocol):
         """The kind of draws it makes best use of."""
 
     def needs(self, sampling: Sampling) -> HeadNeeds:
-        """What it looks at of a reading's logits where the target samples so."""
+        """Which head outputs it needs when the target samples like this."""
 
     def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
         """The accepted path and the bonus token."""

@@ -153,7 +153,7 @@ class TextStates:
 
 @dataclass(frozen=True)
 class StateTap:
-    """Who wants the states of a text while it is read.
+    """A request for the states of a text while it is read.
 
     Args:
         layers: after which layers.

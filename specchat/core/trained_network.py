@@ -1,4 +1,4 @@
-"""What a trained network is asked, and what it says after some nodes of a tree."""
+"""The interface of trained networks, and their answers after some nodes of a tree."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Guessed:
     Args:
         tokens: (n, C) the likeliest, best first.
         logprobs: (n, C) their log-probabilities among the tokens that can be guessed.
-        possible: (R,) the tokens that can be guessed.
+        possible: (H,) the tokens that can be guessed.
         totals: (n,) what was taken from the logits to make log-probabilities of them.
-        compute_logits: () → (n, R) of all of them; few rules ask.
+        compute_logits: () → (n, H) of all of them; few rules ask.
     """
 
     tokens: Tokens
@@ -54,7 +54,7 @@ class Guessed:
 
     @property
     def logits(self) -> Tensor:
-        """(n, R) logits of all tokens that can be guessed."""
+        """(n, H) logits of all tokens that can be guessed."""
         return self.compute_logits()
 
 

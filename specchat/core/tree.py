@@ -92,7 +92,7 @@ class TokenTree:
         Guesses are made when draws are asked for: greedy rounds that nobody looks at never do.
 
         Raises:
-            ProposalError: a guess is no token of the vocabulary.
+            ProposalError: a guess is outside the vocabulary.
         """
         tree = cls(root_token, vocab_size)
         if tree._lacks_some(tokens):
@@ -121,7 +121,7 @@ class TokenTree:
         """Put a guess below `parent` and return its node: a new one, or the child that already has this token.
 
         Raises:
-            ProposalError: the guess is no token of the vocabulary.
+            ProposalError: the guess is outside the vocabulary.
         """
         assert not self._frozen, "a frozen tree does not grow"
         token = guess[0]
@@ -146,7 +146,7 @@ class TokenTree:
         """Add new nodes, parents first, of which nobody asks how they were drawn; returns them.
 
         Raises:
-            ProposalError: one of the tokens is none of the vocabulary.
+            ProposalError: a token is outside the vocabulary.
         """
         assert not self._frozen, "a frozen tree does not grow"
         if self._lacks_some(tokens):
@@ -220,7 +220,7 @@ class TokenTree:
         return sorted(found)
 
     def follow(self, tokens: Sequence[int]) -> tuple[int, ...]:
-        """The nodes along these tokens from the root, as far as the tree has them."""
+        """The nodes along these tokens from the root, up to the first that is missing."""
         path: list[int] = []
         node = ROOT
         for token in tokens:

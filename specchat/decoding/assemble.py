@@ -100,14 +100,14 @@ def sampling(settings: Settings) -> Sampling:
 
 
 def pair_memory(settings: Settings, target: Model, drafts: tuple[Model, ...], prunable: Prunable | None) -> PairMemory:
-    """What reading and writing with these settings takes besides weights, where these draft models are used."""
+    """What reading and writing with these settings takes on top of weights, if these draft models are used."""
     rule = ACCEPTANCE_RULES[settings.rule].load()
     carries_law = bool(drafts) and (rule.wants_q or rule.wanted is not DrawKind.POINT)
     return PairMemory(target, drafts, 8 * target.vocab_size if carries_law else 0, made_networks(settings, prunable))
 
 
 def made_networks(settings: Settings, prunable: Prunable | None) -> tuple[NetworkMemory, ...]:
-    """What the networks take that drafters make of the target's weights."""
+    """The memory of the networks that drafters make from the target's weights."""
     makers = () if prunable is None else choose_drafter(settings).makers
     return tuple(maker.method.load().network_memory(maker.options, prunable) for maker in makers)
 

@@ -11,8 +11,8 @@ def tokens_of(vocabulary: Vocabulary, pieces: Sequence[str]) -> list[int]:
     """The tokens that wrote these pieces of text, so that the cache knows them and the reply goes on exactly there.
 
     To tokenise the whole text again would join what was written apart: a model may write `sp` and `ec` where the
-    tokenizer has `spec`. A piece that is no token's own text is tokenised: one whose character took several tokens,
-    or a text that the user wrote.
+    tokenizer has `spec`. A piece that is not exactly one token's text is tokenised: one whose character took several
+    tokens, or a text that the user wrote.
     """
     known = _tokens_by_bytes(vocabulary) if pieces else {}
     tokens: list[int] = []

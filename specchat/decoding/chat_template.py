@@ -46,7 +46,7 @@ def render_chat(tokenizer: Any, messages: list[dict[str, str]]) -> str:
     text = str(_applied(tokenizer, messages, tokenize=False))
     said = sum(len(message["content"]) for message in messages)
     if len(text) > 2 * said + MOST_ADDED:
-        raise ModelError(f"{_WHAT}: it makes {len(text):,} characters of {said:,}")
+        raise ModelError(f"{_WHAT}: it writes {len(text):,} characters for {said:,}")
     return text
 
 
@@ -91,7 +91,7 @@ def _at_most(seconds: float, call: Callable[[], _Result]) -> _Result:
                 results.append(call())
             except _TooLong:
                 raise
-            except BaseException as error:  # a panic of compiled code is none of the Exceptions
+            except BaseException as error:  # a panic of compiled code is not an Exception
                 errors.append(error)
             with lock:
                 over = True

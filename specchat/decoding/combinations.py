@@ -72,7 +72,7 @@ def check_settings(
 
 
 def refuse_unknown_drafts(settings: Settings, drafts: Collection[str]) -> None:
-    """Refuse a drafter that uses a draft model which the pair, with these, has not.
+    """Refuse a drafter that uses a draft model which is not one of these, the pair's.
 
     Raises:
         CombinationError: with what the pair has, or what needs none.
@@ -86,7 +86,7 @@ def refuse_unknown_drafts(settings: Settings, drafts: Collection[str]) -> None:
         for name in choice.draft_models(""):
             if name and name not in drafts:
                 raise CombinationError(
-                    f"{choice.name}.model = {short(name)} is no draft model of pair {settings.pair!r}"
+                    f"{choice.name}.model = {short(name)} is not a draft model of pair {settings.pair!r}"
                     f"{nearest(name, drafts)}"
                 )
 
@@ -95,13 +95,13 @@ def _refuse_other_tokens(settings: Settings, known: Mapping[str, bool]) -> None:
     """Refuse a drafter that uses a draft model whose tokens must be the target's and are not.
 
     Raises:
-        CombinationError: with the reason, and what goes over from one model's tokens to the other's.
+        CombinationError: with the reason, and the drafter that translates one model's tokens into the other's.
     """
     first = next(iter(known))
     for choice in choose_drafter(settings).leaves():
         for name in choice.draft_models(first, same_tokens=True):
             if not known[name]:
-                which = f"{short(name)}, which has others" if len(known) > 1 else "one with others"
+                which = f"{short(name)}, which has other tokens" if len(known) > 1 else "one with other tokens"
                 raise CombinationError(
                     f"drafter {choice.name!r} needs a draft model with the target's tokens, and pair "
                     f"{settings.pair!r} has {which}; nearest that works: drafter 'cross_vocabulary'"
@@ -177,8 +177,8 @@ def _check_rule(settings: Settings) -> None:
     rule: Any = ACCEPTANCE_RULES[settings.rule].load()
     if rule.wants_q and rule.wanted is not DrawKind.POINT and settings.temperature == 0.0:
         raise CombinationError(
-            f"rule {settings.rule!r} compares the draft's law with the target's, and at temperature 0 both are points; "
-            "nearest that works: a temperature above 0, or rule 'follow'"
+            f"rule {settings.rule!r} compares the draft's distribution with the target's, and at temperature 0 both "
+            "are points; nearest that works: a temperature above 0, or rule 'follow'"
         )
     choice = choose_drafter(settings)
     if getattr(rule, "wants_sources", False) and not choice.names_sources:

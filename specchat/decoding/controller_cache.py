@@ -35,7 +35,7 @@ class ControllerCache:
         return controller
 
     def forget(self, those: Callable[[Settings], bool] = lambda settings: True) -> None:
-        """Drop all of them, or those of such settings: what they were made with is no longer so."""
+        """Drop all of them, or those of such settings: what they were made with has changed."""
         for made_from in [name for name, (settings, _) in self._controllers.items() if those(settings)]:
             del self._controllers[made_from]
 

@@ -31,7 +31,7 @@ from specchat.decoding.vocabulary import Vocabulary
 from specchat.decoding.with_reference import with_reference
 from specchat.drafters.parts import PairResources
 from specchat.drafters.reference import ExpectedReply
-from specchat.errors import ModelError, PromptTooLong, UsageError
+from specchat.errors import ModelError, PromptEmpty, PromptTooLong
 from specchat.settings import SPECULATION, Settings
 
 
@@ -125,7 +125,7 @@ class Conversation:
         self._draft, self._resources = draft, resources
 
     def drop_drafters(self, drafts: Collection[str]) -> None:
-        """Let go of all that was built with the draft models called so. Settings in force use none; no reply runs."""
+        """Drop all that was built with the draft models of these names. Settings in force use none; no reply runs."""
         first = self._resources.draft_name
         self.drafters.drop(lambda choice: not choice.draft_models(first).isdisjoint(drafts))
         self._assembled = None
@@ -160,7 +160,7 @@ class Conversation:
 
     def _known(self, tokens: list[int]) -> list[int]:
         if (largest := max(tokens, default=0)) >= self.target.vocab_size:
-            raise ModelError(f"the tokenizer gives token {largest}, and the model knows {self.target.vocab_size}")
+            raise ModelError(f"the tokenizer gives token {largest}, and the model has {self.target.vocab_size} tokens")
         return tokens
 
     def reply(
@@ -186,7 +186,7 @@ class Conversation:
         lets the reply wait between two rounds stops it meanwhile.
 
         Raises:
-            UsageError: the prompt is empty.
+            PromptEmpty: there is no token in it.
             PromptTooLong: it leaves no room in the context.
         """
         history = [*prompt, *begun]
@@ -271,11 +271,11 @@ class Conversation:
 
     def _check_room(self, prompt: Sequence[int]) -> None:
         if not prompt:
-            raise UsageError("the prompt is empty: there is no token to go on from")
+            raise PromptEmpty("the prompt is empty: there is no token to go on from")
         if len(prompt) >= self.target.context_tokens:
             raise PromptTooLong(
                 f"the prompt takes {len(prompt)} tokens and the context of this model holds "
-                f"{self.target.context_tokens}; shorten it, or start a new chat"
+                f"{self.target.context_tokens}; shorten it"
             )
 
 

@@ -22,8 +22,8 @@ class EarlyPruning:
     """After one layer, keep a node only if its token is among the most likely ones by an early head at its parent.
 
     The early head is the target's own, after a map that is learnt while it writes (see `early_head`). A node that goes
-    takes its subtree with it and is computed no further. The text stays what it was: a token that is no child any more
-    is the bonus.
+    takes its subtree with it and is computed no further. The text stays what it was: a token whose node was
+    dropped is emitted as the bonus.
 
     Reference: Zhong et al., ProPD, arXiv:2402.13485. Differs: the early head is fitted in closed form.
 

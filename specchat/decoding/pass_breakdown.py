@@ -1,4 +1,4 @@
-"""Where the time of a native pass goes, beside what memory and arithmetic would take alone."""
+"""Where the time of a native pass goes, compared with what memory and arithmetic would take alone."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def break_down(
 
 def _floor(network: NativeNetwork) -> tuple[float, float]:
     """The best rates of several tries: whatever else a machine does only makes it slower."""
-    data = zeroed_bytes(_PROBE_BYTES).fill_(1)  # as weights lie: pages never written to are no memory at all
+    data = zeroed_bytes(_PROBE_BYTES).fill_(1)  # like weights: pages never written to take no memory
     tries = [network.floor(data) for _ in range(_TRIES)]
     return max(bytes_s for bytes_s, _ in tries), max(operations_s for _, operations_s in tries)
 

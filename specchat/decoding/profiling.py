@@ -20,7 +20,7 @@ CONTEXT_TOKENS = 512
 
 _WARM, _TIMED = 2, 9
 _MANY_ROWS, _SELDOM = 16, 3
-"""Passes of more rows are timed in every third turn alone: four sizes would take more time than all others together."""
+"""Passes of more rows are timed only every third turn: their four sizes would take more time than all others."""
 
 _WARM_UP = 10
 """Passes before the first that counts: right after loading they take twice as long."""

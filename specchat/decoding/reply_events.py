@@ -1,4 +1,4 @@
-"""What is told of a reply while it is written: its start, the prompt's reading, its rounds, its end."""
+"""What is reported about a reply while it is written: its start, the prompt's reading, its rounds, its end."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class Speculator:
         self._on_host = self.target.device.type == "cpu"
 
     def start(self, history: Sequence[int], on_chunk: Callable[[int, int], None] | None = None) -> None:
-        """Read the prompt up to its last token, which is the first root. Synchronises: its time is no round's."""
+        """Read the prompt up to its last token, which is the first root. Synchronises: its time counts in no round."""
         self.feed.read(self.target, history[:-1], on_chunk)
         self.drafter.start(history)
         self._drafter_needs = needs_of(self.drafter)

@@ -45,7 +45,7 @@ class StopStrings:
         return shown
 
     def finish(self) -> str:
-        """The text still held back, which turned out to be no stop string."""
+        """The text still held back, which turned out not to be a stop string."""
         held, self._held = self._held, ""
         return held
 

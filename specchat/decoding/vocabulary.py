@@ -39,7 +39,7 @@ class Vocabulary(TokenTable, Protocol):
 
 
 def label(data: bytes) -> str:
-    """Bytes as text, where bytes that are no whole character read `⟨e2⟩`."""
+    """Bytes as text, where bytes that do not form a whole character read `⟨e2⟩`."""
     return data.decode("utf-8", errors="specchat-angle")
 
 
@@ -124,7 +124,7 @@ class TransformersVocabulary:
             return self._added[token].encode()
         written = self._backend.id_to_token(token)
         if written is None:
-            return b""  # a row of padding in the embedding: no token of the vocabulary
+            return b""  # a row of padding in the embedding, not a token of the vocabulary
         if self._byte_level:
             try:
                 return bytes(map(_BYTE_OF.__getitem__, written))

@@ -33,7 +33,7 @@ DRAFTERS = Table(
     Method(
         "prompt_lookup",
         "specchat.drafters.prompt_lookup:PromptLookup",
-        "continues the last words as they went on earlier in prompt and reply",
+        "guesses what followed the last words earlier in prompt and reply",
         "Prompt Lookup Decoding (Saxena, 2023), LLMA arXiv:2304.04487",
         options=PromptLookupOptions,
     ),
@@ -63,14 +63,14 @@ DRAFTERS = Table(
     Method(
         "suffix",
         "specchat.drafters.suffix:Suffix",
-        "continues as the text, or an earlier reply, went on after the same words, by counting",
+        "guesses what followed the same words in the text or an earlier reply, by counting",
         "SuffixDecoding arXiv:2411.04975",
         options=SuffixOptions,
     ),
     Method(
         "datastore",
         "specchat.drafters.datastore:DatastoreDrafter",
-        "continues as the text, or a store of other texts, went on after the same words",
+        "guesses what followed the same words in the text or a store of other texts",
         "SSSD arXiv:2411.05894",
         options=DatastoreOptions,
         requires=(DATASTORE,),
@@ -149,7 +149,7 @@ DRAFTERS = Table(
     Method(
         "retrieved_context",
         "specchat.drafters.retrieved_context:RetrievedContext",
-        "a smaller model reads what of a long text its end is about, and guesses level by level",
+        "a smaller model reads only the parts of a long text that match its end, and guesses level by level",
         "RAPID arXiv:2502.20330",
         options=RetrievedContextOptions,
         requires=(DRAFT_MODEL,),
@@ -157,14 +157,14 @@ DRAFTERS = Table(
     Method(
         "merge",
         "specchat.drafters.merge:Merge",
-        "several drafters in one tree, each guess weighted by how often its like was right",
+        "several drafters in one tree, each guess weighted by the past accuracy of similar guesses",
         "SpecInfer arXiv:2305.09781",
         options=MergeOptions,
     ),
     Method(
         "cascade",
         "specchat.drafters.cascade:Cascade",
-        "several drafters in order: the first that has something to say about a node is the only one heard",
+        "several drafters in order: for each node only the first that has a guess is used",
         "specchat's own, after SuffixDecoding arXiv:2411.04975",
         options=CascadeOptions,
     ),

@@ -1,4 +1,4 @@
-"""Drafters in an order: the first that has something to say about a node says all of it."""
+"""Drafters in order: for each node only the first that has a guess is used."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from specchat.drafters.parts import Parts
 
 
 class Cascade(MemberGroup):
-    """Asks each member only about the nodes about which no earlier one has anything to say.
+    """Asks each member only about the nodes for which no earlier one has a guess.
 
     So a draft model at the end runs only where the lookups before it found nothing, node by node. All members learn
     from every round.
 
-    Points count as something to say if the likeliest of them is at least `least` likely, as their drafter claims; those
+    Points count as a guess if the likeliest of them is at least `least` likely, as their drafter claims; those
     of the last member always count, since nobody is asked after it. Sampled draws always do: whether they stay must not
     depend on their tokens.
 

@@ -107,7 +107,7 @@ def choose_drafter(settings: Settings) -> DrafterChoice:
 def drafts_used(settings: Settings, drafts: Sequence[str]) -> tuple[str, ...]:
     """Those of a pair's draft models that its drafter and the members of it use with these settings, in order.
 
-    These are fetched, loaded and counted, and no others. Names that the pair has not are left out: `check_settings`
+    These are fetched, loaded and counted, and no others. Names that the pair lacks are left out: `check_settings`
     refuses them.
     """
     used = choose_drafter(settings).draft_models(drafts[0]) if drafts else frozenset()

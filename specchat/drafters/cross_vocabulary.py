@@ -220,7 +220,7 @@ class CrossVocabulary:
         return node
 
     def _guessed(self, node: int, token: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        """The draft tokens that a guess below this node comes from, and what is owed after it; None if it is none."""
+        """The draft tokens that a guess below this node comes from, and what is owed after it; None for others."""
         place = self._places.get(node)
         if place is not None and place.owed:
             return ((), place.owed[1:]) if place.owed[0] == token else None

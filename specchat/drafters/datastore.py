@@ -22,14 +22,14 @@ from specchat.structures.learnt_rates import LearntRates
 from specchat.structures.ngrams import NgramIndex
 
 _TEXT_MATCHES = 2
-"""So many of the text's longest matches are heard; of the datastore the longest alone."""
+"""How many of the text's longest matches are used; of the datastore only the longest is."""
 
 
 TEXT, STORE = "datastore text", "datastore"
-"""What the tree calls who proposed a token: a match in the text itself, or one in the datastore."""
+"""Names of proposers in the tree: a match in the text itself, or one in the datastore."""
 
 _NEGLIGIBLE = 0.02
-"""Matches that would share less probability than this are not heard."""
+"""Matches that would share less probability than this are ignored."""
 
 _count = itemgetter(1)
 
@@ -145,7 +145,7 @@ class DatastoreDrafter:
         return self._joined(texts, self._store.extended(found, path[-1]) if found is not None else None)
 
     def _joined(self, texts: Sequence[tuple[int, dict[int, int]]], match: Match | None) -> list[_Heard]:
-        """All of them in the order in which they are heard."""
+        """All of them in the order in which they are used."""
         heard = [_Heard(TEXT, length, counts) for length, counts in texts]
         if match is not None and match.length and (counts := self._store.followers(match)):
             behind = (place for place, other in enumerate(heard) if other.length < match.length)

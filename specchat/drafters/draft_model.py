@@ -20,9 +20,9 @@ from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.drafters.compiled_search import lone_search
 from specchat.drafters.frequent_head import FrequentHead, over_vocabulary
 from specchat.drafters.likeliest_tokens import LikeliestByNode, likeliest_of, named_by
+from specchat.drafters.network_proposals import for_frontier, points_below
 from specchat.drafters.options import DraftModelOptions
 from specchat.drafters.parts import Parts
-from specchat.drafters.point_guesses import coupled, points_of
 from specchat.structures.called_network import CalledNetwork, Named, grow_rows
 
 _CANDIDATES = 64
@@ -89,14 +89,7 @@ class DraftModel:
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         """Nothing for nodes beyond the end of its context, and nothing at all where passes are not allowed."""
         nodes = self._readable(tree, frontier, context) if context.passes else []
-        if not nodes:
-            return [() for _ in frontier]
-        self._read(tree, nodes)
-        guesses = self._guesses(tree, nodes, width, context)
-        if len(nodes) == len(frontier):
-            return guesses
-        said = dict(zip(nodes, guesses, strict=True))
-        return [said.get(node, ()) for node in frontier]
+        return for_frontier(frontier, nodes, self._guesses(tree, nodes, width, context) if nodes else ())
 
     def grow_at_once(self, context: Context, plan: GrowthPlan) -> TokenTree | None:
         """The tree of what `propose` says, with one call of compiled code between passes, where guesses are points."""
@@ -136,28 +129,21 @@ class DraftModel:
         self._forget_tree()
 
     def save_state(self) -> bytes:
-        """Which tokens the target used how often."""
+        """How often the target used each token."""
         return self._head.save_state()
 
     def restore_state(self, state: bytes) -> None:
-        """Go on from what was saved; raises ValueError where that is none of this vocabulary."""
+        """Go on from what was saved; raises ValueError if it has other tokens than this vocabulary."""
         self._head.restore_state(state)
 
     def _guesses(self, tree: TokenTree, nodes: Sequence[int], width: int, context: Context) -> Proposal:
+        self._read(tree, nodes)
         if self._draws(context):
             return [self._drawn(tree, node, width, context) for node in nodes]
-        noisy = self._drawing != "top" and not context.sampling.greedy  # the noise counts nothing at temperature 0
-        if not (noisy or context.sampling.penalised):
-            points: Proposal = self._said.points(nodes, width, self.proposer)
-        else:
-            tokens, logprobs = self._said.candidates(tree, nodes, context)
-            if noisy:
-                positions = [context.position(tree, node) for node in nodes]
-                tokens, logprobs = coupled(tokens, logprobs, positions, context)
-            points = points_of(tokens, logprobs, width, self.proposer)
-        if not context.wants_q:
-            return points
-        return [self._carrying(tree, node, some, context) for node, some in zip(nodes, points, strict=True)]
+        noisy = self._drawing != "top" and not context.sampling.greedy  # at temperature 0 noise has no effect
+        return points_below(
+            self._said, tree, nodes, width, context, proposer=self.proposer, noisy=noisy, logits=self._logits
+        )
 
     def _draws(self, context: Context) -> bool:
         """Whether children are drawn from q."""
@@ -198,11 +184,6 @@ class DraftModel:
         q = law.dense(context.vocab_size)
         tokens = self._sampled(law, node, width, context, context.position(tree, node))
         return [Guess(t, context.wanted, q, float(q[t].log()), self.proposer) for t in tokens]
-
-    def _carrying(self, tree: TokenTree, node: int, points: Sequence[Guess], context: Context) -> list[Guess]:
-        """The same points with the draft's law there."""
-        q = context.law_after(tree, node, self._logits(node)).dense(context.vocab_size)
-        return [point._replace(q=q) for point in points]
 
     def _logits(self, node: int) -> Tensor:
         """(V,) of a node that was read."""

@@ -13,6 +13,7 @@ from specchat.core.round import Round
 from specchat.core.seams import Proposal
 from specchat.core.tree import ROOT, TokenTree
 from specchat.drafters.inner_drafter import InnerDrafter
+from specchat.drafters.network_proposals import for_frontier
 from specchat.drafters.options import EarlyExitOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.shadow_tokens import LONGEST, ShadowTokens, exits_of
@@ -52,15 +53,13 @@ class EarlyExit(InnerDrafter[ViewDrafting]):
 
     @property
     def taps(self) -> Sequence[int]:
-        """The exits; none in most rounds while no draft pays."""
+        """The exits; none in most rounds while drafting does not pay."""
         return self._exits if self.length or self._quiet_rounds >= _LOOK_EVERY else ()
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         """What the exit holds likely, for nodes above the length that pays."""
         nodes = [node for node in frontier if tree.depths[node] < self.length]
-        guesses = super().propose(tree, nodes, width, context) if nodes else ()
-        said = dict(zip(nodes, guesses, strict=True))
-        return [said.get(node, ()) for node in frontier]
+        return for_frontier(frontier, nodes, super().propose(tree, nodes, width, context) if nodes else ())
 
     def observe(self, round: Round) -> None:
         """Count the shadow tokens of the text that the round wrote, and choose exit and length by them."""

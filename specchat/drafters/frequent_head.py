@@ -52,11 +52,11 @@ class FrequentHead:
             self._add(emitted)
 
     def save_state(self) -> bytes:
-        """Which tokens the target wrote how often."""
+        """How often the target wrote each token."""
         return self._used.to_bytes()
 
     def restore_state(self, state: bytes) -> None:
-        """Go on from there; raises ValueError where that cannot be."""
+        """Continue from saved counts; raises ValueError if they are damaged or of another vocabulary."""
         self._used.restore(state)
         self._head = None
 
@@ -66,7 +66,7 @@ class FrequentHead:
 
 
 def over_vocabulary(tokens: Tensor, logits: Tensor, vocab_size: int) -> Tensor:
-    """(V,) logits of (R,) those of some tokens; what cannot be guessed is impossible."""
+    """(V,) logits of (H,) those of some tokens; what cannot be guessed is impossible."""
     spread = logits.new_full((vocab_size,), -torch.inf)
     spread[tokens] = logits
     return spread

@@ -13,7 +13,7 @@ ENOUGH = 0.95
 """A set that matches so often is good enough."""
 
 FRUITLESS = 300
-"""So many trials in a row without a better set end the search."""
+"""The search ends after this many trials in a row without a better set."""
 
 MOST_TRIALS = 1000
 _GUIDED_EVERY = 2
@@ -103,7 +103,7 @@ class LayerSearch:
         """Begin again with the trials that were saved; those of sets of another size do not count.
 
         Raises:
-            ValueError: these are no trials.
+            ValueError: these are not saved trials.
         """
         trials = [_trial(each) for each in _list(saved)]
         self._tried, self._fruitless, self.score = [], 0, -1.0

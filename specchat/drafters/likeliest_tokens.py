@@ -70,7 +70,7 @@ class LikeliestByNode(Generic[Source]):
     def points(self, nodes: Sequence[int], width: int, proposer: str) -> PointRows:
         """For each of these nodes its likeliest tokens as points."""
         rows: slice | list[int] = slice(None)
-        if nodes == self._last[0]:  # as good as always
+        if nodes == self._last[0]:  # almost always
             said = self._last[1]
         else:
             places = [self._at[node] for node in nodes]
@@ -82,7 +82,7 @@ class LikeliestByNode(Generic[Source]):
 
     def rows(self, nodes: Sequence[int]) -> Likeliest:
         """What was said after these nodes, of passes that say as much."""
-        if nodes == self._last[0]:  # as good as always
+        if nodes == self._last[0]:  # almost always
             return self._last[1]
         places = [self._at[node] for node in nodes]
         said = places[0][0]

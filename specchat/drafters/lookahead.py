@@ -15,13 +15,10 @@ from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.drafters.options import LookaheadOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.points_alone import points_alone
+from specchat.structures.continuation_rates import RANKS, ContinuationRates
 from specchat.structures.embedding_rows import EmbeddingRows
-from specchat.structures.learnt_rates import LearntRates
 from specchat.structures.lookahead_window import LookaheadWindow
 from specchat.structures.ngram_pool import NgramPool
-
-_RANKS = 4
-"""Continuations whose rates are told apart; later ones share the last."""
 
 
 class Lookahead:
@@ -48,7 +45,7 @@ class Lookahead:
         self._remember = options.remember
         self._window = LookaheadWindow(options.window, options.ngram)
         self._pool = NgramPool(options.ngram, options.guesses)
-        self._rates = LearntRates()  # by length of the n-gram's beginning, and rank
+        self._rates = ContinuationRates()
 
     def start(self, history: Sequence[int]) -> None:
         """Begin the window anew; the pool stays, unless the options say otherwise."""
@@ -87,17 +84,12 @@ class Lookahead:
 
     def _guesses(self, run: Sequence[int], width: int) -> list[Guess]:
         return [
-            Guess(token, logprob=math.log(self._rate(size, rank)), proposer=self.proposer)
+            Guess(token, logprob=math.log(self._rates.rate(size, rank)), proposer=self.proposer)
             for rank, (token, size) in enumerate(self._pool.continuations(run, width))
         ]
 
     def _learn(self, round: Round) -> None:
         tail = list(round.history[-self._pool.length :])
         for following in round.emitted:
-            for rank, (token, size) in enumerate(self._pool.continuations(tail, _RANKS)):
-                self._rates.count((size, rank), token == following)
+            self._rates.learn(self._pool.continuations(tail, RANKS), following)
             tail.append(following)
-
-    def _rate(self, size: int, rank: int) -> float:
-        rank = min(rank, _RANKS - 1)
-        return self._rates.rate((size, rank), claimed=size / float(size + 1) ** (rank + 1))

@@ -30,7 +30,7 @@ class Member:
 
 
 class WrapperOptions(Protocol):
-    """What options declare, beside their fields, if their drafter is made of others."""
+    """What options declare, besides their fields, if their drafter is made of others."""
 
     @property
     def members(self) -> tuple[Member, ...]:

@@ -38,7 +38,7 @@ Said = Sequence[Sequence[Guess]]
 
 
 class MergedGuesses:
-    """Merges members' guesses by token, the most probable first, and learns how often their like were right.
+    """Merges members' guesses by token, the most probable first, and learns how often similar guesses were right.
 
     A token's acceptance probability is learnt for every combination of proposers and their claimed probabilities, from
     all nodes on the path that the text took, whether or not the guess had a place in the tree. A token that several

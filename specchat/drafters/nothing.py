@@ -26,7 +26,7 @@ class Nothing:
 
     @staticmethod
     def draw_kinds(options: NoOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
-        """No draws, so there is none that a rule could not judge."""
+        """All kinds: it makes no draws, so every rule can judge them."""
         return frozenset(DrawKind)
 
     @staticmethod

@@ -85,7 +85,7 @@ class PairResources:
         return first | {name: self.drafting_with(name).same_tokens for name in self.further}
 
     def drafting_with(self, name: str) -> PairResources:
-        """The same for a drafter that uses the draft model called so."""
+        """The same for a drafter that uses the draft model with this name."""
         if name not in self.further:
             return self
         return dataclasses.replace(self, draft_name=name, draft_vocabulary=self.further[name].vocabulary)
@@ -202,7 +202,7 @@ class Parts:
         return dataclasses.replace(self, draft_model=first, resources=resources)
 
     def _drafting_with(self, name: str) -> Parts:
-        """The same for a drafter that uses the draft model called so; where the name is empty, the first."""
+        """The same for a drafter that uses the draft model with this name, or the first if the name is empty."""
         if name not in self.resources.further:
             return self
         model = self.resources.further[name].model
@@ -224,7 +224,7 @@ class Parts:
         return self.make_network(self.target, self.trained, tokens)
 
     def datastore(self, wanted: str) -> Path:
-        """The file of the datastore called so; of the newest, where it is empty.
+        """The file of the datastore with this name, or of the newest if the name is empty.
 
         Raises:
             CombinationError: there is none with the target's tokens.

@@ -29,7 +29,7 @@ def coupled(tokens: Tokens, logprobs: Scores, positions: Sequence[int], context:
 
     They are in the order in which the target would draw them if its law were q. It is not: its logits differ from the
     drafter's by about as much at every temperature. So a guess claims its share in a softmax of log q + T · noise:
-    beside that difference noise counts the less the colder the chat is, and at temperature 0 the claim would be q.
+    the colder the chat, the less noise counts against that difference, and at temperature 0 the claim would be q.
     Tokens that truncation excludes have a share too: q cannot tell for certain which the target excludes, so a lone
     survivor is not certain. They are not guessed.
     Only likely tokens compete: the noise of a whole vocabulary takes longer than a small model's pass. Row by row

@@ -14,11 +14,8 @@ from specchat.core.tree import Guess, TokenTree
 from specchat.drafters.options import PromptLookupOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.points_alone import points_alone
-from specchat.structures.learnt_rates import LearntRates
+from specchat.structures.continuation_rates import RANKS, ContinuationRates
 from specchat.structures.ngrams import NgramIndex
-
-_RANKS = 4
-"""Continuations whose rates are told apart; later ones share the last."""
 
 
 class PromptLookup:
@@ -45,7 +42,7 @@ class PromptLookup:
     def __init__(self, options: PromptLookupOptions, parts: Parts) -> None:
         self.proposer = parts.proposer
         self._index = NgramIndex(options.min_ngram, options.max_ngram)
-        self._rates = LearntRates()  # by length of the run and rank
+        self._rates = ContinuationRates()
 
     def start(self, history: Sequence[int]) -> None:
         """Index this history; only what is new, where it continues the one before."""
@@ -66,7 +63,7 @@ class PromptLookup:
         """Count which continuations were right, and index the emitted tokens."""
         tail = list(round.history[-self._index.max_ngram :])
         for token in round.emitted:
-            self._learn(self._index.continuations(tail, _RANKS), token)
+            self._rates.learn(self._index.continuations(tail, RANKS), token)
             self._index.append(token)
             tail = [*tail, token][-self._index.max_ngram :]
 
@@ -78,19 +75,9 @@ class PromptLookup:
         return [
             Guess(
                 token,
-                logprob=math.log(self._rate(size, rank)),
+                logprob=math.log(self._rates.rate(size, rank)),
                 proposer=self.proposer,
                 source=self._index.place(run, size, token),
             )
             for rank, (token, size) in enumerate(self._index.continuations(run, width))
         ]
-
-    def _learn(self, found: Sequence[tuple[int, int]], following: int) -> None:
-        """Count for every continuation that was found whether it was right."""
-        for rank, (token, size) in enumerate(found):
-            self._rates.count((size, rank), token == following)
-
-    def _rate(self, size: int, rank: int) -> float:
-        """How often the continuation of this rank was right that followed a run of this length."""
-        rank = min(rank, _RANKS - 1)
-        return self._rates.rate((size, rank), claimed=size / float(size + 1) ** (rank + 1))

@@ -105,7 +105,7 @@ class Pruned:
         self._drafting, self._measuring, self._text = None, None, ()
 
     def idle(self, deadline: float) -> bool:
-        """Measure importance until the deadline, one layer at least; false once it is known or there is no text."""
+        """Measure importance until the deadline, at least one layer; false once it is measured, or without a text."""
         while self._measure():
             if time.monotonic() >= deadline:
                 return True

@@ -12,7 +12,7 @@ from specchat.structures.retrieved_text import RetrievedText
 
 
 class RetrievedContext(InnerDrafter[DraftModel]):
-    """As `draft_model`, but of a text longer than the budget the draft model reads a retrieved part alone.
+    """As `draft_model`, but of a text longer than the budget the draft model reads only a retrieved part.
 
     So drafting costs the same however long the chat is, and a draft model with a short context can draft for a target
     with a long one. Positions of noise and penalties stay those of the whole text. Under `follow` nothing of this can

@@ -1,4 +1,4 @@
-"""Continues the text as it, or an earlier reply, went on after the same words: suffix trees that count."""
+"""Continues the text as it, or an earlier reply, continued after the same words: suffix trees that count."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Suffix:
 
     Reference: Oliaro et al., SuffixDecoding, arXiv:2411.04975. Differs: a continuation's probability is its share of
     the occurrences that went on at all, so the end of the text itself, which matches everything, counts nothing; and
-    policies are told the chance that it goes on so again, where the paper has the share alone.
+    policies are told the chance that it goes on so again, where the paper has only the share.
     """
 
     taps: Sequence[int] = ()

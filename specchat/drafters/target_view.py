@@ -10,6 +10,7 @@ from specchat.core.round import Round
 from specchat.core.seams import Model, Proposal
 from specchat.core.tree import ROOT, TokenTree
 from specchat.drafters.draft_model import DraftModel
+from specchat.drafters.network_proposals import for_frontier
 from specchat.drafters.options import DraftModelOptions
 from specchat.drafters.parts import Parts
 
@@ -59,8 +60,7 @@ class ViewDrafting:
             self._tree = tree
             self._borrow(context.history[:-1])
         nodes = [node for node in frontier if self._goes_on(tree, node)]
-        said = dict(zip(nodes, self._inner.propose(tree, nodes, width, context), strict=True))
-        return [said.get(node, ()) for node in frontier]
+        return for_frontier(frontier, nodes, self._inner.propose(tree, nodes, width, context))
 
     def observe(self, round: Round) -> None:
         """Forget the tree."""

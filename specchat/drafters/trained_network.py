@@ -16,13 +16,13 @@ from specchat.core.round import Round
 from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
 from specchat.core.trained_network import Ahead, Guessed
-from specchat.core.tree import Guess, TokenTree
+from specchat.core.tree import TokenTree
 from specchat.drafters.compiled_search import lone_search
 from specchat.drafters.frequent_head import over_vocabulary
 from specchat.drafters.likeliest_tokens import Likeliest, LikeliestByNode
+from specchat.drafters.network_proposals import for_frontier, points_below
 from specchat.drafters.options import TrainedNetworkOptions
 from specchat.drafters.parts import Parts
-from specchat.drafters.point_guesses import coupled, points_of
 from specchat.drafters.points_alone import points_alone
 from specchat.structures.called_network import CalledNetwork, Named, grow_rows, nothing_named
 
@@ -79,14 +79,7 @@ class TrainedNetworkDrafter:
             if self._ready and context.passes
             else []
         )
-        if not nodes:
-            return [() for _ in frontier]
-        self._read(tree, nodes)
-        guesses = self._guesses(tree, nodes, width, context)
-        if len(nodes) == len(frontier):
-            return guesses
-        said = dict(zip(nodes, guesses, strict=True))
-        return [said.get(node, ()) for node in frontier]
+        return for_frontier(frontier, nodes, self._guesses(tree, nodes, width, context) if nodes else ())
 
     def grow_at_once(self, context: Context, plan: GrowthPlan) -> TokenTree | None:
         """The tree of what `propose` says, in one call of compiled code, or with one between steps."""
@@ -163,23 +156,11 @@ class TrainedNetworkDrafter:
             self._said.add(level, _likeliest(said), said)
 
     def _guesses(self, tree: TokenTree, nodes: Sequence[int], width: int, context: Context) -> Proposal:
-        sampling = context.sampling
-        if sampling.by_logits:
-            points: Proposal = self._said.points(nodes, width, self.proposer)
-        else:
-            tokens, logprobs = self._said.candidates(tree, nodes, context)
-            if not sampling.greedy:
-                positions = [context.position(tree, node) for node in nodes]
-                tokens, logprobs = coupled(tokens, logprobs, positions, context)
-            points = points_of(tokens, logprobs, width, self.proposer)
-        if not context.wants_q:
-            return points
-        return [self._carrying(tree, node, some, context) for node, some in zip(nodes, points, strict=True)]
-
-    def _carrying(self, tree: TokenTree, node: int, points: Sequence[Guess], context: Context) -> list[Guess]:
-        """The same points with the network's law there."""
-        q = context.law_after(tree, node, self._logits(node)).dense(context.vocab_size)
-        return [point._replace(q=q) for point in points]
+        self._read(tree, nodes)
+        noisy = not context.sampling.greedy
+        return points_below(
+            self._said, tree, nodes, width, context, proposer=self.proposer, noisy=noisy, logits=self._logits
+        )
 
     def _logits(self, node: int) -> torch.Tensor:
         """(V,) logits after a node; what cannot be guessed is impossible."""

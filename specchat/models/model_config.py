@@ -19,7 +19,7 @@ def open_config(path: Path) -> tuple[Path, Any]:
     """The configuration of a GGUF file or of a folder of safetensors, and the folder where it and the tokenizer lie.
 
     Raises:
-        WeightsError: a file cannot be read, or says what cannot be.
+        WeightsError: a file cannot be read, or holds invalid values.
         ModelError: transformers makes no configuration of it.
     """
     folder = _checked_folder(path)
@@ -30,7 +30,7 @@ def known_config(path: Path) -> tuple[Path, Any]:
     """The same, or what is remembered of it where our own decoder runs the model: transformers need not be asked.
 
     Raises:
-        WeightsError: a file cannot be read, or says what cannot be.
+        WeightsError: a file cannot be read, or holds invalid values.
         ModelError: transformers makes no configuration of it.
     """
     folder = _checked_folder(path)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from pathlib import Path
+import os
 
-from specchat.config import HubSource, ModelSpec, own_drafters_dir, private_dir
+from specchat.config import HubSource, ModelSpec, own_drafters_dir
+from specchat.config.directories import expanded
+from specchat.config.file_replacing import unfinished
 from specchat.config.toml_checks import NAME
 from specchat.config.trained_drafters import WEIGHTS, TrainedDrafter, read_drafter, write_drafter
-from specchat.errors import UsageError
+from specchat.errors import UsageError, short
 from specchat.models import fetch
 from specchat.models.fetch.checksum import weights_sha256
 from specchat.models.fetch.progress import OnProgress
@@ -26,22 +26,19 @@ def add_published(name: str, target: ModelSpec, source: str, report: OnProgress)
         source: a folder, or a repository of the hub.
 
     Raises:
-        UsageError: the name is taken or none, or the source is neither.
+        UsageError: the name is taken or not valid, or the source is neither.
         WeightsError, ModelError: the checkpoint or the target cannot be read, or they do not belong together.
     """
     place = own_drafters_dir() / name
     if not NAME.fullmatch(name):
-        raise UsageError(f"{name!r} is no name: letters, digits, '.', '_' and '-'")
+        raise UsageError(f"{name!r} is not a valid name: letters, digits, '.', '_' and '-'")
     if place.exists():
         raise UsageError(f"a trained drafter is called {name!r} already; `specchat models remove {name}` makes room")
     fetched = _in_the_hub(source, name)
     sha256 = weights_sha256(target, report)
-    folder = Path(source).expanduser() if fetched is None else fetch.fetch(fetched, report)
+    folder = expanded(source) if fetched is None else fetch.fetch(fetched, report)
     sizes, tensors = read_eagle3(folder, _sizes_of(target))
-    private_dir(place.parent)
-    unfinished = Path(tempfile.mkdtemp(prefix=".adding-", dir=place.parent))
-    try:
-        made = private_dir(unfinished / name)
+    with unfinished(place) as made:
         write_eagle3(tensors, made / WEIGHTS)
         write_drafter(
             made,
@@ -54,8 +51,6 @@ def add_published(name: str, target: ModelSpec, source: str, report: OnProgress)
             figures={},
         )
         made.rename(place)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
     if fetched is not None:
         fetch.remove(fetched)
     return read_drafter(place, (_METHOD,))
@@ -63,11 +58,11 @@ def add_published(name: str, target: ModelSpec, source: str, report: OnProgress)
 
 def _in_the_hub(source: str, name: str) -> ModelSpec | None:
     """What is to be fetched first; None for a folder."""
-    own = Path(source).expanduser()
-    if own.is_dir():
+    own = expanded(source, "--drafter")
+    if os.path.isdir(own):  # never raises
         return None
-    if own.exists() or source.count("/") != 1:
-        raise UsageError(f"--drafter {source!r} is no folder and no repository of the hub (owner/name)")
+    if os.path.exists(own) or source.count("/") != 1:
+        raise UsageError(f"--drafter {short(source)} is neither a folder nor a repository of the hub (owner/name)")
     return ModelSpec(f"checkpoint-of-{name}", (HubSource(source),))
 
 

@@ -30,9 +30,11 @@ class Access:
 
     def refuses_page(self, host: str, origin: str | None) -> str:
         """Why a request under this name, from a page of this origin, is not answered; empty where it is."""
-        if self.guarded and host.lower() not in self._names():
-            return "this server answers only to the address it printed"
-        if origin and urlsplit(origin).netloc != host:
+        if self.guarded and _plain(host) not in self._names():
+            return (
+                "this server answers only to the address that it printed; a tunnel must have the same port at both ends"
+            )
+        if origin and _plain(_place(origin)) != _plain(host):
             return "pages from elsewhere are not let in"
         return ""
 
@@ -41,4 +43,17 @@ class Access:
         return secrets.compare_digest(key.encode(errors="replace"), self.key.encode())
 
     def _names(self) -> set[str]:
-        return {f"{name}:{self.port}" for name in (self.host, f"[{self.host}]", "localhost")}
+        return {_plain(f"{name}:{self.port}") for name in (self.host, f"[{self.host}]", "localhost")}
+
+
+def _place(origin: str) -> str:
+    """Host and port of a page's origin; empty where it is none."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
+
+
+def _plain(host: str) -> str:
+    """Host and port in one form: clients leave out the port that a browser does not show."""
+    return host.lower().removesuffix(":80")

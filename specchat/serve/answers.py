@@ -52,7 +52,7 @@ class Answer:
         return self._chunk({} if self._chat else "", self._finish_reason())
 
     def figures(self) -> dict[str, Any]:
-        """The chunk after the last choice, with the figures alone."""
+        """The chunk after the last choice, with nothing but the figures."""
         return {**self._head, "object": self._kind(), "choices": [], "usage": usage(self._ticket)}
 
     def _chunk(self, said: dict[str, Any] | str, finish_reason: str | None = None) -> dict[str, Any]:

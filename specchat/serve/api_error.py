@@ -10,7 +10,10 @@ from specchat.engine.protocol.text import one_line
 INVALID, SERVER = "invalid_request_error", "server_error"
 """The two kinds of errors: the client's, and ours."""
 
-_REQUEST_IS_WRONG = ("PromptTooLong", "ModelError", "UsageError", "CombinationError")
+_PROMPT_IS_WRONG = {"PromptTooLong": "context_length_exceeded", "PromptEmpty": "invalid_value"}
+"""The engine's errors about what is to be answered, and what OpenAI calls them."""
+
+_REQUEST_IS_WRONG = ("ModelError", "UsageError", "CombinationError")
 """The engine's errors that another request would not have met."""
 
 
@@ -54,10 +57,10 @@ class ApiError(Exception):
         return {**headers, "WWW-Authenticate": "Bearer"} if self.status == 401 else headers
 
 
-def from_engine(failed: Failed) -> ApiError:
-    """The engine's refusal of a reply."""
-    if failed.kind == "PromptTooLong":
-        return ApiError(400, failed.message, param="messages", code="context_length_exceeded")
+def from_engine(failed: Failed, field: str | None = None) -> ApiError:
+    """The engine's refusal of a reply; `field` is where the request says what is to be answered."""
+    if failed.kind in _PROMPT_IS_WRONG:
+        return ApiError(400, failed.message, param=field, code=_PROMPT_IS_WRONG[failed.kind])
     if failed.kind in _REQUEST_IS_WRONG:
         return ApiError(400, failed.message)
     return ApiError(500, failed.message, code="engine_error")

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -63,7 +64,8 @@ def application(scheduler: Scheduler, access: Access) -> ASGIApp:
         Route("/v1/models/{name:path}", model, methods=["GET"]),
     ]
     handlers = {ApiError: _refused, HTTPException: _no_such_route, Exception: _failed}
-    return Guard(Starlette(routes=routes, exception_handlers=handlers), access)
+    guard = Middleware(Guard, access=access)
+    return Starlette(routes=routes, middleware=[guard], exception_handlers=handlers)
 
 
 class Guard:
@@ -142,7 +144,10 @@ async def _refused(_: Request, error: Exception) -> Response:
 async def _no_such_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException), "registered for these"
     known = "/v1/chat/completions, /v1/completions and /v1/models"
-    why = {404: f"there is no {request.url.path}; {known} are served", 405: f"{request.method} is not allowed here"}
+    why = {
+        404: f"there is no {cut(request.url.path)}; {known} are served",
+        405: f"{request.method} is not allowed here",
+    }
     refused = ApiError(error.status_code, why.get(error.status_code, str(error.detail)), code="unknown_url")
     response = error_response(refused)
     response.headers.update(error.headers or {})

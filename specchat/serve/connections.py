@@ -25,7 +25,7 @@ def most_connections() -> int:
 
 
 class BoundedConnection(H11Protocol):
-    """A connection that gives way to new ones where there are too many: whoever has been silent longest goes first."""
+    """A connection that gives way to new ones where there are too many: the one that was silent longest goes first."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to listen; where there are as many as may be, one that waits for nothing is closed."""

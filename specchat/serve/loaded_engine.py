@@ -8,7 +8,7 @@ from typing import Any
 
 from specchat.engine.near.client import Link
 from specchat.engine.protocol.commands import Command, Load
-from specchat.engine.protocol.events import Died, Event, Failed, Loading, Ready
+from specchat.engine.protocol.events import Died, Event, Failed, Loading, Notice, Ready
 from specchat.errors import EngineError, SpecchatError
 
 Start = Callable[[Callable[[], None]], Link]
@@ -29,11 +29,11 @@ class LoadedEngine:
     Args:
         start: starts an engine process.
         settings: what is loaded, and how.
-        hear: told of progress while loading.
+        hear: told of progress while loading, and of what the engine wants the user to know, whenever it comes.
     """
 
     def __init__(
-        self, start: Start, settings: Mapping[str, Any], hear: Callable[[Loading], None] = lambda event: None
+        self, start: Start, settings: Mapping[str, Any], hear: Callable[[Loading | Notice], None] = lambda event: None
     ) -> None:
         self.ready: Ready | None = None
         self._start = start
@@ -63,6 +63,8 @@ class LoadedEngine:
             for event in links[0].drain() if links else ():
                 if isinstance(event, Ready) and self._loaded and links[0] is self._link:
                     self.ready = event  # of an engine that others use too: they chose other settings, or another pair
+                elif isinstance(event, Notice):
+                    self._hear(event)
                 else:
                     arrived.put_nowait(event)
                 if isinstance(event, Died) and links[0] is self._link:
@@ -111,6 +113,6 @@ class LoadedEngine:
 
 
 def last_words(died: Died) -> str:
-    """`: MemoryError`, where the engine left a word."""
+    """`: MemoryError`, if the engine left an error message."""
     words = died.last_words.strip().split("\n")[-1]
     return f": {words}" if words else ""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from specchat.engine.protocol.chat_message import Message
-from specchat.errors import nearest, short
-from specchat.serve.fields import Fields, wrong
+from specchat.errors import nearest
+from specchat.serve.fields import Fields, shown, wrong
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 _MOST = 10_000
@@ -31,17 +31,19 @@ def content_text(fields: Fields) -> str:
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
-        raise wrong(place, f"{short(content)} is neither a text nor a list of text parts", "invalid_type")
+        raise wrong(place, f"{shown(content)} is neither a text nor a list of text parts", "invalid_type")
     return "".join(_part(value, f"{place}[{number}]") for number, value in enumerate(content))
 
 
 def _message(value: object, place: str) -> Message:
     if not isinstance(value, dict):
-        raise wrong(place, f"{short(value)} is not an object", "invalid_type")
+        raise wrong(place, f"{shown(value)} is not an object", "invalid_type")
     fields = Fields(value, f"{place}.")
     role = fields.text("role")
     if role not in _ROLES:
-        raise wrong(fields.path("role"), f"{short(role)} is no role that can be answered{nearest(role or '', _ROLES)}")
+        raise wrong(
+            fields.path("role"), f"{shown(role)} is not a role that can be answered{nearest(role or '', _ROLES)}"
+        )
     fields.refuse_unknown(["role", "content", "name", "refusal", "tool_calls", "function_call", "audio", "annotations"])
     for name in ("name", "refusal", "function_call", "audio"):
         fields.only(name, why="the model's chat format has no place for it")
@@ -52,10 +54,10 @@ def _message(value: object, place: str) -> Message:
 
 def _part(value: object, place: str) -> str:
     if not isinstance(value, dict):
-        raise wrong(place, f"{short(value)} is not an object", "invalid_type")
+        raise wrong(place, f"{shown(value)} is not an object", "invalid_type")
     part = Fields(value, f"{place}.")
     if part.raw("type") != "text":
-        raise wrong(part.path("type"), f"{short(part.raw('type'))} is not supported: only text is read")
+        raise wrong(part.path("type"), f"{shown(part.raw('type'))} is not supported: only text is read")
     part.refuse_unknown(["type", "text"])
     text = part.text("text")
     if text is None:

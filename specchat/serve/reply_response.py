@@ -73,7 +73,7 @@ class ReplyResponse(Response):
         await response(scope, receive, send)
 
     async def _stream(self, answer: Answer, send: Send) -> None:
-        """Chunks as server-sent events. An error that comes now can only be told inside the stream."""
+        """Chunks as server-sent events. An error that comes now can only be reported inside the stream."""
 
         async def tell(data: bytes) -> None:
             await send({"type": "http.response.body", "body": b"data: " + data + b"\n\n", "more_body": True})

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import msgspec
 
+from specchat.config.unreadable import UNREADABLE
 from specchat.engine.protocol.chat_message import Message
-from specchat.errors import short
 from specchat.serve.api_error import ApiError
-from specchat.serve.fields import Fields, wrong
+from specchat.serve.fields import Fields, shown, wrong
 from specchat.serve.messages import content_text, read_messages
 from specchat.settings import OPTIONS
 
@@ -41,7 +42,7 @@ _ONLY: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "logprobs": ((False,), "log-probabilities are not given out"),
     "top_logprobs": ((0,), "log-probabilities are not given out"),
     "logit_bias": (({},), "tokens cannot be favoured one by one"),
-    "service_tier": (("auto", "default"), "there is one tier"),
+    "service_tier": (("auto", "default"), "there is only one tier"),
     "store": ((False,), "nothing is stored"),
     "metadata": (({},), "nothing is stored"),
 }
@@ -64,7 +65,7 @@ _ONLY_IN: Mapping[Form, Mapping[str, tuple[tuple[Any, ...], str]]] = {
     "text_completion": {
         "best_of": ((1,), "one reply is written for each request"),
         "echo": ((False,), "the prompt is not repeated"),
-        "suffix": (("",), "text is written at the end alone"),
+        "suffix": (("",), "text is written only at the end"),
         "logprobs": ((), "log-probabilities are not given out"),
     },
 }
@@ -87,8 +88,8 @@ class Asked:
     Args:
         model: the name it asked for, None where it named none.
         messages, text: a chat to answer, or a text to go on with.
-        settings: what it wants to be otherwise than in the settings of the server.
-        reference: what the reply is expected to be like.
+        settings: those that differ from the server's.
+        reference: a text that the reply is expected to follow.
         stream, usage: whether it comes in pieces, and whether the last piece has the figures.
         client: the program that asks, as it calls itself.
     """
@@ -109,7 +110,7 @@ def read_request(body: bytes, form: Form, client: str = "") -> Asked:
     """What a body asks for.
 
     Raises:
-        ApiError: it is no JSON object, or a field is missing, unknown, of a wrong kind or not supported.
+        ApiError: it is not a JSON object, or a field is missing, unknown, of a wrong kind or not supported.
     """
     fields = Fields(_json(body))
     only = {**_ONLY, **_ONLY_IN[form]}
@@ -126,7 +127,7 @@ def read_request(body: bytes, form: Form, client: str = "") -> Asked:
         messages=read_messages(fields) if chat else (),
         text=None if chat else _prompt(fields),
         settings=_settings(fields),
-        seed=fields.whole("seed", -_LARGEST_SEED - 1, _LARGEST_SEED),
+        seed=_seed(fields),
         reference=_reference(fields),
         stream=stream,
         usage=_stream_options(fields, stream),
@@ -137,10 +138,10 @@ def read_request(body: bytes, form: Form, client: str = "") -> Asked:
 def _json(body: bytes) -> dict[str, Any]:
     try:
         value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ApiError(400, f"the body is no JSON: {error}", code="invalid_json") from None
+    except UNREADABLE as error:
+        raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from None
     if not isinstance(value, dict):
-        raise ApiError(400, f"the body is no JSON object: {short(value)}", code="invalid_json")
+        raise ApiError(400, f"the body is not a JSON object: {shown(value)}", code="invalid_json")
     return value
 
 
@@ -149,7 +150,7 @@ def _prompt(fields: Fields) -> str:
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str):
         prompt = prompt[0]
     if not isinstance(prompt, str):
-        why = "one text is gone on with for each request" if prompt is not None else "it is missing"
+        why = "one text is continued for each request" if prompt is not None else "it is missing"
         raise wrong(fields.path("prompt"), why)
     return prompt
 
@@ -161,6 +162,12 @@ def _settings(fields: Fields) -> dict[str, Any]:
     found["max_tokens"] = _max_tokens(fields)
     found["stop"] = _stops(fields)
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _seed(fields: Fields) -> int | None:
+    """The seed; -1 asks for a fresh one, as in the settings, also where the server's own seed is fixed."""
+    seed = fields.whole("seed", -_LARGEST_SEED - 1, _LARGEST_SEED)
+    return secrets.randbits(53) if seed == -1 else seed
 
 
 def _max_tokens(fields: Fields) -> int | None:
@@ -176,7 +183,7 @@ def _stops(fields: Fields) -> list[str] | None:
         return None
     texts = [stop] if isinstance(stop, str) else stop
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise wrong("stop", f"{short(stop)} is neither a text nor a list of texts", "invalid_type")
+        raise wrong("stop", f"{shown(stop)} is neither a text nor a list of texts", "invalid_type")
     if len(texts) > MOST_STOPS or not all(0 < len(text) <= _LONGEST_STOP for text in texts):
         raise wrong("stop", f"at most {MOST_STOPS} texts of 1 to {_LONGEST_STOP} characters can end a reply")
     return texts
@@ -190,7 +197,7 @@ def _reference(fields: Fields) -> str:
     prediction = Fields(given, "prediction.")
     prediction.refuse_unknown(["type", "content"])
     if prediction.raw("type") != "content":
-        raise wrong("prediction.type", f"{short(prediction.raw('type'))} is not 'content'")
+        raise wrong("prediction.type", f'{shown(prediction.raw("type"))} is not "content"')
     return content_text(prediction)
 
 
@@ -200,7 +207,7 @@ def _stream_options(fields: Fields, stream: bool) -> bool:
     if given is None:
         return False
     if not stream:
-        raise wrong("stream_options", "it goes with stream = true alone")
+        raise wrong("stream_options", "it needs stream = true")
     options = Fields(given, "stream_options.")
     options.refuse_unknown(["include_usage", "include_obfuscation"])
     options.only("include_obfuscation", False, why="pieces are not padded")

@@ -26,7 +26,7 @@ _OWN_OF_A_REQUEST = (
 """Settings that a request may choose; each begins with the server's own."""
 
 _SHORTEST_REST_S, _LONGEST_REST_S = 1.0, 30.0
-"""After an engine that could not be loaded, so long nothing is tried."""
+"""How long nothing is tried after an engine could not be loaded."""
 
 _log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class Scheduler:
         if len(self._waiting) + (self._current is not None) > self._longest:
             raise ApiError(
                 429,
-                f"{len(self._waiting)} requests are waiting already; one is answered at a time",
+                f"{_busy(len(self._waiting))}; one is answered at a time",
                 code="queue_full",
                 retry_after_s=min(60, max(1, math.ceil(self._reply_s * len(self._waiting)))),
             )
@@ -205,3 +205,10 @@ class Scheduler:
 
 def _unavailable(why: str, retry_after_s: int) -> ApiError:
     return ApiError(503, why, code="engine_unavailable", retry_after_s=retry_after_s)
+
+
+def _busy(waiting: int) -> str:
+    """Why a request finds no place."""
+    if waiting < 2:
+        return "a request is waiting already" if waiting else "another request is being answered, and none may wait"
+    return f"{waiting} requests are waiting already"

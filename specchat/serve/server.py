@@ -104,6 +104,7 @@ def _config(app: ASGIApp) -> uvicorn.Config:
         lifespan="off",
         interface="asgi3",
         log_config=None,
+        log_level="error",  # what uvicorn remarks on broken requests is advice for those who run it themselves
         access_log=False,
         server_header=False,
         proxy_headers=False,

@@ -36,7 +36,7 @@ class Ticket:
         return self.finished is not None or self.left
 
     def hear(self, event: Event) -> None:
-        """Take what the engine says of this reply. Trees are counted and let go: a slow reader holds text alone."""
+        """Take what the engine says of this reply. Trees are counted and let go: slow readers hold only text."""
         match event:
             case Started():
                 self.started = event
@@ -49,7 +49,7 @@ class Ticket:
                 self.finished = event
                 self._news.put_nowait(None)
             case Failed():
-                self.fail(from_engine(event))
+                self.fail(from_engine(event, "messages" if self.asked.text is None else "prompt"))
             case _:
                 pass
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from specchat.config.unreadable import UNREADABLE
 from specchat.errors import UsageError, cut, short
 from specchat.store.chats import Chats
 from specchat.store.records import LARGEST_ROUNDS_BYTES, Chat, Message, is_time, new_id, now
@@ -40,13 +41,13 @@ def write_json(chat: Chat, messages: list[Message]) -> str:
 
 
 def read_json(data: bytes, name: str) -> Exported:
-    """The chat in a file called `name`; raises UsageError where the file is none that `write_json` wrote."""
+    """The chat in a file called `name`; raises UsageError if `write_json` did not write the file."""
     try:
         raw = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{name}: this is no JSON: {cut(str(error))}") from None
+    except UNREADABLE as error:
+        raise UsageError(f"{name}: this is not JSON: {cut(str(error))}") from None
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:
-        raise UsageError(f"{name}: this is no chat that specchat exported: format is not {FORMAT!r}")
+        raise UsageError(f"{name}: this is not a chat that specchat exported: format is not {FORMAT!r}")
     if raw.get("version") != VERSION:
         raise UsageError(f"{name}: version = {short(raw.get('version'))}, and this specchat reads version {VERSION}")
     exported = _converted(raw, name)
@@ -59,7 +60,7 @@ def read_file(file: Path) -> Exported:
     """The chat in a file.
 
     Raises:
-        UsageError: the file cannot be read, is larger than any chat, or is none that `write_json` wrote.
+        UsageError: the file cannot be read, is larger than any chat, or was not written by `write_json`.
     """
     try:
         with file.open("rb") as handle:
@@ -100,18 +101,18 @@ def _refuse_broken_tree(exported: Exported, name: str) -> None:
     for index, message in enumerate(exported.messages):
         where = f"{name}: messages[{index}]"
         if not _ID.fullmatch(message.id) or message.id in seen:
-            raise UsageError(f"{where}: id = {short(message.id)} is no id, or not the first of its name")
+            raise UsageError(f"{where}: id = {short(message.id)} is not an id, or is used twice")
         if message.parent is not None and message.parent not in seen:
-            raise UsageError(f"{where}: parent = {short(message.parent)} is no message before it")
+            raise UsageError(f"{where}: parent = {short(message.parent)} is not an earlier message")
         if len(message.rounds) > LARGEST_ROUNDS_BYTES:
             raise UsageError(f"{where}: rounds are longer than {LARGEST_ROUNDS_BYTES >> 10} KiB")
         _refuse_no_time(where, "created", message.created)
         seen.add(message.id)
     if not _ID.fullmatch(exported.chat.id):
-        raise UsageError(f"{name}: chat: id = {short(exported.chat.id)} is no id")
+        raise UsageError(f"{name}: chat: id = {short(exported.chat.id)} is not an id")
     for key in ("leaf", "sent_from"):
         if (named := getattr(exported.chat, key)) is not None and named not in seen:
-            raise UsageError(f"{name}: chat: {key} = {short(named)} is no message of it")
+            raise UsageError(f"{name}: chat: {key} = {short(named)} is not a message of it")
     for key in ("created", "updated"):
         _refuse_no_time(f"{name}: chat", key, getattr(exported.chat, key))
     if len(exported.chat.title) > _LONGEST_TITLE:
@@ -121,15 +122,15 @@ def _refuse_broken_tree(exported: Exported, name: str) -> None:
 def _refuse_no_time(where: str, key: str, written: str) -> None:
     """Chats are sorted by these texts, so that only the one form that is written here can be taken in."""
     if not is_time(written):
-        raise UsageError(f"{where}: {key} = {short(written)} is no time, such as {now()}")
+        raise UsageError(f"{where}: {key} = {short(written)} is not a time, such as {now()}")
 
 
 def _refuse_unwritable(exported: Exported, name: str) -> None:
-    """What was read must be writable again: JSON can name half of a surrogate pair, and nothing can write it down."""
+    """What was read must be writable again: JSON can name half of a surrogate pair, and it cannot be written."""
     try:
         msgspec.json.encode(exported)
     except (UnicodeEncodeError, RecursionError, OverflowError) as error:
-        raise UsageError(f"{name}: it cannot be written down again: {cut(str(error))}") from None
+        raise UsageError(f"{name}: it cannot be written again: {cut(str(error))}") from None
 
 
 def _settled(message: Message) -> Message:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
+from specchat.config.unreadable import UNREADABLE
 from specchat.errors import StoreError, UsageError, nearest
 from specchat.store.records import Chat, Facts, Message, Status, Summary, now
 
@@ -68,7 +69,7 @@ class Chats:
         self._keep_rounds(chat, message)
 
     def update(self, chat: str, message: Message, owner: str | None = None) -> None:
-        """Write what a reply has become so far, which `owner` writes on; or as it ended, and then it has no owner."""
+        """Write a reply as far as it is, while `owner` writes it; or as it ended, and then it has no owner."""
         content, pieces, facts = _sound(message.content), _packed(message.pieces), _packed(message.facts)
         self._sql.execute(
             "UPDATE messages SET content = ?1, pieces = ?2, facts = ?3, status = ?4,"
@@ -111,11 +112,13 @@ class Chats:
                 (message.rounds, chat, message.id),
             )
 
-    def keep_draft(self, id: str, text: str) -> None:
-        """Keep what stood in the prompt when the chat was left; an empty text removes what is kept."""
-        self._sql.execute("DELETE FROM drafts WHERE chat = ?", (id,))
+    def keep_draft(self, id: str | None, text: str) -> None:
+        """Keep the text that was in the prompt when a chat was left; an empty text removes what is kept."""
+        if id is not None or not text:  # a new chat may have several
+            self._sql.execute("DELETE FROM drafts WHERE chat IS ?", (id,))
         if text:
-            self._sql.execute("INSERT INTO drafts SELECT id, ? FROM chats WHERE id = ?", (_sound(text), id))
+            known = "?1 IS NULL OR ?1 IN (SELECT id FROM chats)"
+            self._sql.execute(f"INSERT INTO drafts SELECT ?1, ?2 WHERE {known}", (id, _sound(text)))
 
     def interrupt(self, owners: Iterable[str | None]) -> None:
         """Mark replies whose writers are gone."""
@@ -143,10 +146,10 @@ class Chats:
         )
         return _chat(row), _tree(_message(row) for row in rows)
 
-    def draft(self, id: str) -> str:
-        """What stood in the prompt when the chat was left; empty where nothing did."""
-        row = self._sql.execute("SELECT text FROM drafts WHERE chat = ?", (id,)).fetchone()
-        return _text(row[0]) if row else ""
+    def draft(self, id: str | None) -> str:
+        """The text that was in the prompt when the chat, or new ones, were left; empty if there was none."""
+        rows = self._sql.execute("SELECT text FROM drafts WHERE chat IS ? ORDER BY rowid", (id,))
+        return "\n\n".join(_text(row[0]) for row in rows)
 
     def last(self) -> str:
         """The chat that was written in last."""
@@ -156,7 +159,7 @@ class Chats:
         return str(row[0])
 
     def find(self, start: str) -> str:
-        """The one chat whose id begins so; raises UsageError where there is none, or more than one."""
+        """The one chat whose id begins like this; raises UsageError where there is none, or more than one."""
         known = [
             row[0] for row in self._sql.execute("SELECT id FROM chats WHERE deleted IS NULL ORDER BY updated DESC")
         ]
@@ -174,9 +177,9 @@ class Chats:
         return self._sql.execute("SELECT 1 FROM chats WHERE id = ?", (id,)).fetchone() is not None
 
     def summaries(self, words: str = "", limit: int = 200) -> list[Summary]:
-        """Chats, the newest first; with words, those that say them all in one message or are called so.
+        """Chats, the newest first; with words, those with all of them in one message or in the title.
 
-        Of these the chats come first that are called just so, then those whose title has the words.
+        Of these the chats come first whose title is just the words, then those whose title contains them.
         """
         if not words.strip():
             return self._summaries("c.deleted IS NULL", (), {}, limit, "c.updated DESC", ())
@@ -239,7 +242,7 @@ def _as_query(words: str) -> str:
 
 
 def _sound(text: str) -> str:
-    """Half of a surrogate pair can be pasted but not written down."""
+    """Half of a surrogate pair can be pasted but not stored."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -293,5 +296,5 @@ def _unpacked(decoder: msgspec.json.Decoder[_T], text: str | None) -> _T | None:
     """What `_packed` wrote. Figures that cannot be read are left out: the text is what counts."""
     try:
         return decoder.decode(text) if text else None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):
+    except (*UNREADABLE, TypeError):
         return None

@@ -79,7 +79,7 @@ def saying(path: Path) -> Iterator[None]:
 
 
 def is_damage(error: BaseException | None) -> bool:
-    """Whether the file itself is broken; of a broken schema SQLite says so in bytes that are no text."""
+    """Whether the file itself is broken; SQLite reports a broken schema in bytes that are not UTF-8."""
     return isinstance(error, UnicodeDecodeError) or (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _DAMAGED
 
 
@@ -124,7 +124,7 @@ def _connect(path: Path | str, uri: bool = False) -> sqlite3.Connection:
 
 
 def _decoded(text: bytes) -> str:
-    """Decode a column leniently: one byte that is no text must not prevent all chats from being listed."""
+    """Decode a column leniently: one byte that is not UTF-8 must not prevent all chats from being listed."""
     return text.decode("utf-8", "replace")
 
 

@@ -14,7 +14,7 @@ Status = Literal["done", "streaming", "interrupted"]
 LARGEST_ROUNDS_BYTES = 256 << 10
 """The rounds of one reply, at most: about a thousand rounds of ten guesses."""
 
-_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # none that looks like another
+_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # no letter that looks like another
 _TITLE_CHARACTERS = 60
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z")
 

@@ -62,7 +62,7 @@ UPDATE messages
 SET facts = json_remove(facts, '$.stats.speedup', '$.stats.speedup_source', '$.stats.plain_tokens_per_s')
 WHERE CASE WHEN json_valid(facts) THEN json_type(facts, '$.stats.speedup_source') IS NOT NULL ELSE 0 END;
 """
-"""Speed-ups used to be told against a measurement of another hour; no plain rounds of the reply bear them out."""
+"""Speed-ups used to be computed from a measurement of another hour; they are not based on plain rounds of the reply."""
 
 _ROUNDS = """
 CREATE TABLE rounds (
@@ -78,7 +78,19 @@ CREATE TABLE drafts (
     text TEXT NOT NULL
 ) STRICT;
 """
-"""What stood in the prompt when a chat was left."""
+"""The text that was in the prompt when a chat was left."""
 
-MIGRATIONS: list[str] = [_TABLES, _LEFT_OUT, _SPEED_UPS, _ROUNDS, _DRAFTS]
+_DRAFTS_WITHOUT_CHAT = """
+CREATE TABLE new_drafts (
+    chat TEXT UNIQUE REFERENCES chats (id) ON DELETE CASCADE,  -- none: for the next new chat
+    text TEXT NOT NULL
+) STRICT;
+
+INSERT INTO new_drafts SELECT chat, text FROM drafts;
+DROP TABLE drafts;
+ALTER TABLE new_drafts RENAME TO drafts;
+"""
+"""Chats without messages are not stored, and yet something may have been written in their prompt."""
+
+MIGRATIONS: list[str] = [_TABLES, _LEFT_OUT, _SPEED_UPS, _ROUNDS, _DRAFTS, _DRAFTS_WITHOUT_CHAT]
 """Step n leads from version n to n + 1; a step that was released is never edited."""

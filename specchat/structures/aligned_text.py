@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 LONGEST_RUN = 16
-"""Agreeing tokens in a row that are told apart; a longer run is no better known."""
+"""The longest run of agreeing tokens that is counted; a longer one tells no more."""
 
 _WINDOW = 16
 """So far behind the last agreement a single token is looked for; anywhere else it takes two in a row."""

@@ -92,7 +92,7 @@ class Datastore:
         return longer if longer.occurrences else None
 
     def followers(self, match: Match) -> dict[int, int]:
-        """Which tokens followed the match, and how often; of very frequent ones a sample. The end of a text is none."""
+        """Which tokens followed the match, and how often; of very frequent ones a sample. End marks are not counted."""
         step = max(1, -(-match.occurrences // _SAMPLE))
         found = (self._counted if match.occurrences <= _FEW else self._counted_at_once)(match, step)
         found.pop(self.header.separator, None)

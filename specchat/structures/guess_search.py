@@ -86,9 +86,10 @@ class GuessSearch:
 
         Args:
             sure: a network is not asked where another member has a guess at least so likely.
-            learns: whether guesses are as likely as their like were right; else as the one member says.
-            apart: whether each member is asked about the root and below its own guesses alone.
-            top: of other members' guesses those stay that the first has among so many, where it has any; 0: all.
+            learns: whether a guess is as likely as similar guesses were right; else as likely as the one member says.
+            apart: whether each member is asked only about the root and below its own guesses.
+            top: other members' guesses stay only if they are among this many of the first member's likeliest, where it
+                has any; 0: all stay.
         """
         assert 1 <= members <= MOST_MEMBERS, "few members"
         assert learns or members == 1, "guesses of several members are weighed by what was right"

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 LIKELIEST = 32
-"""So many of the target's likeliest tokens are kept at every place; the weight of all others is what is left."""
+"""How many of the target's likeliest tokens are kept at every place; the weight of all others is what is left."""
 
 MOST_BYTES = 16 << 20
 """What all kept replies take; the oldest go first."""
 
 MOST_REPLY_TOKENS = 1024
-"""So much of a reply is recorded, from its beginning."""
+"""The most tokens of a reply that are recorded, from its beginning."""
 
 
 @dataclass(frozen=True)

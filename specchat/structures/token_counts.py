@@ -45,7 +45,7 @@ class TokenCounts:
             ValueError: `to_bytes` did not make them for such a vocabulary.
         """
         if len(data) % (2 * _FORMAT.itemsize) or len(data) > 2 * _FORMAT.itemsize * _MOST:
-            raise ValueError(f"{len(data)} bytes are no token counts")
+            raise ValueError(f"{len(data)} bytes are not token counts")
         tokens, counts = np.frombuffer(data, _FORMAT).reshape(-1, 2).T
         if len(np.unique(tokens)) < len(tokens) or (tokens >= self._vocab_size).any():
             raise ValueError("token counts of another vocabulary")

@@ -18,7 +18,7 @@ _WORDS = 4096
 model's pass has emptied the caches."""
 
 UNKNOWN = -2
-"""Less than any token, and than none: what a draft token is has not been asked. translation.h has the same number."""
+"""What this draft token stands for has not been asked yet. Below all token numbers and −1; as in translation.h."""
 
 Tokens = np.ndarray[Any, np.dtype[np.int32 | np.int64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]

@@ -26,7 +26,7 @@ class Writing:
 
     Args:
         index: which of the texts it is.
-        prompt: what stands there already.
+        prompt: the tokens before what is written.
         sampling: how the target draws; without penalties.
         noise: of this text alone.
         most_tokens: how long what is written may get.

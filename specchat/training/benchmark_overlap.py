@@ -15,7 +15,7 @@ HASHES = Path(__file__).with_name("bench_prompts.npy")
 writes it. The texts themselves are not here."""
 
 WORDS = 8
-"""So many words in a row are taken for a quotation. A shorter prompt counts as a whole."""
+"""This many words in a row are taken for a quotation. A shorter prompt counts as a whole."""
 
 
 def overlaps_benchmark(text: str) -> bool:

@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
+import msgspec
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -16,6 +17,21 @@ from torch import Tensor, nn
 from specchat.errors import TrainingError
 from specchat.training.files import writing
 from specchat.training.optimizer import NetworkOptimizer
+
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+_Amount = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class Point(TypedDict):
+    """A measurement: after so many tokens, τ and acceptance by depth.
+
+    With `share_of_start` it is not of the weights as they were learnt, but of a mean with those of the start.
+    """
+
+    tokens: _Count
+    tau: _Amount
+    by_depth: list[_Amount]
+    share_of_start: NotRequired[_Amount]
 
 
 @dataclass
@@ -28,15 +44,21 @@ class Standing:
         seconds: spent learning.
         best: the highest τ on texts that are never learnt from.
         since_best: measurements since then.
-        curve: a point for each measurement: tokens seen, τ, and acceptance by depth.
+        curve: a point for each measurement.
     """
 
-    batches: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-    best: float = 0.0
-    since_best: int = 0
-    curve: list[dict[str, Any]] = field(default_factory=list)
+    batches: _Count = 0
+    tokens: _Count = 0
+    seconds: _Amount = 0.0
+    best: _Amount = 0.0
+    since_best: _Count = 0
+    curve: list[Point] = field(default_factory=list)
+
+
+_DAMAGE = (
+    OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, msgspec.ValidationError,
+)  # fmt: skip
+"""What reading a damaged checkpoint raises."""
 
 
 def save_checkpoint(
@@ -75,8 +97,8 @@ def load_checkpoint(file: Path, network: nn.Module, optimizer: NetworkOptimizer,
                     parameter,
                     {key: value if key == "step" else value.to(parameter.device) for key, value in state.items()},
                 )
-        return Standing(**said["standing"])
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        return msgspec.convert(asdict(Standing(**said["standing"])), Standing)
+    except _DAMAGE as error:
         raise TrainingError(f"{file} is damaged: {str(error).splitlines()[0]}; {again}") from None
 
 

@@ -58,7 +58,7 @@ class Corpus:
         return torch.tensor(sorted(weight, key=lambda token: (-weight[token], token))[:count])
 
     def occurring_tokens(self) -> Tensor:
-        """Every token that stands in a text, ascending."""
+        """Every token that occurs in a text, ascending."""
         some = [torch.unique(shard.tokens) for shard in self._shards]
         every: Tensor = torch.unique(torch.cat(some))
         return every.long()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
+from specchat.config.file_locking import locked
 from specchat.config.file_replacing import replacing
 from specchat.errors import TrainingError
 
@@ -33,14 +33,14 @@ def only_user(folder: Path) -> Iterator[None]:
     """Be the only training that writes to a folder.
 
     Raises:
-        TrainingError: another one does so now.
+        TrainingError: another one does so now, or the folder cannot be written.
     """
-    lock = FileLock(folder / "lock", mode=0o600)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise TrainingError(f"another training uses {folder} now; wait for its end, or stop it") from None
-    try:
+    lock = folder / "lock"
+    with ExitStack() as held:
+        try:
+            held.enter_context(locked(lock, 0))
+        except TimeoutError:
+            raise TrainingError(f"another training uses {folder} now; wait for its end, or stop it") from None
+        except OSError as error:
+            raise TrainingError(f"{lock} cannot be written: {error.strerror or error}") from None
         yield
-    finally:
-        lock.release()

@@ -19,7 +19,7 @@ from specchat.training.target_weights import shared_with
 
 
 def check_start(start: TrainedDrafter, method: str, sizes: Sizes, target_sha256: str) -> None:
-    """Refuse a drafter that is none of what is trained.
+    """Refuse a drafter that does not match what is trained.
 
     Raises:
         UsageError: its method, its target or a size is another one; what to do instead.

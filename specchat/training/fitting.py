@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -19,7 +18,7 @@ from specchat.models.learned.batch import Batch
 from specchat.models.learned.losses import columns_of
 from specchat.models.learned.networks import save_weights
 from specchat.models.learned.unrolling import STATE_SHARE, Acceptance, acceptance, chain_loss
-from specchat.training.checkpoints import Standing, load_checkpoint, save_checkpoint
+from specchat.training.checkpoints import Point, Standing, load_checkpoint, save_checkpoint
 from specchat.training.corpus import Corpus
 from specchat.training.files import writing
 from specchat.training.optimizer import NetworkOptimizer
@@ -30,7 +29,7 @@ _MEASURED_TEXTS = 16
 _PATIENCE = 6
 """Measurements without a gain after which training ends, unless a trained drafter learns further."""
 
-SHARE_OF_START = "share_of_start"
+SHARE_OF_START: Final = "share_of_start"
 """A point of the curve that has it is not of the weights as they were learnt, but of a mean with those of the start."""
 
 _SHARES_OF_START = (0.25, 0.5, 0.75)
@@ -197,15 +196,15 @@ class Fitting:
                 if share not in measured:
                     mean = {name: torch.lerp(tensor, self._start[name], share) for name, tensor in ended.items()}
                     self.network.load_state_dict(mean)
-                    self._measure({SHARE_OF_START: share})
+                    self._measure(share)
         finally:  # an interrupt must not leave a mean where learning ended
             self.network.load_state_dict(ended)
 
-    def _measure(self, about: Mapping[str, float] = MappingProxyType({})) -> None:
+    def _measure(self, share_of_start: float | None = None) -> None:
         """Measure on texts that are never learnt from, and keep the weights where they are the best so far.
 
         Args:
-            about: what else the curve says of this point.
+            share_of_start: what the start counts in the weights, where they are a mean.
         """
         found = Acceptance((), 0)
         for batch in self._corpus.unseen(_MEASURED_TEXTS):
@@ -218,7 +217,10 @@ class Fitting:
             with writing(self.best_weights) as draft:
                 save_weights(self.network, draft)
         standing.best, standing.since_best = max(standing.best, found.tau), 0 if better else standing.since_best + 1
-        standing.curve.append({"tokens": standing.tokens, "tau": round(found.tau, 4), "by_depth": depths, **about})
+        point: Point = {"tokens": standing.tokens, "tau": round(found.tau, 4), "by_depth": depths}
+        if share_of_start is not None:
+            point[SHARE_OF_START] = share_of_start
+        standing.curve.append(point)
 
     def _numbers(self) -> AbstractContextManager[Any]:
         """Products in bfloat16, which take 0.4 of the time on processors that multiply it; weights stay float32."""

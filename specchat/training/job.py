@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -11,17 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from specchat.config import private_dir
-from specchat.config.trained_drafters import WEIGHTS, TrainedDrafter, write_drafter
+from specchat.config.file_replacing import replacing, unfinished
+from specchat.config.trained_drafters import DESCRIPTION, WEIGHTS, TrainedDrafter, read_drafter, write_drafter
 from specchat.core.sampling import Sampling
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.engine.protocol.training_report import StageName
-from specchat.errors import TrainingError
+from specchat.errors import TrainingError, WeightsError
 from specchat.models.inspect.training_cost import texts_per_batch
 from specchat.models.inspect.training_limits import CHATS, SELF
+from specchat.models.learned.networks import load_network
 from specchat.models.own.decoder import Decoder
 from specchat.training.checkpoints import Standing
 from specchat.training.corpus import Corpus
-from specchat.training.files import only_user, writing
+from specchat.training.files import only_user
 from specchat.training.first_network import check_start, data_of, first_network, label_of
 from specchat.training.fitting import SHARE_OF_START, Fitting, Schedule
 from specchat.training.needs import needs_of
@@ -89,7 +92,7 @@ class Job:
             start: with whose weights it begins; None for random ones.
 
         Raises:
-            UsageError: the start is none of what is trained.
+            UsageError: the start does not match what is trained.
             TrainingError: a training of this name is there already.
         """
         self.request = request
@@ -109,7 +112,7 @@ class Job:
         """Everything that is still to be done. Interrupted while it learns, it leaves a drafter as good as it got.
 
         Raises:
-            TrainingError: data, disk or memory do not do.
+            TrainingError: data, disk or memory do not suffice.
         """
         with only_user(self.places.data):
             texts = self._write_texts()
@@ -161,10 +164,13 @@ class Job:
         schedule = Schedule(seen, 3600 * request.hours, rate, max(1, seen // _MEASUREMENTS), further=further)
         about = {"method": request.drafter, "options": sizes.options(), "seed": request.seed, "data": _digest(sources)}
         about |= {"from": label_of(start)}
-        return Fitting(
+        fitting = Fitting(
             network, corpus, schedule, self.places.run, model.vocab_size, STEPS, texts, request.seed, about,
             self._clock,
         )  # fmt: skip
+        if fitting.standing.best:
+            self._check_best(fitting)
+        return fitting
 
     def _tell_learning(self, fitting: Fitting) -> Callable[[Standing], None]:
         def tell(standing: Standing) -> None:
@@ -177,13 +183,34 @@ class Job:
 
     def _write_drafter(self, fitting: Fitting, corpus: Corpus) -> TrainedDrafter:
         """Stage 5."""
-        request, subject, folder, standing = self.request, self._subject, self.places.drafter, fitting.standing
+        self._check_best(fitting)
+        folder = self.places.drafter
+        try:
+            with unfinished(folder) as made:
+                with replacing(made / WEIGHTS, alone=True) as draft:
+                    shutil.copyfile(fitting.best_weights, draft)
+                self._describe(made, fitting, corpus)
+                private_dir(folder)
+                for name in (WEIGHTS, DESCRIPTION):  # both are on the disk: no other work comes between them
+                    os.replace(made / name, folder / name)
+        except OSError as error:
+            raise TrainingError(f"{folder} cannot be written: {error.strerror or error}") from None
+        return read_drafter(folder, (self.request.drafter,))
+
+    def _check_best(self, fitting: Fitting) -> None:
+        """Read the best weights as a drafter will be read."""
+        method, sizes = self.request.drafter, fitting.network.sizes
+        try:
+            load_network(method, sizes.options(), fitting.best_weights, lambda tokens: fitting.network.shared)
+        except WeightsError as error:
+            raise TrainingError(f"{error}; remove {self.places.run} to begin anew, or choose another --name") from None
+
+    def _describe(self, folder: Path, fitting: Fitting, corpus: Corpus) -> None:
+        """Write what is to be said of the weights in this folder."""
+        request, subject, standing = self.request, self._subject, fitting.standing
         best = max(standing.curve, key=lambda point: float(point["tau"]))
         learnt = [point for point in standing.curve if SHARE_OF_START not in point]
-        private_dir(folder)
-        with writing(folder / WEIGHTS) as draft:
-            shutil.copyfile(fitting.best_weights, draft)
-        return write_drafter(
+        write_drafter(
             folder,
             method=request.drafter,
             target=subject.name,

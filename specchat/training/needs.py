@@ -1,4 +1,4 @@
-"""What a training takes of disk and memory, told and checked before it begins."""
+"""What disk and memory a training takes, reported and checked before it begins."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # it imports torch, and requests are checked before that is l
     from specchat.models.base.shape import Shape
 
 HEAD_TOKENS = 8192
-"""So many of the target's most frequent tokens can be guessed while training."""
+"""How many of the target's most frequent tokens can be guessed while training."""
 
 STEPS = 3
 """Tokens that are guessed in a row while training; deeper guesses use the same network."""

@@ -18,7 +18,7 @@ def shared_with(target: Weights, corpus: Corpus, head_tokens: int, known: Tensor
 
     Args:
         head_tokens: so many of the most frequent tokens can be guessed.
-        known: (R,) int64 the tokens of another training, the most frequent first: they and those of the corpus take
+        known: (H,) int64 the tokens of another training, the most frequent first: they and those of the corpus take
             turns.
     """
     occurring = corpus.occurring_tokens()

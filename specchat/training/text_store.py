@@ -69,11 +69,13 @@ class TextStore:
             said: Any = json.loads(line)
             text = TrainingText(**said)
         except (ValueError, TypeError, RecursionError) as error:
-            raise TrainingError(f"{self.file}, line {number} is no text: {error}; remove that line") from None
+            raise TrainingError(f"{self.file}, line {number} is not a text: {error}; remove that line") from None
         if not (_is_count(text.index) and isinstance(text.prompt, list) and isinstance(text.reply, list)):
-            raise TrainingError(f"{self.file}, line {number} is no text: it needs index, prompt and reply")
+            raise TrainingError(f"{self.file}, line {number} is not a text: it needs index, prompt and reply")
         if not all(_is_count(token) and token < self._vocab_size for token in text.tokens):
-            raise TrainingError(f"{self.file}, line {number} holds what is no token of this target; remove that line")
+            raise TrainingError(
+                f"{self.file}, line {number} holds something that is not a token of this target; remove that line"
+            )
         return text
 
 

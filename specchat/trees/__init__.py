@@ -32,7 +32,7 @@ TREE_POLICIES = Table(
     Method(
         "best_first",
         "specchat.trees.best_first:BestFirst",
-        "the guesses most likely to be reached and to stand, wherever they are in the tree",
+        "the guesses most likely to be reached and accepted, wherever they are in the tree",
         "DySpec arXiv:2410.11744, SpecExec arXiv:2406.02532",
         options=BestFirstOptions,
     ),
@@ -52,7 +52,7 @@ TREE_POLICIES = Table(
     Method(
         "sequoia",
         "specchat.trees.sequoia:Sequoia",
-        "the optimal static tree, from how often guesses of each rank stand and what rows and levels cost",
+        "the optimal static tree, from how often guesses of each rank are accepted and what rows and levels cost",
         "Sequoia arXiv:2402.12374",
         options=SequoiaOptions,
     ),
@@ -87,7 +87,7 @@ TREE_POLICIES = Table(
     Method(
         "confidence",
         "specchat.trees.confidence:Confidence",
-        "stops where the draft is unsure; how sure it must be follows what stood",
+        "stops where the draft is unsure; how sure it must be follows what was accepted",
         "BiLD arXiv:2302.07863, LLMCad arXiv:2309.04255",
         options=ConfidenceOptions,
     ),

@@ -114,7 +114,7 @@ class Growth:
                 points[token].append(guess)
                 continue
             elif logprob is not None and logprob < least:
-                continue  # told without its worth: most guesses are beaten
+                continue  # decided without its worth: most guesses are beaten
             else:
                 worth = below = sure * point_probability(guess, rank)
             if worth > self._beaten:
@@ -124,7 +124,7 @@ class Growth:
         return offers
 
     def _offers_of_rows(self, parents: Sequence[int], rows: PointRows, width: int) -> list[_Offer]:
-        """The same for different points, the likeliest first: behind one that is beaten are no others."""
+        """The same for different points, the likeliest first: all guesses after a beaten one are beaten too."""
         offers: list[_Offer] = []
         value_of, decay, beaten, proposer = self._value, self._decay, self._beaten, rows.proposer
         for parent, (tokens, values, total) in zip(parents, rows.rows(), strict=True):

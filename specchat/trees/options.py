@@ -39,7 +39,7 @@ class BestFirstOptions:
         maximum=512,
     )
     floor: float = option(
-        0.0, "guesses less likely than this to be reached and to stand get no place", minimum=0.0, maximum=1.0
+        0.0, "guesses less likely than this to be reached and accepted get no place", minimum=0.0, maximum=1.0
     )
 
 
@@ -90,12 +90,15 @@ class ConfidenceOptions:
     """Options of `confidence`."""
 
     fallback: float = option(
-        0.4, "a node whose likeliest next token is less likely gets no children", minimum=0.0, maximum=1.0
+        0.4, "a node whose likeliest next token is less likely than this gets no children", minimum=0.0, maximum=1.0
     )
     alpha: float = option(
-        0.1, "guesses whose path is less likely get no place; where it begins, if it adapts", minimum=0.0, maximum=1.0
+        0.1,
+        "guesses whose path is less likely than this get no place; the starting value, if it adapts",
+        minimum=0.0,
+        maximum=1.0,
     )
-    adapt: bool = option(True, "lower alpha when whole paths stand, raise it when they do not")
+    adapt: bool = option(True, "lower alpha when whole paths are accepted, raise it when they are not")
 
 
 @dataclass(frozen=True)
@@ -112,9 +115,7 @@ class SequoiaOptions:
     rates: str = option(
         "0.5,0.15,0.08,0.05,0.04,0.03,0.02,0.015", "how often the best, second best, … guess is right, to begin with"
     )
-    relearn: int = option(
-        32, "the tree is worked out anew every so many rounds", unit="rounds", minimum=1, maximum=4096
-    )
+    relearn: int = option(32, "rounds after which the tree is computed again", unit="rounds", minimum=1, maximum=4096)
 
     def __post_init__(self) -> None:
         self.by_rank()
@@ -179,7 +180,7 @@ def _counts(name: str, text: str) -> tuple[int, ...]:
 
 
 def _rates(text: str) -> tuple[float, ...]:
-    """Numbers between 0 and 1; empty where some are none."""
+    """Numbers between 0 and 1; empty if any text is not such a number."""
     try:
         rates = tuple(float(word) for word in text.split(","))
     except ValueError:

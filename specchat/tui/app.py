@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any, ClassVar
 
 from textual import on
@@ -23,6 +24,7 @@ from specchat.tui.control.controllers import Controllers
 from specchat.tui.control.terminal_app import TerminalApp
 from specchat.tui.draw.token_tree import Mode
 from specchat.tui.screens.bench import BenchScreen
+from specchat.tui.screens.help import HelpScreen
 from specchat.tui.screens.race import RaceScreen
 from specchat.tui.state.chat import Chat
 from specchat.tui.state.engine_state import EngineState
@@ -126,6 +128,8 @@ class SpecchatApp(TerminalApp):
             self.call_after_refresh(self.control.current_chat.choose)
         elif self._first_chat:
             self.call_after_refresh(self.control.current_chat.open, self._first_chat)
+        else:
+            self.call_after_refresh(self.control.current_chat.offer_draft)
 
     async def on_unmount(self) -> None:
         """Stop downloads and a training; the next start can resume them."""
@@ -237,6 +241,8 @@ class SpecchatApp(TerminalApp):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Actions that cannot be done now have no keys."""
+        if action == "command" and parameters == ("help",):
+            return not isinstance(self.screen, HelpScreen)  # its own key closes it
         if action == "suspend_process":
             return self.can_suspend
         if action == "ask_question":
@@ -273,11 +279,13 @@ class SpecchatApp(TerminalApp):
 
 
 def run_app(app: SpecchatApp, *, mouse: bool = True) -> None:
-    """Run the app until the user leaves, then close the engine and the chat store and restore the terminal's title."""
-    try:
+    """Run the app until the user leaves, then close the engine and the chat store and restore the terminal's title.
+
+    An error in the app ends it the same way, and is its `crash` then.
+    """
+    with ExitStack() as at_the_end:  # each of these, whatever the others raise; the last one first
+        at_the_end.callback(app.control.session.close)
+        at_the_end.callback(app.control.terminal.restore_title)
+        at_the_end.callback(app.control.close_chat)
+        at_the_end.callback(app.control.server.stop)
         app.run(mouse=mouse)
-    finally:
-        app.control.server.stop()
-        app.control.close_chat()
-        app.control.terminal.restore_title()
-        app.control.session.close()

@@ -142,3 +142,8 @@ class AppPorts:
     def busy_reason(self) -> str:
         """The remark that something has to wait for the running reply."""
         return "a reply is being written" + self.key_hint("stop", "stops it", "; ")
+
+    @property
+    def recording_reason(self) -> str:
+        """The remark that something cannot be done with a recording."""
+        return "a recording is being played" + self.key_hint("stop", "leaves it", "; ")

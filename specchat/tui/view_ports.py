@@ -36,6 +36,8 @@ class GrowingReplyPort(Protocol):
 class TranscriptPort(FocusablePort, Protocol):
     """The messages of the chat."""
 
+    @property
+    def has_focus(self) -> bool: ...
     def unfinished_replies(self) -> Sequence[GrowingReplyPort]: ...
     def chosen_turn(self) -> Turn | None: ...
     def reply_text(self) -> str | None: ...
@@ -70,6 +72,7 @@ class StartPagesPort(Protocol):
 class PromptPort(FocusablePort, Protocol):
     """The text that the user writes."""
 
+    can_focus: bool
     waiting: str
     written: str
     sent: History
@@ -143,7 +146,12 @@ class SettingsFormPort(FocusablePort, Protocol):
 class StatsPort(Protocol):
     """The figures of the reply."""
 
+    @property
+    def facts(self) -> Facts: ...
+    @property
+    def left_out(self) -> int: ...
     def show(self, facts: Facts) -> None: ...
+    def want_all(self, wanted: bool) -> None: ...
 
 
 class StatusPort(Protocol):

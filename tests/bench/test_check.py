@@ -8,8 +8,9 @@ import pytest
 import torch
 from racers import quick_pair, quick_settings
 
+from specchat.acceptance import recursion
 from specchat.acceptance.follow import Follow
-from specchat.bench.proof.check_law import check_law
+from specchat.bench.proof.check_law import check_law, check_set_law
 from specchat.bench.proof.check_text import always_wrong, check_adversary, check_greedy, check_seeded, check_twin
 from specchat.bench.proof.checked_combination import CheckedCombination
 from specchat.bench.proof.effort import Effort
@@ -60,6 +61,41 @@ def test_rules_that_keep_the_law_pass_all_but_the_text_of_a_seed(rule):
     for check in (check_greedy, check_twin, check_adversary, check_law):
         finding = check(mine)
         assert finding.status == PASSED, finding.detail
+
+
+@pytest.mark.parametrize(
+    ("settings", "remedy"),
+    [
+        ({"controller": "off"}, "--controller fixed"),
+        ({"nodes": 0}, "--nodes 16"),
+        ({"drafter": "none"}, "--drafter prompt_lookup"),
+        ({"controller": "goodput", "nodes": 0}, "--nodes 16"),
+    ],
+)
+@pytest.mark.parametrize("check", [check_greedy, check_seeded])
+def test_a_check_without_a_guess_is_skipped_and_says_what_to_set(check, settings, remedy):
+    finding = check(subject(**settings))
+    assert finding.status == SKIPPED
+    assert finding.figures["drafted"] == 0
+    assert finding.detail.startswith("no guess was made")
+    assert remedy in finding.detail
+
+
+def test_a_drafter_that_finds_nothing_is_named_as_the_reason():
+    size = ScriptedVocabulary().size
+
+    def nothing_twice(text):
+        return torch.eye(size)[128 + len(text) % 128]  # bytes that no prompt has
+
+    finding = check_greedy(subject(target=ScriptedModel(size, nothing_twice)))
+    assert finding.status == SKIPPED
+    assert "'prompt_lookup' found nothing" in finding.detail
+
+
+def test_a_difference_without_a_guess_is_a_failure_all_the_same():
+    mine = subject(controller="off")
+    mine.__dict__["greedy_plain"] = [dataclasses.replace(text, tokens=text.tokens[1:]) for text in mine.greedy_plain]
+    assert check_greedy(mine).status == FAILED
 
 
 def gullible(self, tree, reading, context):
@@ -132,6 +168,41 @@ def test_a_biased_draw_fails_the_law(monkeypatch):
     assert results == [FAILED, FAILED]
 
 
+def drawing(**settings) -> CheckedCombination:
+    """A combination whose rule wants sampled draws, with a draft model that overrates the second token."""
+    size = ScriptedVocabulary().size
+
+    def overrates(text):
+        logits = SAYS(text).clone()
+        logits[logits.topk(2).indices[1]] += 4.0
+        return logits
+
+    chosen = quick_settings(**{"rule": "recursive", "policy": "expansion", "drafter": "draft_model", **settings})
+    return CheckedCombination(
+        ScriptedModel(size, SAYS), ScriptedModel(size, overrates), Endless(), chosen, EFFORT, True
+    )
+
+
+@pytest.mark.parametrize("drafter", ["draft_model", "merge", "several"])
+@pytest.mark.parametrize("rule", ["multi_step", "recursive"])
+def test_what_a_combination_itself_samples_is_tested_under_rules_that_promise_the_distribution(rule, drafter):
+    members = {f"{drafter}.of": "prompt_lookup,draft_model"} if drafter != "draft_model" else {}
+    finding = check_set_law(drawing(rule=rule, drafter=drafter, method_options=members))
+    assert finding.status == PASSED, finding.detail
+    assert finding.figures["drafted"] > 0
+
+
+def test_a_combination_that_believes_its_draft_fails(monkeypatch):
+    monkeypatch.setattr(recursion, "_chance", lambda left, g, token: 1.0)
+    assert check_set_law(drawing()).status == FAILED
+
+
+def test_a_combination_that_made_no_guess_is_skipped():
+    finding = check_set_law(drawing(drafter="none", rule="multi_step"))
+    assert finding.status == SKIPPED
+    assert finding.detail.startswith("no guess was made")
+
+
 def test_too_sure_a_target_is_skipped_not_passed():
     def certain(text):
         logits = torch.full((ScriptedVocabulary().size,), -1e9)
@@ -145,7 +216,7 @@ def test_too_sure_a_target_is_skipped_not_passed():
 def test_a_lossy_rule_is_not_asked_for_what_it_does_not_promise(monkeypatch):
     monkeypatch.setattr(Follow, "lossless", False)
     mine = subject()
-    assert [check(mine).status for check in (check_greedy, check_adversary, check_law)] == [SKIPPED] * 3
+    assert [check(mine).status for check in (check_greedy, check_adversary, check_law, check_set_law)] == [SKIPPED] * 4
 
 
 def test_the_adversary_never_guesses_right():

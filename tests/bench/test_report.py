@@ -170,5 +170,5 @@ def test_a_picture_that_could_not_be_written_is_refused_early(tmp_path):
 
 def test_without_matplotlib_one_line_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
-    with pytest.raises(UsageError, match=r"specchat\[bench\]"):
+    with pytest.raises(UsageError, match=r"pip install -e '.\[bench\]'"):
         accept_plot_file(tmp_path / "x.png")

@@ -92,6 +92,30 @@ def test_what_cannot_be_meant_is_one_line_that_is_not_long(words, monkeypatch, c
     assert len(refused(words, monkeypatch, capsys)) < 900
 
 
+@pytest.mark.parametrize("path", ["~nobody-here/x", "l" * 300, f"{'l' * 300}/x.png"], ids=lambda path: path[:5])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["bench", "--pair", "scripted", "--prompts"],
+        ["bench", "--pair", "scripted", "--save"],
+        ["bench", "--pair", "scripted", "--plot"],
+        ["bench", "gpu", "--save"],
+        ["doctor", "--plot"],
+        ["models", "add", "mine", "--target"],
+        ["models", "add", "mine", "--target", "smollm2-135m-instruct", "--draft"],
+        ["models", "add", "mine", "--target", "smollm2-135m-instruct", "--drafter"],
+        ["datastore", "build", "mine", "--pair", "scripted"],
+        ["train", "smol", "--prompts"],
+        ["replay"],
+        ["chats", "import"],
+        ["run", "hi", "--pair", "scripted", "--record"],
+    ],
+    ids=lambda words: " ".join(words),
+)
+def test_a_path_that_cannot_be_one_is_refused_in_one_short_line(words, path, monkeypatch, capsys):
+    assert len(refused([*words, path], monkeypatch, capsys)) < 900
+
+
 @pytest.mark.parametrize("port", ["0", "65536", "x", "9" * 5000, "²", "run"])
 def test_a_port_that_is_none_is_refused_before_the_screen_is_taken(port, monkeypatch, capsys):
     line = refused(["--serve", port], monkeypatch, capsys)
@@ -124,7 +148,7 @@ def test_help_names_no_default_where_there_is_none():
 
 def test_a_prompt_without_quotes_is_answered_with_the_quoted_one(monkeypatch, capsys):
     said = refused(["run", "why", "is", "the", "sky", "--max-tokens", "8", "blue?"], monkeypatch, capsys)
-    assert said.endswith("the prompt is one argument, and here are 5; in quotes: specchat run 'why is the sky blue?'")
+    assert said.endswith("put the prompt in quotes (found 5 arguments): specchat run 'why is the sky blue?'")
 
 
 @pytest.mark.parametrize(
@@ -132,12 +156,20 @@ def test_a_prompt_without_quotes_is_answered_with_the_quoted_one(monkeypatch, ca
     [
         (["modles", "list"], "no such command 'modles'; did you mean 'models', 'methods'?"),
         (["why", "is", "it"], "no such command 'why'; to ask a question: specchat run 'why is it'"),
-        (["frobnicate"], "no such command 'frobnicate'; specchat -h says what there is"),
-        (["models", "frobnicate"], "no such command 'frobnicate'; specchat models -h says what there is"),
+        (["frobnicate"], "no such command 'frobnicate'; specchat -h shows what exists"),
+        (["models", "frobnicate"], "no such command 'frobnicate'; specchat models -h shows what exists"),
         (["run", "--nodse", "5", "hi"], "no such option: --nodse; did you mean '--nodes'?"),
         (["run", "--nodes"], "option '--nodes' requires an argument"),
-        (["train"], "missing argument 'pair'; specchat train -h says what there is"),
-        (["bench", "ui", "b"], "got unexpected extra argument(s) (b); specchat bench -h says what there is"),
+        (
+            ["serve", "--port", "x"],
+            "invalid value for '--port': 'x' is not a whole number; specchat serve -h shows what exists",
+        ),
+        (
+            ["train", "p", "--seed", "x"],
+            "invalid value for '--seed': 'x' is not a whole number; specchat train -h shows what exists",
+        ),
+        (["train"], "missing argument 'pair'; specchat train -h shows what exists"),
+        (["bench", "ui", "b"], "got unexpected extra argument(s) (b); specchat bench -h shows what exists"),
     ],
 )
 def test_what_the_parser_refuses_is_one_line(words, line, monkeypatch, capsys):

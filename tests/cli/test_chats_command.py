@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import signal
 import sqlite3
 import struct
 import subprocess
@@ -119,7 +120,40 @@ def test_the_shell_completes_nothing_where_nothing_is_kept():
     assert chat_ids("") == []
 
 
-@pytest.mark.parametrize("words", [["chats", "list"], ["-c"], ["-r", "abc"], ["--resume"]])
+@pytest.mark.parametrize("words", [["list"], ["list", "--json"], ["search", "how"], ["show", "abc"]])
+def test_output_that_cannot_be_written_is_no_error_of_the_database(kept, words):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "specchat", "chats", *words]
+    with os.fdopen(writer, "wb") as unread:
+        ended = subprocess.run(command, stdout=unread, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (128 + signal.SIGPIPE, b"")
+    if os.path.exists("/dev/full"):
+        with open("/dev/full", "wb") as full:
+            ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+        told = b"specchat: standard output cannot be written: No space left on device\n"
+        assert (ended.returncode, ended.stderr) == (1, told)
+
+
+def outcome(ended: subprocess.CompletedProcess[str]) -> tuple[int, str, str]:
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["list"], "no chats have been kept yet\n"), (["search", "two", "words"], "no chat contains 'two words'\n")],
+)
+def test_a_list_without_any_chat_is_empty_and_no_failure(words, said):
+    assert outcome(specchat("chats", *words)) == (0, "", said)
+    assert outcome(specchat("chats", *words, "--json")) == (0, "[]\n", "")
+    assert not default_path().exists()
+
+
+def test_a_search_that_finds_nothing_says_so(kept):
+    assert outcome(specchat("chats", "search", "nothing like it")) == (0, "", "no chat contains 'nothing like it'\n")
+
+
+@pytest.mark.parametrize("words", [["-c"], ["-r", "abc"], ["--resume"]])
 def test_without_any_chat_that_is_said(words):
     assert "no chats have been kept yet" in refused(specchat(*words), 1)
     assert not default_path().exists()
@@ -179,7 +213,7 @@ def test_either_all_files_are_taken_in_or_none(kept, tmp_path, monkeypatch):
     text["chat"]["id"], text["chat"]["updated"] = "other2", "not a date"
     (tmp_path / "bad.json").write_text(json.dumps(text))
     line = refused(specchat("chats", "import", str(file), str(tmp_path / "bad.json")), 2)
-    assert "updated = 'not a date' is no time" in line
+    assert "updated = 'not a date' is not a time" in line
     assert len(json.loads(specchat("chats", "list", "--json").stdout)) == 2
 
 

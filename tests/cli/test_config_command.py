@@ -102,7 +102,7 @@ def test_path_names_both_files():
         (["set", "app.notify", "bel"], "did you mean 'bell'"),
         (["set", "app.mouse", "off", "--pair", "smol"], "the same for every pair"),
         (["set", "keys.hlp", "f9"], "did you mean 'help'"),
-        (["set", "keys.help", "f99"], "'f99' is no key"),
+        (["set", "keys.help", "f99"], "'f99' is not a key"),
         (["set", "keys.help", "f2"], "F2 is bound twice"),
     ],
 )
@@ -120,6 +120,12 @@ def test_edit_opens_the_editor_and_checks_what_was_written(tmp_path, monkeypatch
     script.write_text("import sys; open(sys.argv[1], 'w').write('[settings]\\nsed = 3\\n')")
     monkeypatch.setenv("VISUAL", f"{sys.executable} {script}")
     with pytest.raises(ConfigError, match="did you mean 'seed'"):
+        run("edit")
+
+
+def test_an_editor_that_fails_is_told_with_its_exit_code(monkeypatch):
+    monkeypatch.setenv("VISUAL", "false")
+    with pytest.raises(UsageError, match=r"'false' .*: it ended with exit code 1; set EDITOR"):
         run("edit")
 
 

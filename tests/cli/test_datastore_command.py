@@ -83,6 +83,23 @@ def test_a_folder_becomes_a_datastore_of_its_text_files_whose_size_is_told(folde
     assert "of 3 texts, for scripted" in listed
 
 
+def test_the_list_as_json_says_the_same(folder):
+    build("mine", str(folder))
+    build("broken", str(folder / "b.txt"))
+    file = datastores_dir() / "broken.datastore"
+    file.write_bytes(file.read_bytes()[:-1])
+    listed = {one["name"]: one for one in json.loads(run("list", "--json").stdout)}
+    header = read_header(datastores_dir() / "mine.datastore")
+    assert (listed["mine"]["target"], listed["mine"]["texts"], listed["mine"]["problem"]) == ("scripted", 3, None)
+    assert listed["mine"]["tokens"] == header.tokens - 3
+    assert listed["mine"]["bytes"] == header.file_bytes
+    assert "its header says" in listed["broken"]["problem"]
+
+
+def test_without_datastores_the_list_as_json_is_empty():
+    assert json.loads(run("list", "--json").stdout) == []
+
+
 def test_one_text_is_not_told_as_texts(folder):
     assert " of 1 text, " in build("mine", str(folder / "b.txt")).stdout
     assert " of 1 text, for scripted, built " in run("list").stdout
@@ -111,10 +128,10 @@ def test_what_cannot_be_built_is_refused_and_leaves_nothing(folder, tmp_path):
     build("mine", str(folder))
     assert "--replace" in str(error_of("build", "mine", str(folder), "--pair", "scripted"))
     assert "add --chats" in str(error_of("build", "other", "--pair", "scripted"))
-    assert "there is no text" in str(error_of("build", "other", "--chats", "--pair", "scripted"))
-    assert "is no UTF-8 text" in str(error_of("build", "other", str(folder / "inner/latin.txt"), "--pair", "scripted"))
+    assert "no text was found" in str(error_of("build", "other", "--chats", "--pair", "scripted"))
+    assert "is not UTF-8 text" in str(error_of("build", "other", str(folder / "inner/latin.txt"), "--pair", "scripted"))
     assert "cannot be read" in str(error_of("build", "other", str(tmp_path / "nowhere"), "--pair", "scripted"))
-    assert "is no name" in str(error_of("build", "../other", str(folder), "--pair", "scripted"))
+    assert "is not a valid name" in str(error_of("build", "../other", str(folder), "--pair", "scripted"))
     assert isinstance(error_of("build", "other", str(folder), "--pair", "script"), UsageError)
     assert [file.name for file in datastores_dir().iterdir()] == ["mine.datastore"]
 
@@ -139,8 +156,10 @@ def test_remove_deletes_what_is_named_and_nothing_where_a_name_is_wrong(folder):
         build(name, str(folder))
     assert "did you mean 'two'" in str(error_of("remove", "one", "tow"))
     assert len(datastore_files()) == 2
+    assert "add --yes" in str(error_of("remove", "one"))
+    assert len(datastore_files()) == 2
     size = (datastores_dir() / "one.datastore").stat().st_size
-    assert f"removed one, {size / 1000:.1f} kB" in run("remove", "one").stdout
+    assert f"removed one, {size / 1000:.1f} kB" in run("remove", "one", "--yes").stdout
     assert [one.name for one in datastore_files()] == ["two"]
 
 
@@ -150,7 +169,7 @@ def test_a_damaged_datastore_is_listed_with_what_is_wrong_and_can_be_removed(fol
     file.write_bytes(file.read_bytes()[:-1])
     assert "cannot be used" in run("list").stdout
     assert "bytes, and its header says" in run("list").stdout
-    assert run("remove", "mine").exit_code == 0
+    assert run("remove", "mine", "--yes").exit_code == 0
 
 
 def test_a_reply_is_drafted_from_the_datastore(folder):

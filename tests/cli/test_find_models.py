@@ -60,7 +60,7 @@ def test_what_was_added_is_marked_and_not_added_twice(stored):
 def test_a_number_or_name_that_is_not_listed_is_refused_with_the_nearest(stored, wanted):
     result = find(f"--add={wanted}")
     assert result.exit_code != 0
-    assert "is none of the pairs found" in str(result.exception)
+    assert "is not one of the pairs found" in str(result.exception)
     assert "\x1b" not in str(result.exception)
     if wanted == "tiny-1c":
         assert "did you mean 'tiny-1b'" in str(result.exception)

@@ -121,7 +121,7 @@ def test_an_unknown_name_is_answered_with_the_nearest_and_exit_code_2(command):
 def test_check_names_the_hash_it_read():
     run("pull", "tiny")
     digest = hashlib.sha256(BODY).hexdigest()
-    assert f"tiny-model: t.gguf is as it should be, SHA-256 {digest}" in run("check", "tiny").stdout
+    assert f"tiny-model: t.gguf is intact, SHA-256 {digest}" in run("check", "tiny").stdout
 
 
 def test_check_of_a_changed_file_is_an_error_that_says_how_to_mend_it():
@@ -140,7 +140,7 @@ def test_a_pull_of_a_pair_leaves_a_draft_model_that_its_settings_do_not_use_and_
     assert "tiny-model" not in run("check", "sparing").stdout
     run("pull", "tiny-model")
     assert "tiny-model: ready, though the settings of sparing do not use it" in run("pull", "sparing").stdout
-    assert "t.gguf is as it should be" in run("check", "sparing").stdout
+    assert "t.gguf is intact" in run("check", "sparing").stdout
     assert "tiny-model: " in run("remove", "sparing", "--yes").stdout
 
 

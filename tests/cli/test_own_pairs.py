@@ -109,8 +109,8 @@ def test_every_problem_is_a_line_and_nothing_is_written(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["bad name", "--target", "scripted"], "'bad name' is no name"),
-        (["mine", "--target", "scriptd"], "is no file, no repository and no model; did you mean 'scripted'?"),
+        (["bad name", "--target", "scripted"], "'bad name' is not a valid name"),
+        (["mine", "--target", "scriptd"], "is not a file, a repository or a known model; did you mean 'scripted'?"),
     ],
 )
 def test_wrong_words_are_answered_with_the_nearest(arguments, words):

@@ -261,18 +261,55 @@ def test_a_home_where_nothing_can_be_written_still_answers(monkeypatch):
 
 def test_a_notice_goes_to_standard_error_and_into_no_recording(tmp_path, capsys):
     with Outputs(Output.text, tmp_path / "r.jsonl") as sinks:
+        sinks.event(ev.Counted(1, 5, 100))
         sinks.event(ev.Notice("drafter hydra: \x1b[2J nothing"))
         sinks.notice("drafter hydra: \x1b[2J nothing")
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith("specchat: drafter hydra: ")
     assert "\x1b" not in said.err
-    assert "hydra" not in (tmp_path / "r.jsonl").read_text()
+    kinds = [type(decode_event(line)) for line in (tmp_path / "r.jsonl").read_bytes().splitlines()]
+    assert kinds == [ev.Header, ev.Counted]
+
+
+def test_a_command_that_is_refused_leaves_the_recording_that_was_there(tmp_path):
+    before, none = tmp_path / "before.jsonl", tmp_path / "none.jsonl"
+    before.write_text("an earlier recording\n")
+    for file in (before, none):
+        assert run("--pair", "nosuch", "--record", str(file), "hi").returncode == 2
+    assert before.read_text() == "an earlier recording\n"
+    assert not none.exists()
+
+
+def test_a_recording_takes_the_place_of_a_longer_one(tmp_path):
+    file = tmp_path / "r.jsonl"
+    file.write_text("x" * 1_000_000)
+    with Outputs(Output.text, file) as sinks:
+        sinks.event(ev.Counted(1, 5, 100))
+    kinds = [type(decode_event(line)) for line in file.read_bytes().splitlines()]
+    assert kinds == [ev.Header, ev.Counted]
+
+
+def test_a_recording_may_go_to_a_pipe(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    with Outputs(Output.text, tmp_path / "pipe") as sinks:
+        sinks.event(ev.Counted(1, 5, 100))
+    kinds = [type(decode_event(line)) for line in os.read(reader, 1 << 16).splitlines()]
+    os.close(reader)
+    assert kinds == [ev.Header, ev.Counted]
 
 
 @pytest.mark.parametrize("engine", ["yes", "cat /dev/zero"])
 def test_a_program_that_is_no_engine_is_told_in_one_short_line(engine):
     ended = run("--engine", engine, "hi")
     assert ended.returncode == 1
-    assert one_line(ended).startswith("specchat: the engine died: the engine sent a line that is no event (")
+    assert one_line(ended).startswith("specchat: the engine died: the engine sent a line that is not an event (")
     assert len(ended.stderr) < 300
+
+
+def test_an_engine_of_another_version_is_told_in_one_line():
+    hello = '{"type":"hello","protocol":7,"specchat":"9.9","methods":[],"settings":[]}'
+    ended = run("--engine", shlex.join([sys.executable, "-c", f"print({hello!r}, flush=True); input()"]), "hi")
+    assert ended.returncode == 1
+    assert "the engine speaks version 7 of the protocol, this specchat version 1" in one_line(ended)

@@ -35,7 +35,7 @@ def refusal(*words: str, **more: str) -> str:
     return ended.stderr
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.7", "example.org"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.7"])
 def test_other_machines_are_kept_out_unless_asked_for_and_told_why(host: str) -> None:
     told = refusal("--host", host)
     assert "this machine's models" in told

@@ -63,12 +63,12 @@ def error_of(*arguments: str) -> SpecchatError:
     [
         (("scripted",), "pair 'scripted' has no weights to learn from"),
         (("smoll",), "did you mean 'smol'"),
-        (("smol", "--drafter", "hidra"), "--drafter 'hidra' is none that is trained; did you mean 'hydra'"),
+        (("smol", "--drafter", "hidra"), "--drafter 'hidra' is not one that can be trained; did you mean 'hydra'"),
         (("smol", "--tokens", "10"), "--tokens 10 is too few"),
         (("smol", "--hours", "-1"), "--hours -1 must be 0"),
         (("smol", "--hours", "nan"), "--hours nan must be 0"),
         (("smol", "--prompts", "selv"), "--prompts 'selv' is neither 'self', 'chats' nor a file"),
-        (("smol", "--name", "../x"), "--name '../x' is no name"),
+        (("smol", "--name", "../x"), "--name '../x' is not a valid name"),
         (
             ("smol", "--name", "smol-hydra"),
             "comes with specchat, and yours would be used in its place; 'smol-hydra-2' is",
@@ -84,7 +84,10 @@ def error_of(*arguments: str) -> SpecchatError:
             ("smol", "--from", "smol-hydra", "--drafter", "eagle"),
             "is a 'hydra', and --drafter says 'eagle'; --drafter hydra",
         ),
-        (("smol", "--from", "smol-hydra", "--drafter", "hidra"), "is none that is trained; did you mean 'hydra'"),
+        (
+            ("smol", "--from", "smol-hydra", "--drafter", "hidra"),
+            "is not one that can be trained; did you mean 'hydra'",
+        ),
         (("smol", "--from", "smol-hydra", "--name", "smol-hydra"), "is also the drafter that --from names"),
         (("gemma", "--from", "smol-hydra"), "was trained for smollm2-135m-instruct; none for gemma-3-270m is known"),
         (("smol", "--prompts", "chats", "--yes"), "--prompts chats: no chat of yours is kept here yet"),

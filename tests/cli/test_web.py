@@ -22,7 +22,7 @@ def web(*words: str, hidden: str = "") -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "example.org"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7"])
 def test_other_machines_are_kept_out_unless_asked_for_and_told_why(host):
     ended = web("--host", host)
     assert ended.returncode == 2

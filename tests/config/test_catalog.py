@@ -111,7 +111,7 @@ REFUSED = [
     ("", ["[models.m] sources is missing"]),
     ("sources = []", ["[models.m] sources is missing"]),
     ('source = "scriptd"', ["source = 'scriptd'", "did you mean 'scripted'"]),
-    ('source = "scripted"\nsources = [{ hub = "a/b" }]', ["sources cannot stand beside"]),
+    ('source = "scripted"\nsources = [{ hub = "a/b" }]', ["sources cannot be combined with"]),
     ('sources = [{ hob = "a/b" }]', ["sources.hob", "did you mean 'hub'"]),
     ('sources = [{ hub = "a/b", revison = "x" }]', ["sources.revison = 'x'", "did you mean 'revision'"]),
     ('sources = [{ hub = "ab" }]', ["sources.hub = 'ab'", "owner/name"]),
@@ -154,13 +154,13 @@ def test_a_pair_may_name_several_draft_models_and_the_first_is_the_one_that_is_u
 
 PAIRS_REFUSED = [
     ("", ["[pairs.p] target is missing"]),
-    ('target = "smollm3"', ["line 2", "target = 'smollm3' is no model", "did you mean 'smollm3-3b'"]),
+    ('target = "smollm3"', ["line 2", "target = 'smollm3' is not a model", "did you mean 'smollm3-3b'"]),
     ('target = "scripted"\ndraft = "scriptd"', ["line 3", "draft = 'scriptd'", "did you mean 'scripted'"]),
     ('target = "scripted"\ndrafts = ["scripted-draft", "scriptd"]', ["line 3", "drafts = 'scriptd'", "'scripted'"]),
     ('target = "scripted"\ndrafts = ["scripted", "scripted"]', ["line 3", "drafts names 'scripted' twice"]),
     ('target = "scripted"\ndrafts = ["scripted", 3]', ["line 3", "drafts = 3 is not a text"]),
     ('target = "scripted"\ndrafts = "scripted"', ["line 3", "drafts = 'scripted' is not a list"]),
-    ('target = "scripted"\ndraft = "a"\ndrafts = ["b"]', ["line 3", "draft = 'a' cannot stand beside drafts"]),
+    ('target = "scripted"\ndraft = "a"\ndrafts = ["b"]', ["line 3", "draft = 'a' cannot be combined with drafts"]),
     ('target = "scripted"\ndrafter = "x"', ["line 3", "drafter = 'x'", "did you mean 'draft'"]),
     ('target = "scripted"\n[pairs.p.defaults]\ndept = 3', ["line 4", "setting 'dept'", "did you mean 'depth'"]),
     ('target = "scripted"\ndefaults = { depth = 99 }', ["line 3", "depth = 99", "1 to 64"]),
@@ -193,7 +193,7 @@ def test_an_unknown_table_that_is_near_none_is_answered_with_all_there_are():
 
 def test_a_name_that_would_leave_its_folder_is_refused():
     write("models.toml", '[models."../x"]\nsource = "scripted"\n')
-    with pytest.raises(ConfigError, match=r"'\.\./x' is no name"):
+    with pytest.raises(ConfigError, match=r"'\.\./x' is not a valid name"):
         config.load_catalog()
 
 

@@ -72,7 +72,7 @@ def test_a_date_and_a_moment_are_both_read_as_moments(tmp_path):
     [
         ("format = 1", "format = 2", "line 1: format = 2 is not read"),
         ("format = 1", "format = true", "line 1: format = True is not a whole number"),
-        ('"hydra"', '"hydrra"', "line 2: method = 'hydrra' is no drafter with weights; did you mean 'hydra'?"),
+        ('"hydra"', '"hydrra"', "line 2: method = 'hydrra' is not a drafter with weights; did you mean 'hydra'?"),
         (f'target_sha256 = "{SHA}"', 'target_sha256 = "ab"', "target_sha256 = 'ab' is not 64"),
         (f'\nsha256 = "{SHA}"', f'\nsha256 = "{SHA.upper()}"', "is not 64 hexadecimal digits in lower case"),
         ("size = 7", "size = 0", "line 5: size = 0 must be above 0"),

@@ -23,7 +23,7 @@ from specchat.models.files.json_file import read_object
 
 @pytest.fixture(params=["pipe", "device", "folder", "loop"])
 def odd(request, tmp_path):
-    """Something that is no ordinary file, and what is said of it."""
+    """Something that is not a regular file, and what is said of it."""
     path = tmp_path / "odd"
     match request.param:
         case "pipe":
@@ -34,7 +34,7 @@ def odd(request, tmp_path):
             path.mkdir()
         case "loop":
             path.symlink_to(path)
-    return path, "Too many levels" if request.param == "loop" else "it is no ordinary file"
+    return path, "Too many levels" if request.param == "loop" else "it is not a regular file"
 
 
 def test_what_is_no_ordinary_file_is_not_opened(odd):
@@ -69,11 +69,11 @@ def test_a_file_of_the_users_own_that_is_a_folder_or_a_pipe_is_not_passed_over(n
     monkeypatch.setenv("SPECCHAT_HOME", str(tmp_path))
     file = config_dir() / name
     file.mkdir(parents=True)
-    with pytest.raises(ConfigError, match=f"{name} cannot be read: it is no ordinary file"):
+    with pytest.raises(ConfigError, match=f"{name} cannot be read: it is not a regular file"):
         load_catalog()
     file.rmdir()
     os.mkfifo(file)
-    with pytest.raises(ConfigError, match=f"{name} cannot be read: it is no ordinary file"):
+    with pytest.raises(ConfigError, match=f"{name} cannot be read: it is not a regular file"):
         load_catalog()
     file.unlink()
     assert load_catalog().pairs
@@ -81,7 +81,7 @@ def test_a_file_of_the_users_own_that_is_a_folder_or_a_pipe_is_not_passed_over(n
 
 def test_a_drafter_described_by_a_pipe_is_refused(tmp_path):
     os.mkfifo(tmp_path / "drafter.toml")
-    with pytest.raises(ConfigError, match="it is no ordinary file"):
+    with pytest.raises(ConfigError, match="it is not a regular file"):
         read_drafter(tmp_path, ("hydra",))
 
 
@@ -92,9 +92,9 @@ def test_odd_datastores_are_listed_with_what_is_wrong(tmp_path, monkeypatch):
     (datastores_dir() / "loop.datastore").symlink_to(datastores_dir() / "loop.datastore")
     (datastores_dir() / "deep.datastore").write_bytes(b"specchat datastore 1\n" + b"[" * 4096)
     problems = {one.name: one.problem for one in datastore_files()}
-    assert "no ordinary file" in problems["pipe"]
+    assert "not a regular file" in problems["pipe"]
     assert "Too many levels" in problems["loop"]
-    assert "has a header that cannot be" in problems["deep"]
+    assert "has an invalid header" in problems["deep"]
 
 
 def test_a_named_file_is_read_only_as_far_as_it_may_go():

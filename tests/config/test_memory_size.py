@@ -21,7 +21,7 @@ def test_amounts_are_read_with_their_units(text, amount):
 
 @pytest.mark.parametrize("text", ["two", "2TB", "-1GB", "0", "0.0GB", "1e9", "GB", "9" * 400 + "GB", "2GB 3GB", "nan"])
 def test_what_is_no_amount_is_refused_with_an_example(text):
-    with pytest.raises(UsageError, match="must be written like 2GB"):
+    with pytest.raises(UsageError, match="write it like 2GB"):
         Settings().but({"memory": text})
 
 

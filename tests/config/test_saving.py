@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -14,11 +15,14 @@ from specchat.config import (
     private_dir,
     settings_of,
     shipped_settings,
+    toml_editing,
     user_settings,
     users_config,
     users_models,
 )
+from specchat.config.file_locking import locked
 from specchat.config.settings_saving import save, set_for_pair, set_general, start_with, unset
+from specchat.config.toml_editing import Document, change_file, put
 from specchat.engine.protocol.describe import settings_message
 from specchat.errors import ConfigError, UsageError
 
@@ -68,7 +72,7 @@ def test_an_entry_without_a_target_tunes_the_shipped_pair_and_keeps_the_rest():
     ("text", "words"),
     [
         ("[pairs.smoll.defaults]\ndepth = 3\n", ["[pairs.smoll] target is missing", "did you mean 'smol'"]),
-        ('[pairs.smol]\ndraft = "scripted"\n', ["line 2", "draft cannot stand without a target"]),
+        ('[pairs.smol]\ndraft = "scripted"\n', ["line 2", "draft needs a target"]),
     ],
 )
 def test_an_entry_without_a_target_can_do_nothing_else(text, words):
@@ -197,7 +201,45 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(monkeypatch):
     with pytest.raises(ConfigError, match="no space"):
         set_general("seed", 4)
     assert users_config().read_text() == "[settings]\nseed = 3\n"
-    assert [file.name for file in config_dir().iterdir()] == ["config.toml"]
+    assert sorted(file.name for file in config_dir().iterdir()) == [".config.toml.lock", "config.toml"]
+
+
+def test_two_programs_that_change_a_file_at_once_lose_nothing():
+    """What the second one reads must hold what the first one writes: it waits, although it could begin."""
+
+    def first(document: Document) -> None:
+        other.start()
+        other.join(0.3)
+        put(document, ("settings",), "seed", 3)
+
+    other = Thread(target=set_general, args=("top_p", 0.5))
+    change_file(users_config(), first, lambda place, data: None)
+    other.join()
+    assert user_settings() == {"seed": 3, "top_p": 0.5}
+
+
+def test_a_file_that_is_being_changed_for_long_is_told_in_one_line(monkeypatch):
+    monkeypatch.setattr(toml_editing, "_PATIENCE_S", 0.05)
+    set_general("seed", 3)
+    with locked(config_dir() / ".config.toml.lock", 1), pytest.raises(ConfigError, match="another program holds"):
+        set_general("seed", 4)
+    assert user_settings() == {"seed": 3}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'pairs.a.target = "smollm2-135m-instruct"\npairs.a.summary = "mine"\n',
+        '[pairs]\na.target = "smollm2-135m-instruct"\na.summary = "mine"\n',
+        '[pairs]\nb = { target = "scripted" }\na.target = "smollm2-135m-instruct"\na.summary = "mine"\n',
+    ],
+)
+def test_dotted_keys_that_no_table_can_be_put_between_are_told_by_their_table(text):
+    write(users_models(), text)
+    assert load_catalog().pair("a").summary == "mine"
+    with pytest.raises(ConfigError, match=r"models\.toml: the keys pairs\.a\.… .* write them as a \[pairs\.a\] table"):
+        set_for_pair("a", "width", 3)
+    assert users_models().read_text() == text
 
 
 def test_a_new_file_is_private_and_a_linked_one_stays_a_link(tmp_path):

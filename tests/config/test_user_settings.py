@@ -48,7 +48,7 @@ def test_user_settings_come_out_as_settings_hold_them():
         ("[settings]\nseed = true", ["seed = True is not a whole number"]),
         ('[settings]\nstop = "END"', ["stop = 'END' is not a list"]),
         ("[settings]\nstop = [1]", ["stop = 1 is not a text"]),
-        ('[settings]\nstop = [""]', ["line 2", "stop", "not empty"]),
+        ('[settings]\nstop = [""]', ["line 2", "stop", "non-empty"]),
         ("[settings]\nmethod_options = 3", ["method_options = 3 is not a table"]),
         ("[settings]\nmethod_options = { x = 3 }", ["line 2", "[settings] method_options", "METHOD.OPTION"]),
         ('[app]\nnotify = "bel"', ["line 2", "[app] notify = 'bel'", "did you mean 'bell'"]),

@@ -33,6 +33,7 @@ from specchat.models.learned.network_loading import trained_network
 from specchat.models.other.scripted import Says, ScriptedModel, random_says
 from specchat.registry import Method, Table
 from specchat.settings import Settings
+from specchat.trees import TREE_POLICIES
 
 V = 23
 PROMPT = [3, 5, 7, 3, 5, 9, 3, 5]
@@ -104,6 +105,13 @@ class Always:
         return self.budget
 
     def observe(self, round: Round) -> None: ...
+
+
+def fixed_speculator(target: Model, drafter: Drafter, policy: str, budget: Budget) -> Speculator:
+    """Speculation that follows the target's own draws, with one budget for every round."""
+    return Speculator(
+        target, drafter, make_policy(TREE_POLICIES[policy]), make_rule(ACCEPTANCE_RULES["follow"]), Always(budget)
+    )
 
 
 class Letters:

@@ -50,7 +50,7 @@ def test_a_message_that_names_a_special_token_does_not_end_its_turn(tokenizer, r
     [
         (LOOP, "it has not ended after 0.2 s"),
         ("{% macro m() %}{{ m() }}{{ m() }}{% endmacro %}{{ m() }}", "recursion"),
-        ("{{ 'a' * 5000000 }}", r"it makes 5,000,000 characters of 19"),
+        ("{{ 'a' * 5000000 }}", r"it writes 5,000,000 characters for 19"),
         ("{{ 'a' * 3000000000 }}", OVER),
         ("{{ 'a' | center(3000000000) }}", OVER),
         ("{{ '%3000000000d' % 1 }}", OVER),

@@ -7,11 +7,9 @@ import math
 import pytest
 from contracts.kit import (
     PROMPT,
-    Always,
     V,
     context_for,
-    make_policy,
-    make_rule,
+    fixed_speculator,
     plain_text,
     scripted_draft,
     scripted_target,
@@ -19,18 +17,15 @@ from contracts.kit import (
 )
 from contracts.proposing import Proposing
 
-from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
-from specchat.decoding.speculate import Speculator
 from specchat.drafters.cascade import Cascade
 from specchat.drafters.choice import choose
 from specchat.drafters.member_group import MemberGroup
 from specchat.drafters.options import CascadeOptions
 from specchat.drafters.parts import Parts
 from specchat.settings import Settings
-from specchat.trees import TREE_POLICIES
 
 
 def of(*members, least=0.0):
@@ -102,8 +97,9 @@ def test_a_draft_model_runs_only_where_the_lookups_before_it_found_nothing():
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8)], ids=["greedy", "warm"])
 def test_the_text_is_the_targets_own_and_both_members_draft(policy, sampling):
     cascade = build("suffix+draft_model", **{"cascade.least": 0.4})
-    parts = (make_policy(TREE_POLICIES[policy]), make_rule(ACCEPTANCE_RULES["follow"]), Always(Budget(12, 4, 3)))
-    text, rounds = speak(Speculator(scripted_target(), cascade, *parts), 80, context_for(sampling))
+    text, rounds = speak(
+        fixed_speculator(scripted_target(), cascade, policy, Budget(12, 4, 3)), 80, context_for(sampling)
+    )
     assert text == plain_text(scripted_target(), 80, sampling)
     named = {d.guess.proposer for r in rounds for node in range(len(r.tree)) for d in r.tree.draws(node)}
     assert named == {"suffix", "draft_model"}

@@ -6,31 +6,26 @@ import math
 
 import pytest
 from contracts.kit import (
-    Always,
     Letters,
     V,
     context_for,
-    make_policy,
-    make_rule,
+    fixed_speculator,
     scripted_draft,
     scripted_target,
     speak,
 )
 from two_vocabularies import COARSE, FINE, LETTERS, PAIRS, TEXT, Pieces, writer
 
-from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.config.trained_drafters import NO_TRAINED
 from specchat.core.budget import Budget
 from specchat.core.sampling import Sampling, penalise
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.decoding.combinations import check_settings
-from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
 from specchat.drafters.options import CrossVocabularyOptions
 from specchat.drafters.parts import PairResources, Parts
 from specchat.errors import CombinationError
 from specchat.settings import Settings
-from specchat.trees import TREE_POLICIES
 
 
 def drafter_of(own, other, draft=None):
@@ -39,9 +34,7 @@ def drafter_of(own, other, draft=None):
     return target, DRAFTERS["cross_vocabulary"].load()(CrossVocabularyOptions(), parts)
 
 
-def engine(target, drafter, policy="chain", budget=Budget(6, 6, 2)):  # noqa: B008
-    parts = (make_policy(TREE_POLICIES[policy]), make_rule(ACCEPTANCE_RULES["follow"]), Always(budget))
-    return Speculator(target, drafter, *parts)
+SHAPE = ("chain", Budget(6, 6, 2))
 
 
 def context_of(own, text=TEXT, sampling=None):
@@ -58,10 +51,10 @@ def spelt(table, tokens):
 def test_the_text_is_the_targets_own_and_most_guesses_stand(own, other, sampling, policy):
     target, drafter = drafter_of(own, other)
     context = context_of(own, sampling=sampling)
-    emitted, rounds = speak(engine(target, drafter, policy), 60, context)
+    emitted, rounds = speak(fixed_speculator(target, drafter, policy, SHAPE[1]), 60, context)
     prompt = own.encode(TEXT)
     plain = context_for(sampling, vocab_size=own.size, prompt=prompt)
-    alone, _ = speak(engine(writer(own), drafter, budget=Budget(0, 0, 0)), 60, plain)
+    alone, _ = speak(fixed_speculator(writer(own), drafter, "chain", Budget(0, 0, 0)), 60, plain)
     assert emitted == alone
     if sampling.greedy:
         assert spelt(own, emitted) in 20 * TEXT
@@ -86,7 +79,7 @@ def test_compiled_code_grows_the_trees_that_level_by_level_grow(monkeypatch, own
         if not at_once:
             monkeypatch.setattr(drafter, "_search", None)
         context = context_of(own, sampling=sampling)
-        _, rounds = speak(engine(target, drafter, policy, Budget(9, 6, 3)), 40, context)
+        _, rounds = speak(fixed_speculator(target, drafter, policy, Budget(9, 6, 3)), 40, context)
         trees = [(round.tree.tokens, round.tree.parents, round.draft_passes) for round in rounds]
         claims = [draw.guess.logprob for round in rounds for node in range(9) for draw in round.tree.draws(node)]
         replies.append((trees, claims))
@@ -100,7 +93,7 @@ def test_guesses_are_ordered_before_the_chat_chooses_among_them():
     target, drafter = drafter_of(COARSE, LETTERS)
     sampling = Sampling(temperature=1.0, top_p=0.5)
     context = context_of(COARSE, TEXT[: TEXT.index(" hen")], sampling)
-    engine(target, drafter).start(context.history)
+    fixed_speculator(target, drafter, *SHAPE).start(context.history)
     drafter._translation.learn(COARSE.encode(" hen")[0])
     [guesses] = drafter.propose(TokenTree(context.root, COARSE.size), [ROOT], 8, context)
     assert [COARSE.pieces[guess.token] for guess in guesses] == [b" hen"]
@@ -109,7 +102,7 @@ def test_guesses_are_ordered_before_the_chat_chooses_among_them():
 def test_a_draft_token_that_is_several_of_the_targets_needs_no_pass_for_the_others():
     target, drafter = drafter_of(LETTERS, COARSE)
     context = context_of(LETTERS, TEXT[: TEXT.index(" sat")])
-    engine(target, drafter).start(context.history)
+    fixed_speculator(target, drafter, *SHAPE).start(context.history)
     tree = TokenTree(context.root, LETTERS.size)
     node, found, before = ROOT, [], drafter.passes
     for _ in range(4):
@@ -129,7 +122,7 @@ def test_draft_tokens_that_together_are_one_of_the_targets_become_it_once_the_ta
         [guesses] = drafter.propose(TokenTree(context.root, COARSE.size), [ROOT], 8, context)
         return {COARSE.pieces[guess.token]: math.exp(guess.logprob) for guess in guesses}
 
-    engine(target, drafter).start(context.history)
+    fixed_speculator(target, drafter, *SHAPE).start(context.history)
     before = guessed()
     assert b" hen" not in before, "the prompt does not have it"
     drafter._translation.learn(COARSE.encode(" hen")[0])
@@ -144,7 +137,7 @@ def test_ngrams_that_were_met_raise_what_is_accepted():
         target, drafter = drafter_of(COARSE, LETTERS)
         if not learns:
             drafter._translation.learn = lambda token: None
-        _, rounds = speak(engine(target, drafter), 60, context_of(COARSE))
+        _, rounds = speak(fixed_speculator(target, drafter, *SHAPE), 60, context_of(COARSE))
         lengths.append(sum(len(round.emitted) for round in rounds) / len(rounds))
     assert lengths[1] > lengths[0] + 0.5
 
@@ -154,7 +147,7 @@ def test_probabilities_of_the_guesses_at_a_node_never_exceed_1_together(own, oth
     draft = writer(other, sharpness=2.0, other="the fox ran to the hen; ")
     target, drafter = drafter_of(own, other, draft)
     context = context_of(own)
-    speculator = engine(target, drafter)
+    speculator = fixed_speculator(target, drafter, *SHAPE)
     speculator.start(context.history)
     for _ in range(20):
         tree = TokenTree(context.root, own.size)
@@ -171,7 +164,7 @@ def test_what_it_read_of_the_accepted_text_is_not_read_again():
     target, drafter = drafter_of(COARSE, FINE)
     draft = drafter._model
     context = context_of(COARSE)
-    speculator = engine(target, drafter)
+    speculator = fixed_speculator(target, drafter, *SHAPE)
     speculator.start(context.history)
     written = draft.counters.rows
     rounds = [speculator.round(context) for _ in range(12)]
@@ -184,7 +177,7 @@ def test_what_it_read_of_the_accepted_text_is_not_read_again():
 def test_a_node_that_another_drafter_proposed_is_gone_on_from():
     target, drafter = drafter_of(COARSE, FINE)
     context = context_of(COARSE, TEXT[: TEXT.index(" hen")])
-    engine(target, drafter).start(context.history)
+    fixed_speculator(target, drafter, *SHAPE).start(context.history)
     tree = TokenTree(context.root, COARSE.size)
     node = tree.add(tree.add(ROOT, Guess(COARSE.encode(" hen")[0])), Guess(COARSE.encode(" ")[0]))
     guess = drafter.propose(tree, [node], 1, context)[0][0]

@@ -8,19 +8,16 @@ import pytest
 import torch
 from contracts.kit import (
     PROMPT,
-    Always,
     V,
     context_for,
     converse,
-    make_policy,
-    make_rule,
+    fixed_speculator,
     plain_text,
     scripted_target,
     speak,
 )
 from contracts.tiny_datastore import CHECKSUM, write_tiny_datastore
 
-from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.config.datastore_files import ENDING, Datastores
 from specchat.core.budget import Budget
 from specchat.core.head_output import HeadTensors
@@ -30,12 +27,10 @@ from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.core.verdict import Verdict
 from specchat.decoding.combinations import check_settings
-from specchat.decoding.speculate import Speculator
 from specchat.drafters.choice import choose
 from specchat.drafters.parts import PairResources, Parts
 from specchat.errors import CombinationError, StoreError
 from specchat.settings import Settings
-from specchat.trees import TREE_POLICIES
 
 
 @pytest.fixture
@@ -134,12 +129,14 @@ def test_what_was_emitted_is_matched_too(folder):
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8)], ids=["greedy", "warm"])
 def test_the_text_is_the_targets_own_and_a_store_of_the_same_text_drafts_nearly_all_of_it(folder, policy, sampling):
     text = plain_text(scripted_target(), 100, sampling)
-    parts = (make_policy(TREE_POLICIES[policy]), make_rule(ACCEPTANCE_RULES["follow"]), Always(Budget(8, 4, 2)))
+    budget = Budget(8, 4, 2)
     written, rounds = speak(
-        Speculator(scripted_target(), build(folder, [*PROMPT, *text]), *parts), 100, context_for(sampling)
+        fixed_speculator(scripted_target(), build(folder, [*PROMPT, *text]), policy, budget), 100, context_for(sampling)
     )
     assert written == text
-    other, more = speak(Speculator(scripted_target(), build(folder, [0, 1]), *parts), 100, context_for(sampling))
+    other, more = speak(
+        fixed_speculator(scripted_target(), build(folder, [0, 1]), policy, budget), 100, context_for(sampling)
+    )
     assert other == text
     assert len(rounds) < 0.6 * len(more)
 
@@ -160,7 +157,7 @@ def test_the_newest_datastore_with_the_targets_tokens_is_taken(folder):
     ("wanted", "words"),
     [
         ("strange", "holds tokens of tiny, which are not those of tiny; nearest that works: datastore.store = 'here'"),
-        ("damaged", "cannot be used: .*damaged.* is no datastore"),
+        ("damaged", "cannot be used: .*damaged.* is not a datastore"),
         ("her", "names no datastore; did you mean 'here'"),
     ],
 )

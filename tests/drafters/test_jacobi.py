@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from contracts.kit import Always, context_for, make_policy, make_rule, plain_text, speak
+from contracts.kit import context_for, fixed_speculator, make_policy, make_rule, plain_text, speak
 from contracts.models import V as NETWORK_V
 from contracts.models import network_models
 from contracts.pass_requests import requested
@@ -13,7 +13,6 @@ from specchat.core.budget import Budget
 from specchat.core.round import Round
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, TokenTree
-from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
 from specchat.drafters.parts import Parts
 from specchat.models.other.scripted import ScriptedModel, random_says
@@ -33,11 +32,6 @@ def jacobi(target, **options):
     return method.load()(method.make_options(options), Parts(target))
 
 
-def engine(target, drafter, budget, policy="chain"):
-    parts = (make_policy(TREE_POLICIES[policy]), make_rule(ACCEPTANCE_RULES["follow"]), Always(budget))
-    return Speculator(target, drafter, *parts)
-
-
 SAMPLINGS = [
     Sampling(),
     Sampling(temperature=0.8),
@@ -51,7 +45,7 @@ def test_where_places_do_not_depend_on_each_other_one_pass_is_enough_for_all(sam
     """Above temperature 0 too, since guesses are drawn with the target's own noise."""
     target = by_place()
     context = context_for(sampling, vocab_size=V)
-    text, rounds = speak(engine(target, jacobi(target, window=8), Budget(4, 4, 1)), 41, context)
+    text, rounds = speak(fixed_speculator(target, jacobi(target, window=8), "chain", Budget(4, 4, 1)), 41, context)
     assert text == plain_text(by_place(), 41, sampling)
     assert [len(round.emitted) for round in rounds] == [1] + [5] * 8
 
@@ -60,7 +54,9 @@ def test_the_line_costs_as_many_rows_as_its_option_says_while_the_budget_is_smal
     for nodes in (1, 2, 4):
         target = by_place()
         drafter = jacobi(target, window=6)
-        _, rounds = speak(engine(target, drafter, Budget(nodes, nodes, 1)), 30, context_for(vocab_size=V))
+        _, rounds = speak(
+            fixed_speculator(target, drafter, "chain", Budget(nodes, nodes, 1)), 30, context_for(vocab_size=V)
+        )
         assert {round.rows for round in rounds} == {7}
         assert drafter.passes == 0
 
@@ -114,13 +110,17 @@ def _round(context, tree, reading, verdict, emitted, riders):
 
 def test_several_candidates_for_a_place_become_siblings():
     target = by_place()
-    _, rounds = speak(engine(target, jacobi(target), Budget(8, 2, 3), "expansion"), 20, context_for(vocab_size=V))
+    _, rounds = speak(
+        fixed_speculator(target, jacobi(target), "expansion", Budget(8, 2, 3)), 20, context_for(vocab_size=V)
+    )
     assert max(len(round.tree.children(ROOT)) for round in rounds) == 3
 
 
 def test_a_text_whose_every_token_depends_on_the_one_before_is_no_worse_than_plain():
     says = random_says(V, memory=1)
     target = ScriptedModel(V, says)
-    text, rounds = speak(engine(target, jacobi(target), Budget(4, 4, 1)), 40, context_for(vocab_size=V))
+    text, rounds = speak(
+        fixed_speculator(target, jacobi(target), "chain", Budget(4, 4, 1)), 40, context_for(vocab_size=V)
+    )
     assert text == plain_text(ScriptedModel(V, says), 40)
     assert len(rounds) <= 40

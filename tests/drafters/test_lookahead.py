@@ -5,27 +5,22 @@ from __future__ import annotations
 import pytest
 import torch
 from contracts.kit import (
-    Always,
     context_for,
+    fixed_speculator,
     make_drafter,
-    make_policy,
-    make_rule,
     speak,
 )
 from contracts.models import V as NETWORK_V
 from contracts.models import network_models
 
-from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
 from specchat.core.tree import ROOT, TokenTree
-from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
 from specchat.drafters.choice import choose
 from specchat.drafters.parts import Parts
 from specchat.models.other.scripted import ScriptedModel
 from specchat.settings import Settings
 from specchat.structures.lookahead_window import LookaheadWindow
-from specchat.trees import TREE_POLICIES
 
 V = 400
 
@@ -44,6 +39,8 @@ class Counting(ScriptedModel):
         return self._says([int(riders[index].embedding.argmax())])
 
 
+SHAPE = ("best_first", Budget(8, 4, 2))
+
 PROMPT = [90, 60, 30, 45, 15, 1]
 """Counting from 1 on, the text comes past the other numbers."""
 
@@ -51,11 +48,6 @@ PROMPT = [90, 60, 30, 45, 15, 1]
 def lookahead(target, **options):
     method = DRAFTERS["lookahead"]
     return method.load()(method.make_options(options), Parts(target))
-
-
-def engine(target, drafter, budget=Budget(8, 4, 2), policy="best_first"):  # noqa: B008
-    parts = (make_policy(TREE_POLICIES[policy]), make_rule(ACCEPTANCE_RULES["follow"]), Always(budget))
-    return Speculator(target, drafter, *parts)
 
 
 def said_plainly(model, text):
@@ -84,7 +76,7 @@ def test_what_the_window_goes_on_from_is_what_the_target_says_after_its_tokens(c
     subject = factory(family, 256)
     drafter, plain = lookahead(subject.model, window=columns, ngram=ngram), subject.fresh()
     context = context_for(vocab_size=NETWORK_V)
-    speculator, window = engine(subject.model, drafter), drafter._window
+    speculator, window = fixed_speculator(subject.model, drafter, *SHAPE), drafter._window
     speculator.start(context.history)
     for _ in range(4):
         before = list(context.history)
@@ -96,11 +88,13 @@ def test_what_the_window_goes_on_from_is_what_the_target_says_after_its_tokens(c
 
 
 def test_it_is_right_about_a_text_in_which_nothing_repeats():
-    text, rounds = speak(engine(Counting(), lookahead(Counting())), 60, context_for(vocab_size=V, prompt=PROMPT))
+    text, rounds = speak(
+        fixed_speculator(Counting(), lookahead(Counting()), *SHAPE), 60, context_for(vocab_size=V, prompt=PROMPT)
+    )
     assert text == plainly(60)
     assert sum(round.accepted for round in rounds) > 15
     lookup = make_drafter(DRAFTERS["prompt_lookup"], vocab_size=V)
-    _, rounds = speak(engine(Counting(), lookup), 28, context_for(vocab_size=V, prompt=PROMPT))
+    _, rounds = speak(fixed_speculator(Counting(), lookup, *SHAPE), 28, context_for(vocab_size=V, prompt=PROMPT))
     assert sum(round.accepted for round in rounds) == 0, "control: there is nothing to look up"
 
 
@@ -108,7 +102,7 @@ def test_it_costs_rows_of_the_targets_passes_and_no_passes():
     target = Counting()
     drafter = lookahead(target, window=5, ngram=4)
     context = context_for(vocab_size=V, prompt=PROMPT)
-    speculator = engine(target, drafter)
+    speculator = fixed_speculator(target, drafter, *SHAPE)
     speculator.start(context.history)
     passes, rows = target.counters.passes, target.counters.rows
     rounds = [speculator.round(context) for _ in range(12)]
@@ -122,7 +116,7 @@ def test_it_costs_rows_of_the_targets_passes_and_no_passes():
 def test_a_round_planned_without_nodes_is_a_plain_pass_and_the_window_waits():
     target = Counting()
     drafter, context = lookahead(target), context_for(vocab_size=V, prompt=PROMPT)
-    speculator = engine(target, drafter, Budget(0, 0, 0))
+    speculator = fixed_speculator(target, drafter, "best_first", Budget(0, 0, 0))
     speculator.start(context.history)
     before = drafter._window.rows()
     assert speculator.round(context).riders == 0
@@ -132,7 +126,7 @@ def test_a_round_planned_without_nodes_is_a_plain_pass_and_the_window_waits():
 def test_merged_with_another_drafter_with_riders_each_gets_its_own_rows():
     target = Counting()
     drafter = Parts(target).build(choose("merge", Settings(), (("of", "jacobi+lookahead"),)))
-    text, rounds = speak(engine(target, drafter), 60, context_for(vocab_size=V, prompt=PROMPT))
+    text, rounds = speak(fixed_speculator(target, drafter, *SHAPE), 60, context_for(vocab_size=V, prompt=PROMPT))
     assert text == plainly(60)
     names = {draw.guess.proposer for round in rounds for draw in round.tree.draws(ROOT)}
     assert any("lookahead" in name for name in names)
@@ -144,7 +138,7 @@ def test_merged_with_another_drafter_with_riders_each_gets_its_own_rows():
 def test_its_ngrams_outlive_the_text_unless_told_otherwise(remember, knows):
     target = Counting()
     drafter = lookahead(target, remember=remember)
-    speak(engine(target, drafter), 20, context_for(vocab_size=V, prompt=PROMPT))
+    speak(fixed_speculator(target, drafter, *SHAPE), 20, context_for(vocab_size=V, prompt=PROMPT))
     root = 46
     drafter.start([1, 2, 3])
     guesses = drafter.propose(TokenTree(root, V), [ROOT], 4, context_for(vocab_size=V, prompt=[2, root]))[0]
@@ -154,7 +148,7 @@ def test_its_ngrams_outlive_the_text_unless_told_otherwise(remember, knows):
 def test_it_says_how_often_guesses_of_a_kind_were_right():
     target = Counting()
     drafter = lookahead(target)
-    _, rounds = speak(engine(target, drafter), 120, context_for(vocab_size=V, prompt=PROMPT))
+    _, rounds = speak(fixed_speculator(target, drafter, *SHAPE), 120, context_for(vocab_size=V, prompt=PROMPT))
     guessed = [round for round in rounds if round.tree.drafted]
     first, last = (round.tree.draws(ROOT)[0].guess.logprob for round in (guessed[0], guessed[-1]))
     assert first < last

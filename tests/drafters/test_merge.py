@@ -11,6 +11,7 @@ from contracts.kit import (
     Always,
     V,
     context_for,
+    fixed_speculator,
     make_policy,
     make_rule,
     plain_text,
@@ -210,8 +211,7 @@ def test_draws_alone_get_the_whole_width():
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8)], ids=["greedy", "warm"])
 def test_the_text_is_the_targets_own(named, policy, sampling):
     merged, target = build("merge", scripted_draft(), of=named), scripted_target()
-    parts = (make_policy(TREE_POLICIES[policy]), make_rule(ACCEPTANCE_RULES["follow"]), Always(Budget(12, 4, 4)))
-    text, rounds = speak(Speculator(target, merged, *parts), 80, context_for(sampling))
+    text, rounds = speak(fixed_speculator(target, merged, policy, Budget(12, 4, 4)), 80, context_for(sampling))
     assert text == plain_text(scripted_target(), 80, sampling)
     assert sum(round.accepted for round in rounds) > 0
 
@@ -225,8 +225,7 @@ def test_a_draft_model_reads_the_nodes_that_others_proposed_and_stays_in_step(mo
 
     merged = build("merge", scripted_draft(), of="draft_model")
     MemberGroup.__init__(merged, [*merged.members, Proposing(right)])
-    parts = (make_policy(TREE_POLICIES["expansion"]), make_rule(ACCEPTANCE_RULES["follow"]), Always(Budget(12, 3, 3)))
-    _, rounds = speak(Speculator(scripted_target(), merged, *parts), 40, context_for())
+    _, rounds = speak(fixed_speculator(scripted_target(), merged, "expansion", Budget(12, 3, 3)), 40, context_for())
     assert all(round.accepted >= 2 for round in rounds)
     last, context = rounds[-1], context_for()
     alone = build("draft_model", scripted_draft())

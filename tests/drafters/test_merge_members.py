@@ -8,23 +8,18 @@ import pytest
 import torch
 from contracts.kit import (
     PROMPT,
-    Always,
     V,
     context_for,
-    make_policy,
-    make_rule,
+    fixed_speculator,
     scripted_target,
     speak,
 )
 from test_merge import ask, build, of, play
 
-from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
 from specchat.core.request import Rider
 from specchat.core.tree import ROOT, TokenTree
-from specchat.decoding.speculate import Speculator
 from specchat.errors import UsageError
-from specchat.trees import TREE_POLICIES
 
 
 class Riding:
@@ -78,8 +73,7 @@ def test_every_member_sees_the_rows_of_its_own_riders():
 def test_members_learn():
     merged = build("merge", of="suffix,token_recycling")
     context = context_for()
-    parts = (make_policy(TREE_POLICIES["best_first"]), make_rule(ACCEPTANCE_RULES["follow"]), Always(Budget(8, 4, 4)))
-    _, rounds = speak(Speculator(scripted_target(), merged, *parts), 200, context)
+    _, rounds = speak(fixed_speculator(scripted_target(), merged, "best_first", Budget(8, 4, 4)), 200, context)
     proposers = {d.guess.proposer for r in rounds for n in range(len(r.tree)) for d in r.tree.draws(n)}
     assert proposers == {"suffix", "token_recycling", "suffix+token_recycling"}
 

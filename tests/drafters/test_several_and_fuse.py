@@ -7,11 +7,9 @@ import random
 
 import pytest
 from contracts.kit import (
-    Always,
     V,
     context_for,
-    make_policy,
-    make_rule,
+    fixed_speculator,
     plain_text,
     scripted_draft,
     scripted_target,
@@ -19,12 +17,10 @@ from contracts.kit import (
 )
 from contracts.proposing import Proposing
 
-from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.decoding.combinations import check_settings
-from specchat.decoding.speculate import Speculator
 from specchat.drafters.choice import choose
 from specchat.drafters.fuse import Fuse
 from specchat.drafters.member_group import MemberGroup
@@ -34,7 +30,6 @@ from specchat.drafters.parts import Parts
 from specchat.drafters.several import Several
 from specchat.errors import CombinationError, UsageError
 from specchat.settings import Settings
-from specchat.trees import TREE_POLICIES
 
 WIDE = Budget(500, 4, 8)
 SEEDS = range(40)
@@ -176,8 +171,8 @@ def test_on_a_text_that_repeats_itself_fuse_accepts_more_than_either_member_alon
     def accepted(name, **options):
         settings = Settings().but({"method_options": options})
         drafter = Parts(scripted_target(), scripted_draft(noise=1.5)).build(choose(name, settings))
-        parts = (make_policy(TREE_POLICIES["expansion"]), make_rule(ACCEPTANCE_RULES["follow"]), Always(budget))
-        text, rounds = speak(Speculator(scripted_target(), drafter, *parts), 120, context_for())
+        speculator = fixed_speculator(scripted_target(), drafter, "expansion", budget)
+        text, rounds = speak(speculator, 120, context_for())
         assert text[40:80] == text[79:119], "it repeats itself after 39 tokens"
         return sum(round.accepted for round in rounds) / len(rounds)
 
@@ -209,7 +204,8 @@ def test_the_text_is_the_targets_own(name, options, sampling, policy):
     drafter = Parts(scripted_target(), scripted_draft()).build(
         choose(name, Settings().but({"method_options": options}))
     )
-    parts = (make_policy(TREE_POLICIES[policy]), make_rule(ACCEPTANCE_RULES["follow"]), Always(Budget(12, 4, 4)))
-    text, rounds = speak(Speculator(scripted_target(), drafter, *parts), 80, context_for(sampling))
+    text, rounds = speak(
+        fixed_speculator(scripted_target(), drafter, policy, Budget(12, 4, 4)), 80, context_for(sampling)
+    )
     assert text == plain_text(scripted_target(), 80, sampling)
     assert math.fsum(round.accepted for round in rounds) > 0

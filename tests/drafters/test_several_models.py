@@ -13,6 +13,7 @@ from contracts.kit import (
     collect,
     context_for,
     converse,
+    fixed_speculator,
     make_policy,
     make_rule,
     plain_text,
@@ -58,8 +59,7 @@ def each_alone():
 
 
 def rounds_with(drafter, count=200, budget=Budget(30, 3, 4), policy="expansion"):  # noqa: B008
-    parts = (make_policy(TREE_POLICIES[policy]), make_rule(ACCEPTANCE_RULES["follow"]), Always(budget))
-    text, rounds = speak(Speculator(scripted_target(), drafter, *parts), count, context_for())
+    text, rounds = speak(fixed_speculator(scripted_target(), drafter, policy, budget), count, context_for())
     assert text == plain_text(scripted_target(), count)
     return rounds
 
@@ -165,7 +165,7 @@ def test_a_model_that_two_members_use_has_a_cache_for_each():
 
 def test_a_draft_model_that_the_pair_has_not_is_refused_by_name():
     settings = Settings().but({"drafter": "several", "method_options": {"several.of": "draft_model(model=towards)"}})
-    with pytest.raises(CombinationError, match=r"draft_model.model = 'towards' is no draft model of pair 'smol'"):
+    with pytest.raises(CombinationError, match=r"draft_model.model = 'towards' is not a draft model of pair 'smol'"):
         check_settings(settings, True, draft_models={"one": True, "two": True})
 
 
@@ -173,7 +173,7 @@ def test_tokens_are_asked_of_the_models_that_are_used():
     models = {"one": True, "two": False}
     settings = Settings().but({"drafter": "several", "method_options": {"several.of": BOTH}})
     with pytest.raises(
-        CombinationError, match=r"'draft_model' needs .* 'two', which has others; .* 'cross_vocabulary'"
+        CombinationError, match=r"'draft_model' needs .* 'two', which has other tokens; .* 'cross_vocabulary'"
     ):
         check_settings(settings, True, draft_models=models)
     mixed = {"method_options": {"several.of": "draft_model+cross_vocabulary(model=two)"}}

@@ -7,14 +7,20 @@ import random
 
 import pytest
 import torch
-from contracts.kit import Always, V, context_for, make_policy, make_rule, plain_text, scripted_target, speak
+from contracts.kit import (
+    V,
+    context_for,
+    fixed_speculator,
+    make_policy,
+    plain_text,
+    scripted_target,
+    speak,
+)
 from structures.operations import operations
 
-from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, TokenTree
-from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
 from specchat.drafters.parts import Parts
 from specchat.models.other.scripted import ScriptedModel
@@ -25,6 +31,7 @@ from specchat.structures.suffix_tree import SuffixTree
 from specchat.trees import TREE_POLICIES
 
 BIG = 5000
+BUDGET = Budget(32, 32, 4)
 
 
 @pytest.fixture(params=["C", "Python"], autouse=True)
@@ -60,11 +67,6 @@ def reciter(prompt, reply):
         return logits
 
     return ScriptedModel(BIG, says)
-
-
-def engine(target, drafter, policy="best_first", budget=Budget(32, 32, 4)):  # noqa: B008
-    parts = (make_policy(TREE_POLICIES[policy]), make_rule(ACCEPTANCE_RULES["follow"]), Always(budget))
-    return Speculator(target, drafter, *parts)
 
 
 def grown(drafter, history, policy="best_first", budget=Budget(64, 64, 8)):  # noqa: B008
@@ -183,7 +185,7 @@ def test_a_repeated_request_takes_more_than_eight_tokens_a_round():
     lengths = []
     for _ in range(2):
         context = context_for(vocab_size=BIG, prompt=prompt)
-        text, rounds = speak(engine(reciter(prompt, reply), drafter), 150, context)
+        text, rounds = speak(fixed_speculator(reciter(prompt, reply), drafter, "best_first", BUDGET), 150, context)
         assert text == reply[:150]
         lengths.append(sum(len(round.emitted) for round in rounds) / len(rounds))
     assert lengths[0] < 1.1, "nothing repeats within the reply"
@@ -215,7 +217,7 @@ def test_past_replies_are_forgotten_oldest_first():
     replies = [numbers(60, seed) for seed in (2, 3)]
     for reply in replies:
         context = context_for(vocab_size=BIG, prompt=prompt)
-        speak(engine(reciter(prompt, reply), drafter), 60, context)
+        speak(fixed_speculator(reciter(prompt, reply), drafter, "best_first", BUDGET), 60, context)
     drafter.start([BIG - 1])
     assert grown(drafter, [BIG - 1, *replies[0][:4]]) == []
     assert grown(drafter, [BIG - 1, *replies[1][:4]])[-1] == replies[1][4:9]
@@ -263,7 +265,9 @@ def test_the_text_is_the_targets_own(policy, sampling):
     method = DRAFTERS["suffix"]
     drafter, accepted = method.load()(method.options(), Parts(scripted_target(V))), 0
     for seed in (1, 1, 2):
-        text, rounds = speak(engine(scripted_target(), drafter, policy), 80, context_for(sampling, seed))
+        text, rounds = speak(
+            fixed_speculator(scripted_target(), drafter, policy, BUDGET), 80, context_for(sampling, seed)
+        )
         assert text == plain_text(scripted_target(), 80, sampling, seed)
         accepted += sum(round.accepted for round in rounds)
     assert accepted > 0

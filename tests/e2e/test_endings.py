@@ -9,6 +9,7 @@ import re
 import signal
 import sys
 import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -17,8 +18,9 @@ import pexpect
 import pyte
 import pytest
 
+from specchat.tui.system.window_size import LARGEST_LINES
 from tests.e2e.terminal import Terminal
-from tests.e2e.test_terminal import alive, children_of
+from tests.e2e.test_terminal import alive
 from tests.e2e.test_terminal_behaviour import LEFT_CLEAN, SCRIPTED, Listening, ready
 from tests.e2e.test_web import Served, descendants
 
@@ -28,11 +30,23 @@ PATIENCE_S = 10.0
 """The app allows itself two seconds; the rest is for a busy machine."""
 
 
-def all_gone(pids: list[int]) -> bool:
+def all_gone(pids: Collection[int]) -> bool:
     end = time.monotonic() + PATIENCE_S
     while any(alive(pid) for pid in pids) and time.monotonic() < end:
         time.sleep(0.05)
     return not any(alive(pid) for pid in pids)
+
+
+def has_engine(pid: int) -> bool:
+    """Whether an engine runs below a process."""
+    return any(is_engine(below) for below in descendants(pid))
+
+
+def is_engine(pid: int) -> bool:
+    try:
+        return b"engine" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:  # it has ended
+        return False
 
 
 def hang_up(terminal: Terminal) -> list[int]:
@@ -51,21 +65,35 @@ def ends(terminal: Terminal, family: list[int]) -> bool:
     return not terminal.process.isalive() and all_gone(family[1:])
 
 
-@pytest.mark.parametrize("after_s", [0.0, 0.3, 0.6, 1.0, 1.5])
-def test_a_terminal_closed_while_the_app_starts_leaves_nothing_behind(terminals, after_s: float) -> None:
+@pytest.mark.parametrize(("engine", "after_s"), [(False, 0.0), (False, 0.3), (False, 0.6), (True, 0.0), (True, 0.5)])
+def test_a_terminal_closed_while_the_app_starts_leaves_nothing_behind(terminals, engine: bool, after_s: float) -> None:
     terminals.append(Terminal(SCRIPTED))
+    if engine:
+        terminals[0].until(lambda _: has_engine(terminals[0].process.pid), every_s=0.01)
     time.sleep(after_s)
-    assert ends(terminals[0], hang_up(terminals[0]))
-
-
-@pytest.mark.parametrize("keys", ["hello\r", "\x1bOS", "\x0f", "/race hello\r", "x" * 5000])
-def test_a_terminal_closed_at_work_or_in_a_dialog_leaves_nothing_behind(terminals, keys: str) -> None:
-    terminals.append(Terminal([*SCRIPTED, "--max-tokens", "100000"]))
-    terminals[0].until(ready)
-    terminals[0].type(keys)
-    time.sleep(0.5)
     family = hang_up(terminals[0])
-    assert len(family) >= 2, "an app and its engine"
+    assert len(family) >= 2 or not engine
+    assert ends(terminals[0], family)
+
+
+@pytest.mark.parametrize(
+    ("keys", "shown"),
+    [
+        ("hello\r", "╭─ kept"),
+        ("\x1bOS", "╭─ pairs"),
+        ("\x0f", "╭─ chats"),
+        ("/race hello\r", "╭─ speculation"),
+        ("x" * 5000, "xxxxx"),
+    ],
+    ids=["reply", "pairs", "chats", "race", "typing"],
+)
+def test_a_terminal_closed_at_work_or_in_a_dialog_leaves_nothing_behind(terminals, keys: str, shown: str) -> None:
+    terminals.append(Terminal([*SCRIPTED, "--max-tokens", "100000"]))
+    assert shown not in terminals[0].until(ready)
+    terminals[0].type(keys)
+    terminals[0].until(shown)
+    family = hang_up(terminals[0])
+    assert any(is_engine(pid) for pid in family)
     assert ends(terminals[0], family)
 
 
@@ -135,45 +163,93 @@ def test_ctrl_z_goes_to_the_shell_and_fg_comes_back_to_the_same_screen() -> None
         shell.close(force=True)
 
 
-async def connected(served: Served, session: aiohttp.ClientSession, size: str) -> aiohttp.ClientWebSocketResponse:
-    """A page as the server sees it."""
-    port, key = urlsplit(served.site).port, served.address.split("key=")[1]
+@pytest.fixture(scope="module")
+def site(homes: Iterator[Path]) -> Iterator[Served]:
+    """A server with a home of its own; every page that is opened has an app and an engine of its own."""
+    home = next(homes)
+    home.mkdir(mode=0o700)
+    served = Served(SPECCHAT_HOME=str(home))
+    yield served
+    served.close()
+
+
+class Page:
+    """A page as the server sees it: its socket, and what was written to it."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self.socket = socket
+        self._written = b""
+
+    async def until(self, done: Callable[[bytes], bool], within_s: float = 60.0) -> None:
+        """Read until something holds of what was written."""
+        async with asyncio.timeout(within_s):
+            while not done(self._written):
+                with contextlib.suppress(TimeoutError):
+                    self._written += (await self.socket.receive(timeout=0.02)).data
+
+
+def takes_window(written: bytes) -> bool:
+    return b"\x1b[?2004h" in written
+
+
+@contextlib.asynccontextmanager
+async def opened(site: Served, size: str) -> AsyncIterator[Page]:
+    """A page of a size, to be closed by whoever opens it."""
+    port, key = urlsplit(site.site).port, site.address.split("key=")[1]
     headers = {"Cookie": f"specchat-key-{port}={key}"}
-    return await session.ws_connect(f"{served.site}ws?{size}", headers=headers, max_msg_size=0)
+    async with aiohttp.ClientSession() as session:
+        yield Page(await session.ws_connect(f"{site.site}ws?{size}", headers=headers, max_msg_size=0))
 
 
-@pytest.mark.parametrize("after_s", [0.0, 0.4, 0.7, 1.0, 1.3, 2.0])
-async def test_a_page_closed_while_its_app_starts_leaves_nothing_behind(after_s: float) -> None:
-    served = Served()
-    try:
-        async with aiohttp.ClientSession() as session:
-            socket = await connected(served, session, "width=80&height=24")
-            await asyncio.sleep(after_s)
-            family = descendants(served.process.pid)
-            await socket.close()
-        assert await asyncio.to_thread(all_gone, family)
-        assert await asyncio.to_thread(all_gone, children_of(served.process.pid))
-    finally:
-        served.close()
+async def gone_with_page(site: Served, page: Page) -> set[int]:
+    """Close a page; the processes that it had, all of which have ended."""
+    pid = site.process.pid
+    family = set(descendants(pid))
+    await page.socket.close()  # answered only when the app has been started
+    family |= set(descendants(pid))
+    assert await asyncio.to_thread(all_gone, family)
+    assert not any(alive(below) for below in descendants(pid))
+    return family
 
 
-@pytest.mark.parametrize("size", ["width=999999999&height=24", "width=80&height=999999999", "width=-5&height=0"])
-async def test_a_window_of_any_size_costs_no_more_than_a_large_one(size: str) -> None:
-    served = Served()
-    try:
-        async with aiohttp.ClientSession() as session:
-            socket = await connected(served, session, size)
-            seen = b""
-            while b"\x1b[?2004h" not in seen:  # the app has taken its window
-                seen += (await asyncio.wait_for(socket.receive(), 60)).data
-            await socket.send_str('["resize", {"width": 999999999, "height": 999999999}]')
-            await asyncio.sleep(4.0)
-            app = max(descendants(served.process.pid), key=resident_bytes)
-            assert resident_bytes(app) < 1.5e9
-            await socket.close()
-    finally:
-        served.close()
+REACHED: dict[str, Callable[[Served, bytes], bool]] = {
+    "connected": lambda site, written: True,
+    "window": lambda site, written: takes_window(written),
+    "engine": lambda site, written: has_engine(site.process.pid),
+}
+"""Stages of an app that starts: (its server, what it wrote to the page) → whether it is there."""
+
+
+@pytest.mark.parametrize(
+    ("stage", "after_s"),
+    [("connected", 0.0), ("connected", 0.4), ("window", 0.0), ("engine", 0.0), ("engine", 0.4), ("engine", 1.1)],
+)
+async def test_a_page_closed_while_its_app_starts_leaves_nothing_behind(site, stage: str, after_s: float) -> None:
+    async with opened(site, "width=80&height=24") as page:
+        await page.until(lambda written: REACHED[stage](site, written))
+        await asyncio.sleep(after_s)
+        assert stage != "engine" or has_engine(site.process.pid)
+        assert await gone_with_page(site, page), "an app was started"
+
+
+@pytest.mark.parametrize("size", ["width=999999999&height=999999999", "width=-5&height=0"])
+async def test_a_window_of_any_size_costs_no_more_than_a_large_one(site, size: str) -> None:
+    def drawn_in_bounds(written: bytes) -> bool:
+        assert max(map(resident_bytes, descendants(site.process.pid))) < 1.5e9
+        return b"\x1b[%d;" % LARGEST_LINES in written
+
+    async with opened(site, size) as page:
+        await page.until(takes_window)
+        await page.until(lambda _: has_engine(site.process.pid))
+        assert not drawn_in_bounds(b"")
+        await page.socket.send_str('["resize", {"width": 999999999, "height": 999999999}]')
+        await page.until(drawn_in_bounds)
+        await gone_with_page(site, page)
 
 
 def resident_bytes(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    """Bytes of memory that a process has; 0 where it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0

@@ -57,7 +57,7 @@ def test_a_pair_is_added_looked_at_loaded_and_talked_to(terminals: list[Terminal
     chat.type("scriptd" + ENTER)
     chat.until(lambda text: text.count("scriptd") == 2)  # the name is proposed, and has the focus
     chat.type(ENTER)
-    chat.until("no file, no repository")
+    chat.until("not a file, a repository")
     assert not users_models().exists()
     chat.type(BACKSPACE)
     chat.until(" script ")

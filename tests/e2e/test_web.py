@@ -31,9 +31,11 @@ PATIENCE_S = 30
 class Served:
     """`specchat web`, and the address it printed."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *words: str, **environment: str) -> None:
         command = [sys.executable, "-m", "specchat", "web", "--pair", "scripted", "--port", str(free_port()), *words]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
+        )
         assert self.process.stdout is not None
         found = re.search(r"http://\S+", self.process.stdout.readline())
         assert found, self.process.communicate(timeout=PATIENCE_S)

@@ -93,8 +93,8 @@ def changed(event: ev.Event, *where: Any, to: Any = None) -> bytes:
         (changed(FINISHED, "stats", "plain_rounds", to=-1), "plain_rounds"),
         (changed(FINISHED, "stats", "offered_by_depth", 0, to=-1), "offered_by_depth"),
         (changed(STARTED, "settings", "rule", to=...), "the settings lack 'rule'"),
-        (changed(STARTED, "settings", "temperature", to="warm"), "temperature is no float"),
-        (changed(STARTED, "settings", "width", to=True), "width is no int"),
+        (changed(STARTED, "settings", "temperature", to="warm"), "temperature is not of kind float"),
+        (changed(STARTED, "settings", "width", to=True), "width is not of kind int"),
         (changed(STARTED, "settings", "width", to=[1]), "width is a list"),
         (changed(STARTED, "settings", "stop", to=[1]), "stop"),
         (changed(STARTED, "settings", "method_options", to={"a.b": [[]]}), "method_options.a.b is a list"),
@@ -102,7 +102,7 @@ def changed(event: ev.Event, *where: Any, to: Any = None) -> bytes:
         (changed(STARTED, "messages", 0, "role", to="robot"), "role"),
         (changed(ready(), "memory_bytes", to=-1), "memory_bytes"),
         (changed(hello(), "settings", 0, "kind", to="list"), "kind"),
-        (changed(hello(), "settings", 5, "default", to="wide"), "is no int"),
+        (changed(hello(), "settings", 5, "default", to="wide"), "is not of kind int"),
         (changed(hello(), "settings", 5, "minimum", to=1e6), "has no value between"),
         (encode(ev.Died(1, "")), "made on the near side"),
         (b'{"type":"quit"}' + b" " * LONGEST_LINE_BYTES, "longer than"),
@@ -137,7 +137,7 @@ def test_the_source_of_a_copied_token_comes_back_and_others_take_no_room() -> No
         ([STARTED, *ROUNDS, FINISHED, FINISHED], "reply 1 is not being written"),
         ([STARTED, ev.Prefilled(2, 1, 1, 0.0)], "reply 2 is not being written"),
         ([STARTED, ev.Prefilled(1, 1, 1, 5.0), ROUNDS[0]], "runs backwards"),
-        ([hello(), ev.Header(1, "0", "x")], "a header stands at the beginning"),
+        ([hello(), ev.Header(1, "0", "x")], "a header may only be the first line"),
     ],
 )
 def test_events_come_in_an_order_that_can_be(events: list[ev.Event], why: str) -> None:
@@ -199,7 +199,7 @@ def test_a_line_without_end_is_one_error_and_the_next_line_is_read() -> None:
     stream = io.BytesIO(b"x" * (3 * LONGEST_LINE_BYTES) + b"\n" + encode(Statistics()))
     receive(stream, commands, heard.append)
     assert [getattr(event, "message", "") for event in heard] == [
-        f"a line is no command: the line is longer than {LONGEST_LINE_BYTES:,} bytes"
+        f"a line is not a command: the line is longer than {LONGEST_LINE_BYTES:,} bytes"
     ]
     assert commands.pending() == [Statistics()]
 

@@ -122,7 +122,7 @@ def test_two_replies_by_turns_load_what_either_uses(spoken):
 
 def test_a_change_that_does_not_fit_reads_nothing_and_changes_nothing(spoken):
     (failed,) = spoken.answer(Change({"method_options": {"draft_model.model": "other"}, "drafter": "draft_model"}))
-    assert failed.message.startswith("draft_model.model = 'other' is no draft model of pair 'scripted'")
+    assert failed.message.startswith("draft_model.model = 'other' is not a draft model of pair 'scripted'")
     (failed,) = spoken.answer(Change({"drafter": "fuse", "rule": "multi_step", "temperature": 0.8}))
     assert failed.kind == "CombinationError"
     assert spoken.read == ["scripted"]

@@ -113,7 +113,7 @@ def test_pairs_may_be_switched_back_and_forth(own, away_from_home):
 
 
 BAD_LINES = {
-    "no JSON": b"this is no JSON",
+    "no JSON": b"this is not JSON",
     "no command": b'{"type":"dance"}',
     "no type": b"{}",
     "a list": b"[1,2]",
@@ -212,11 +212,53 @@ def test_closing_standard_input_ends_the_process():
     assert isinstance(said[0], ev.Hello)
 
 
+def test_an_engine_whose_reader_goes_away_in_a_reply_ends_calmly_while_its_input_stays_open():
+    engine = subprocess.Popen(
+        local_command(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=engine_environment(1),
+    )
+    assert engine.stdin
+    assert engine.stdout
+    assert engine.stderr
+    engine.stdin.write(encode(Load(SCRIPTED | {"max_tokens": 100_000})) + encode(Generate(1, HELLO)))
+    engine.stdin.flush()
+    while b'"type":"round"' not in engine.stdout.readline():
+        pass
+    engine.stdout.close()
+    assert engine.wait(PATIENCE_S) == 0
+    assert b"Traceback" not in engine.stderr.read()
+    engine.stdin.close()
+    engine.stderr.close()
+
+
 def test_a_program_that_is_no_engine_is_reported(tmp_path):
     driver = Driver(tmp_path / "log", [sys.executable, "-c", "print('hi, I am a shell')"])
     died = driver.until(ev.Died)
-    assert "no event" in died.last_words
+    assert "not an event" in died.last_words
     driver.engine.close()
+
+
+@pytest.mark.parametrize(
+    ("first", "why"),
+    [
+        (
+            '{"type":"hello","protocol":7,"specchat":"9.9","methods":[],"settings":[],"pid":1}',
+            "the engine speaks version 7 of the protocol, this specchat version 1",
+        ),
+        ('{"type":"hello","protocol":7,"methods":{"other":"form"}}', "the engine speaks version 7 of the protocol"),
+        ('{"type":"loading","stage":"read","item":"weights"}', "the engine did not begin with 'hello'"),
+    ],
+)
+def test_an_engine_that_speaks_another_version_is_refused_at_its_first_line(tmp_path, first, why):
+    driver = Driver(tmp_path / "log", [sys.executable, "-c", f"print({first!r}, flush=True); input()"])
+    died = driver._next()
+    assert isinstance(died, ev.Died)
+    assert why in died.last_words
+    driver.engine.close()
+    assert not driver.engine.alive
 
 
 def test_an_engine_that_cannot_start_says_why(tmp_path):

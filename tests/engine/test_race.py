@@ -136,7 +136,8 @@ def test_tokens_that_part_are_compared_by_the_engine():
         (ev.Compared(5, 1, "a", "", None, 0.0), {}, LOSS, "fault", False, "where speculation ended"),
         (ev.Compared(5, 1, "a", "b", 4.0, 0.0), {"rule": "multi_step", "temperature": 0.8},
          ev.Losslessness(True, "same law"),
-         "law", True, "other letters, same law for 1 tokens, then plain wrote 'a' and speculation 'b': same law"),
+         "law", True,
+         "another text, same distribution for 1 tokens, then plain wrote 'a' and speculation 'b': same law"),
         (ev.Compared(5, 1, "a", "b", 4.0, 0.0), {"rule": "multi_step"}, ev.Losslessness(True, "same law"),
          "fault", False, "NOT the same"),
         (ev.Compared(5, 1, "a", "b", 4.0, 0.0), {"rule": "typical"}, ev.Losslessness(False, "on purpose"),
@@ -153,12 +154,12 @@ def test_a_parting_is_a_tie_another_letter_of_the_same_law_or_a_fault(compared, 
 
 def test_the_same_tokens_under_a_rule_of_the_law_are_not_called_promised():
     race, _ = held([1, 2], [1, 2], ev.Losslessness(True, "the law"), rule="recursive", temperature=0.8)
-    assert race_result(race).line == "identical here, all 2 tokens; promised is less: the law"
+    assert race_result(race).line == "identical here, all 2 tokens; though less is promised: the law"
 
 
 def test_an_engine_that_cannot_compare_leaves_the_margin_open():
     race, _ = held([1, 2], [1, 3])
-    race.hear(ev.Failed("UsageError", "a line is no command", during="protocol"))
+    race.hear(ev.Failed("UsageError", "a line is not a command", during="protocol"))
     assert (race.phase, race_result(race).kind) == ("over", "open")
 
 

@@ -62,8 +62,8 @@ def test_a_recording_is_a_header_and_events(tmp_path):
         (b"", "is empty"),
         (data(hello()), "line 1: a recording begins with a header, this is a 'hello' event"),
         (data(ev.Header(99, "0", "x")), "line 1: the recording has version 99, this specchat reads version 1"),
-        (data(HEADER) + b"{not json\n" + data(*reply(1)), "line 2: this is no event"),
-        (data(HEADER) + b"\n" + b'{"type":"round","id":1}\n', "line 3: this is no event"),
+        (data(HEADER) + b"{not json\n" + data(*reply(1)), "line 2: this is not an event"),
+        (data(HEADER) + b"\n" + b'{"type":"round","id":1}\n', "line 3: this is not an event"),
         (data(HEADER, hello()), "holds no reply"),
     ],
 )

@@ -105,7 +105,7 @@ DAMAGE = {
     "rows of broken blocks": ({"tensors": [tensor(sizes=(33,), kind=8)]}, "whole blocks of 32"),
     "a tensor past the end": ({"tensors": [tensor(sizes=(100,))]}, "past the end"),
     "a tensor far away": ({"tensors": [tensor(offset=2**63)]}, "past the end"),
-    "a tensor between the blocks": ({"tensors": [tensor(sizes=(8,), offset=8)]}, "no multiple of 32"),
+    "a tensor between the blocks": ({"tensors": [tensor(sizes=(8,), offset=8)]}, "not a multiple of 32"),
     "two tensors of one name": ({"tensors": [tensor(), tensor()]}, "one name"),
     "two tensors in one place": (
         {"tensors": [tensor(sizes=(64,)), tensor("u", (8,), offset=32)]},
@@ -113,7 +113,7 @@ DAMAGE = {
     ),
     "an architecture of two lines": (
         {"entries": [entry("general.architecture", STRING, text("lla\nma"))]},
-        r"'lla\nma' is no name",
+        r"'lla\nma' is not a valid name",
     ),
     "a name of many lines": ({"tensors": [tensor(name="\n" * 500, kind=77)]}, r"tensor '\n\n\n"),
     "a tensor without a name": ({"tensors": [tensor(name="")]}, "a name has 0"),

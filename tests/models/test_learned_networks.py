@@ -160,7 +160,7 @@ def test_rounding_to_eight_bits_loses_half_a_step_once_and_nothing_the_second_ti
             lambda t, name: t.update(
                 norm=torch.ones(D, dtype=torch.int8), **{"norm.steps": t[name + eight_bits.STEPS].clone()}
             ),
-            "tensor norm of .* is no matrix",
+            "tensor norm of .* is not a matrix",
         ),
     ],
 )
@@ -240,8 +240,8 @@ def test_a_damaged_file_is_refused(method, tmp_path):
         ({"taps": ["a"]}, "taps = .* is not a list of whole numbers"),
         ({"taps": 3}, "taps = 3 is not a list of whole numbers"),
         ({"hidden": [3]}, "hidden = .* is not a whole number"),
-        ({"epsilon": float("inf")}, "epsilon = inf is no number above 0"),
-        ({"epsilon": "x"}, "epsilon = 'x' is no number above 0"),
+        ({"epsilon": float("inf")}, "epsilon = inf is not a number above 0"),
+        ({"epsilon": "x"}, "epsilon = 'x' is not a number above 0"),
     ],
 )
 def test_sizes_that_are_none_are_refused(method, change, said):

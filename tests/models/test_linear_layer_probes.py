@@ -3,15 +3,13 @@
 import pytest
 import torch
 from gguf import GGMLQuantizationType as Kind
+from loading_kit import load, logits_of
 from tiny_models import gguf_sizes, tiny_gguf
 
 from specchat.compiled.build import NativeUnavailable
-from specchat.config import ModelSpec, PathSource
-from specchat.core.tree import TokenTree
 from specchat.errors import UsageError
 from specchat.models.linear_layers import probes
 from specchat.models.machine import choose_precision, multiplies
-from specchat.models.model_loading import load_model
 from specchat.models.native import kernels
 
 CPU = torch.device("cpu")
@@ -50,22 +48,13 @@ INT8, INT4 = (torch.ops.onednn, "qlinear_prepack"), (torch, "_weight_int4pack_mm
 PACKED = (torch.ops.mkldnn, "_reorder_linear_weight")
 
 
-def load(path, wanted="auto"):
-    return load_model(ModelSpec("tiny", (PathSource(path),)), path, CPU, wanted, kernels="torch")
-
-
-def logits_of(loaded):
-    loaded.model.prefill([5, 6, 7])
-    return loaded.model.read(TokenTree(8, loaded.model.vocab_size).freeze()).logits
-
-
 def test_a_tied_head_of_8_bits_runs_where_torch_has_no_product_for_it(tmp_path, hide):
     path = tiny_gguf(tmp_path / "m.gguf", kinds=FOUR_BIT)
-    usual = load(path)
+    usual = load(path, "torch")
     assert usual.notes == ()
     expected = logits_of(usual)
     hide(INT8)
-    loaded = load(path)
+    loaded = load(path, "torch")
     assert loaded.precision == "int4"
     assert [note for note in loaded.notes if "no int8 product" in note]
     assert (logits_of(loaded) - expected).abs().max() < 0.05 * expected.std()
@@ -73,18 +62,18 @@ def test_a_tied_head_of_8_bits_runs_where_torch_has_no_product_for_it(tmp_path, 
 
 def test_without_a_product_of_4_bits_nothing_is_lost_but_time(tmp_path, hide):
     path = tiny_gguf(tmp_path / "m.gguf", kinds=FOUR_BIT)
-    expected = logits_of(load(path))
+    expected = logits_of(load(path, "torch"))
     hide(INT4, INT8, PACKED)
-    loaded = load(path, "int4")
+    loaded = load(path, "torch", "int4")
     assert [note for note in loaded.notes if "no int4 product" in note]
     assert (logits_of(loaded) - expected).abs().max() < 0.05 * expected.std()
 
 
 def test_bfloat16_needs_no_layout_of_its_own(tmp_path, hide):
     path = tiny_gguf(tmp_path / "m.gguf")
-    expected = logits_of(load(path, "bfloat16"))
+    expected = logits_of(load(path, "torch", "bfloat16"))
     hide(PACKED)
-    assert (logits_of(load(path, "bfloat16")) - expected).abs().max() < 0.05 * expected.std()
+    assert (logits_of(load(path, "torch", "bfloat16")) - expected).abs().max() < 0.05 * expected.std()
 
 
 def test_a_precision_without_kernels_is_not_chosen(hide, no_native):

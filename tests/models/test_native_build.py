@@ -200,5 +200,5 @@ def test_a_file_is_opened_only_below_folders_of_ones_own(tmp_path):
     with pytest.raises(NotOwnFile, match="inner can be written by others"):
         open_own(file, tmp_path)
     inner.chmod(0o700)
-    with pytest.raises(NotOwnFile, match="is no file"):
+    with pytest.raises(NotOwnFile, match="is not a regular file"):
         open_own(inner, tmp_path)

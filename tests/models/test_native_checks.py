@@ -58,7 +58,7 @@ LAYER = "model.layers.1."
         (resized(LAYER + "mlp.down_proj.weight", 64, 128), "layer 1, down: 128 inputs and 64 outputs, not 96 and 64"),
         (resized("lm_head.weight", 59, 64), "head: 64 inputs and 59 outputs, not 64 and 61"),
         (resized(LAYER + "input_layernorm.weight", 1), r"layer 1, input_norm: \(1,\) float32, not \(64,\) float32"),
-        (resized(LAYER + "self_attn.q_norm.weight", 31), "31 rows of queries or keys are no whole heads of 32"),
+        (resized(LAYER + "self_attn.q_norm.weight", 31), "31 rows of queries or keys are not whole heads of 32"),
         (resized("model.norm.weight", 65), r"the last norm: \(65,\)"),
     ],
 )
@@ -72,8 +72,8 @@ def test_a_weight_of_another_size_is_refused_by_name(change, said):
     ("shape", "said"),
     [
         ({"kv_heads": 0}, "key heads is 0"),
-        ({"heads": 3}, "3 heads are no multiple of 2 key heads"),
-        ({"head_dim": 1 << 20}, "no whole heads of 1048576"),
+        ({"heads": 3}, "3 heads are not a multiple of 2 key heads"),
+        ({"head_dim": 1 << 20}, "not whole heads of 1048576"),
         ({"hidden": 6400}, "6400"),
         ({"vocab_size": 1 << 30}, "vocabulary is 1073741824"),
         ({"epsilon": float("nan")}, "epsilon of the norms is nan"),
@@ -147,7 +147,7 @@ def test_c_is_told_the_address_of_nothing_else_than_it_takes_it_for(tensor):
 
 def test_logits_that_are_no_numbers_are_refused():
     own = native(network("llama"))
-    with pytest.raises(ModelError, match="no numbers"):
+    with pytest.raises(ModelError, match="not numbers"):
         own.head(torch.full((1, 64), float("nan")))
 
 
@@ -188,9 +188,9 @@ def stored(**change):
     [
         (stored(kind=11), 4, 1 << 20, "rows of kind 11 cannot be packed"),
         (stored(kind=-3), 4, 1 << 20, "cannot be packed"),
-        (stored(length=65), 4, 1 << 20, "36 bytes are no row of 65 numbers of kind 2"),
-        (stored(length=96), 8, 1 << 20, "36 bytes are no row of 96 numbers"),
-        (stored(kind=Kind.Q4_K, length=64), 4, 1 << 20, "36 bytes are no row of 64 numbers of kind 12"),
+        (stored(length=65), 4, 1 << 20, "36 bytes are not a row of 65 numbers of kind 2"),
+        (stored(length=96), 8, 1 << 20, "36 bytes are not a row of 96 numbers"),
+        (stored(kind=Kind.Q4_K, length=64), 4, 1 << 20, "36 bytes are not a row of 64 numbers of kind 12"),
         (stored(order=np.array([0, 20], dtype=np.int32)), 4, 1 << 20, "row 20 of 20"),
         (stored(order=np.array([0, -1], dtype=np.int32)), 4, 1 << 20, "row -1 of 20"),
         (stored(), 5, 1 << 20, "5 bits"),

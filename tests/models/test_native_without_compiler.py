@@ -39,7 +39,7 @@ def test_without_a_compiler_torch_multiplies_and_it_is_said(nowhere):
 @needs_native
 def test_a_compiler_that_fails_is_quoted(nowhere, monkeypatch):
     failing = nowhere / "mycc"
-    failing.write_text("#!/bin/sh\necho 'no such luck' >&2\nexit 1\n")
+    failing.write_text("#!/bin/sh\nprintf 'no such luck: \\377\\n' >&2\nexit 1\n")
     failing.chmod(0o755)
     monkeypatch.setenv("CC", str(failing))
     with pytest.raises(NativeUnavailable, match="no such luck"):

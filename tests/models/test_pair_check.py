@@ -65,7 +65,7 @@ def test_windows_that_do_not_hurt_are_none_to_complain_of(tmp_path, config):
 
 
 def test_a_gguf_file_without_layers_or_with_state_is_refused(tmp_path):
-    assert "no language model" in describe_model(gguf(tmp_path / "a.gguf", layers=False)).refusal
+    assert "not a language model" in describe_model(gguf(tmp_path / "a.gguf", layers=False)).refusal
     assert "state cannot go back" in describe_model(gguf(tmp_path / "b.gguf", architecture="mamba")).refusal
 
 

@@ -96,15 +96,15 @@ def test_a_rotation_that_is_stretched_is_kept(layout, tmp_path):
         ({"change": lambda t: t.pop("d2t")}, "no tensor d2t that says which"),
         ({"change": lambda t: t.update(d2t=torch.full((20,), 50))}, "d2t names tokens that a target of 61"),
         ({"change": lambda t: t.update({"norm.weight": torch.ones(33)})}, r"norm.weight is \(33,\), not \(32,\)"),
-        ({"change": lambda t: t.update({"self_attn.q_proj.bias": torch.ones(32)})}, "is none of an EAGLE-3 layer"),
+        ({"change": lambda t: t.update({"self_attn.q_proj.bias": torch.ones(32)})}, "is not part of an EAGLE-3 layer"),
         ({"layer": {"num_hidden_layers": 2}}, "num_hidden_layers = 2, and EAGLE-3 has 1"),
         ({"layer": {"model_type": "qwen3"}}, "model_type = 'qwen3' is not 'llama'"),
         ({"layer": {"hidden_act": "relu"}}, "activation relu"),
         ({"layer": {"rope_scaling": {"rope_type": "yarn", "factor": 2.0}}}, "rotation 'yarn'"),
         ({"norm_output": True}, "norm_output = True, which specchat does not run"),
-        ({"eagle_aux_hidden_state_layer_ids": [2, 1, 3]}, "no ascending layers of a target with 3"),
-        ({"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}, "no ascending layers"),
-        ({"eagle_aux_hidden_state_layer_ids": [1, 2, 9]}, "no ascending layers"),
+        ({"eagle_aux_hidden_state_layer_ids": [2, 1, 3]}, "not ascending layers of a target with 3"),
+        ({"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}, "not ascending layers"),
+        ({"eagle_aux_hidden_state_layer_ids": [1, 2, 9]}, "not ascending layers"),
     ],
 )
 def test_what_cannot_be_run_is_refused_in_one_line(layout, changes, said, tmp_path):
@@ -159,5 +159,5 @@ def test_a_source_that_is_nothing_is_refused(tmp_path):
     run.invoke(app, ["models", "add", "mine", "--target", str(tmp_path / "target")])
     result = run.invoke(app, ["models", "add", "fast", "--target", "mine", "--drafter", str(tmp_path / "nowhere")])
     assert isinstance(result.exception, SpecchatError)
-    assert "is no folder and no repository of the hub" in str(result.exception)
+    assert "is neither a folder nor a repository of the hub" in str(result.exception)
     assert not (own_drafters_dir() / "fast").exists()

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from test_weight_check import load, logits_of, refusal
+from loading_kit import load, logits_of, refusal
 from tiny_models import HIDDEN, INNER, hub_sizes, tiny_folder
 
 from specchat.config import ModelSpec, PathSource
@@ -70,9 +70,10 @@ def test_what_is_no_safetensors_file_is_refused(tmp_path, data):
     [
         ({}, "no weight_map"),
         ([], "no weight_map"),
-        ({NORM: 3}, "no file of this folder"),
-        ({NORM: "../m/model.safetensors"}, "no file of this folder"),
+        ({NORM: 3}, "not a file of this folder"),
+        ({NORM: "../m/model.safetensors"}, "not a file of this folder"),
         ({NORM: "gone.safetensors"}, "which is not there"),
+        ({NORM: "n" * 5000 + ".safetensors"}, "nnn…, which is not there"),
         ({NORM: "model.safetensors", "nowhere": "model.safetensors"}, "nowhere"),
     ],
 )

@@ -31,7 +31,7 @@ def test_the_list_shows_every_drafter_with_what_is_wrong_with_it():
 
 def test_a_drafter_made_here_is_checked_and_removed_by_name():
     folder = made_here().folder
-    assert "is as it should be" in run("check", "mine").output
+    assert "is intact" in run("check", "mine").output
     flip_last_byte(folder / WEIGHTS)
     assert "has changed" in str(run("check", "mine").exception)
     assert isinstance(run("remove", "mine").exception, UsageError)

@@ -77,7 +77,10 @@ def test_no_weights_of_the_target_are_hashed_where_there_is_no_drafter():
         (lambda folder: flip_last_byte(folder / WEIGHTS), "has changed: SHA-256 should be"),
         (lambda folder: (folder / DESCRIPTION).unlink(), "drafter.toml cannot be read"),
         (lambda folder: (folder / DESCRIPTION).write_bytes(b"\xff\0"), "is not UTF-8"),
-        (lambda folder: replace_in(folder / DESCRIPTION, '"trained"', '"strange"'), "method = 'strange' is no drafter"),
+        (
+            lambda folder: replace_in(folder / DESCRIPTION, '"trained"', '"strange"'),
+            "method = 'strange' is not a drafter",
+        ),
         (lambda folder: replace_in(folder / DESCRIPTION, TARGET_SHA, "cd" * 32), "trained for tiny, not for scripted"),
     ],
 )
@@ -106,7 +109,7 @@ def test_a_drafter_comes_through_a_package_is_verified_and_used(home):
     assert "ready at" in run("pull", "named").output
     assert here().choose("trained").sha256 == source.sha256
     assert here().to_fetch("trained") == ()
-    assert "is as it should be" in run("check", "named").output
+    assert "is intact" in run("check", "named").output
     assert "freed" in run("remove", "named", "--yes").output
     assert here().fitting == ()
 
@@ -114,10 +117,10 @@ def test_a_drafter_comes_through_a_package_is_verified_and_used(home):
 def test_a_pair_is_pulled_checked_and_removed_with_the_drafter_listed_for_its_target(home):
     source = trained_folder(home / "elsewhere", TENSORS, "trained", TARGET_SHA)
     entry(source.folder, packaged(home, source.folder))
-    assert "is as it should be" not in run("check", "scripted").output
+    assert "is intact" not in run("check", "scripted").output
     assert "named: ready at" in run("pull", "scripted").output
     assert here().choose("trained").sha256 == source.sha256
-    assert "weights.safetensors is as it should be" in run("check", "scripted").output
+    assert "weights.safetensors is intact" in run("check", "scripted").output
     flip_last_byte(fetch.locate(load_catalog().drafters["named"]) / WEIGHTS)
     assert "named" in str(run("check", "scripted").exception)
     assert "named: " in run("remove", "scripted", "--yes").output
@@ -169,7 +172,7 @@ def test_a_description_that_contradicts_the_entry_is_refused(home):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"target": "scriptet"}, "[drafters.named] target = 'scriptet' is no model; did you mean 'scripted'?"),
+        ({"target": "scriptet"}, "[drafters.named] target = 'scriptet' is not a model; did you mean 'scripted'?"),
         ({"name": "smol"}, "[drafters.smol] has the name of a model or a pair"),
         ({"weights": "AB"}, "[drafters.named] files.sha256 = 'AB' is not 64"),
         ({"sources": "{ hub = 'x' }"}, "sources.hub = 'x' is not a repository"),
@@ -196,5 +199,5 @@ def test_a_method_that_is_unknown_is_refused_before_anything_is_fetched(home):
     entry(source.folder, packaged(home, source.folder), method="trianed")
     error = run("pull", "named").exception
     assert isinstance(error, UsageError)
-    assert str(error).endswith("method 'trianed' is no drafter with weights; did you mean 'trained'?")
+    assert str(error).endswith("method 'trianed' is not a drafter with weights; did you mean 'trained'?")
     assert "✕ broken" in run("list").output

@@ -4,37 +4,20 @@ import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType as Kind
+from loading_kit import load, logits_of, refusal
 from test_decoder import FAMILIES, network
 from tiny_models import HIDDEN, KV_HEADS, TOKENS, tiny_folder, tiny_gguf, write_tokenizer
 
 from specchat.config import ModelSpec, PathSource
-from specchat.core.tree import TokenTree
-from specchat.errors import ModelError, SpecchatError
+from specchat.errors import ModelError
 from specchat.models.base.shape import Shape
 from specchat.models.files.families import FAMILIES as HUB_FAMILIES
 from specchat.models.files.tensor_source import TensorSource
 from specchat.models.inspect.pair_check import check_pair
-from specchat.models.model_loading import load_model
 from specchat.models.own.layer_weights import Builder
 
 CPU = torch.device("cpu")
 KERNELS = ["auto", "torch"]
-
-
-def load(path, kernels="auto", wanted="auto"):
-    return load_model(ModelSpec("m", (PathSource(path),)), path, CPU, wanted, kernels=kernels)
-
-
-def refusal(path, kernels="auto", wanted="auto"):
-    with pytest.raises(SpecchatError) as refused:
-        load(path, kernels, wanted)
-    assert "\n" not in str(refused.value)
-    return str(refused.value)
-
-
-def logits_of(loaded):
-    loaded.model.prefill([5, 6, 7])
-    return loaded.model.read(TokenTree(8, loaded.model.vocab_size).freeze()).logits
 
 
 @pytest.mark.parametrize("kernels", KERNELS)

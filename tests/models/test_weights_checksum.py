@@ -38,7 +38,7 @@ def test_a_pipe_in_place_of_weights_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text("{}")
     spec = dataclasses.replace(load_catalog().model("scripted"), name="own", sources=(PathSource(tmp_path),))
-    with pytest.raises(WeightsError, match=r"^the weights of own cannot be read: it is no ordinary file$"):
+    with pytest.raises(WeightsError, match=r"^the weights of own cannot be read: it is not a regular file$"):
         fetch.weights_sha256(spec)
 
 

@@ -127,11 +127,11 @@ class Server:
         return int(pid)
 
     def close(self, how: int = signal.SIGTERM) -> int:
-        """End it; its exit code."""
+        """End it; its exit code. What it wrote to standard error is `said` from then on."""
         self.client.close()
         if self.process.poll() is None:
             self.process.send_signal(how)
-        self.process.communicate(timeout=PATIENCE_S)
+        self.said = self.process.communicate(timeout=PATIENCE_S)[1]
         return self.process.returncode
 
 

@@ -137,6 +137,43 @@ def test_a_completion_refuses_what_it_has_not(fields: dict[str, Any], param: str
     assert refused("text_completion", **fields).param == param
 
 
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"top_k": -1}, "-1 is outside its range: 0 to 1000000"),
+        ({"max_tokens": 0}, "0 is outside its range: 1 to 1000000"),
+        ({"seed": 2**63}, f"{2**63} is outside its range: {-(2**63)} to {2**63 - 1}"),
+        ({"repetition_penalty": 0}, "0 is outside its range: 0.01 to 10"),
+        ({"messages": [{"role": "user"}]}, "null is neither a text nor a list of text parts"),
+        ({"n": True}, "true is not supported"),
+        ({"temperature": "warm"}, '"warm" is not a number'),
+        ({"stop": {"a": None}}, '{"a": null} is neither a text nor a list of texts'),
+        ({"logit_bias": {"5": [1]}}, '{"5": [1]} is not supported'),
+    ],
+)
+def test_values_and_ranges_are_told_as_json_writes_them(fields: dict[str, Any], told: str) -> None:
+    assert told in refused(**fields).message
+
+
+@pytest.mark.parametrize("fields", [{"x" * 1_000_000: 1}, {"model": ["x" * 1_000_000]}, {"n": {"x" * 1_000_000: 1}}])
+def test_a_long_field_is_not_told_whole(fields: dict[str, Any]) -> None:
+    error = refused(**fields)
+    assert len(json.dumps(error.body)) < 1500
+
+
+def test_an_unknown_field_that_is_null_is_not_given() -> None:
+    answer = {"role": "assistant", "content": "Hi", "reasoning_content": None}
+    assert len(chat(messages=[*HELLO, answer, *HELLO], thinking=None).messages) == 3
+    assert refused(messages=[{**answer, "reasoning_content": ""}]).param == "messages[0].reasoning_content"
+
+
+def test_the_seed_minus_one_draws_a_fresh_one() -> None:
+    seeds = {chat(seed=-1).seed for _ in range(5)}
+    assert len(seeds) == 5
+    assert all(seed is not None and 0 <= seed < 2**53 for seed in seeds)
+    assert chat(seed=-2).seed == -2
+
+
 def test_a_misspelt_field_is_told_its_right_name() -> None:
     error = refused(temprature=1)
     assert error.code == "unknown_parameter"

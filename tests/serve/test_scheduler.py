@@ -30,7 +30,8 @@ class Desk:
     def __init__(self) -> None:
         self.engines: list[ObedientEngine] = []
         self.broken = ""
-        self.engine = LoadedEngine(self._start, {"pair": "test"})
+        self.informed: list[ev.Loading | ev.Notice] = []
+        self.engine = LoadedEngine(self._start, {"pair": "test"}, self.informed.append)
         self.heard: list[ev.Event] = []
         self.scheduler: Scheduler
 
@@ -65,6 +66,15 @@ async def settled() -> None:
     """Let everything happen that can happen now."""
     for _ in range(20):
         await asyncio.sleep(0)
+
+
+async def accepted(desk: Desk) -> Ticket:
+    """Ask until a request is no longer refused; `at_work` has the deadline."""
+    while True:
+        try:
+            return desk.ask()
+        except ApiError:
+            await asyncio.sleep(0.01)
 
 
 async def text_of(ticket: Ticket) -> str:
@@ -107,6 +117,23 @@ async def test_a_full_queue_refuses_and_says_when_to_try_again():
         assert int(caught.value.headers["Retry-After"]) >= 1
         waiting.leave()
         desk.ask()
+
+
+@pytest.mark.parametrize(
+    ("longest", "told"),
+    [
+        (0, "another request is being answered, and none may wait"),
+        (1, "a request is waiting already"),
+        (2, "2 requests are waiting already"),
+    ],
+)
+async def test_a_full_queue_says_what_fills_it(longest, told):
+    async with at_work(longest) as desk:
+        await desk.ask().begun()
+        for _ in range(longest):
+            desk.ask()
+        with pytest.raises(ApiError, match=f"^{told}; one is answered at a time$"):
+            desk.ask()
 
 
 async def test_without_a_queue_one_request_is_answered_and_another_refused():
@@ -204,9 +231,7 @@ async def test_an_engine_that_cannot_come_back_refuses_all_and_is_tried_again_la
         with pytest.raises(ApiError, match="could not be started again"):
             desk.ask()
         desk.broken = ""
-        await asyncio.sleep(0.1)
-        ticket = desk.ask()
-        await ticket.begun()
+        await (await accepted(desk)).begun()
 
 
 async def test_a_pair_that_cannot_be_loaded_is_the_engines_own_error():
@@ -217,14 +242,20 @@ async def test_a_pair_that_cannot_be_loaded_is_the_engines_own_error():
     assert desk.link.closed
 
 
-async def test_the_engines_refusal_is_the_requests_error():
+@pytest.mark.parametrize(
+    ("kind", "code"), [("PromptTooLong", "context_length_exceeded"), ("PromptEmpty", "invalid_value")]
+)
+@pytest.mark.parametrize(
+    ("request_", "param"), [(ASKED, "messages"), (Asked("text_completion", None, (), "Once", {}), "prompt")]
+)
+async def test_the_engines_refusal_is_the_requests_error(kind, code, request_, param):
     async with at_work() as desk:
-        ticket = desk.ask()
+        ticket = desk.ask(request_)
         await ticket.begun()
-        desk.link.say(ev.Failed("PromptTooLong", "too long", 2, 1, "generate"))
+        desk.link.say(ev.Failed(kind, "it does not do", 2, 1, "generate"))
         with pytest.raises(ApiError) as caught:
             _ = [text async for text in ticket.texts()]
-        assert (caught.value.status, caught.value.code) == (400, "context_length_exceeded")
+        assert (caught.value.status, caught.value.code, caught.value.param) == (400, code, param)
 
 
 async def test_a_model_of_another_name_is_refused():
@@ -246,6 +277,21 @@ async def test_only_what_the_prediction_proposed_counts_as_predicted():
         assert figures["completion_tokens_details"]["accepted_prediction_tokens"] == 1
         assert (figures["acceptance_length"], figures["speedup"]) == (1.5, 1.25)
         assert Answer(ticket, "test").whole("a")["choices"][0]["finish_reason"] == "stop"
+
+
+async def test_what_the_engine_wants_the_user_to_know_is_told_at_once_and_to_no_client():
+    async with at_work() as desk:
+        notice = ev.Notice("drafter hydra: nothing was kept")
+        desk.link.say(notice)
+        await settled()
+        assert desk.informed == [notice]
+        ticket = desk.ask()
+        await ticket.begun()
+        desk.link.say(notice)
+        desk.link.finish()
+        await settled()
+        assert desk.informed == [notice, notice]
+        assert notice not in desk.heard
 
 
 async def test_everything_is_told_to_its_watcher():

@@ -129,7 +129,14 @@ def test_a_predicted_reply_comes_in_fewer_rounds(server, recited):
 def test_a_prompt_too_long_for_the_context_is_told_so(server):
     with pytest.raises(openai.BadRequestError) as caught:
         chat(server, messages=[{"role": "user", "content": "\u00e9" * 5000}])
-    assert caught.value.code == "context_length_exceeded"
+    assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "messages")
+    assert "chat" not in caught.value.body["message"]
+
+
+def test_an_empty_prompt_is_told_so(server):
+    with pytest.raises(openai.BadRequestError) as caught:
+        server.client.completions.create(model="scripted", prompt="")
+    assert (caught.value.code, caught.value.param) == ("invalid_value", "prompt")
 
 
 def test_what_is_not_supported_is_refused_in_openais_form(server):
@@ -192,7 +199,9 @@ def test_hostile_requests_are_refused(server):
     assert server.post(b"{}", content_length="9" * 18)[0] == 413
     assert server.post(b"{}", content_length="-5")[0] == 400
     assert server.post(b"{}", path="/v1/" + "a" * 5000)[0] == 404
+    assert len(json.dumps(server.post(b"{}", path="/v1/" + "a" * 20_000)[1])) < 1000
     assert server.post(b"{}", path="/v1/models")[0] == 405
+    assert server.post(b"{}", path="/v1/models", upgrade="websocket", connection="upgrade")[0] == 405
     chunked = raw_post(server.port, b"", content_length="", transfer_encoding="chunked")
     assert server.send(chunked + b"zz\r\n")[0] == 400
 
@@ -308,3 +317,6 @@ def test_told_to_stop_it_ends_calmly_and_takes_its_engine_along(server):
     with pytest.raises(ProcessLookupError):
         os.kill(engine, 0)
     assert list(server.home.rglob("engine-*.log")) == []
+    assert {line.partition(":")[0] for line in server.said.splitlines()} <= {"the engine died"}, (
+        "broken requests are no news here"
+    )

@@ -1,9 +1,12 @@
 """Learning: losses have the right gradients, a tiny network gets better, nothing is lost when it is cut off."""
 
 import dataclasses
+import json
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 from training_kit import REPLY, USER, V, some_texts, subject, target
 
 from specchat.config import data_dir
@@ -236,12 +239,12 @@ def test_an_interrupt_while_means_are_measured_leaves_the_weights_where_learning
 
     fit, measure, ended = new(), Fitting._measure, []
 
-    def interrupted(self, about=None):
-        if about and about["share_of_start"] == 0.5:
+    def interrupted(self, share_of_start=None):
+        if share_of_start == 0.5:
             raise KeyboardInterrupt
-        if not about:
+        if share_of_start is None:
             ended.append(self.network.back.weight.clone())
-        measure(self, about or {})
+        measure(self, share_of_start)
 
     with monkeypatch.context() as patched:
         patched.setattr(Fitting, "_measure", interrupted)
@@ -325,6 +328,76 @@ def test_an_interrupt_keeps_the_best_and_resume_goes_on(tmp_path, monkeypatch):
     trained = Job(request(tmp_path, resume=True), subject(), lambda stage: None).run()
     assert trained.figures["tokens_seen"] > early.figures["tokens_seen"] > 0
     assert trained.figures["curve_tau"][: len(early.figures["curve_tau"])] == early.figures["curve_tau"]
+
+
+@pytest.mark.parametrize("damage", [lambda file: file.write_bytes(b""), lambda file: file.unlink()])
+def test_damaged_best_weights_take_the_place_of_no_drafter(tmp_path, monkeypatch, damage):
+    monkeypatch.setattr(job, "_MEASUREMENTS", 2)
+    monkeypatch.setattr(text_writing, "REPLY_TOKENS", 24)
+    first = Job(request(tmp_path), subject(), lambda stage: None)
+    made = first.run()
+    before = {file.name: file.read_bytes() for file in made.folder.iterdir()}
+    damage(first.places.run / "best.safetensors")
+    with pytest.raises(
+        TrainingError, match=r"best\.safetensors .*; remove /.* to begin anew, or choose another --name"
+    ):
+        Job(request(tmp_path, resume=True), subject(), lambda stage: None).run()
+    assert {file.name: file.read_bytes() for file in made.folder.iterdir()} == before
+
+
+def test_weights_and_what_is_said_of_them_are_replaced_together_or_not_at_all(tmp_path, monkeypatch):
+    monkeypatch.setattr(job, "_MEASUREMENTS", 2)
+    monkeypatch.setattr(text_writing, "REPLY_TOKENS", 24)
+    made = Job(request(tmp_path), subject(), lambda stage: None).run()
+    (made.folder / "weights.safetensors").write_bytes(b"of an earlier training")
+    before = {file.name: file.read_bytes() for file in made.folder.iterdir()}
+
+    def full(folder, **about):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(job, "write_drafter", full)
+        with pytest.raises(TrainingError, match="mine cannot be written: No space left on device"):
+            Job(request(tmp_path, resume=True), subject(), lambda stage: None).run()
+    assert {file.name: file.read_bytes() for file in made.folder.iterdir()} == before
+    assert [place.name for place in made.folder.parent.iterdir()] == ["mine"]
+    again = Job(request(tmp_path, resume=True), subject(), lambda stage: None).run()
+    assert dataclasses.replace(again, made=made.made) == made
+    assert (made.folder / "weights.safetensors").stat().st_size == made.size
+
+
+def test_a_lock_that_cannot_be_written_is_told_in_one_line(tmp_path):
+    asked = Job(request(tmp_path), subject(), lambda stage: None)
+    (asked.places.data / "lock").mkdir()
+    with pytest.raises(TrainingError, match="lock cannot be written: Is a directory"):
+        asked.run()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"curve": "x"},
+        {"curve": [{"tokens": 1, "tau": 1.5}]},
+        {"curve": [{"tokens": 1, "tau": "x", "by_depth": [0.5]}]},
+        {"batches": "x"},
+        {"tokens": None},
+        {"since_best": -1},
+        {"best": True},
+        {"more": 1},
+    ],
+    ids=str,
+)
+def test_a_checkpoint_that_says_what_cannot_be_is_refused_by_its_file(model, shard, tmp_path, changes):
+    fit = fitted("hydra", model, shard, tmp_path, 300)
+    fit.run(lambda standing: None)
+    file = tmp_path / "checkpoint.safetensors"
+    with safe_open(file, framework="pt") as opened:
+        said = json.loads(opened.metadata()["specchat"])
+        tensors = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118
+    said["standing"] |= changes
+    save_file(tensors, file, {"specchat": json.dumps(said)})
+    with pytest.raises(TrainingError, match=rf"checkpoint\.safetensors is damaged: .*{next(iter(changes))}"):
+        fitted("hydra", model, shard, tmp_path, 300)
 
 
 def test_two_trainings_do_not_write_to_the_same_data(tmp_path):

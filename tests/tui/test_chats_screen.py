@@ -219,6 +219,16 @@ async def test_a_chat_is_exported_by_the_ending_of_the_file(store, tmp_path):
         await d.until("is there already")
 
 
+async def test_an_export_to_the_home_of_nobody_is_refused_and_the_screen_stays(store, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    async with driving(store=store) as d:
+        screen = await opened(d, "tab", "e")
+        d.app.screen.query_one("#ask", Input).value = "~nobody-here/x.md"
+        await d.pilot.press("enter")
+        await d.until("~nobody-here/x.md: No such file or directory")
+        assert d.app.screen is screen
+
+
 async def test_the_screen_names_the_keys_in_force(store):
     async with driving(store=store, keys={"chats.rename": "F6", "chats.undo": "none"}) as d:
         await opened(d, "tab")

@@ -94,7 +94,7 @@ def test_without_pillow_or_a_font_a_gif_is_refused_and_the_message_says_what_hel
     frames = frames_of(rounds_of()[:2], ABOUT)
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "PIL", None)
-        with pytest.raises(UsageError, match=r"pip install 'specchat\[gif\]'"):
+        with pytest.raises(UsageError, match=r"pip install -e '.\[gif\]'"):
             as_gif(frames)
     monkeypatch.setattr(clip_gif, "FONTS", ("NoSuchFont.ttf",))
     with pytest.raises(UsageError, match="NoSuchFont"):
@@ -120,7 +120,7 @@ async def test_clip_writes_a_file_with_model_hardware_and_settings(tmp_path, mon
     monkeypatch.setattr(clips, "frames_of", lambda rounds, lines: about.extend(lines) or frames_of(rounds, lines))
     async with driving() as d:
         await d.say("/clip")
-        assert "no round has been seen yet" in d.screen()
+        assert "there is no round yet" in d.screen()
         await d.say("How does it work?")
         await d.reply()
         await d.say(f"/clip {format}")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from driving import Driver, driving, telling, writing
 from fake import rounds_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from rich.cells import cell_len
 from textual.selection import SELECT_ALL
 
 from specchat.config import AppOptions
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.round_parts import Tree, Verdict
 from specchat.tui.control import round_animation
 from specchat.tui.draw.draft_preview import best_path, preview, rejected_guess
 from specchat.tui.widgets.messages import text_of
@@ -94,6 +98,40 @@ async def test_a_reply_that_ended_has_no_preview(shown):
         transcript = d.app.views.transcript.size.width
         assert not any("✕" in line[:transcript] for line in d.screen().splitlines())
         assert not any(tinted._preview for tinted in view.query(TintedText))
+
+
+async def shown_large(d: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Show mode at full speed, with a rejected guess behind the text, which no time removes."""
+    monkeypatch.setattr(round_animation, "REJECTED_S", math.inf)
+    monkeypatch.setattr(type(d.app.control.pump), "_schedule_redraw", lambda *_: None)
+    await d.pilot.press("ctrl+l")
+    await full_speed(d, 3)
+    d.app.control.speed.slow_down_to(0.0)
+    await d.hear(next(round for round in rounds_of()[3:] if rejected_guess(round)))
+    assert "✕" in d.drawn(d.app.views.subtitle)
+
+
+async def test_the_rejected_guess_leaves_the_subtitle_when_the_reply_ends(monkeypatch):
+    async with driving() as d:
+        await shown_large(d, monkeypatch)
+        await d.hear(rounds_of()[5], ev.Finished(1, "end", "", ev.Stats(1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0), 1.0))
+        assert "✕" not in d.drawn(d.app.views.subtitle)
+
+
+async def test_the_rejected_guess_leaves_the_subtitle_with_a_round_that_has_none(monkeypatch):
+    async with driving() as d:
+        await shown_large(d, monkeypatch)
+        alone = Tree([0], [-1], ["a"], [], [None])
+        await d.hear(replace(rounds_of()[5], tree=alone, verdict=Verdict([], 7, " b", None, ["accepted"])))
+        assert "✕" not in d.drawn(d.app.views.subtitle)
+
+
+async def test_the_rejected_guess_leaves_the_subtitle_with_its_chat(monkeypatch):
+    async with driving() as d:
+        await shown_large(d, monkeypatch)
+        await d.pilot.press("ctrl+n")
+        await d.settle()
+        assert "✕" not in d.drawn(d.app.views.subtitle)
 
 
 async def test_without_animations_nothing_trails_the_text():

@@ -157,7 +157,7 @@ async def test_a_setting_changed_without_an_engine_is_shown_and_holds_at_its_nex
         await d.say("/set width 99")
         assert "1 to 64" in d.drawn(d.app.views.notice)
         await d.say("/set width 8")
-        assert "width = 8 holds once a pair is loaded · F5 loads it" in d.drawn(d.app.views.notice)
+        assert "width = 8 applies once a pair is loaded · F5 loads it" in d.drawn(d.app.views.notice)
         await d.pilot.press("f2", "slash", *"width")
         assert "‹ 8 ›" in d.drawn(d.app.control.side_panel.form)
         await d.pilot.press("enter", "right")
@@ -182,7 +182,7 @@ async def test_a_setting_changed_after_a_load_that_failed_is_part_of_the_next():
     async with driving(loaded=False) as d:
         await d.hear(hello(), FAILED)
         await d.say("/set width 7")
-        assert "width = 7 holds once a pair is loaded" in d.drawn(d.app.views.notice)
+        assert "width = 7 applies once a pair is loaded" in d.drawn(d.app.views.notice)
         await d.pilot.press("f5")
         await d.settle()
         assert d.link.sent[-1] == Load({"pair": "smol", "width": 7})
@@ -276,8 +276,8 @@ async def test_nothing_of_a_dead_engine_is_left_on_the_screen(monkeypatch):
         for round in rounds_of()[4:6]:
             await d.hear(round)
         assert "held" in d.drawn(d.app.views.notice)
-        assert d.app.views.stats._facts.shares is not None
+        assert d.app.views.stats.facts.shares is not None
         await d.hear(ev.Died(-9, "killed"))
         assert "no engine" in d.drawn(d.app.views.status)
         assert "held" not in d.screen()
-        assert d.app.views.stats._facts.shares is None
+        assert d.app.views.stats.facts.shares is None

@@ -94,7 +94,7 @@ async def test_export_writes_the_chat_on_the_screen_with_all_its_branches(tmp_pa
     monkeypatch.chdir(tmp_path)
     async with driving() as d:
         await d.say("/export")
-        assert "nothing has been said" in d.drawn(d.app.views.notice)
+        assert "there is no message yet" in d.drawn(d.app.views.notice)
         await d.say("How does it work?")
         await d.reply("so")
         await d.say("/retry")

@@ -73,7 +73,7 @@ async def test_where_no_drafter_can_learn_one_line_says_what_to_do(words):
 async def test_what_says_nothing_is_refused_with_the_nearest():
     async with driving() as d:
         await d.say("/learn forgt")
-        assert "/learn forgt says nothing" in notes(d)
+        assert "/learn does not know 'forgt'" in notes(d)
         assert "'forget'" in notes(d)
         assert asked(d) == []
 

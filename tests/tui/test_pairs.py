@@ -65,7 +65,10 @@ async def test_models_of_other_programs_are_listed_and_enter_adds_and_loads_one(
         assert d.link.last(Load).settings["pair"] == "tiny-1b"
 
 
-@pytest.mark.parametrize("script", ["print('no')", "print('{\"pairs\": [7]}')", "raise SystemExit(1)"])
+NO_UTF8 = """import sys; sys.stdout.buffer.write(b'{"pairs": [{"name": "caf\\xe9"}]}')"""
+
+
+@pytest.mark.parametrize("script", ["print('no')", "print('{\"pairs\": [7]}')", NO_UTF8, "raise SystemExit(1)"])
 async def test_a_search_that_fails_finds_nothing(script):
     async with driving(engine_here=True, finds_models=True) as d:
         finds(d, script)

@@ -62,7 +62,7 @@ async def test_the_commands_do_what_the_keys_do():
             assert pace(d) == sent
         await d.say("/speed")
         assert "speed: full" in d.drawn(d.app.views.notice)
-        for wrong, why in (("/speed fast", "rounds per second"), ("/step none", "how many rounds")):
+        for wrong, why in (("/speed fast", "rounds per second"), ("/step none", "a number of rounds")):
             await d.say(wrong)
             assert why in d.drawn(d.app.views.notice)
 

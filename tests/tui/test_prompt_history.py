@@ -70,12 +70,27 @@ def test_damaged_lines_are_passed_over(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line", [b"[" * 200_000, b'{"other": ' + b"[" * 200_000, b'{"text": "' + b"x" * 20_001 + b'"}']
+    "line",
+    [
+        b"[" * 200_000,
+        b'{"other": ' + b"[" * 200_000,
+        b'{"text": "' + b"x" * 20_001 + b'"}',
+        b'{"text": "caf\xe9"}',
+    ],
 )
 def test_a_line_that_nobody_wrote_here_is_passed_over(tmp_path, line):
     file = tmp_path / "prompts.jsonl"
     file.write_bytes(b'{"text": "one"}\n' + line + b'\n{"text": "two"}\n')
     assert History(file).texts == ["one", "two"]
+
+
+def test_after_a_line_that_was_cut_off_the_next_text_begins_a_new_one(tmp_path):
+    file = tmp_path / "prompts.jsonl"
+    file.write_bytes(b'{"text": "one"}\n{"text": "tw')
+    known = History(file)
+    known.add("three")
+    known.add("four")
+    assert History(file).texts == ["one", "three", "four"]
 
 
 def test_of_a_file_without_bounds_only_the_end_is_read_and_kept(tmp_path):

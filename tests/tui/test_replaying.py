@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from driving import driving, wait_for
 from fake import hello, ready, rounds_of, started, stats_of
+from msgspec.structs import replace
 
 from specchat.engine.near.replay import Player, Recording
 from specchat.engine.protocol import events as ev
@@ -94,6 +96,60 @@ async def test_the_demo_takes_the_place_of_an_engine_and_gives_it_back(tmp_path)
         assert not d.links[0].closed
         assert "no network" in d.screen()
         assert d.app.views.prompt.has_focus
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)])
+async def test_a_recording_is_not_changed_and_its_keys_stay_in_force(tmp_path, size):
+    demo = tmp_path / "demo.jsonl"
+    made = recording(30.0)
+    demo.write_bytes(b"".join(encode(e) for e in (made.header, *made.events)))
+    async with driving(size, demo=demo) as d:
+        await d.say("how does it work?")
+        await d.reply("like this")
+        d.app.views.prompt.write("unsent")
+        await d.app.control.actions.session.watch_demo()
+        await wait_for(d.pilot, lambda: d.app.chat.running is not None and d.app.views.transcript.has_focus)
+        for key in ("e", "E", "r", "left_square_bracket", "right_square_bracket"):
+            d.app.views.notice.say("")
+            await d.pilot.press(key)
+            await d.settle()
+            assert "a recording is being played; Esc leaves it" in d.drawn(d.app.views.notice), key
+            assert d.app.views.prompt.text == "unsent"
+        for keys in (["f2", "f2"], ["ctrl+t", "ctrl+t"], ["ctrl+l", "ctrl+l"], ["R"]):
+            await d.pilot.press(*keys)
+            await d.settle()
+            assert not d.app.views.prompt.has_focus, keys
+        assert d.app.views.transcript.has_focus
+        assert len(d.generates()) == 1
+        await d.pilot.press("escape")
+        await wait_for(d.pilot, lambda: d.app.control.session.player is None)
+        await d.settle()
+        assert d.app.views.prompt.has_focus
+        assert (d.app.views.prompt.text, d.app.chat.editing) == ("unsent", None)
+        await d.pilot.press("!")
+        assert d.app.views.prompt.text == "unsent!"
+
+
+async def test_the_status_line_names_the_own_pair_as_soon_as_the_recording_is_left(tmp_path, monkeypatch):
+    demo = tmp_path / "demo.jsonl"
+    made = recording(30.0)
+    events = [replace(event, pair="recorded") if isinstance(event, ev.Ready) else event for event in made.events]
+    demo.write_bytes(b"".join(encode(e) for e in (made.header, *events)))
+    async with driving(demo=demo) as d:
+        await d.app.control.actions.session.watch_demo()
+        await wait_for(d.pilot, lambda: d.app.chat.engine.pair == "recorded")
+        await d.settle()
+        assert "recorded" in d.drawn(d.app.views.status)
+        seen = []
+
+        async def restore(turns):
+            seen.append(d.drawn(d.app.views.status))
+
+        monkeypatch.setattr(d.app.views.transcript, "restore", restore)
+        await d.pilot.press("escape")
+        await wait_for(d.pilot, lambda: seen)
+        assert "smol" in seen[0]
+        assert "recorded" not in seen[0]
 
 
 async def test_the_demo_comes_back_to_the_chat_it_left_and_the_engine_is_untouched(tmp_path):

@@ -9,6 +9,7 @@ from fake import LOSS, SETTINGS, hello, ready, rounds_of, started
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Change, Generate, Pace
 from specchat.tui.draw.reply_end import last_wrapped_lines
+from specchat.tui.screens.settings import SettingsScreen
 
 BEFORE = {name: SETTINGS[name] for name in ("drafter", "policy", "controller", "width", "depth", "nodes")}
 
@@ -140,6 +141,61 @@ def test_the_subtitle_is_the_end_of_the_reply_in_whole_lines():
     assert ["".join(text for text, _ in line).strip() for line in lines] == ["three four", "five"]
     assert lines[1] == [("five", "drafted")]
     assert last_wrapped_lines([], 10, 2) == []
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)])
+async def test_the_settings_stand_over_the_tree_that_fills_the_window(size):
+    async with driving(size) as d:
+        await d.pilot.press("ctrl+l")
+        await answered(d)
+        await d.pilot.press("f2")
+        await d.settle()
+        assert isinstance(d.app.screen, SettingsScreen)
+        assert d.app.screen.form.has_focus
+        assert "temperature" in d.screen()
+        await d.pilot.press("escape")
+        await d.settle()
+        assert d.app.views.prompt.has_focus
+        assert d.app.views.tree_panel.region.height > 0
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)])
+async def test_settings_beside_the_chat_close_when_the_tree_fills_the_window(size):
+    async with driving(size) as d:
+        await d.pilot.press("f2")
+        await d.settle()
+        assert d.app.views.settings_form.has_focus
+        await d.pilot.press("ctrl+l")
+        await answered(d)
+        assert d.app.views.prompt.has_focus
+        assert d.app.views.tree_panel.region.height > size[1] / 2
+        await d.pilot.press("ctrl+l")
+        await d.settle()
+        assert not d.app.views.settings_form.region.height
+
+
+async def test_what_is_typed_goes_into_the_prompt_where_the_tree_took_the_place_of_the_chat():
+    async with driving() as d:
+        await d.say("hi")
+        await d.reply()
+        await d.pilot.press("tab")
+        assert d.app.views.transcript.has_focus
+        await d.pilot.press("ctrl+l")
+        await answered(d)
+        await d.pilot.press("w", "h", "y")
+        assert d.app.views.prompt.text == "why"
+
+
+@pytest.mark.parametrize(("key", "why"), [("ctrl+t", "it cannot be hidden"), ("f3", "no figures stand beside it")])
+async def test_what_shows_nothing_beside_a_tree_that_fills_the_window_says_so(key, why):
+    async with driving() as d:
+        await d.pilot.press("ctrl+l")
+        await answered(d)
+        before = set(d.app.screen.classes)
+        await d.pilot.press(key)
+        await d.settle()
+        assert f"the tree fills the window: {why} · Ctrl+L leaves" in d.drawn(d.app.views.notice)
+        assert set(d.app.screen.classes) == before
 
 
 def test_line_breaks_of_the_reply_stay_line_breaks_in_the_subtitle():

@@ -28,7 +28,7 @@ async def test_the_dialog_says_what_cannot_be_and_what_it_reads(trainer):
         await d.until("✕ --tokens 10 is too few to learn from")
         await d.pilot.press("enter")
         assert isinstance(d.app.screen, TrainForm)
-        for id, value, said in (("tokens", "many", "no whole number"), ("hours", "long", "no number")):
+        for id, value, said in (("tokens", "many", "not a whole number"), ("hours", "long", "not a number")):
             before = d.app.screen.query_one(f"#{id}").value
             d.app.screen.query_one(f"#{id}").value = value
             await d.until(said)
@@ -105,7 +105,7 @@ def test_of_a_large_note_only_as_much_is_read_as_a_note_may_hold(tmp_path):
     ("words", "options", "said"),
     [
         ("/train", {}, "no drafter can be trained here: use `specchat train` where the engine runs"),
-        ("/train soon", {}, "/train soon says nothing; /train, /train stop or /train resume"),
+        ("/train soon", {}, "/train does not know 'soon'; /train, /train stop or /train resume"),
     ],
 )
 async def test_what_cannot_be_trained_is_said(words, options, said):

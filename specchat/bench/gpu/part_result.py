@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Goal:
-    """A figure and its target value. Missing it is reported; it is no error.
+    """A figure and its target value. Missing it is reported and is not an error.
 
     Args:
         at_least: whether the wanted figure is a floor rather than a ceiling.

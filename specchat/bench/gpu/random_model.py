@@ -88,7 +88,7 @@ def random_model(setup: Setup, config: Any, precision: str) -> Decoder:
 
 
 def random_prompt(model: Decoder, tokens: int, seed: int = 0) -> list[int]:
-    """So many of the tokens that are favoured, the same for one seed."""
+    """This many of the tokens that are favoured, the same for one seed."""
     drawn = torch.randint(spoken_tokens(model.vocab_size), (tokens,), generator=torch.Generator().manual_seed(seed))
     return [int(token) for token in drawn]
 

@@ -75,7 +75,7 @@ class Running:
         return cls(model, speculator, context)
 
     def run(self, rounds: int, speculator: Speculator | None = None) -> Stretch:
-        """So many rounds more, by this speculator or by another made of the same parts."""
+        """Run this many more rounds, by this speculator or by another made of the same parts."""
         chosen = speculator or self.speculator
         nodes: list[int] = []
         synchronize(self.model.device)

@@ -95,8 +95,8 @@ def _part(
             outcome: Outcome = importlib.import_module(f"specchat.bench.gpu.{name}").measure(setup, results)
         except Exception as error:  # the other parts are worth having: time on a borrowed machine is short
             detail = str(error) if isinstance(error, SpecchatError) else traceback.format_exc()
-            say(f"{name} broke after {time.perf_counter() - began:.0f} s: {detail}")
-            show(f"**{name}**: broke: {type(error).__name__}")
+            say(f"{name} failed after {time.perf_counter() - began:.0f} s: {detail}")
+            show(f"**{name}**: failed: {type(error).__name__}")
             return False
         finally:
             _let_go(setup.device)
@@ -108,7 +108,7 @@ def _part(
 def _chosen(setup: Setup, wanted: Sequence[str], say: Callable[[str], None]) -> list[str]:
     for name in wanted:
         if name not in PARTS:
-            raise UsageError(f"{name!r} is no part of this check{nearest(name, PARTS)}")
+            raise UsageError(f"{name!r} is not a part of this check{nearest(name, PARTS)}")
         if (missing := _missing(setup, name)) is not None:
             raise UsageError(f"{name} needs {missing}")
     if wanted:
@@ -139,5 +139,7 @@ def _driver(device: torch.device) -> Any:
         return None
     asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     with suppress(OSError, subprocess.SubprocessError):
-        return subprocess.run(asked, capture_output=True, text=True, timeout=20, check=True).stdout.split("\n")[0]
+        return subprocess.run(
+            asked, capture_output=True, encoding="utf-8", errors="replace", timeout=20, check=True
+        ).stdout.split("\n")[0]
     return None

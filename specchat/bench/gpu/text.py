@@ -122,7 +122,7 @@ def refuse_models_as_drafters(settings: Settings) -> None:
 
     Raises:
         CombinationError: a drafter that asks a model: the widened one's own origin would be accepted always, and the
-            figure would be about nothing.
+            figure would mean nothing.
     """
     for choice in choose_drafter(settings).all():
         if choice.name not in BY_TEXT:

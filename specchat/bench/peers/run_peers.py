@@ -50,7 +50,7 @@ def find_peers(pair: LoadedPair, settings: Settings, sample: list[int]) -> Found
     if importlib.util.find_spec("llama_cpp") is None:
         found.notes.append("llama.cpp is not measured: llama-cpp-python is not installed")
     elif not _is_gguf(target_path):
-        found.notes.append("llama.cpp is not measured: this target is no GGUF file")
+        found.notes.append("llama.cpp is not measured: this target is not a GGUF file")
     else:
         from specchat.bench.peers.llama_cpp import llama_peers, why_not
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from specchat.bench.circumstances import Circumstances, circumstances
 from specchat.bench.proof.effort import Effort
-from specchat.bench.proof.finding import FAILED, Finding
+from specchat.bench.proof.finding import FAILED, PASSED, SKIPPED, Finding
 from specchat.settings import Settings
 
 
@@ -27,13 +27,29 @@ class Proof:
 
     @property
     def ok(self) -> bool:
-        return all(finding.status != FAILED for finding in self.findings)
+        """Whether no check failed; some may have been skipped."""
+        return self._count(FAILED) == 0
+
+    @property
+    def summary(self) -> str:
+        """How many checks failed, passed and were skipped, in one line."""
+        failed, passed, skipped = (self._count(status) for status in (FAILED, PASSED, SKIPPED))
+        total = len(self.findings)
+        counted = f"all {total} checks passed" if passed == total else f"{passed} of {total} checks passed"
+        if skipped:
+            counted += f", {skipped} {'was' if skipped == 1 else 'were'} skipped"
+        if failed:
+            return f"{'A CHECK' if failed == 1 else f'{failed} CHECKS'} FAILED: {counted}"
+        return counted
+
+    def _count(self, status: str) -> int:
+        return sum(finding.status == status for finding in self.findings)
 
 
 def prove(settings: Settings, effort: Effort, say: Callable[[str], None] = lambda what: None) -> Proof:
-    """Load the pair and check every claim that the combination makes."""
+    """Load the pair; check the text of the combination, and its rule with draft models made for the purpose."""
     from specchat.bench.pair_setup import load_pair
-    from specchat.bench.proof.check_law import check_law
+    from specchat.bench.proof.check_law import check_law, check_set_law
     from specchat.bench.proof.check_text import check_adversary, check_greedy, check_seeded, check_twin
     from specchat.bench.proof.checked_combination import CheckedCombination
 
@@ -41,7 +57,8 @@ def prove(settings: Settings, effort: Effort, say: Callable[[str], None] = lambd
     pair = load_pair(settings, say)
     subject = CheckedCombination.of(pair, settings, effort)
     findings: list[Finding] = []
-    for check in (check_greedy, check_seeded, check_twin, check_adversary, check_law):
+    sampled = check_seeded if settings.rule == "follow" else check_set_law
+    for check in (check_greedy, sampled, check_twin, check_adversary, check_law):
         say(f"{1 + len(findings)} of 5: {(check.__doc__ or '').splitlines()[0]}")
         findings.append(check(subject))
     names = ("drafter", "policy", "rule", "controller", "width", "depth", "nodes")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -11,7 +11,9 @@ from torch import Tensor
 from specchat.bench.proof.checked_combination import NEUTRAL, CheckedCombination, Text, write
 from specchat.bench.proof.chi_square import Fit, fit
 from specchat.bench.proof.finding import FAILED, PASSED, SKIPPED, Finding
+from specchat.bench.proof.no_guess import no_guess
 from specchat.core.sampling import Law, Sampling, law
+from specchat.core.seams import Model
 from specchat.core.tree import ROOT
 from specchat.decoding.assemble import sampling
 from specchat.decoding.teacher_forcing import read_after
@@ -36,6 +38,11 @@ _FLATTER = 0.7
 
 _PROMPT = "Tell me a story."
 
+_SMALL_TREE = {
+    "drafter": "draft_model", "policy": "expansion", "controller": "fixed", "width": 2, "depth": 2, "nodes": 4
+}  # fmt: skip
+"""Of a draft model that is made for the check."""
+
 
 @dataclass(frozen=True)
 class PlainLogits:
@@ -48,12 +55,40 @@ class PlainLogits:
 
 def check_law(subject: CheckedCombination) -> Finding:
     """The first two tokens are distributed as softmax says, and a biased sampler would be noticed"""
-    claim = "what is sampled follows the target's law"
-    if not subject.lossless:
-        return Finding(claim, SKIPPED, f"rule {subject.settings.rule!r} changes the law on purpose")
+    claim = "what is sampled follows the target's distribution"
+    if (skipped := _lossy(claim, subject)) is not None:
+        return skipped
+    plain = _plain_logits(subject)
+    settings = _settings(subject.settings, plain).but(_SMALL_TREE)
+    draft = ScriptedModel(subject.target.vocab_size, _nearly(plain), subject.target.context_tokens)
+    finding = _finding(claim, subject, settings, plain, _samples(subject, settings, plain, draft))
+    if finding.status == PASSED and not finding.figures["accepted"]:
+        return replace(finding, status=FAILED)
+    return finding
+
+
+def check_set_law(subject: CheckedCombination) -> Finding:
+    """Sampled: what the combination that is set writes is distributed as softmax says"""
+    claim = "what this combination samples follows the target's distribution"
+    if (skipped := _lossy(claim, subject)) is not None:
+        return skipped
     plain = _plain_logits(subject)
     settings = _settings(subject.settings, plain)
-    texts = _samples(subject, settings, plain)
+    finding = _finding(claim, subject, settings, plain, _samples(subject, settings, plain))
+    if finding.status == PASSED and not finding.figures["drafted"]:
+        return replace(finding, status=SKIPPED, detail=no_guess(settings))
+    return finding
+
+
+def _lossy(claim: str, subject: CheckedCombination) -> Finding | None:
+    if subject.lossless:
+        return None
+    return Finding(claim, SKIPPED, f"rule {subject.settings.rule!r} changes the distribution on purpose")
+
+
+def _finding(
+    claim: str, subject: CheckedCombination, settings: Settings, plain: PlainLogits, texts: Sequence[Text]
+) -> Finding:
     laws = _laws_in_force(sampling(settings), plain, texts)
     firsts: list[Hashable] = [text.tokens[0] for text in texts]
     both: list[Hashable] = [tuple(text.tokens[:2]) for text in texts]
@@ -63,24 +98,25 @@ def check_law(subject: CheckedCombination) -> Finding:
     biased = fit([likeliest if i % 2 else first for i, first in enumerate(firsts)], exact_first)
     if one.degrees == 0:
         return Finding(claim, SKIPPED, "the target is too sure of its first token for anything to be tested")
-    accepted = sum(text.accepted for text in texts)
+    drafted, accepted = sum(text.drafted for text in texts), sum(text.accepted for text in texts)
     fine = one.p_value >= _REFUSE and two.p_value >= _REFUSE
     caught = biased.p_value < _REFUSE
     detail = (
-        f"{len(texts)} samples at temperature {settings.temperature:.2g}, {accepted} drafted tokens accepted; "
-        f"first token {_said(one)}, first two {_said(two)}; biased sampler {'caught' if caught else 'NOT caught'} "
-        f"({_said(biased)})"
+        f"{len(texts)} samples at temperature {settings.temperature:.2g}, "
+        f"{accepted} of {drafted} drafted tokens accepted; first token {_said(one)}, first two {_said(two)}; "
+        f"biased sampler {'caught' if caught else 'NOT caught'} ({_said(biased)})"
     )
     figures = {
         "samples": len(texts),
         "first": one,
         "first_two": two,
         "control": biased,
+        "drafted": drafted,
         "accepted": accepted,
         "temperature": settings.temperature,
         "passes_differ_by": _distance(law(plain.first, sampling(settings)), laws.first, subject.target.vocab_size),
     }
-    return Finding(claim, PASSED if fine and caught and accepted else FAILED, detail, figures)
+    return Finding(claim, PASSED if fine and caught else FAILED, detail, figures)
 
 
 @dataclass(frozen=True)
@@ -99,17 +135,17 @@ def _plain_logits(subject: CheckedCombination) -> PlainLogits:
 
 
 def _settings(settings: Settings, plain: PlainLogits) -> Settings:
-    """The same rule and truncation over a small tree of a draft model's, at a temperature that leaves a choice."""
-    shape = {"drafter": "draft_model", "policy": "expansion", "controller": "fixed", "width": 2, "depth": 2, "nodes": 4}
+    """The same combination and truncation without penalties, at a temperature that leaves a choice, for two tokens."""
     warmth = settings.temperature or _SAMPLED
     while warmth < _WIDEST and float(torch.softmax(plain.first.double() / warmth, dim=-1).max()) > _TOP_SHARE:
         warmth *= 1.25
-    return settings.but({**shape, **NEUTRAL, "temperature": min(warmth, _WIDEST), "max_tokens": 2})
+    return settings.but({**NEUTRAL, "temperature": min(warmth, _WIDEST), "max_tokens": 2})
 
 
-def _samples(subject: CheckedCombination, settings: Settings, plain: PlainLogits) -> list[Text]:
-    target = subject.target
-    draft = ScriptedModel(target.vocab_size, _nearly(plain), target.context_tokens)
+def _samples(
+    subject: CheckedCombination, settings: Settings, plain: PlainLogits, draft: Model | None = None
+) -> list[Text]:
+    """Many replies of two tokens; `draft` takes the place of the pair's draft model."""
     conversation = subject.conversation(settings, draft)
     return [write(conversation, plain.prompt, seed) for seed in range(subject.effort.samples)]
 

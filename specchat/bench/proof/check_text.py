@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from specchat.bench.proof.checked_combination import NEUTRAL, CheckedCombination, Text
 from specchat.bench.proof.finding import FAILED, PASSED, SKIPPED, Finding
+from specchat.bench.proof.no_guess import no_guess
 from specchat.core.round import Round
 from specchat.core.seams import Model
 from specchat.core.tree import ROOT
 from specchat.decoding.assemble import sampling
 from specchat.decoding.teacher_forcing import Judge, Margin, allowed_gap, first_difference, forced, read_after
 from specchat.models.other.scripted import Says, ScriptedModel
+from specchat.settings import Settings
 
 _SAMPLED = 0.8
 """The temperature of sampled texts where the settings are greedy."""
@@ -41,10 +44,12 @@ def check_greedy(subject: CheckedCombination) -> Finding:
             differences.append(margins[place] if place < len(margins) else Margin(place, -1, -1, float("inf")))
     caught, planted = _planted_is_caught(subject, judge, allowed)
     wrong = bool(differences) if subject.exact else worst > allowed or any(d.gap > allowed for d in differences)
+    drafted = sum(text.drafted for text in texts)
     figures = {
         "texts": len(texts),
         "equal": equal,
         "tokens": sum(len(text.tokens) for text in texts),
+        "drafted": drafted,
         "accepted": sum(text.accepted for text in texts),
         "largest_margin": worst,
         "allowed_margin": 0.0 if subject.exact else allowed,
@@ -52,38 +57,53 @@ def check_greedy(subject: CheckedCombination) -> Finding:
         "planted_margin": planted,
     }
     detail = (
-        f"{equal} of {len(texts)} texts the same, {figures['tokens']} tokens, {figures['accepted']} of them drafted; "
+        f"{equal} of {len(texts)} texts the same, {figures['tokens']} tokens; "
+        f"{figures['accepted']} of {drafted} drafted tokens accepted; "
         f"largest margin against plain decoding {worst:.3g} (allowed {figures['allowed_margin']:.3g})"
     )
     if differences:
         first = differences[0]
         detail += f"; first difference at token {first.place}, margin {first.gap:.3g}"
     detail += f"; planted wrong token {'caught' if caught else 'NOT caught'} (margin {planted:.3g})"
-    return Finding(claim, FAILED if wrong or not caught else PASSED, detail, figures)
+    return _skipped_without_guesses(
+        Finding(claim, FAILED if wrong or not caught else PASSED, detail, figures), settings
+    )
 
 
 def check_seeded(subject: CheckedCombination) -> Finding:
     """Sampled: the same seed gives the same text with speculation on and off"""
     claim = "the same seed gives plain decoding's text"
     if subject.settings.rule != "follow":
-        return Finding(claim, SKIPPED, f"rule {subject.settings.rule!r} promises the law, not the same text")
+        return Finding(claim, SKIPPED, f"rule {subject.settings.rule!r} promises the distribution, not the same text")
     warmth = subject.settings.temperature or _SAMPLED
     settings = subject.settings.but({"temperature": warmth, "max_tokens": subject.effort.sampled_tokens})
     law = sampling(settings)
     allowed = 0.0 if subject.exact else allowed_gap(subject.moved, law)
     prompt, worst, equal = subject.prompts[0], 0.0, 0
+    drafted = accepted = 0
     for seed in range(subject.effort.seeds):
         plain = subject.write(settings.but({"controller": "off"}), prompt, seed)
         text = subject.write(settings, prompt, seed)
         gap = _leaving_gap(subject, Judge(law, seed), prompt, plain, text)
         equal += gap is None
         worst = max(worst, gap or 0.0)
-    detail = f"{equal} of {subject.effort.seeds} texts the same at temperature {warmth:g}"
+        drafted, accepted = drafted + text.drafted, accepted + text.accepted
+    detail = (
+        f"{equal} of {subject.effort.seeds} texts the same at temperature {warmth:g}; "
+        f"{accepted} of {drafted} drafted tokens accepted"
+    )
     if equal < subject.effort.seeds:
         detail += f"; largest margin where one leaves plain's {worst:.3g} (allowed {allowed:.3g})"
     fine = equal == subject.effort.seeds or (not subject.exact and worst <= allowed)
-    figures = {"texts": subject.effort.seeds, "equal": equal, "largest_margin": worst, "allowed_margin": allowed}
-    return Finding(claim, PASSED if fine else FAILED, detail, figures)
+    figures = {
+        "texts": subject.effort.seeds,
+        "equal": equal,
+        "drafted": drafted,
+        "accepted": accepted,
+        "largest_margin": worst,
+        "allowed_margin": allowed,
+    }
+    return _skipped_without_guesses(Finding(claim, PASSED if fine else FAILED, detail, figures), settings)
 
 
 def check_twin(subject: CheckedCombination) -> Finding:
@@ -125,6 +145,13 @@ def check_adversary(subject: CheckedCombination) -> Finding:
     fine = (gap is None and text.accepted == 0) or (gap is not None and not subject.exact and gap <= allowed)
     figures = {"drafted": text.drafted, "accepted": text.accepted, "tokens": len(text.tokens), "margin": gap}
     return Finding(claim, PASSED if fine and text.drafted else FAILED, detail, figures)
+
+
+def _skipped_without_guesses(finding: Finding, settings: Settings) -> Finding:
+    """The finding, or, where it passed without a drafted token, one that says that nothing was tested."""
+    if finding.status != PASSED or finding.figures["drafted"]:
+        return finding
+    return replace(finding, status=SKIPPED, detail=no_guess(settings))
 
 
 def always_wrong(prompt: Sequence[int], reply: Sequence[int], target: Model) -> Says:

@@ -49,7 +49,7 @@ class SameText:
 
     @property
     def ok(self) -> bool:
-        """Nothing left plain's text that had promised not to, other than at a tie."""
+        """Whether the contestant writes plain's text, ties apart, if it promises that."""
         return not self.promised or all(divergence.tie for divergence in self.divergences)
 
 

@@ -205,7 +205,7 @@ static int likeliest(const Row *row) {
     return token;
 }
 
-/* The token drawn with a position's noise from (width) logits; REFUSED where a logit is no number, or none is finite, or a
+/* The token drawn with a position's noise from (width) logits; REFUSED where a logit is not a number, or none is finite, or a
  * token that was seen has none. What penalties see are the text and the path of drafted tokens behind it. */
 int draw(const Sampling *s, const float *logits, int width, const Text *text, const int64_t *path, int depth, uint64_t key,
          void *room) {

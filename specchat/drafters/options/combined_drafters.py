@@ -33,12 +33,12 @@ class MergeOptions(_MadeOf):
 
     of: str = option(
         "suffix,token_recycling",
-        "drafters whose guesses are merged, with commas or + between them; one may come again with other options: "
+        "drafters whose guesses are merged, with commas or + between them; one may be named again with other options: "
         "suffix(depth=8)+suffix(depth=64)",
     )
     sure: float = option(
         0.6,
-        "a draft model or a trained network is not asked where the others have a guess at least so likely",
+        "a draft model or a trained network is not asked where the others have a guess at least this likely",
         minimum=0.0,
         maximum=1.0,
     )
@@ -56,7 +56,7 @@ class CascadeOptions(_MadeOf):
     )
     least: float = option(
         0.0,
-        "a drafter before the last has something to say if it holds a guess at least so likely",
+        "a drafter before the last is used if it has a guess at least this likely",
         minimum=0.0,
         maximum=1.0,
     )
@@ -80,7 +80,9 @@ class FuseOptions:
 
     draft: str = option("draft_model", "the drafter that decides what is likely: a draft model or a trained network")
     lookup: str = option("suffix", "the drafter whose guesses are pruned and grafted")
-    top: int = option(8, "looked-up tokens stay where the draft has them among so many", unit="tokens", minimum=1)
+    top: int = option(
+        8, "looked-up tokens stay if they are among this many of the draft's likeliest", unit="tokens", minimum=1
+    )
 
     def __post_init__(self) -> None:
         for key in ("draft", "lookup"):

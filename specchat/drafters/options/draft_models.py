@@ -10,7 +10,7 @@ from specchat.registry import option
 
 def which_draft_model() -> Any:
     """The option `model`, which every method that uses a draft model has."""
-    return option("", "which of the pair's draft models to use, by name; the first where it is empty")
+    return option("", "which of the pair's draft models to use, by name; if empty, the first")
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class DraftModelOptions:
     model: str = which_draft_model()
     trim: int = option(
         65536,
-        "so many of the tokens that the target uses most can be guessed, besides those of the text: a smaller head is "
+        "how many of the target's most used tokens can be guessed, besides those of the text: a smaller head is "
         "quicker; 0 for all",
         unit="tokens",
         minimum=0,
@@ -49,6 +49,6 @@ class RetrievedContextOptions:
     )
     chunk: int = option(64, "tokens that are retrieved together", unit="tokens", minimum=4, maximum=4096)
     refresh: int = option(
-        256, "the part of the text is chosen anew after so many tokens", unit="tokens", minimum=1, maximum=65536
+        256, "tokens after which the part of the text is chosen again", unit="tokens", minimum=1, maximum=65536
     )
     model: str = which_draft_model()

@@ -1,4 +1,4 @@
-"""Options of the drafters that look up what stood in a text before."""
+"""Options of the drafters that look up what a text had before."""
 
 from __future__ import annotations
 
@@ -60,5 +60,5 @@ class SuffixOptions:
 class DatastoreOptions:
     """Options of `datastore`."""
 
-    store: str = option("", "which datastore, by name; the newest with the target's tokens where it is empty")
+    store: str = option("", "which datastore, by name; if empty, the newest with the target's tokens")
     longest: int = option(8, "longest run of last tokens to look for", unit="tokens", minimum=1, maximum=32)

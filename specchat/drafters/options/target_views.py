@@ -15,7 +15,10 @@ class LayerSkipOptions:
 
     ratio: float = option(0.3, "share of all attention and MLP sub-layers that is left out", minimum=0.0, maximum=1.0)
     sure: float = option(
-        0.8, "nothing is guessed after a guess where the likeliest one was less likely", minimum=0.0, maximum=1.0
+        0.8,
+        "a guess gets no children if the likeliest token in its place is less likely than this",
+        minimum=0.0,
+        maximum=1.0,
     )
     window: int = option(
         32, "tokens of the reply on which sets of sub-layers are tried", unit="tokens", minimum=4, maximum=256
@@ -30,7 +33,7 @@ class EarlyExitOptions:
         8, "layers that are compared as exits, at equal distances", unit="layers", minimum=1, maximum=64
     )
     decay: float = option(
-        0.97, "what a token weighs in an exit's record, for every newer one", minimum=0.5, maximum=0.999
+        0.97, "factor on the weight of older tokens in an exit's record, per newer token", minimum=0.5, maximum=0.999
     )
 
 
@@ -42,10 +45,10 @@ class SparseContextOptions:
         1024, "rows of its cache that the target drafts with", unit="tokens", minimum=32, maximum=1_000_000
     )
     refresh: int = option(
-        64, "the part of the text is chosen anew after so many tokens", unit="tokens", minimum=1, maximum=65536
+        64, "tokens after which the part of the text is chosen again", unit="tokens", minimum=1, maximum=65536
     )
     below: str = option(
-        "token_recycling", "what drafts for the target with the part: a drafter, with options in parentheses; or none"
+        "token_recycling", "the drafter for the target with the part, with options in parentheses; or none"
     )
     ahead: int = option(
         3, "guesses of that drafter in one pass of the target with the part", unit="tokens", minimum=0, maximum=64

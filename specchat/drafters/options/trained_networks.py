@@ -10,7 +10,7 @@ from specchat.registry import option
 
 def trained_weights() -> Any:
     """The option `weights`, which every method that needs weights has."""
-    return option("", "which trained drafter to use, by name; the newest for the target where it is empty")
+    return option("", "which trained drafter to use, by name; if empty, the newest for the target")
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class TrainedNetworkOptions:
     weights: str = trained_weights()
     tokens: int = option(
         2048,
-        "how many of the tokens that texts use most it guesses, besides those of the text",
+        "how many of the most used tokens it can guess, besides those of the text",
         unit="tokens",
         minimum=1,
     )

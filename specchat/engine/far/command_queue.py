@@ -7,25 +7,27 @@ import threading
 
 from specchat.engine.protocol.commands import Cancel, Command, Load, Quit
 
+_MOST_CANCELLED = 10_000
+"""Cancellations that are remembered: far more than there are replies at any time."""
+
 
 class CommandQueue:
     """Commands as they arrive: most wait their turn, cancellations act at once."""
 
     def __init__(self) -> None:
         self._waiting: queue.SimpleQueue[Command] = queue.SimpleQueue()
-        self._cancelled: set[int | None] = set()
+        self._cancelled: dict[int | None, None] = {}  # the oldest first
+        self._lock = threading.Lock()
         self.quitting = threading.Event()
 
     def receive(self, command: Command) -> None:
         """Called from the reading thread."""
         match command:
             case Cancel():
-                self._cancelled.add(command.id)
-                self._waiting.put(
-                    command
-                )  # wakes a thread that waits for a command; the cancellation itself is already recorded
+                self._cancel(command.id)
+                self._waiting.put(command)  # wakes a thread that waits for a command
             case Load():
-                self._cancelled.discard(None)  # what was cancelled is older than this
+                self.forget_cancel(None)  # what was cancelled is older than this
                 self._waiting.put(command)
             case Quit():
                 self.quitting.set()
@@ -56,7 +58,15 @@ class CommandQueue:
         return id in self._cancelled or self.quitting.is_set()
 
     def forget_cancel(self, id: int | None) -> None:
-        self._cancelled.discard(id)
+        with self._lock:
+            self._cancelled.pop(id, None)
+
+    def _cancel(self, id: int | None) -> None:
+        """Remember it until the reply has ended; of replies that nobody asked for it is forgotten some time."""
+        with self._lock:
+            self._cancelled[id] = None
+            if len(self._cancelled) > _MOST_CANCELLED:
+                del self._cancelled[next(iter(self._cancelled))]
 
     def _take(self) -> Command | None:
         try:

@@ -1,4 +1,4 @@
-"""The pair that an engine speaks with now: loading it, changing its settings, and the draft models that come and go."""
+"""The pair that an engine uses now: loading it, changing its settings, and the draft models that come and go."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from specchat.errors import CombinationError, EngineError, NotEnoughMemory, Spec
 from specchat.settings import Settings
 
 KEPT_UNUSED_S = 30.0
-"""How long draft models stay after their last use: whoever tries drafters comes back to one, and reading it again takes
-seconds."""
+"""How long draft models stay after their last use: a user who tries drafters comes back to one, and reading it again
+takes seconds."""
 
 
 class CurrentPair:
@@ -64,7 +64,7 @@ class CurrentPair:
     # ------------------------------------------------------------------------------------------- loading
 
     def load(self, changes: dict[str, Any]) -> OpenPair:
-        """Speak with the pair that these settings name; where that fails, the one before stays."""
+        """Use the pair that these settings name; where that fails, the one before stays."""
         loader = self._loader(self._load_cancelled)
         settings = settings_of(loader.catalog.pair(starting_pair(changes)), changes)
         if self._open is not None and self._open.serves(settings):
@@ -78,7 +78,7 @@ class CurrentPair:
         return Loader(load_catalog(), self._emit, cancelled, LoadTimes(state_dir() / "load_times.json"))
 
     def _take(self, loaded: LoadedPair, settings: Settings) -> OpenPair:
-        """Speak with these models from now on; where the settings do not fit them, nothing has changed."""
+        """Use these models from now on; where the settings do not fit them, nothing has changed."""
         before = self._open
         if before is not None:
             before.idle.kept.save()

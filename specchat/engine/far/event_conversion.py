@@ -163,7 +163,7 @@ def _unknown(tree: TokenTree) -> tuple[list[float | None], float | None]:
 
 
 def _finite(value: float) -> float:
-    """JSON has no infinity; e^−999 is as good as never."""
+    """JSON has no infinity; e^−999 stands for never."""
     return value if math.isfinite(value) else -999.0
 
 
@@ -244,7 +244,7 @@ def compared_message(asked: Compare, divergence: FirstDivergence | None, vocabul
 
 
 def failure(error: Exception, during: str, id: int | None = None) -> events.Failed:
-    """An error as one line. Anything that is no SpecchatError is a fault of ours and says so."""
+    """An error as one line. Anything that is not a SpecchatError is a fault of ours and says so."""
     deliberate: Mapping[str, int] = {"exit_code": getattr(error, "exit_code", 1)}
     text = str(error) if hasattr(error, "exit_code") else f"internal error: {type(error).__name__}: {error}"
     missing = dict(error.models) if isinstance(error, WeightsNotHere) else {}

@@ -7,10 +7,12 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import BinaryIO, Literal
 
 import msgspec
 
+from specchat.config.unreadable import UNREADABLE
 from specchat.engine.far.command_queue import CommandQueue
 from specchat.engine.protocol.bounds import LONGEST_LINE_BYTES, Id
 from specchat.engine.protocol.codec import decode_command, encode, lines_of
@@ -33,7 +35,7 @@ def serve() -> None:
             try:
                 output.write(encode(event))
                 output.flush()
-            except (BrokenPipeError, ValueError):
+            except (OSError, ValueError):
                 commands.quitting.set()
 
     commands = CommandQueue()
@@ -44,7 +46,8 @@ def serve() -> None:
     from specchat.engine.far.worker import Worker
 
     Worker(commands, emit).run()
-    output.close()
+    with suppress(OSError):  # its reader has gone
+        output.close()
     os._exit(0)  # no waiting for threads of libraries
 
 
@@ -65,18 +68,18 @@ def _listen(stream: BinaryIO, commands: CommandQueue, emit: Callable[[Event], No
 
 
 def receive(stream: BinaryIO, commands: CommandQueue, emit: Callable[[Event], None]) -> None:
-    """Put every command of the stream into the queue; a line that is no command is answered at once."""
+    """Put every command of the stream into the queue; a line that is not a command is answered at once."""
     for line in lines_of(stream):
         if not line.strip():
             continue
         try:
             commands.receive(decode_command(line))
         except msgspec.DecodeError as error:
-            emit(_refused(line, f"a line is no command: {error}"))
+            emit(_refused(line, f"a line is not a command: {error}"))
 
 
 class _Address(msgspec.Struct):
-    """What is read of a line that is no command, so that the answer names the request that was refused."""
+    """What is read of a line that is not a command, so that the answer names the request that was refused."""
 
     type: Literal["load", "generate", "cancel", "change", "pace", "count", "compare"]
     id: Id | None = None
@@ -85,6 +88,6 @@ class _Address(msgspec.Struct):
 def _refused(line: bytes, why: str) -> Failed:
     try:
         command = msgspec.json.decode(line[:LONGEST_LINE_BYTES], type=_Address)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return Failed(kind="UsageError", message=why, exit_code=2, during="protocol")
     return Failed(kind="UsageError", message=why, exit_code=2, id=command.id, during=command.type)

@@ -33,7 +33,7 @@ class IdleMeasuring:
         return self._attempts > 0 and (self.profile is None or self.profile.old)
 
     def measure(self, conversation: Conversation, interrupted: Callable[[], bool]) -> None:
-        """Measure, store and use the costs. An interrupted measurement is no try; a failed one is the last."""
+        """Measure, store and use the costs. An interrupted measurement is not counted; a failed one is the last."""
         draft: Model | None = self._pair.draft.model if self._pair.draft else None
         try:
             costs = measure_costs(conversation.target, draft, interrupted)

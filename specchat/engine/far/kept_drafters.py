@@ -62,16 +62,16 @@ class KeptDrafters:
         self.due = True
 
     def learnt(self, name: str) -> Learnt | None:
-        """What the drafter called so has learnt from replies; None where it is not in use."""
+        """What the drafter with this name has learnt from replies; None where it is not in use."""
         return next((drafter.learnt for known, drafter in self._learners() if known == name), None)
 
     def kept_bytes(self, name: str) -> int:
-        """What the drafter called so takes on the disk."""
+        """Bytes that the drafter with this name takes on the disk."""
         file = self._file(name).file
         return file.stat().st_size if file.is_file() else 0
 
     def forget(self, name: str) -> int:
-        """Erase what the drafter called so has learnt, here and on the disk; how many bytes that freed.
+        """Erase what the drafter with this name has learnt, here and on the disk; how many bytes that freed.
 
         Raises:
             StoreError: a file cannot be removed.

@@ -30,7 +30,7 @@ class LoadTimes:
         return seconds if seconds is not None and 0 < seconds < _LONGEST_S else None
 
     def remember(self, key: str, seconds: float) -> None:
-        """Keep this for the next time; where the disk does not let us, it is forgotten."""
+        """Keep this for the next time, if it can be written."""
         times = self._all()
         times.pop(key, None)
         kept = dict([*times.items(), (key, round(seconds, 3))][-_MOST:])

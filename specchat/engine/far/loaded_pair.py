@@ -93,7 +93,7 @@ class LoadedPair:
         return self._drafting_with((*self._own_drafts, *drafts))
 
     def without_drafts(self, names: Collection[str]) -> LoadedPair:
-        """The same without the draft models called so."""
+        """The same without the draft models of these names."""
         return self._drafting_with([one for one in self._own_drafts if one.loaded.name not in names])
 
     def _drafting_with(self, drafts: Sequence[LoadedDraft]) -> LoadedPair:

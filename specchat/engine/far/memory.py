@@ -38,7 +38,7 @@ def watch_peak(device: torch.device) -> Callable[[], int]:
         torch.cuda.reset_peak_memory_stats(device)
         return lambda: int(torch.cuda.max_memory_allocated(device))
     try:
-        Path("/proc/self/clear_refs").write_text("5")  # forget the peak of resident memory
+        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # forget the peak of resident memory
     except OSError:
         return process_bytes
     return _peak_bytes

@@ -34,7 +34,7 @@ class Totals:
 
 @dataclass
 class OpenPair:
-    """What the engine speaks with.
+    """The pair in use and everything that belongs to it.
 
     Args:
         loaded: the models.

@@ -23,7 +23,7 @@ class Pacing:
         self._pace = Pace(id=-1)
 
     def take(self, pace: Pace) -> None:
-        """Obey from now on, or when the reply it is about begins."""
+        """Follow this pace from now on, or from the beginning of the reply it is about."""
         if pace.id != self._pace.id:
             self._coming = pace
             return

@@ -53,7 +53,7 @@ class ProfileStore:
         return entry
 
     def put(self, key: str, processor: str, costs: Costs) -> Entry:
-        """Remember a measurement; where the disk does not let us, it just is not remembered."""
+        """Remember a measurement, if it can be written."""
         entry = Entry(costs.verify, costs.draft, processor, __version__, datetime.now(UTC).replace(microsecond=0))
         others = [one for one in self._all().items() if one[0] != key]
         kept = dict([*others, (key, entry)][-_MOST:])

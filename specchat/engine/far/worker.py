@@ -33,6 +33,7 @@ from specchat.engine.far.open_pair import Totals
 from specchat.engine.far.pacing import Pacing
 from specchat.engine.protocol import events
 from specchat.engine.protocol.commands import (
+    Cancel,
     Change,
     Command,
     Compare,
@@ -148,7 +149,7 @@ class Worker:
         commands = (command, msgspec.structs.replace(command, id=beside.id, apart=beside.apart, beside=None))
         plainly = [(one.apart or {}).get("controller") == "off" for one in commands]
         if sorted(plainly) != [False, True]:
-            raise UsageError("of two replies by turns one must be plain decoding, with controller = 'off'")
+            raise UsageError("one of two replies by turns must be plain decoding, with controller = 'off'")
         now = self._pair.open
         each = [now.conversation.settings.changed_live(one.apart or {}) for one in commands]
         for settings in each:
@@ -215,7 +216,7 @@ class Worker:
                 self._answer(command)
         elif isinstance(command, Pace | Count | Statistics):
             self._answer(command)
-        else:
+        elif not isinstance(command, Cancel):  # that acted when it arrived
             self._deferred.append(command)
 
     def _rest(self, watch: Stopwatch, cancelled: Callable[[], bool]) -> None:

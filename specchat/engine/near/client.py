@@ -19,7 +19,7 @@ import msgspec
 from specchat.config.state_files import read_end
 from specchat.engine.near.rate_limited_reads import rate_limited
 from specchat.engine.near.waiting_events import take_all
-from specchat.engine.protocol.codec import EventReader, encode, lines_of
+from specchat.engine.protocol.codec import EventReader, encode, lines_of, wrong_greeting
 from specchat.engine.protocol.commands import Command, Quit
 from specchat.engine.protocol.environment import engine_environment
 from specchat.engine.protocol.events import Died, Event
@@ -93,7 +93,7 @@ class Engine:
         return self._process.poll() is None
 
     def send(self, command: Command) -> None:
-        """Hand over one command. A dead engine is no error here: its `Died` event says so."""
+        """Hand over one command. A dead engine is not an error here: its `Died` event reports it."""
         line = encode(command)  # what cannot be written down is not mistaken for an engine that is gone
         with self._write_lock:
             assert self._process.stdin is not None, "the engine was started with a pipe"
@@ -134,15 +134,21 @@ class Engine:
 
     def _read(self) -> None:
         assert self._process.stdout is not None, "the engine was started with a pipe"
-        reader = EventReader()
+        reader, greeted = EventReader(), False
         for line in lines_of(rate_limited(self._process.stdout)):
-            try:
-                self._put(reader.read(line))
-            except msgspec.DecodeError as error:
-                said = short(line[:200].decode(errors="replace"))
-                self._put(Died(None, f"the engine sent a line that is no event ({error}): {said}"))
+            why = "" if greeted else wrong_greeting(line)
+            if not why:
+                try:
+                    event = reader.read(line)
+                except msgspec.DecodeError as error:
+                    said = short(line[:200].decode(errors="replace"))
+                    why = f"the engine sent a line that is not an event ({error}): {said}"
+            if why:
+                self._put(Died(None, why))
                 self._process.kill()
                 return
+            greeted = True
+            self._put(event)
         returncode = self._process.wait()
         if not self._closing:
             self._put(Died(returncode, self._last_words(returncode)))

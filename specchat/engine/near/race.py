@@ -28,7 +28,7 @@ _APART: dict[Side, dict[str, Any]] = {"plain": {"controller": "off"}, "speculati
 _WARM_UP_TOKENS = 8
 
 RACE_DEFAULTS: Mapping[str, Any] = {**GREEDY, "max_tokens": 512}
-"""What holds for a race unless the user asked for something else: greedy, and no longer than one likes to watch."""
+"""Settings of a race unless the user asked for others: greedy, and short enough to watch."""
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Heat:
 
     @property
     def began_s(self) -> float:
-        """When decoding began, in seconds since Started: reading the prompt is no part of the race."""
+        """When decoding began, in seconds since Started: the race does not include reading the prompt."""
         if self.finished is not None:
             return self.finished.stats.prefill_s
         if not self.rounds:
@@ -135,7 +135,7 @@ class Race:
 
     @property
     def promised(self) -> bool:
-        """The settings promise the same text, not only the same law."""
+        """The settings promise the same text, not only the same distribution."""
         begun = self.speculative.started
         return begun is not None and same_text_promised(begun.settings, begun.loss.lossless)
 
@@ -250,7 +250,7 @@ class Race:
 
 
 def _conditions(begun: Started) -> str:
-    """What must be the same for both sides, written down."""
+    """What must be the same for both sides, as text."""
     return repr((begun.pair, sorted((name, value) for name, value in begun.settings.items() if name != "controller")))
 
 

@@ -34,11 +34,11 @@ def race_result(race: Race, dtype: str = "") -> RaceResult:
     loss = race.speculative.started.loss if race.speculative.started else None
     if race.same:
         return RaceResult(
-            "same", f"identical here, all {count:,} tokens; promised is less: {loss.reason if loss else ''}"
+            "same", f"identical here, all {count:,} tokens; though less is promised: {loss.reason if loss else ''}"
         )
     where = _where(race.compared)
     if not race.promised and loss is not None:
-        lead = "other letters, same law" if loss.lossless else "another text"
+        lead = "another text, same distribution" if loss.lossless else "another text"
         return RaceResult("law", f"{lead}{where}: {loss.reason}")
     if race.compared is None or race.compared.place is None:
         return RaceResult("open", "the tokens differ, and the engine could not say by what margin")
@@ -72,7 +72,7 @@ def _margin(compared: Compared, dtype: str) -> str:
     if compared.allowed:
         rounding = f"passes of different sizes round apart by up to {compared.allowed:.2g} in {dtype or 'this format'}"
     else:
-        rounding = f"{dtype or 'float32'} excuses none"
+        rounding = f"{dtype or 'float32'} allows no difference"
     if compared.margin is None:
         return f"no margin explains it ({rounding})"
     return f"plain's own is {compared.margin:.2g} ahead ({rounding})"

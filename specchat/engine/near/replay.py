@@ -57,7 +57,7 @@ class Recording:
             why = getattr(error, "strerror", None) or error
             raise RecordingError(f"{path}: the recording cannot be read: {why}") from None
         if len(data) > LARGEST_BYTES:
-            raise RecordingError(f"{path}: the file is larger than {LARGEST_BYTES >> 20} MiB, so it is no recording")
+            raise RecordingError(f"{path}: the file is larger than {LARGEST_BYTES >> 20} MiB, so it is not a recording")
         return cls.parse(data, str(path))
 
     @classmethod
@@ -101,7 +101,7 @@ class Recording:
 
 def _header(numbered: list[tuple[int, bytes]], name: str, reader: EventReader) -> Header:
     if not numbered:
-        raise RecordingError(f"{name}: the file is empty, so it is no recording")
+        raise RecordingError(f"{name}: the file is empty, so it is not a recording")
     number, line = numbered[0]
     header = _event(line, number, name, reader)
     if not isinstance(header, Header):
@@ -119,7 +119,7 @@ def _event(line: bytes, number: int, name: str, reader: EventReader) -> Event:
     try:
         return reader.read(line)
     except msgspec.DecodeError as error:
-        raise RecordingError(f"{name}, line {number}: this is no event: {error}") from None
+        raise RecordingError(f"{name}, line {number}: this is not an event: {error}") from None
 
 
 def _tag(event: Event) -> str:

@@ -15,14 +15,14 @@ def add_round(gaps: Gaps, round: RoundDone) -> None:
 
 
 def speedup_of(stats: Stats) -> Speedup | None:
-    """The speed-up of a reply that was kept; None where it had none, or one without the rounds that bear it out."""
+    """The speed-up of a reply that was kept; None without one, or without the plain rounds that it is based on."""
     if stats.speedup is None or stats.speedup_low is None or stats.speedup_high is None:
         return None
     return Speedup(stats.speedup, stats.speedup_low, stats.speedup_high, stats.plain_rounds)
 
 
 def source_of(speedup: Speedup | None, plain_rounds: int) -> str:
-    """What bears a speed-up out, or why there is none."""
+    """What a speed-up is based on, or why there is none."""
     if speedup is not None:
         return f"{speedup.plain_rounds:,} plain rounds here"
     if plain_rounds < FEWEST_PLAIN_ROUNDS:

@@ -84,7 +84,7 @@ class Order:
         """Take the next event; refuse one that cannot come here."""
         match event:
             case Header() if not self._first:
-                raise ValidationError("a header stands at the beginning alone")
+                raise ValidationError("a header may only be the first line")
             case Started():
                 self._written.pop(event.id, None)
                 self._written = {**dict([*self._written.items()][-1:]), event.id: (0, 0.0)}
@@ -194,7 +194,7 @@ def _values(settings: Mapping[str, Any]) -> None:
     for name, value in settings.items():
         match name, value:
             case "stop", list():
-                _demand(all(isinstance(text, str) for text in value), "stop holds something that is no text")
+                _demand(all(isinstance(text, str) for text in value), "stop holds a value that is not a text")
             case "method_options", dict():
                 for option, chosen in value.items():
                     _plain_value(chosen, f"method_options.{option}")
@@ -210,5 +210,5 @@ def _plain_value(value: Any, name: str) -> None:
 
 def _value(value: Any, kind: str, name: str) -> None:
     right = isinstance(value, _KINDS[kind]) and (kind == "bool" or not isinstance(value, bool))
-    _demand(right, f"{name} is no {kind}: {value!r:.40}")
+    _demand(right, f"{name} is not of kind {kind}: {value!r:.40}")
     _plain_value(value, name)

@@ -7,11 +7,13 @@ from typing import IO, Any, TypeVar
 
 import msgspec
 
+from specchat.config.unreadable import UNREADABLE
 from specchat.engine.protocol.bounds import LONGEST_LINE_BYTES
 from specchat.engine.protocol.checks import Order, check
 from specchat.engine.protocol.commands import Command
-from specchat.engine.protocol.events import Event
+from specchat.engine.protocol.events import PROTOCOL, Event
 from specchat.engine.protocol.text import one_line
+from specchat.errors import short
 
 _T = TypeVar("_T", bound=Command | Event)
 
@@ -29,12 +31,12 @@ def encode(message: Command | Event) -> bytes:
 
 
 def decode_command(line: bytes) -> Command:
-    """A command from its line; raises msgspec.DecodeError where the line is none."""
+    """A command from its line; raises msgspec.DecodeError where the line is not a command."""
     return _decoded(_commands, line)
 
 
 def decode_event(line: bytes) -> Event:
-    """An event from its line; raises msgspec.DecodeError where the line is none, or one that contradicts itself."""
+    """An event from its line; raises msgspec.DecodeError where the line is not an event, or contradicts itself."""
     return _decoded(_events, line)
 
 
@@ -45,10 +47,30 @@ class EventReader:
         self._order = Order()
 
     def read(self, line: bytes) -> Event:
-        """The next event; raises msgspec.DecodeError where the line is none."""
+        """The next event; raises msgspec.DecodeError where the line is not an event."""
         event = decode_event(line)
         self._order.follow(event)
         return event
+
+
+class _Greeting(msgspec.Struct):
+    """What is read of an engine's first line before anything else: later versions may change all but this."""
+
+    type: str
+    protocol: int | None = None
+
+
+def wrong_greeting(line: bytes) -> str:
+    """Why an engine whose first line this is cannot be understood; empty where it can, and where it is not an event."""
+    try:
+        first = msgspec.json.decode(line[:LONGEST_LINE_BYTES], type=_Greeting)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+    if first.type != "hello":
+        return f"the engine did not begin with 'hello', but with {short(first.type)}"
+    if first.protocol != PROTOCOL:
+        return f"the engine speaks version {short(first.protocol)} of the protocol, this specchat version {PROTOCOL}"
+    return ""
 
 
 def lines_of(stream: IO[bytes]) -> Iterator[bytes]:
@@ -73,6 +95,6 @@ def _decoded(decoder: msgspec.json.Decoder[_T], line: bytes) -> _T:
     try:
         message = decoder.decode(line)
         check(message)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # broken text, or brackets without end
+    except UNREADABLE as error:
         raise msgspec.DecodeError(one_line(str(error))) from None
     return message

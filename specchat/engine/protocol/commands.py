@@ -40,8 +40,8 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     With `text` and no messages, the reply goes on with this text as it stands, without the model's chat format. With
     `reference`, a text that the reply is expected to follow closely, its words are proposed before the drafter's own.
 
-    With `begun`, the reply is there in part and goes on: the text of each of its tokens so far. With the seed it was
-    begun with it becomes what it would have become without the break.
+    With `begun`, a part of the reply exists and is continued: the text of each of its tokens so far. With the seed that
+    it was begun with, it becomes what it would have become without the break.
 
     Without `logprobs` its rounds do not say what the target gives each node: nobody looks at their trees, and to work
     that out takes as long as the rest of an event.
@@ -74,7 +74,7 @@ class Pace(Struct, frozen=True, tag_field="type", tag="pace"):
     """How the rounds of reply `id` follow each other from now on, so that they can be watched. Not answered.
 
     Held, it does `rounds` more and then waits for the next `Pace`, a `Cancel` or a `Quit`; else a round begins no
-    sooner than `gap_s` after the one before it was told. Changes act meanwhile, and waiting counts in no figure.
+    sooner than `gap_s` after the one before it was reported. Changes act meanwhile, and waiting counts in no figure.
     Sent before its Generate, it acts from the first round on.
     """
 

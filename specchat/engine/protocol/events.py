@@ -111,7 +111,7 @@ class Released(Struct, frozen=True, tag_field="type", tag="released"):
 class Started(Struct, frozen=True, tag_field="type", tag="started"):
     """A reply begins. `reused_tokens` of the prompt were still in the target's cache.
 
-    `text` is what it goes on with, where that is no chat. `begun` is what there is of the reply, token by token.
+    `text` is what it continues, if that is not a chat. `begun` is the part of the reply that exists, token by token.
     """
 
     id: Id

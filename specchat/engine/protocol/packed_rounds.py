@@ -61,7 +61,7 @@ def unpack_rounds(data: bytes) -> list[RoundDone]:
     events = [decode_event(line) for line in lines]
     rounds = [replace(event, id=0) for event in events if isinstance(event, RoundDone)]
     if len(rounds) != len(events):
-        raise msgspec.DecodeError("there is an event that is no round")
+        raise msgspec.DecodeError("there is an event that is not a round")
     return rounds
 
 
@@ -73,7 +73,7 @@ def _text_of(data: bytes) -> bytes:
     except zlib.error as error:
         raise msgspec.DecodeError(f"the rounds cannot be decompressed: {error}") from None
     if not reader.eof or not text.startswith(FORMAT):
-        raise msgspec.DecodeError("these are no rounds of a format that this specchat reads")
+        raise msgspec.DecodeError("the rounds have a format that this specchat does not read")
     return text
 
 

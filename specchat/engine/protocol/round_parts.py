@@ -64,7 +64,7 @@ class Verdict(Struct, frozen=True):
 class Source(Struct, frozen=True):
     """Where in the text the token stands that a piece is a copy of.
 
-    `part` is the role of the message that it stands in, `reply` for the reply being written, `prompt` for what is
+    `part` is the role of the message that it is in, `reply` for the reply being written, `prompt` for what is
     part of no message. `number` counts the messages of that role from 1.
     """
 

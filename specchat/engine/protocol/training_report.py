@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from specchat.config.unreadable import UNREADABLE
 from specchat.engine.protocol.bounds import Name, Rate, Seconds, Share, Whole, Words
 from specchat.engine.protocol.text import one_line
 
@@ -99,7 +100,7 @@ class Judged(Struct, frozen=True, tag_field="type", tag="judged"):
 
     def __post_init__(self) -> None:
         if bool(self.best) != bool(self.settings) or (self.best and self.best not in {way.name for way in self.ways}):
-            raise ValueError(f"the best way, {self.best!r}, is none of those measured, or has no settings")
+            raise ValueError(f"the best way, {self.best!r}, is not one of those measured, or has no settings")
 
 
 Report = Needed | Reached | Trained | Judged
@@ -114,10 +115,10 @@ def encode_report(report: Report) -> bytes:
 
 
 def decode_report(line: bytes) -> Report:
-    """A report from its line; raises msgspec.DecodeError where the line is none."""
+    """A report from its line; raises msgspec.DecodeError where the line is not a report."""
     if len(line) > LONGEST_REPORT_BYTES:
         raise msgspec.DecodeError(f"the line is longer than {LONGEST_REPORT_BYTES:,} bytes")
     try:
         return _reports.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise msgspec.DecodeError(one_line(str(error))) from None

@@ -15,7 +15,7 @@ from specchat.core.request import CHUNK_TOKENS, Rider
 from specchat.core.tree import ROOT, TokenTree
 
 LAZY_TOKENS = 8
-"""So many missing tokens are read together with the next tree instead of in a pass of their own."""
+"""This many missing tokens are read together with the next tree instead of in a pass of their own."""
 
 
 @record
@@ -246,7 +246,7 @@ class Rows:
     def lend(self, positions: Sequence[int], held: int) -> tuple[list[int], Sequence[int], bool]:
         """Which of these positions of the first `held` tokens have a row, those rows, and `each_its_own` of `borrow`.
 
-        Where each layer has rows of its own, those are lent only to who wants all of the text.
+        Where each layer has rows of its own, those are lent only to a caller that wants all of the text.
         """
         first, count = self._borrowed_text, len(self._borrowed)
         if self._each_its_own and held >= first and sum(position < held for position in positions) == held:

@@ -52,7 +52,7 @@ class KVCache:
         Args:
             beside: another one of the same network, with which and with whose others this one shares memory.
             layers: numbers of the layers that keep keys and values.
-            keys_together: keys of so many rows lie side by side, for those who read them so: pair of values by pair of
+            keys_together: keys of so many rows lie side by side, as some kernels read them: pair of values by pair of
                 values, even rows before odd ones. Values then lie in pairs of rows, value by value, odd rows first.
             row_copies: who copies rows where they lie together; None where each lies by itself.
         """

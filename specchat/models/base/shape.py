@@ -155,7 +155,9 @@ class Shape:
     def _contradiction(self) -> str:
         """What does not go together, empty where all does."""
         if self.heads % self.kv_heads:
-            return f"num_attention_heads = {self.heads}, no multiple of num_key_value_heads = {self.kv_heads}"
+            return (
+                f"num_attention_heads = {self.heads}, which is not a multiple of num_key_value_heads = {self.kv_heads}"
+            )
         if self.head_dim % 2:
             return f"head_dim = {self.head_dim}, which is odd: values rotate in pairs"
         return next((wrong for kind in self.attention_kinds if (wrong := kind.contradiction(self.head_dim))), "")

@@ -55,6 +55,6 @@ class TorchHead:
 
 
 def output_of(logits: Tensor) -> HeadOutput:
-    """What a head that guesses says besides its (n, R) logits."""
+    """What a head that guesses says besides its (n, H) logits."""
     highest, places = best_tokens(logits, min(_BEST, logits.shape[1]))
     return HeadTensors(logits, places, logits.logsumexp(dim=-1), highest)

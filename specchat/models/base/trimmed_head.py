@@ -14,7 +14,7 @@ _MOST_ADDED = 1024
 """Tokens of texts that are kept besides the frequent ones; then they are forgotten, but for those of the text."""
 
 _TOGETHER = 8
-"""So many tokens get their rows at once: between two passes, when caches are cold, a single one takes as long."""
+"""This many tokens get their rows at once: between two passes, when caches are cold, a single one takes as long."""
 
 Rows = TypeVar("Rows")
 Rows_contra = TypeVar("Rows_contra", contravariant=True)
@@ -39,7 +39,7 @@ class TrimmedHead(Generic[Rows]):
 
     Attributes:
         product: computes it.
-        tokens: (R,) int64, the token of each row.
+        tokens: (H,) int64, the token of each row.
     """
 
     product: HeadProduct[Rows]
@@ -58,7 +58,7 @@ class TrimmedHead(Generic[Rows]):
 
         Args:
             product: makes an empty head.
-            tokens: (R,) int64, the frequent ones.
+            tokens: (H,) int64, the frequent ones.
             frequent: what `product` takes for them.
             rows: what it takes for further tokens; None for a head that cannot grow.
         """

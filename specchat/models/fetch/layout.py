@@ -10,7 +10,10 @@ from specchat.config import COMPANION_SUFFIXES, WEIGHT_SUFFIXES, ModelFile, Weig
 from specchat.config.state_files import read_json, write_whole
 
 SEAL = ".verified.json"
-MANIFEST = ".files.json"  # hidden: no file of a model may be called so
+MANIFEST = ".files.json"  # hidden: no file of a model may have this name
+
+_LONGEST_NAME = 200
+"""Bytes: what is written beside a file has a longer name than it, and disks take 255."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,9 @@ def parts_dir(spec: WeightsSpec, file: str) -> Path:
 
 
 def acceptable(name: str) -> bool:
-    """Whether a file of this name may come in: weights without code, and what stands beside them."""
+    """Whether a file of this name may come in: weights without code, and the files next to them."""
+    if not name.isprintable() or len(name.encode()) > _LONGEST_NAME:
+        return False
     return "/" not in name and not name.startswith(".") and name.endswith(WEIGHT_SUFFIXES + COMPANION_SUFFIXES)
 
 
@@ -85,8 +90,9 @@ def write_manifest(spec: WeightsSpec, files: tuple[ModelFile, ...]) -> None:
 
 
 def read_manifest(spec: WeightsSpec) -> tuple[ModelFile, ...]:
-    """What the hub said when this model was fetched; empty before that."""
-    return read_json(folder(spec) / MANIFEST, tuple[ModelFile, ...]) or ()
+    """What the hub said when this model was fetched; empty before that, and where it was damaged since."""
+    files = read_json(folder(spec) / MANIFEST, tuple[ModelFile, ...]) or ()
+    return files if all(acceptable(file.name) for file in files) else ()
 
 
 def _read_seal(spec: WeightsSpec, file: ModelFile) -> Seal | None:

@@ -51,7 +51,7 @@ class Meter:
     _last: float = 0.0
 
     def at(self, done: int, *, at_once: bool = False) -> None:
-        """The item stands at so many bytes now."""
+        """The item has this many bytes now."""
         self.stop_if_cancelled()
         self._done = max(self._done, min(done, self.total) if self.total else done)
         now = time.monotonic()

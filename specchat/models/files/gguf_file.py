@@ -19,7 +19,7 @@ def converted_folder(path: Path) -> Path:
     name that changes when the file does.
 
     Raises:
-        WeightsError: no GGUF file that can be read.
+        WeightsError: the file cannot be read as GGUF.
         ModelError: transformers cannot tell what network or tokenizer it holds.
     """
     folder = _folder_of(path)

@@ -27,7 +27,7 @@ _ALIGNMENTS = tuple(1 << power for power in range(17))
 _LONGEST_NAME_BYTES = 1 << 16
 _MOST_ENTRIES = 1 << 20
 _MOST_TEXTS = 1 << 23
-"""A file may be sparse, and as large as it likes for nothing: counts have limits of their own."""
+"""A sparse file may claim any size: counts have limits of their own."""
 _LEAST_ENTRY_BYTES = 8 + 4 + 1
 _LEAST_TENSOR_BYTES = 8 + 4 + 4 + 8
 
@@ -65,7 +65,7 @@ class Header:
         return str(self.metadata.get("general.architecture", ""))
 
     def about(self, key: str) -> Any:
-        """A value that stands under the architecture's name: `context_length`; None where there is none."""
+        """A value under the architecture's name, such as `context_length`; None where there is none."""
         return self.metadata.get(f"{self.architecture}.{key}")
 
 
@@ -77,7 +77,7 @@ def read_header(path: Path, lists: bool = False) -> Header:
             that make a tokenizer of them demand it, and two tokens could read the same. Else a broken one is mended.
 
     Raises:
-        WeightsError: no GGUF file that can be read, or a tensor that does not lie inside it.
+        WeightsError: the file cannot be read as GGUF, or a tensor does not lie inside it.
     """
     try:
         with path.open("rb") as file:
@@ -112,7 +112,7 @@ class _Reader:
         if alignment not in _ALIGNMENTS or isinstance(alignment, bool):
             raise _Damaged(f"general.alignment = {shown(alignment)} is not a power of two up to {_ALIGNMENTS[-1]}")
         if not is_name(metadata.get("general.architecture", "")):
-            raise _Damaged(f"general.architecture = {shown(metadata['general.architecture'])} is no name")
+            raise _Damaged(f"general.architecture = {shown(metadata['general.architecture'])} is not a valid name")
         start = -(-self._at // alignment) * alignment
         self._refuse_tensors(found, start, alignment)
         return Header(metadata, found, self._data, start)
@@ -122,7 +122,9 @@ class _Reader:
             raise _Damaged("two of its tensors have one name")
         for tensor in tensors:
             if tensor.offset % alignment:
-                raise _Damaged(f"tensor {shown(tensor.name)} begins at {tensor.offset}, no multiple of {alignment}")
+                raise _Damaged(
+                    f"tensor {shown(tensor.name)} begins at {tensor.offset}, which is not a multiple of {alignment}"
+                )
             if start + tensor.offset + tensor.nbytes > self._size:
                 raise _Damaged(f"tensor {shown(tensor.name)} reaches past the end")
         ordered = sorted(tensors, key=lambda tensor: tensor.offset)

@@ -1,4 +1,4 @@
-"""How a GGUF file changes the rotation of queries and keys beside its base: for contexts longer than first trained."""
+"""How a GGUF file changes the rotation of queries and keys besides its base: for contexts longer than first trained."""
 
 from __future__ import annotations
 

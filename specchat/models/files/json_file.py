@@ -17,7 +17,7 @@ _MOST_BYTES = 256 << 20
 
 @contextmanager
 def opened_file(file: Path) -> Iterator[BinaryIO]:
-    """The file, opened to be read. A pipe or a device is none: it would keep the reader waiting.
+    """The file, opened to be read. Pipes and devices are refused: a reader would wait for them.
 
     Raises:
         WeightsError: it cannot be opened, or reading fails.
@@ -33,7 +33,7 @@ def read_object(file: Path) -> dict[str, Any]:
     """The object that the file holds.
 
     Raises:
-        WeightsError: it cannot be read, or is no JSON object.
+        WeightsError: it cannot be read, or is not a JSON object.
     """
     return parse_object(read_whole(file), str(file))
 
@@ -55,7 +55,7 @@ def parse_object(data: bytes, name: str) -> dict[str, Any]:
     """The object that these bytes are the text of; `name` says what they are, for the error.
 
     Raises:
-        WeightsError: they are no JSON object.
+        WeightsError: they are not a JSON object.
     """
     try:
         said = json.loads(data.decode("utf-8"))
@@ -64,5 +64,5 @@ def parse_object(data: bytes, name: str) -> dict[str, Any]:
     except ValueError as error:  # UnicodeDecodeError and JSONDecodeError are of this kind
         raise WeightsError(f"{name} cannot be read: {error}") from None
     if not isinstance(said, dict):
-        raise WeightsError(f"{name} is not what it should be: no JSON object")
+        raise WeightsError(f"{name} is not a JSON object")
     return said

@@ -97,7 +97,7 @@ def wrong_number(said: Mapping[str, Any]) -> str:
 
 
 def is_name(value: Any) -> bool:
-    """Whether this can stand in a line: a short text without control characters; empty for none."""
+    """Whether this can be shown in a line: a short text without control characters; empty for none."""
     return isinstance(value, str) and len(value) <= 100 and value.isprintable()
 
 

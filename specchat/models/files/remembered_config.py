@@ -37,7 +37,7 @@ class RememberedConfig:
         try:
             return self.__dict__["_values"][name]
         except KeyError:
-            raise AttributeError(f"the configuration says nothing of {name}") from None
+            raise AttributeError(f"the configuration does not have {name}") from None
 
     def get_text_config(self) -> RememberedConfig:
         """Itself: there are no other parts."""

@@ -63,13 +63,13 @@ def read_entries(file: Path) -> dict[str, TensorEntry]:
     """The tensors of one file by name, all of which lie inside it, one behind the other.
 
     Raises:
-        WeightsError: no safetensors file that can be read.
+        WeightsError: the file cannot be read as safetensors.
     """
     with opened_file(file) as opened:
         size = os.fstat(opened.fileno()).st_size
         length = int.from_bytes(opened.read(_LENGTH_BYTES), "little")
         if not 2 <= length <= min(size - _LENGTH_BYTES, _MOST_HEADER_BYTES):
-            raise WeightsError(f"{file} is no safetensors file: its header would have {length} bytes")
+            raise WeightsError(f"{file} is not a safetensors file: its header would have {length} bytes")
         said = parse_object(opened.read(length), str(file))
     said.pop("__metadata__", None)
     spans = {name: _span(entry) for name, entry in said.items()}
@@ -112,9 +112,9 @@ def _files(folder: Path) -> dict[str, set[str] | None]:
     for tensor, file in places.items():
         if not isinstance(file, str) or not file.endswith(".safetensors") or "/" in file or "\\" in file:
             raise WeightsError(
-                f"{folder / INDEX}: {shown(tensor)} is in {shown(file)}, which is no file of this folder"
+                f"{folder / INDEX}: {shown(tensor)} is in {shown(file)}, which is not a file of this folder"
             )
-        if file not in files and not (folder / file).is_file():
+        if file not in files and not os.path.isfile(folder / file):  # never raises
             raise WeightsError(f"{folder / INDEX} names {shown(file)}, which is not there")
         wanted = files.setdefault(file, set())
         assert wanted is not None, "an index says of every file what is in it"

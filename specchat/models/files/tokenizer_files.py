@@ -60,7 +60,7 @@ def tokens_of(file: Path) -> dict[str, int]:
     """Every token of a tokenizer.json with its number.
 
     Raises:
-        WeightsError: it cannot be read, or what stands there is no token.
+        WeightsError: it cannot be read, or an entry is not a token.
     """
     said = read_object(file)
     model = said.get("model")

@@ -15,6 +15,8 @@ from typing import Any, TypedDict
 
 try:
     import msgspec
+
+    from specchat.config.unreadable import UNREADABLE
 except ImportError:  # the checks on a GPU run without it
     msgspec = None  # type: ignore[assignment]
 
@@ -74,12 +76,12 @@ def _parts_of(file: Path) -> Mapping[str, Any]:
         return msgspec.json.decode(data, type=_Parts)
     except RecursionError:
         raise WeightsError(f"{file} cannot be read: it is nested too deep") from None
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise WeightsError(f"{file} cannot be read: {error}") from None
 
 
 def _single_parts(part: Any) -> Iterator[dict[str, Any]]:
-    """The parts that this one is made of, or itself; what is no part the library refuses."""
+    """The parts that this one is made of, or itself; the library refuses anything else."""
     if isinstance(part, dict):
         inner = [one for key in _INNER if isinstance(part.get(key), list) for one in part[key]]
         yield from [part] if not inner else (single for one in inner for single in _single_parts(one))

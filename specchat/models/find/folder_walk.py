@@ -26,7 +26,7 @@ def entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def files_below(folder: Path, suffix: str = "", deepest: int = DEEPEST) -> Iterator[Path]:
-    """The ordinary files below a folder, by name. Links to folders are not followed, so nothing is seen twice."""
+    """The regular files below a folder, by name. Links to folders are not followed, so nothing is seen twice."""
     left = MOST_ENTRIES
     waiting = [(folder, 0)]
     while waiting:

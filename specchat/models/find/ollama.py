@@ -41,7 +41,7 @@ def _layers(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _blob(store: Path, digest: Any) -> Path | None:
-    """The file of a digest; a digest that is none could point anywhere, and is refused."""
+    """The file of a digest; a text that is not a digest could point anywhere and is refused."""
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
         return None
     file = store / "blobs" / digest.replace(":", "-")

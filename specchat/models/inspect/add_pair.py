@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from specchat.config import Catalog, HubSource, ModelFile, ModelSpec, PairSpec, PathSource, cache_dir
-from specchat.errors import SpecchatError, UsageError, WeightsError, meant
+from specchat.config.directories import expanded
+from specchat.errors import SpecchatError, UsageError, WeightsError, meant, short
 from specchat.models.fetch import hub
 from specchat.models.fetch.disk import megabytes
 from specchat.models.fetch.model_state import model_in
@@ -37,7 +39,7 @@ class NewPair:
     problems: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     sampling: Mapping[str, Any] = field(default_factory=dict)  # what another program recommends for the target
-    names: Mapping[Path, str] = field(default_factory=dict)  # of files whose own names say nothing
+    names: Mapping[Path, str] = field(default_factory=dict)  # of files whose own names are not descriptive
     _other_tokens: tuple[str, ...] = ()  # draft models whose tokens are not the target's
     _places: dict[str, Path] = field(default_factory=dict)  # of models that are elsewhere: what was fetched to look at
 
@@ -80,7 +82,7 @@ class NewPair:
 
     def _accept_name(self, name: str) -> None:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-            self.problems.append(f"{name!r} is no name: letters, digits, '.', '_' and '-'")
+            self.problems.append(f"{name!r} is not a valid name: letters, digits, '.', '_' and '-'")
         elif name in self.catalog.pairs:
             way = f"; `specchat models forget {name}` makes room" if self.catalog.pairs[name].yours else ""
             self.problems.append(f"a pair is called {name!r} already{way}")
@@ -119,7 +121,9 @@ class NewPair:
         """A repository that exists and has room here; what tells its shape and tokens is fetched to look at."""
         match = _REPOSITORY.fullmatch(text)
         if match is None:
-            raise UsageError(f"{text!r} is no file, no repository and no model{meant(text, self.catalog.models)}")
+            raise UsageError(
+                f"{short(text)} is not a file, a repository or a known model{meant(text, self.catalog.models)}"
+            )
         source = HubSource(match[1], match[2])
         listing = hub.list_repository(source)
         taken = _taken(source, listing)
@@ -144,8 +148,8 @@ class NewPair:
 
 
 def _of_path(text: str, names: Mapping[Path, str]) -> ModelSpec:
-    path = Path(text).expanduser().absolute()
-    if not path.exists():
+    path = expanded(text).absolute()
+    if not os.path.exists(path):  # never raises
         raise WeightsError(f"{path} does not exist")
     place = model_in(path)
     seen = describe_model(place)
@@ -174,7 +178,7 @@ def _need_room(repo: str, size: int) -> None:
 
 
 def _is_path(text: str) -> bool:
-    return text.startswith(("/", "~", ".")) or "\\" in text or Path(text).exists()
+    return text.startswith(("/", "~", ".")) or "\\" in text or os.path.exists(text)
 
 
 def _folder_of(text: str) -> str:

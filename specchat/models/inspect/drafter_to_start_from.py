@@ -25,7 +25,7 @@ def method_of(drafter: str, start: str, target: ModelSpec) -> str:
         start: the name of a trained drafter, or empty.
 
     Raises:
-        UsageError: as `start_named`, or the method is none that is trained.
+        UsageError: as `start_named`, or the method is not one that can be trained.
     """
     if drafter:
         refuse_unknown_method(drafter)

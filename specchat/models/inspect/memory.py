@@ -35,7 +35,7 @@ def free_bytes() -> int | None:
     """Main memory that could be taken now, or None where the system does not tell."""
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
-        for line in meminfo.read_text().splitlines():
+        for line in meminfo.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     try:

@@ -87,7 +87,7 @@ def token_table(path: Path) -> Mapping[str, int]:
     """Every token with its number.
 
     Raises:
-        WeightsError: there is none that can be read.
+        WeightsError: there is no tokenizer that can be read.
     """
     file = path if path.is_file() else path / _TOKENIZER
     try:
@@ -134,7 +134,7 @@ def _of_gguf(path: Path, size: int, mtime_ns: int) -> ModelDescription:
     if not refusal and scaling.changes and not _is_own(architecture):
         refusal = f"is of architecture {architecture}, whose rotation for long texts cannot be read from a GGUF file"
     if not refusal and not any(tensor.name.startswith("blk.") for tensor in header.tensors):
-        refusal = "has no layers: it is no language model"
+        refusal = "has no layers: it is not a language model"
     context, hidden = header.about("context_length"), header.about("embedding_length") or 0
     return ModelDescription(architecture, parameters, context, True, four_bit, hidden, refusal, _remark(architecture))
 

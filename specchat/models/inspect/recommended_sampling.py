@@ -66,7 +66,7 @@ def sampling_for_chat(path: Path | None, found: Mapping[str, Any] | None = None)
 
 
 def _settings(said: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Those of the values that are settings here; what is no number in range recommends nothing."""
+    """Those of the values that are settings here; values that are not numbers in range are ignored."""
     found: dict[str, Any] = {}
     for key, name in names.items():
         value = said.get(key)

@@ -90,7 +90,7 @@ def drafters_of(listed: Collection[ListedDrafter], target: ModelSpec) -> list[Li
 def _named(spec: DrafterSpec, methods: Collection[str]) -> ListedDrafter:
     state = fetch.state(spec)
     known = spec.method in methods
-    problem = "" if known else f"method {spec.method!r} is no drafter with weights{nearest(spec.method, methods)}"
+    problem = "" if known else f"method {spec.method!r} is not a drafter with weights{nearest(spec.method, methods)}"
     sizes = (state.disk_bytes, state.total_bytes)
     return ListedDrafter(
         spec.name, spec.method, spec.target, state.kind, "named", spec.licence, *sizes, problem, spec.notes

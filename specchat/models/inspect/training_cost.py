@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 LIKELIEST = 32
-"""So many of the target's likeliest tokens are kept at every place, and the weight of all others together."""
+"""How many of the target's likeliest tokens are kept at every place, with the weight of all others together."""
 
 TAPS = 4
 """Layers whose states are kept: an early one, the middle, a late one and the last."""
 
 TOKENS_PER_REPLY_TOKEN = 1.7
-"""What is read for every token of a reply: chat format and prompt stand in front of it. Measured on smol."""
+"""Tokens read for every token of a reply: chat format and prompt come before it. Measured on smol."""
 
 EPOCHS = 3.0
 """How often every text is learnt from."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from specchat.config import ModelSpec, load_catalog, own_drafters_dir
@@ -44,7 +45,7 @@ def refuse_impossible(drafter: str, prompts: str, reply_tokens: int, hours: floa
         UsageError: with the nearest that can be.
     """
     refuse_unknown_method(drafter)
-    if prompts not in (SELF, CHATS) and not prompts_file(prompts).is_file():
+    if prompts not in (SELF, CHATS) and not os.path.isfile(prompts_file(prompts)):
         raise UsageError(f"--prompts {short(prompts)} is neither {SELF!r}, {CHATS!r} nor a file")
     if reply_tokens < _FEWEST_TOKENS:
         raise UsageError(f"--tokens {reply_tokens} is too few to learn from; at least {_FEWEST_TOKENS}")
@@ -53,7 +54,7 @@ def refuse_impossible(drafter: str, prompts: str, reply_tokens: int, hours: floa
     if not 0 <= hours < _MOST_HOURS:
         raise UsageError(f"--hours {hours:g} must be 0 (as long as it helps) or more, and below {_MOST_HOURS}")
     if not NAME.fullmatch(name):
-        raise UsageError(f"--name {short(name)} is no name: letters, digits, '.', '_' and '-'")
+        raise UsageError(f"--name {short(name)} is not a valid name: letters, digits, '.', '_' and '-'")
 
 
 def refuse_unknown_method(drafter: str) -> None:
@@ -63,7 +64,9 @@ def refuse_unknown_method(drafter: str) -> None:
         UsageError: with the nearest that is.
     """
     if drafter not in TOKENS_LEARNT_PER_S:
-        raise UsageError(f"--drafter {short(drafter)} is none that is trained{nearest(drafter, TOKENS_LEARNT_PER_S)}")
+        raise UsageError(
+            f"--drafter {short(drafter)} is not one that can be trained{nearest(drafter, TOKENS_LEARNT_PER_S)}"
+        )
 
 
 def refuse_hiding(name: str) -> None:
@@ -97,6 +100,6 @@ def prompts_file(prompts: str) -> Path:
     """The file of prompts that is meant.
 
     Raises:
-        UsageError: no path can be written so.
+        UsageError: it is not a valid path.
     """
-    return expanded(prompts)
+    return expanded(prompts, "--prompts")

@@ -92,7 +92,7 @@ class Eagle(nn.Module):
         return after
 
     def logits(self, states: Tensor) -> Tensor:
-        """(…, R) logits of the token that follows, for each of the shared tokens."""
+        """(…, H) logits of the token that follows, for each of the shared tokens."""
         return self.shared.logits(self.normed(states))
 
     def normed(self, states: Tensor) -> Tensor:

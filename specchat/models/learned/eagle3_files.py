@@ -104,7 +104,7 @@ def _taps(said: Mapping[str, Any], target: TargetSizes, folder: Path) -> tuple[i
     whole = isinstance(named, list | tuple) and all(type(number) is int for number in named)
     if not whole or list(named) != sorted(set(named)) or not named or not 0 < named[0] <= named[-1] <= target.layers:
         raise ModelError(
-            f"{folder / 'config.json'}: {_TAPS_BY_DEFAULT} = {shown(named)} are no ascending layers of a target "
+            f"{folder / 'config.json'}: {_TAPS_BY_DEFAULT} = {shown(named)} are not ascending layers of a target "
             f"with {target.layers}"
         )
     return tuple(number - 1 for number in named)
@@ -154,7 +154,7 @@ class _Checkpoint:
         """Refuse tensors that were not asked for: they would change what the layer computes."""
         if left := self._entries.keys() - self._taken:
             raise WeightsError(
-                f"{self.folder}: tensor {shown(min(left))} is none of an EAGLE-3 layer that specchat runs"
+                f"{self.folder}: tensor {shown(min(left))} is not part of an EAGLE-3 layer that specchat runs"
             )
 
 
@@ -187,12 +187,12 @@ def _tensors(found: _Checkpoint, sizes: EagleSizes, target: TargetSizes) -> dict
 
 
 def _tokens(found: _Checkpoint, rows: int, target: TargetSizes) -> Tensor:
-    """(R,) int32 the target's token of each row of the head."""
+    """(H,) int32 the target's token of each row of the head."""
     tokens = torch.arange(rows)
     if found.has("d2t"):
         tokens = tokens + found.take("d2t", rows).long()
     elif rows != target.vocab_size:
         raise WeightsError(f"{found.folder} has a head of {rows} tokens and no tensor d2t that says which")
     if rows > MOST_TOKENS or int(tokens.min()) < 0 or int(tokens.max()) >= target.vocab_size:
-        raise ModelError(f"{found.folder}: d2t names tokens that a target of {target.vocab_size} tokens has not")
+        raise ModelError(f"{found.folder}: d2t names tokens that a target of {target.vocab_size} tokens does not have")
     return tokens.int()

@@ -22,7 +22,7 @@ def fits(tensor: Tensor) -> bool:
 
 
 def rounded(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """A matrix (R, C) as whole numbers from −127 to 127, (R, C) int8, and the step of each 32, (R, C / 32) float16.
+    """A matrix (m, n) as whole numbers from −127 to 127, (m, n) int8, and the step of each 32, (m, n / 32) float16.
 
     Rounding what `unrounded` gives once more changes nothing, so kernels that round like this multiply what is stored.
     """
@@ -33,7 +33,7 @@ def rounded(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def unrounded(numbers: Tensor, steps: Tensor) -> Tensor:
-    """(R, C) float32 from what `rounded` gives."""
+    """(m, n) float32 from what `rounded` gives."""
     groups = numbers.float().reshape(len(numbers), -1, _TOGETHER)
     return (groups * steps.float()[..., None]).flatten(1)
 
@@ -45,14 +45,14 @@ def check_steps(name: str, entries: Mapping[str, TensorEntry], where: str) -> No
         where: names the file.
 
     Raises:
-        WeightsError: there is none, or it does not fit the matrix.
+        WeightsError: there are no steps, or they do not fit the matrix.
     """
     matrix, steps = entries[name], entries.get(name + STEPS)
     if steps is None:
         raise WeightsError(f"{where} has no tensor {name + STEPS}, the steps of {name}")
     wanted = (matrix.shape[0], matrix.shape[1] // _TOGETHER) if len(matrix.shape) == 2 else ()
     if not wanted or matrix.shape[1] % _TOGETHER:
-        raise WeightsError(f"{where}: tensor {name} of {list(matrix.shape)} is no matrix of groups of {_TOGETHER}")
+        raise WeightsError(f"{where}: tensor {name} of {list(matrix.shape)} is not a matrix of groups of {_TOGETHER}")
     if steps.dtype != "F16" or steps.shape != wanted:
         raise WeightsError(
             f"{where}: tensor {name + STEPS} is {list(steps.shape)} in {steps.dtype}, not {list(wanted)} in F16"

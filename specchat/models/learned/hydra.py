@@ -59,7 +59,7 @@ class Hydra(nn.Module):
         return after
 
     def logits(self, states: Tensor) -> Tensor:
-        """(…, R) logits of the token that follows, for each of the shared tokens."""
+        """(…, H) logits of the token that follows, for each of the shared tokens."""
         return self.shared.logits(self.normed(states))
 
     def normed(self, states: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ class Hydra(nn.Module):
             tokens: (B, S) the texts.
 
         Returns:
-            For each step k = 1 … `steps`, (B, S − steps, R): row t says what follows token t + k, drafted after token t
+            For each step k = 1 … `steps`, (B, S − steps, H): row t says what follows token t + k, drafted after token t
             was read. It is to be compared with the target's own logits at position t + k.
         """
         return [self.logits(states) for states in self.states(self.fused(features), tokens, steps)]

@@ -13,7 +13,7 @@ DEPTH = 4
 """Guesses in the chains that are compared."""
 
 MOST_CHAINS = 1024
-"""So many of the most recent chains count."""
+"""How many of the most recent chains count."""
 
 _FEWEST_CHAINS = 128
 _SURELY = 2.0
@@ -86,9 +86,9 @@ class Judgement:
 
     @classmethod
     def restored(cls, saved: Tensor) -> Judgement:
-        """The judgement that `saved` made; raises ValueError where it made no such tensor."""
+        """The judgement that `saved` made; raises ValueError if the tensor is not one that `saved` made."""
         if saved.dtype != torch.int64 or saved.dim() != 2 or saved.shape[1] != 3 + 2 * DEPTH or bool((saved < 0).any()):
-            raise ValueError("its judgement is none")
+            raise ValueError("its judgement is damaged")
         judgement = cls()
         for row in saved.tolist():
             counts: Sequence[int] = row

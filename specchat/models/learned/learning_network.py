@@ -79,7 +79,7 @@ class LearningNetwork:
         return None if self._drafting.network.skip is None else self._skip
 
     def _draft_with(self, drafting: Drafting) -> None:
-        """What every round asks is asked of that network itself."""
+        """Use this network; calls of every round go to its own methods directly."""
         self._drafting, network = drafting, drafting.network
         self.begin, self.read = network.begin, network.read
         self.compiled, self.count_passes = network.compiled, network.count_passes

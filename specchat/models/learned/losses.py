@@ -13,7 +13,7 @@ _NEAR = 4
 """A guess is a near miss where the token is among this many of the network's likeliest."""
 
 _NEAR_SHARE = 1 / 3
-"""So many of the chains that missed narrowly are followed all the same."""
+"""The share of the chains that missed narrowly and are followed all the same."""
 
 _LEAST = 1e-5
 
@@ -50,7 +50,7 @@ def divergence(logits: Tensor, labels: Labels) -> Tensor:
     """(n,) Kullback-Leibler divergence of the target's law from the network's, all other tokens counted as one.
 
     Args:
-        logits: (n, R) of the network.
+        logits: (n, H) of the network.
     """
     log_q = torch.log_softmax(logits, dim=1).gather(1, labels.places)
     q = torch.where(labels.p > 0, log_q.exp(), 0.0)

@@ -48,7 +48,7 @@ class Medusa(nn.Module):
         return states
 
     def logits(self, states: Tensor) -> Tensor:
-        """(…, R) logits of the token that follows, for each of the shared tokens."""
+        """(…, H) logits of the token that follows, for each of the shared tokens."""
         return self.shared.logits(self.normed(states))
 
     def normed(self, states: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ class Medusa(nn.Module):
 
     def states(self, fused: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
         """What `unroll` takes the logits of: (B, S − steps, d) for each step; from (B, S, d) what `fused` gives."""
-        assert 1 <= steps <= self.sizes.heads, f"{self.sizes.heads} heads guess no {steps} tokens"
+        assert 1 <= steps <= self.sizes.heads, f"{self.sizes.heads} heads cannot guess {steps} tokens"
         anchors = tokens.shape[1] - steps
         taken = self.of_tokens(self.shared.embed(tokens[:, 1 : anchors + 1]))
         return list(self.step(fused[:, :anchors], taken).unbind(-2)[:steps])

@@ -49,13 +49,13 @@ class LearnedNetwork(Protocol):
         """(B, S − steps, d) for each step: what `unroll` takes the logits of."""
 
     def logits(self, states: Tensor) -> Tensor:
-        """(…, R) logits of the token that follows, for each of the shared tokens."""
+        """(…, H) logits of the token that follows, for each of the shared tokens."""
 
     def normed(self, states: Tensor) -> Tensor:
         """(…, d) what the head is multiplied with; the target's is its last state, brought to a mean square of 1."""
 
     def unroll(self, features: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
-        """(B, S − steps, R) logits for each step; see `Hydra.unroll`."""
+        """(B, S − steps, H) logits for each step; see `Hydra.unroll`."""
 
     def state_dict(self) -> dict[str, Tensor]: ...
 
@@ -121,7 +121,7 @@ def load_network(
 
     Args:
         options: its sizes, as `Sizes.options` gives them.
-        share: (R,) int64 tokens that can be guessed → what the target shares.
+        share: (H,) int64 tokens that can be guessed → what the target shares.
         where: names the file and the table the options come from.
 
     Raises:
@@ -204,7 +204,7 @@ def read_tensors(file: Path, wanted: Mapping[str, tuple[int, ...]]) -> dict[str,
 
 
 def read_tokens(file: Path) -> Tensor:
-    """(R,) int64 the tokens that a file says can be guessed, all different.
+    """(H,) int64 the tokens that a file says can be guessed, all different.
 
     Raises:
         WeightsError: it does not say so, or names a token twice or below 0.

@@ -137,7 +137,7 @@ class OnlineLearner:
         """Go on from what was saved.
 
         Raises:
-            ValueError: that was another network, or nothing that `saved` makes.
+            ValueError: it was saved by another network, or is not what `saved` makes.
         """
         weights, replies = _below("weights.", saved), _below("replies.", saved)
         learning = self._learning()
@@ -147,7 +147,7 @@ class OnlineLearner:
             raise ValueError("its weights are not all finite")
         counters = saved["counters"].tolist()
         if len(counters) != len(_COUNTERS) or not all(isinstance(n, int) and 0 <= n < 1 << 48 for n in counters):
-            raise ValueError("its counters are no counters")
+            raise ValueError("its counters are damaged")
         with torch.no_grad():
             for name, tensor in learning.items():
                 tensor.copy_(weights[name])

@@ -14,7 +14,7 @@ from specchat.structures.reply_buffer import RecordedReply
 
 @dataclass(frozen=True)
 class Window:
-    """So many neighbouring places of a reply, from `place` on, from each of which a chain is drafted."""
+    """This many neighbouring places of a reply, from `place` on, from each of which a chain is drafted."""
 
     reply: RecordedReply
     place: int

@@ -19,9 +19,9 @@ class SharedWeights:
 
     Args:
         embed: int64 tokens (…) → (…, d) what the target's first layer gets for them.
-        tokens: (R,) int64, the tokens that can be guessed, those first that texts use most: a drafter may take only
+        tokens: (H,) int64, the tokens that can be guessed, those first that texts use most: a drafter may take only
             the first of them.
-        head: (R, d) the head's rows for these tokens with the target's final norm in them (`Weights.head_rows`): what a
+        head: (H, d) the head's rows for these tokens with the target's final norm in them (`Weights.head_rows`): what a
             state of mean square 1 is multiplied with to give their logits.
         own_head: whether the rows are not the target's, so that there are none for other tokens.
     """
@@ -36,7 +36,7 @@ class SharedWeights:
         """What a target shares, its head trimmed to these tokens.
 
         Raises:
-            ModelError: a token is none of the target's.
+            ModelError: a token is outside the target's vocabulary.
         """
         if int(tokens.max()) >= target.vocab_size:
             raise ModelError(f"token {int(tokens.max())} can be guessed, and the target has {target.vocab_size} tokens")
@@ -49,7 +49,7 @@ class SharedWeights:
         return cls(embed, tokens, rows)
 
     def logits(self, normed: Tensor) -> Tensor:
-        """(…, R) logits of (…, d) normed states, one for each of `tokens`."""
+        """(…, H) logits of (…, d) normed states, one for each of `tokens`."""
         return F.linear(normed, self.head)
 
 

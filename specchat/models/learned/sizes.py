@@ -119,7 +119,7 @@ class EagleSizes(Sizes):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.heads % self.kv_heads:
-            raise ConfigError(f"heads = {self.heads} is no multiple of kv_heads = {self.kv_heads}")
+            raise ConfigError(f"heads = {self.heads} is not a multiple of kv_heads = {self.kv_heads}")
         if self.head_dim % 2:
             raise ConfigError(f"head_dim = {self.head_dim} is odd: values rotate in pairs")
 
@@ -129,7 +129,7 @@ def _check(field: dataclasses.Field[Any], value: Any) -> None:
     if least is None:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not (number and math.isfinite(value) and 0 < value <= most):
-            raise ConfigError(f"{field.name} = {short(value)} is no number above 0, at most {most:g}")
+            raise ConfigError(f"{field.name} = {short(value)} is not a number above 0, at most {most:g}")
         return
     numbers = value if isinstance(value, tuple) else (value,)
     if isinstance(value, tuple) != (field.name == "taps") or not all(_whole(n, least, most) for n in numbers):

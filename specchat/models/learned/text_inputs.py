@@ -59,7 +59,7 @@ class TextInputs:
         return count - 1 not in self._skipped
 
     def at(self, position: int) -> Tensor:
-        """(taps, width) states at a position where they still wait, else (d,) its row: for who needs no other row."""
+        """(taps, width) states at a position where they still wait, else (d,) its row, for readers of one row."""
         assert position < len(self._text), "this position is known"
         for states in reversed(self._waiting):
             if states.first <= position:

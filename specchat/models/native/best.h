@@ -24,7 +24,7 @@ static void begin(Best *best, int named) {
 }
 
 static void insert(Best *best, float score, int32_t token) {
-    vi before = {0}; /* ones less than nothing */
+    vi before = {0}; /* a true comparison adds −1 to its lane */
     for (int i = 0; i < best->kept; i += REGISTER) {
         vf scores = load(best->score + i);
         vi tokens = load_whole(best->token + i);

@@ -63,7 +63,7 @@ int decoder_check(const Decoder *d) {
     if (in_range("vocabulary", d->vocab_size, 1, MOST_TOKENS)) return REFUSED;
     if (in_range("kinds", d->kinds, 1, KINDS) || in_range("gelu", d->gelu, 0, 1)) return REFUSED;
     if (d->head_dim % 2) return refuse("head size %d is odd", d->head_dim);
-    if (d->heads % d->kv_heads) return refuse("%d heads are no multiple of %d key heads", d->heads, d->kv_heads);
+    if (d->heads % d->kv_heads) return refuse("%d heads are not a multiple of %d key heads", d->heads, d->kv_heads);
     if (!(d->epsilon > 0 && d->epsilon < 1)) return refuse("epsilon of the norms is %g, not between 0 and 1", (double)d->epsilon);
     if (d->layer == NULL || d->norm == NULL) return refuse("no layers, or no last norm");
     for (int i = 0; i < d->layers; i++)
@@ -127,7 +127,7 @@ static int rows_check(const Decoder *d, const Rows *r, int first, int last) {
     return parts_check(d, r);
 }
 
-/* Whether so many rows of logits can be had in one call. */
+/* Whether one call can give so many rows of logits. */
 static int head_check(const Decoder *d, int rows) {
     int most = (MOST_PIECES - 1) / stretches_of(d->vocab_size);
     return in_range("rows", rows, 1, most < MOST_QUERIES ? most : MOST_QUERIES);

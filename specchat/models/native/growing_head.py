@@ -52,7 +52,7 @@ class GrowingHead:
         return self._blocks[: wanted * self.block_bytes]
 
     def holds(self, rows: int) -> None:
-        """So many rows were written. Checked."""
+        """This many rows were written. Checked."""
         data = self.room_for(rows)
         norm = pointer("a norm", self._norm, torch.float32, len(self._norm))
         numbers = pointer("a head", data, torch.uint8, len(data))

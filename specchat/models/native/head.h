@@ -41,7 +41,7 @@ static void head_blocks(void *job, int from, int to, int thread) {
     }
 }
 
-/* Whether as many tokens were named as there are: one with a logit that is no number never is. */
+/* Whether as many tokens were named as there are: a row with a logit that is not a number never is. */
 static bool all_named(const HeadAsked *asked, int rows, int vocab_size) {
     int last = (vocab_size < asked->named ? vocab_size : asked->named) - 1;
     for (int row = 0; row < rows; row++)
@@ -74,7 +74,7 @@ static size_t head_sums(const Decoder *decoder, int rows) {
     return up_to_64((size_t)rows * (size_t)stretches_of(decoder->head.out) * sizeof(float));
 }
 
-/* Final norm and head of (rows, hidden): what is asked of them. An Outcome: logits that are no numbers are refused. */
+/* Final norm and head of (rows, hidden): what is asked of them. An Outcome: logits that are not numbers are refused. */
 int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int rows, const HeadAsked *asked) {
     if (head_check(decoder, rows) || asked_of_head_check(asked)) return REFUSED;
     Rows few = {.rows = rows};
@@ -98,5 +98,5 @@ int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int ro
     }
     bool finite = all_named(asked, rows, decoder->vocab_size);
     free(memory);
-    return finite ? DONE : refuse("logits that are no numbers: weights or what was read are damaged");
+    return finite ? DONE : refuse("logits that are not numbers: weights or what was read are damaged");
 }

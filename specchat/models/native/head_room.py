@@ -20,7 +20,7 @@ FEW, _SPARE = 4, 2
 """Rows that spare memory has room for, and how many such pieces are kept: one is written while the other is seen."""
 
 _LARGE = 4 << 20
-"""Numbers: a piece for more rows that is no larger is kept as well."""
+"""Numbers: a piece for more rows is kept as well if it is not larger."""
 
 
 class _Memory(NamedTuple):
@@ -87,7 +87,7 @@ class SpareMemory:
         return _Memory(data, floats, data.data_ptr())
 
     def give_back(self, memory: _Memory) -> None:
-        """Nobody sees it any more."""
+        """Nothing refers to it any more."""
         if memory.floats == self._floats:
             if len(self._free) < _SPARE:
                 self._free.append(memory)
@@ -127,7 +127,7 @@ class HeadRoom:
 
         Args:
             kept: how many numbers a state is, and the head that says all of states; where there is no room for all.
-            highest, totals: for those who read `needs` everything.
+            highest, totals: whether there is room for these too, for a reader that looks at everything.
         """
         self.rows, self.width, self._reads = rows, width, reads
         self._memory = _Lent(spare, spare.take(rows * width)) if needs.logits else None

@@ -30,7 +30,7 @@ _SPARE = 512
 """By so many tokens a head may grow before there must be more room."""
 
 _MOST_AHEAD = 1024
-"""So many rows are read at most before any is asked for."""
+"""The most rows that are read before any is asked for."""
 
 Row = tuple[int, int]
 """The row that it follows, −1 where that is the text, and its token."""
@@ -111,14 +111,14 @@ class _Room:
 
 @dataclass(frozen=True)
 class Named:
-    """A head, and the token that each of its rows stands for: (R,) int64."""
+    """A head, and the token that each of its rows stands for: (H,) int64."""
 
     head: NativeHead
     tokens: Tensor
 
     @cached_property
     def possible(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """(R,) the same tokens."""
+        """(H,) the same tokens."""
         named: np.ndarray[Any, np.dtype[np.int64]] = self.tokens.numpy()
         return named
 

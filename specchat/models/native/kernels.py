@@ -168,7 +168,7 @@ class Kernels:
         """Copy outputs of a product to this address, behind the first `place` that are there.
 
         Raises:
-            ModelError: an output that the product has not, or too little room.
+            ModelError: the product does not have the output, or there is too little room.
         """
         which = array("i", outputs)
         about = which.buffer_info()[0], len(which), room, room_bytes, place
@@ -201,7 +201,7 @@ class Kernels:
         return rates
 
     def take_team(self, threads: int) -> int:
-        """The team's address, for compiled code that lets it work; no other call does so until it is given back."""
+        """The team's address, for compiled code that uses it; no other call does so until it is given back."""
         self._passing.acquire()
         try:
             return int(self._team_of(threads))
@@ -210,7 +210,7 @@ class Kernels:
             raise
 
     def give_team_back(self) -> None:
-        """Others may let it work again."""
+        """Give it back: others may use it again."""
         self._passing.release()
 
     @cached_property

@@ -25,7 +25,7 @@ def small_network_kernels() -> Kernels:
     """Kernels with a team of their own, of one thread: what is small costs less than waking another.
 
     Raises:
-        NativeUnavailable: they cannot be had here.
+        NativeUnavailable: they cannot be built here.
     """
     return kernels_for("native", "small networks")
 

@@ -109,7 +109,7 @@ static int64_t step_of(int kind, int bits) {
     return LANES * GROUP / 8 * bits + (bits == 4 && kind != Q4_0 ? 2 : 1) * LANES * 2;
 }
 
-/* Bytes of a row of so many numbers, or −1 where such a row is none of this kind. */
+/* Bytes of a row of so many numbers, or −1 where this kind has no such row. */
 static int64_t bytes_of(int kind, int64_t length) {
     const StoredBlock *block = &BLOCK[kind];
     return length % block->numbers ? -1 : length / block->numbers * block->bytes;
@@ -119,7 +119,7 @@ static int stored_check(const Stored *from) {
     if (!packs(from->kind)) return refuse("rows of kind %d cannot be packed", from->kind);
     if (from->rows < 1 || from->length < 1) return refuse("%d rows of %d numbers", from->rows, from->length);
     if (from->row_bytes != bytes_of(from->kind, from->length))
-        return refuse("%lld bytes are no row of %d numbers of kind %d", (long long)from->row_bytes, from->length, from->kind);
+        return refuse("%lld bytes are not a row of %d numbers of kind %d", (long long)from->row_bytes, from->length, from->kind);
     for (int i = 0; i < from->rows; i++) {
         int row = from->order ? from->order[i] : i;
         if (row < 0 || row >= from->there) return refuse("row %d of %d", row, from->there);

@@ -220,8 +220,8 @@ size_t decoder_bytes(int threads, const Decoder *decoder, int rows, int seen) {
     return of_layers > of_head ? of_layers : of_head;
 }
 
-/* Everything that a pass over tokens takes, in one call: embeddings, what rows see, layers, head. Of `about` the checked
- * places of cache and rotations and what is left out hold; the rest is said by `whole`. An Outcome. */
+/* A whole pass over tokens in one call: embeddings, what rows see, layers, head. `about` gives the checked places of cache
+ * and rotations and what is left out; `whole` gives the rest. An Outcome. */
 int decoder_read(Team *team, const Decoder *decoder, const Rows *about, const WholePass *whole) {
     if (whole_check(decoder, about, whole)) return REFUSED;
     int count = whole->rows, said = count - whole->missing;

@@ -23,7 +23,8 @@ static inline vf add_scaled(vf total, vi whole, vf scale, float row_scale, bool 
 /* How many of the rows that are left, from the first of a tile on, are multiplied at once. */
 static inline int rows_at_once(int left) { return left <= MOST_ROWS ? left : TILE; }
 
-/* Where a row of a tile, or of the next one, has what there is one of for a group; and four numbers of the group. */
+/* The place of a row's values of which a group has one each, such as its scale, and of four numbers of the group. The row
+ * may be in the next tile. */
 static inline size_t place_of(const Rounded *x, size_t at, int row) {
     return (at + (size_t)(row / TILE) * (size_t)x->groups) * TILE + (size_t)(row % TILE);
 }

@@ -130,7 +130,7 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
         return self.cache.bytes_until(tokens, like, longest)
 
     def pass_bytes(self, rows: int, tokens: int, logits: bool = True) -> int:
-        """What a pass of so many rows behind a text of so many tokens takes beside that, its result included."""
+        """The most memory that such a pass takes on top of the caches, its result included."""
         return self._sizes.bytes(rows, tokens + rows, logits)
 
     def limit_context_(self, tokens: int) -> None:

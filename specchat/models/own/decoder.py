@@ -133,7 +133,7 @@ class Decoder(CachedModel["Decoder"]):
         return self.cache.bytes_until(tokens, self.network.like, longest)
 
     def pass_bytes(self, rows: int, tokens: int, logits: bool = True) -> int:
-        """What a pass of so many rows behind a text of so many tokens takes beside that, its result included."""
+        """The most memory that such a pass takes on top of the caches, its result included."""
         return self.network.pass_bytes(rows, tokens + rows, logits)
 
     def limit_context_(self, tokens: int) -> None:

@@ -144,7 +144,7 @@ class Builder:
         return DenseLinear(weight.to(self._device, dtype), None if bias is None else bias.to(self._device))
 
     def _four_or_more(self, name: str, layer: int | None, group: FourBit | None) -> Linear:
-        """4 bits where the file has 4; else 8, or 16 on a device that is no faster with 8."""
+        """4 bits where the file has 4; else 8, or 16 on a device that is not faster with 8."""
         bias = self._bias([name], layer)
         if group is not None:
             return self._four(group, bias)

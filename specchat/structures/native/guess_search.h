@@ -53,7 +53,7 @@ typedef struct {
 typedef struct {
     int32_t members, nodes, depth, width, batch, prices; /* `width`: in a static tree it follows the level */
     int32_t calls;        /* how often members may be asked */
-    int32_t levels;       /* whether guesses that are not asked about at once never are, instead of later */
+    int32_t levels;       /* whether a node skipped at its level stays skipped (else it may be asked about later) */
     int32_t beams;        /* guesses of a level that may get places, those of the likeliest paths; 0: all */
     int32_t repeat, tail; /* a guess that ends in so many of another's last tokens copies what follows that; 0: none does. */
     int32_t passes;       /* whether networks may be asked */

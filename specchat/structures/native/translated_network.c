@@ -81,7 +81,7 @@ int32_t translated_answer(TranslatedNetwork *t, const int32_t *tokens, int32_t c
     return DONE;
 }
 
-/* These draft tokens together are a token of the target from now on; numbers that are no tokens are no n-gram. */
+/* These draft tokens together are a token of the target from now on; numbers that are not tokens do not make an n-gram. */
 int32_t translated_learn(TranslatedNetwork *t, const int32_t *tokens, int32_t count, int32_t merged) {
     Translation *translation = &t->translation;
     bool valid = count > 1 && count <= LONGEST_NGRAM && merged >= 0 && merged < translation->vocab_size;

@@ -178,7 +178,7 @@ def _collections() -> int:
 
 def _resident_bytes() -> float:
     with suppress(OSError):
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
         return pages * 4096.0
     import resource
 
@@ -202,9 +202,9 @@ def _turns(count: int) -> list[Turn]:
 def run(target: str, scenario: str, text: str, tokens: int, rate: float, seconds: float, ahead: int = 0) -> None:
     """Run a scenario in this process and write what was seen to a file."""
     result = Scenario(scenario, text, tokens, rate, seconds, ahead).run()
-    Path(target).write_text(json.dumps(result))
+    Path(target).write_text(json.dumps(result), encoding="utf-8")
 
 
 def run_engine(target: str, app: bool, settings: dict[str, Any]) -> None:
     """Replies of a real engine, with or without the app, and write how fast they were to a file."""
-    Path(target).write_text(json.dumps((with_app if app else alone)(settings)))
+    Path(target).write_text(json.dumps((with_app if app else alone)(settings)), encoding="utf-8")

@@ -76,7 +76,12 @@ class Terminal:
     def cpu_s(self) -> float:
         """Processor seconds the program has used so far, all of its threads together; 0 where unknown."""
         try:
-            fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+            fields = (
+                Path(f"/proc/{self.process.pid}/stat")
+                .read_text(encoding="utf-8", errors="replace")
+                .rpartition(")")[2]
+                .split()
+            )
         except OSError:
             return 0.0
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -117,4 +122,4 @@ def _run_in_terminal(
         gone = terminal.wait_for_exit(patience_s)
         if not gone or not target.exists():
             raise SpecchatError(f"the app did not get through this scenario in {patience_s:.0f} s: {values}")
-        return json.loads(target.read_text()), terminal
+        return json.loads(target.read_text(encoding="utf-8")), terminal

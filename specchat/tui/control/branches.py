@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from specchat.tui.ports import AppPorts
 from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.state.chat import Chat
@@ -12,14 +14,21 @@ from specchat.tui.view_ports import ViewPorts
 class Branches:
     """Switches between what was said at one place of a chat, and edits it."""
 
-    def __init__(self, chat: Chat, views: ViewPorts, archive: ChatArchive, ports: AppPorts) -> None:
+    def __init__(
+        self, chat: Chat, views: ViewPorts, archive: ChatArchive, ports: AppPorts, replaying: Callable[[], bool]
+    ) -> None:
+        """`replaying` returns whether a recording is shown in place of the chat; it is not changed."""
         self._chat, self._views, self._archive, self._ports = chat, views, archive, ports
+        self._replaying = replaying
 
     def edit(self, turn: Turn | None = None, *, reply: bool = False) -> None:
         """Put a message, or a reply, into the prompt; what is sent next begins a branch beside it."""
+        if self._replaying():
+            self._ports.notify(self._ports.recording_reason, "warn")
+            return
         found = self._chat.reply_turn(turn) if reply else self._chat.question(turn)
         if found is None:
-            self._ports.notify("nothing has been said yet that could be said differently")
+            self._ports.notify("there is no message yet to say differently")
             return
         self._chat.editing = found
         self._views.prompt.write(found.editable)
@@ -34,7 +43,9 @@ class Branches:
 
     async def switch(self, turn: Turn | None, step: int) -> None:
         """Show another branch at this turn, or at the last turn that has siblings."""
-        if self._chat.running is not None:
+        if self._replaying():
+            self._ports.notify(self._ports.recording_reason, "warn")
+        elif self._chat.running is not None:
             self._ports.notify(self._ports.busy_reason, "warn")
         elif (turn := turn or self._chat.branches.last_with_siblings()) is None or turn.place[1] < 2:
             again, edit = (self._ports.key_of(f"transcript.{id}") for id in ("retry", "edit"))

@@ -31,7 +31,7 @@ class Clips:
             UsageError: there is nothing to show, or the file is there already.
         """
         if not self._chat.rounds:
-            raise UsageError("no round has been seen yet that a clip could show")
+            raise UsageError("there is no round yet for a clip to show")
         file = file or free_name(f"clip-{stem_of(self._chat.title, self._chat.id)}", format, Path.cwd())
         frames = frames_of(list(self._chat.rounds), self._about())
         await asyncio.to_thread(write, await asyncio.to_thread(FORMATS[format], frames), file)

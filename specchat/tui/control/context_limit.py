@@ -126,7 +126,10 @@ class ContextLimit:
             await self._send_counted()
         elif event.during == "generate" and event.kind == "PromptTooLong" and not self._summarising:
             self._pending = None
+            text, self._chat.queued = self._chat.queued, None  # it would follow a question that has no answer
             self.count(self._chat.messages(), self._on_count)
+            if text is not None:
+                self._ports.notify(put_back(text, self._views.prompt, self._ports), "warn")
 
     async def reply_ended(self) -> None:
         """A reply has ended; if it was the summary, continue from it in a new chat."""
@@ -225,7 +228,7 @@ class ContextLimit:
     def _leave_out(self, share: float, *, pending: bool, all_may_go: bool = False) -> None:
         """Send only the newest turns from now on, so that the prompt takes about this share of the context.
 
-        `pending`: the message that did not fit is none of the turns.
+        `pending`: the message that did not fit is not one of the turns.
         """
         chat, message = self._chat, self._message_tokens if pending else 0
         turns = chat.turns_before_next()
@@ -273,7 +276,7 @@ class ContextLimit:
         add_note = self._views.transcript.add_note
         await add_note(f"goes on from a summary of “{title}”, which is its system message now")
         if cut:
-            await add_note("the summary is not complete: it was cut where it had its longest length", "warn")
+            await add_note("the summary is not complete: it was cut at its length limit", "warn")
         if text is not None:
             await self.ask(text)
 

@@ -74,7 +74,7 @@ class Controllers:
             call_later=ports.call_later,
             listening=lambda: not self.session.replaying,
         )
-        self.branches = Branches(chat, views, self.archive, ports)
+        self.branches = Branches(chat, views, self.archive, ports, lambda: self.session.replaying)
         self.session = EngineSession(
             chat,
             views,
@@ -105,7 +105,7 @@ class Controllers:
             finds_models=setup.finds_models,
         )
         self.speed = PlaybackSpeed(chat, self.session, views.tree_panel, ports, self.pump.wake)
-        self.show = ShowMode(chat, views, self.session, self.speed, ports)
+        self.show = ShowMode(chat, views, self.session, self.speed, self.side_panel, ports)
         self.races = Races(chat, self.session, ports, setup.questions)
         self.served = ServedReplies(chat, self.session.send, lambda: self.races.on, self.pump.wake)
         self.server = EngineServer(chat, self.served, ports, setup.server, setup.serve_on)
@@ -154,9 +154,11 @@ class Controllers:
         )
 
     def close_chat(self) -> None:
-        """Write everything of the chat that is not written yet, what stands in the prompt too."""
-        self.current_chat.keep_draft()
-        self.archive.close()
+        """Write everything of the chat that is not written yet, and the text in the prompt."""
+        try:
+            self.current_chat.keep_draft()
+        finally:
+            self.archive.close()
 
     async def end_processes(self) -> None:
         """Stop what runs beside the engine: downloads, and a training."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from specchat.engine.protocol.text import visible
+from specchat.errors import StoreError
 from specchat.tui.control.context_limit import ContextLimit
 from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.control.unsent_message import as_typed
@@ -44,7 +47,7 @@ class CurrentChat:
         Where the chat on the screen is deleted there, a new one takes its place.
         """
         if self._session.player is not None or not self._archive.has_file:
-            why = "a recording is being played" if self._session.player else "chats are not kept here"
+            why = self._ports.recording_reason if self._session.player else "chats are not kept here"
             self._ports.notify(why, "warn")
             return
 
@@ -101,11 +104,21 @@ class CurrentChat:
             note = f"this chat was written with {other}; {chat.engine.pair} is loaded; {loads}"
             await self._views.transcript.add_note(note)
 
+    async def offer_draft(self) -> None:
+        """The app begins with a new chat: put what was not sent in the last one into the prompt."""
+        with suppress(StoreError):  # it stays where it is kept, for the next start
+            draft = await self._archive.ask(lambda chats: chats.draft(None))
+            if draft and not self._views.prompt.text:
+                self._views.prompt.write(draft)
+                self._archive.keep_draft("")
+
     def keep_draft(self) -> None:
-        """The app ends: keep the message that waits and what stands in the prompt until the chat is opened again."""
+        """The app ends: keep the message that waits and the text in the prompt until the chat is opened again."""
         waiting = self._context_limit.take_waiting()
         typed = "" if self._chat.editing is not None else self._views.prompt.full_text.strip("\n")
-        self._archive.keep_draft("\n\n".join(filter(None, (as_typed(waiting or ""), typed))))
+        text = "\n\n".join(filter(None, (as_typed(waiting or ""), typed)))
+        if text or self._archive.stored():
+            self._archive.keep_draft(text)
 
     def _leave(self) -> None:
         self._remark = self._context_limit.leave_chat()

@@ -94,7 +94,7 @@ def parse_port(said: str, where: str, known: str) -> int:
         known: what may be said to it.
 
     Raises:
-        UsageError: it is no port.
+        UsageError: it is not a port number.
     """
     if not said:
         return DEFAULT_PORT

@@ -115,7 +115,7 @@ class EngineSession:
         else:
             engine.keep(change_of(name, value))
             how = self._ports.key_hint("restart", "loads it", " · ") if engine.phase != "starting" else ""
-            self._ports.notify(f"{name} = {numbers.setting(value)} holds once a pair is loaded{how}")
+            self._ports.notify(f"{name} = {numbers.setting(value)} applies once a pair is loaded{how}")
             self._ports.redraw()
 
     def change_all(self, settings: dict[str, Any]) -> None:
@@ -165,7 +165,7 @@ class EngineSession:
     async def ask_in_place_of(self, turn: Turn, text: str) -> None:
         """Begin a branch with this message beside another one; raises UsageError if nothing can be sent now.
 
-        A reply in place of another is not answered: it stands there as the model's own words.
+        A reply in place of another is not answered: it takes its place as the model's own words.
         """
         self.require_free()
         self._chat.editing = None
@@ -179,10 +179,11 @@ class EngineSession:
 
     def require_free(self) -> None:
         """Raise UsageError with the reason if no reply can be requested now."""
+        if self.replaying:
+            raise UsageError(self._ports.recording_reason)
         if not self._chat.can_generate:
-            raise UsageError(
-                self._ports.busy_reason if self._chat.writing else "no pair is ready; try again once it is loaded"
-            )
+            restart = self._ports.key_of("restart") or "/restart"
+            raise UsageError(self._ports.busy_reason if self._chat.writing else self._chat.engine.not_ready(restart))
 
     def stop(self) -> bool:
         """Stop loading, or the reply at its next round; False if there is nothing to stop."""
@@ -233,12 +234,13 @@ class EngineSession:
             return
         player, (self.link, chat) = self.link, self._aside
         self.player = self._aside = None
-        if player is not None:
-            await asyncio.to_thread(player.close)
         take_back(self._chat, chat)
         self._show_replay(None)
+        self._views.status.repaint()
         await self._ports.show_chat()
         self._pump.wake()  # for what the engine said meanwhile
+        if player is not None:
+            await asyncio.to_thread(player.close)
 
     def close(self) -> None:
         """End the engine, also one that waits for the end of the demo."""
@@ -287,7 +289,8 @@ class EngineSession:
         self._ports.after_refresh(self._garbage.collect_if_many)  # the engine reads the prompt
 
     def _show_replay(self, player: Player | None) -> None:
-        """Show the replay bar in place of the prompt, or the prompt again."""
+        """Show the replay bar in place of the prompt, or the prompt again; hidden, it must not take the keys."""
         self._ports.chat_screen().set_class(player is not None, "-replay")
         self._views.replay_bar.show(player)
+        self._views.prompt.can_focus = player is None
         (self._views.transcript if player else self._views.prompt).focus()

@@ -101,7 +101,7 @@ class EventDispatch:
                 await self._on_ready(event)
             case Finished():
                 cut = event.stop == "length"
-                self._ports.notify("the reply has its longest length; /continue goes on with it" if cut else "")
+                self._ports.notify("the reply reached max_tokens; /continue goes on with it" if cut else "")
                 self._terminal.reply_ended(event)
             case Notice():
                 await self._transcript.add_note(visible(event.text), "warn")

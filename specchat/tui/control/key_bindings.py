@@ -30,7 +30,7 @@ PLACES = {
     "settings": "In the settings", "pairs": "In the list of pairs", "add_pair": "While a pair is added",
     "chats": "In the list of chats", "question": "On the empty page",
     "train_form": "Before a training", "training": "In a training",
-    "race": "In a race", "bench": "In a benchmark",
+    "figures": "On the page of all figures", "race": "In a race", "bench": "In a benchmark",
     "pace": "In the chat or the tree, while rounds are written or played",
 }  # fmt: skip
 """Where keys act, by the first part of their ids; the help page shows others under their own name."""
@@ -78,11 +78,11 @@ def incomplete_bindings() -> list[tuple[type[DOMNode], BindingType]]:
 
 
 def problems(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What is wrong with the user's own keys: pairs of an id and why it cannot be so."""
+    """What is wrong with the user's own keys: pairs of an id and the reason."""
     known = every_key()
     for id, keys in given.items():
         if id not in known:
-            yield id, f"is no key binding{nearest(id, known)}"
+            yield id, f"is not a key binding{nearest(id, known)}"
         for key in keys.split(","):
             if why := _parse_problem(key.strip()) or (id in known and _reserved_for_typing(known[id], _parsed(key))):
                 yield id, f"= {short(keys)}: {why}"
@@ -178,15 +178,15 @@ def _parsed(key: str) -> str:
 def _parse_problem(key: str) -> str:
     """Why this is not a key; empty if it is one."""
     if not key:
-        return 'an empty name is no key; "none" turns a binding off'
+        return 'an empty name is not a key; "none" turns a binding off'
     if len(key) == 1 or key == UNBOUND:
         return ""
     *modifiers, last = _parsed(key).split("+")
     if wrong := next((modifier for modifier in modifiers if modifier not in _MODIFIERS), None):
-        return f"{short(wrong)} is no modifier{nearest(wrong, _MODIFIERS)}"
+        return f"{short(wrong)} is not a modifier{nearest(wrong, _MODIFIERS)}"
     if last in NAMED_KEYS or len(last) == 1 or key_to_character(last) is not None:
         return ""
-    return f"{short(last)} is no key{nearest(last, sorted(NAMED_KEYS))}"
+    return f"{short(last)} is not a key{nearest(last, sorted(NAMED_KEYS))}"
 
 
 def _reserved_for_typing(binding: Key, key: str) -> str:

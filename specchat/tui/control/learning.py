@@ -27,7 +27,7 @@ class LearningControl:
         """What follows `/learn`.
 
         Raises:
-            UsageError: it says nothing, or no pair is ready.
+            UsageError: the argument is unknown, or no pair is ready.
             ConfigError: the setting cannot be kept.
         """
         if self._chat.engine.phase != "ready" or self._session.player is not None:
@@ -44,10 +44,10 @@ class LearningControl:
             case "forget yes":
                 self._ask("forget", forget=True)
             case _:
-                raise UsageError(f"/learn {argument} says nothing{nearest(argument, _WORDS)}")
+                raise UsageError(f"/learn does not know {argument!r}{nearest(argument, _WORDS)}")
 
     async def answered(self, learnt: Learnt) -> None:
-        """The engine says what was learnt."""
+        """The engine has reported what was learnt."""
         about = self._asked.pop(0) if self._asked else "report"
         await self._views.transcript.add_note(visible(_note(about, learnt)))
 

@@ -130,7 +130,7 @@ class PlaybackSpeed:
                 wanted = -1.0
             if not 0 < wanted <= 1000:
                 what = "rounds per second" if player is None else "times the recorded speed"
-                raise UsageError(f"/speed {text!r}: wanted is full, or a number above 0 ({what})")
+                raise UsageError(f"/speed takes full or a number above 0 ({what}), not {text!r}")
         if player is not None:
             player.faster(min(FASTEST, max(SLOWEST, wanted or 1.0)) / player.speed)
         else:

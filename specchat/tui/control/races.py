@@ -77,7 +77,7 @@ class Races:
         """Measure the settings in force against plain decoding on a few questions, or for some seconds.
 
         Raises:
-            UsageError: the engine is not free, the argument is no number, or the settings are plain decoding.
+            UsageError: the engine is not free, the argument is not a number, or the settings are plain decoding.
         """
         self._require_ready()
         count, seconds = _parse_amount(argument)
@@ -105,6 +105,8 @@ class Races:
         if self._screen is None:
             return False
         self._stop(self._screen)
+        while (top := self._ports.screen()) is not self._screen:  # help, or a list of commands
+            top.dismiss(None)
         self._screen.dismiss(None)
         self._screen = None
         return True
@@ -138,7 +140,7 @@ class Races:
         return series
 
     def _changes(self) -> dict[str, Any]:
-        """Settings that a race has and the chat has not: greedy, unless the user asked for a temperature."""
+        """Settings of a race that differ from the chat's: greedy, unless the user asked for a temperature."""
         asked, settings = self._chat.engine.wanted, self._chat.engine.settings
         kept = GREEDY.keys() if "temperature" in asked else asked.keys()
         changes = {name: value for name, value in RACE_DEFAULTS.items() if name not in kept}
@@ -158,13 +160,9 @@ class Races:
         return command is not None
 
     def _require_ready(self) -> None:
-        chat = self._chat
         if self._session.player is not None:
             raise UsageError("a recording cannot race: there is no engine")
-        if chat.writing:
-            raise UsageError(self._ports.busy_reason)
-        if not chat.can_generate:
-            raise UsageError("no pair is ready; try again once it is loaded")
+        self._session.require_free()
         refuse_plain(self._chat.engine.settings)
 
     def _messages(self, prompt: str) -> list[Message]:

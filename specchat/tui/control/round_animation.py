@@ -85,16 +85,20 @@ class RoundAnimation:
         elif rounds and rounds[-1] is not self._newest_shown:
             self._newest_shown = rounds[-1]
             self._show_rejected(self._newest_shown)
-        elif self._rejected_shown and self._pump.is_due("ghost", REJECTED_S):
-            self._rejected_shown = False
-            self._set_preview([])
+        elif self._rejected_shown and (self._chat.running is None or self._pump.is_due("rejected", REJECTED_S)):
+            self._hide_rejected()
 
     def _show_rejected(self, round: RoundDone) -> None:
-        line = rejected_guess(round) if self._animated and self._is_running(round) else []
-        self._rejected_shown = bool(line)
-        if self._rejected_shown:
+        self._hide_rejected()
+        if line := rejected_guess(round) if self._animated and self._is_running(round) else []:
+            self._rejected_shown = True
             self._set_preview(line, within=True)
-            self._pump.mark_drawn("preview", REJECTED_S)
+            self._pump.mark_drawn("rejected", REJECTED_S)
+
+    def _hide_rejected(self) -> None:
+        if self._rejected_shown:
+            self._rejected_shown = False
+            self._set_preview([])
 
     @property
     def _animated(self) -> bool:

@@ -17,7 +17,7 @@ from specchat.tui.system.cpu_meter import CoreShares, CpuMeter
 from specchat.tui.view_ports import ViewPorts
 
 NOTHING_YET, NO_ROUNDS = "each round's token tree", "no rounds were kept of this reply"
-"""What stands in place of a tree."""
+"""The text in place of a tree."""
 
 TREE_S, FIGURES_S = 1 / 8, 1 / 3
 """The shortest time between two drawings of the tree, and of the figures, while a reply is written."""

@@ -8,6 +8,7 @@ from typing import Any
 from specchat.errors import UsageError
 from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.control.playback_speed import PlaybackSpeed
+from specchat.tui.control.side_panel import SidePanel
 from specchat.tui.ports import AppPorts
 from specchat.tui.state.chat import Chat
 from specchat.tui.view_ports import ViewPorts
@@ -33,10 +34,16 @@ class ShowMode:
     """Turns show mode on and off. A recording is only enlarged: its trees and its speed are what they are."""
 
     def __init__(
-        self, chat: Chat, views: ViewPorts, session: EngineSession, speed: PlaybackSpeed, ports: AppPorts
+        self,
+        chat: Chat,
+        views: ViewPorts,
+        session: EngineSession,
+        speed: PlaybackSpeed,
+        side: SidePanel,
+        ports: AppPorts,
     ) -> None:
         self._chat, self._views, self._session = chat, views, session
-        self._speed, self._ports = speed, ports
+        self._speed, self._side, self._ports = speed, side, ports
         self.active = False
         self._pair = ""
         self._changed: dict[str, tuple[Any, Any]] = {}  # setting: (value before, value while it lasts)
@@ -56,6 +63,9 @@ class ShowMode:
             if self._session.player is None and self._chat.engine.phase != "ready":
                 raise UsageError("no pair is ready; its trees can be shown once it is loaded")
             self.active = True
+            self._side.hide_settings()
+            if self._session.player is None and self._views.transcript.has_focus:
+                self._views.prompt.focus()  # the chat will be hidden
             self._ports.chat_screen().set_class(True, "-show")
             if self._session.player is None:
                 self._change_settings()
@@ -78,6 +88,8 @@ class ShowMode:
         if self._gap_before_s is not None:
             self._speed.slow_down_to(self._gap_before_s)
             self._gap_before_s = None
+        if self._ports.focused() is None:  # a recording's keys were those of the chat, which was hidden
+            self._side.focus_chat()
         self._ports.notify("")
         self._ports.redraw()
         return True

@@ -51,5 +51,5 @@ class StartingPage:
             self._views.start_pages.play(tree)
 
     async def ask(self, question: str) -> None:
-        """Send a question as if it had been typed; what stands in the prompt stays there."""
+        """Send a question as if it had been typed; the text in the prompt stays there."""
         await self._context_limit.ask(question, lambda: self._views.prompt.sent.add(question))

@@ -94,9 +94,10 @@ class TerminalApp(FixedApp):
         event.size = event.virtual_size = event.container_size = bounded(event.size)
 
     def copy_to_clipboard(self, text: str, what: str = "text") -> None:
-        """Copy to the terminal's clipboard, and to whatever else `after_copy` knows."""
-        super().copy_to_clipboard(text)
-        self.after_copy(text, what)
+        """Copy to the terminal's clipboard, and to whatever else `after_copy` knows; nothing does not replace it."""
+        if text:
+            super().copy_to_clipboard(text)
+            self.after_copy(text, what)
 
     def key_of(self, id: str) -> str:
         """The keys of a binding as people write them; empty where it has none."""

@@ -63,7 +63,7 @@ class Trainings:
         """Do what `/train`, `/train stop` or `/train resume` asks for.
 
         Raises:
-            UsageError: it cannot be done now, or the argument is another one.
+            UsageError: it cannot be done now, or the argument is unknown.
         """
         match argument:
             case "":
@@ -74,7 +74,7 @@ class Trainings:
             case "resume":
                 await self._resume()
             case _:
-                raise UsageError(f"/train {argument} says nothing; /train, /train stop or /train resume")
+                raise UsageError(f"/train does not know {argument!r}; /train, /train stop or /train resume")
 
     def update(self) -> None:
         """Let the training rest while the engine is busy, and draw how far it is."""

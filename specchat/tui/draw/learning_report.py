@@ -8,8 +8,8 @@ from specchat.engine.protocol.events import Learnt
 from specchat.tui.text import numbers
 
 PRIVACY = (
-    "replies from now on are kept to learn from, as their tokens and states of the model: on the machine of the engine "
-    "alone, at most {most}. /learn forget erases them; while /learn is off nothing is kept"
+    "replies from now on are kept to learn from, as their tokens and states of the model: only on the machine of the "
+    "engine, at most {most}. /learn forget erases them; while /learn is off nothing is kept"
 )
 
 

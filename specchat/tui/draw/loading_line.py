@@ -24,7 +24,7 @@ def loading_line(event: Loading, width: int, cancels: str) -> ScreenLine:
         cancels: the key that does, and what it does; empty where there is none.
     """
     parts: dict[str, str] = {}
-    for part, text in _by_importance(event, width, cancels):
+    for part, text in _by_importance(event, cancels):
         more = {**parts, part: text}
         if parts and width_of(_line(more, 0)) > width:
             break
@@ -32,7 +32,7 @@ def loading_line(event: Loading, width: int, cancels: str) -> ScreenLine:
     return clip(_line(parts, width), width)
 
 
-def _by_importance(event: Loading, width: int, cancels: str) -> Iterator[tuple[str, str]]:
+def _by_importance(event: Loading, cancels: str) -> Iterator[tuple[str, str]]:
     """The parts of the line with their texts, the most important first; later texts of a part are longer."""
     _, share, figures = numbers.loading(event)
     shortest, *longer, whole = loading_wordings(event)

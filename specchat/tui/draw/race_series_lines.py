@@ -105,7 +105,7 @@ def _proof(everything: CategoryFigures) -> tuple[Kind, str]:
     if everything.same == everything.races:
         return "same", same
     if not everything.promised:
-        return "law", f"{same}; this rule promises the same law, not the same letters"
+        return "law", f"{same}; this rule promises the same distribution, not the same text"
     if everything.sound:
         left = everything.races - everything.same
         return "tie", f"{same}; {left} left at a near-tie"

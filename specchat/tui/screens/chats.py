@@ -24,7 +24,7 @@ from specchat.errors import SpecchatError
 from specchat.store.records import Summary
 from specchat.tui.draw import export
 from specchat.tui.services.chat_archive import ChatArchive
-from specchat.tui.system.new_files import format_of, stem_of, write
+from specchat.tui.system.new_files import format_of, named_path, stem_of, write
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import cut
 from specchat.tui.widgets.line_input import LineInput
@@ -133,7 +133,7 @@ class ChatsScreen(ModalScreen[str | None]):
             if asked == "rename":
                 await self._rename(chat, event.value.strip())
             else:
-                await self._export(chat, Path(event.value.strip()).expanduser())
+                await self._export(chat, named_path(event.value.strip()))
         except SpecchatError as error:
             self._say(str(error), "warn")
 

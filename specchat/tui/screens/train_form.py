@@ -44,7 +44,7 @@ class TrainingCost(Protocol):
 
 
 Estimate = Callable[[TrainingChoices], TrainingCost]
-"""Raises SpecchatError where that training cannot be."""
+"""Raises SpecchatError if that training is not possible."""
 
 
 class TrainForm(ModalScreen[TrainingChoices | None]):
@@ -104,12 +104,12 @@ class TrainForm(ModalScreen[TrainingChoices | None]):
         self._judge()
 
     def on_input_submitted(self) -> None:
-        """Begin, if it can be."""
+        """Begin, if that is possible."""
         if (request := self._judge()) is not None:
             self.dismiss(request)
 
     def _judge(self) -> TrainingChoices | None:
-        """Show what the inputs would take; None where they cannot be."""
+        """Show what the inputs would take; None if that training is not possible."""
         try:
             request = self._request()
             cost = self._estimate(request)
@@ -123,11 +123,11 @@ class TrainForm(ModalScreen[TrainingChoices | None]):
     def _request(self) -> TrainingChoices:
         tokens, hours = self._text("tokens").replace(",", "").replace("_", ""), self._text("hours")
         if not (tokens.isascii() and tokens.isdecimal() and len(tokens) < 12):
-            raise UsageError(f"tokens: {tokens or 'nothing'} is no whole number")
+            raise UsageError(f"tokens: {tokens or 'nothing'} is not a whole number")
         try:
             limit = float(hours or "0")
         except ValueError:
-            raise UsageError(f"hours: {hours} is no number") from None
+            raise UsageError(f"hours: {hours} is not a number") from None
         return TrainingChoices(
             pair=self._first.pair,
             drafter=self._text("drafter"),

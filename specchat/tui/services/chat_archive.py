@@ -100,7 +100,7 @@ class ChatArchive:
         writer = self._require_writer()
         writer.put(lambda chats, _: job(chats))
         if not await asyncio.to_thread(writer.settled, 2.0):
-            raise StoreError(self.problem or "the chats are busy; it is done as soon as they are free")
+            raise StoreError(self.problem or "the chat database is busy; saving is retried")
 
     async def ask(self, question: Callable[[Chats], _T]) -> _T:
         """Run a query on a thread; raises StoreError where the file cannot be read."""
@@ -117,7 +117,7 @@ class ChatArchive:
     async def open(self, id: str, leave: Callable[[], None]) -> str:
         """Replace the chat on the screen by a stored one; `leave` is called once the stored one was read.
 
-        Returns what stood in the prompt when that chat was left.
+        Returns the text that was in the prompt when that chat was left.
 
         Raises:
             StoreError: it cannot be read; the chat on the screen stays.
@@ -130,9 +130,10 @@ class ChatArchive:
         return draft
 
     def keep_draft(self, text: str) -> None:
-        """Keep this text with the chat on the screen, if that is stored; an empty one removes what is kept."""
-        if self._writer is not None and self._listening() and (stored := self.stored()) is not None:
-            self._writer.put(lambda chats, _: chats.keep_draft(stored[0], text))
+        """Keep this text with the chat on the screen, or for the next new one; an empty text removes what is kept."""
+        if self._writer is not None and self._listening():
+            id, _ = self.stored() or (None, "")
+            self._writer.put(lambda chats, _: chats.keep_draft(id, text))
 
     def rename(self, title: str) -> None:
         """Set the title of the chat on the screen."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from specchat.config.unreadable import UNREADABLE
 from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError
 from specchat.tui.state.pair_info import PairInfo
@@ -43,7 +44,7 @@ class FoundPairs:
         if await self._run(OwnProcess(self._command("models", "find", "--output", "json"), lines.append)):
             try:
                 found = msgspec.json.decode(b"".join(lines), type=_Findings)
-            except msgspec.DecodeError:
+            except UNREADABLE:
                 return
             self.pairs = [_pair_info(pair) for pair in found.pairs if not pair.added]
 

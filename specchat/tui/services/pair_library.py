@@ -88,7 +88,7 @@ class PairLibrary:
 
     async def offer_found(self) -> None:
         """Say on the welcome page what was found, where the user has configured nothing yet."""
-        with suppress(ConfigError):  # said wherever the file is needed
+        with suppress(ConfigError):  # reported wherever the file is needed
             if users_models().exists() or "pair" in user_settings():
                 return
         if found := await self.find():
@@ -118,7 +118,7 @@ class PairLibrary:
         """Load this pair; one that was found is added first, one that is not here is downloaded first.
 
         Raises:
-            UsageError: no pair is called so, or it cannot be added.
+            UsageError: no pair has this name, or it cannot be added.
         """
         pairs = {pair.name: pair for pair in self.known()}
         if pairs and name not in pairs:
@@ -197,7 +197,7 @@ class PairLibrary:
         """The pair that is loaded at the start; empty where another machine decides it."""
         try:
             return starting_pair({}) if self.here else ""
-        except ConfigError:  # said wherever the file is needed
+        except ConfigError:  # reported wherever the file is needed
             return ""
 
     def set_start_pair(self, name: str) -> str:

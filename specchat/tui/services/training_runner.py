@@ -9,6 +9,7 @@ import msgspec
 
 from specchat.config.settings_saving import set_all_for_pair
 from specchat.config.toml_editing import replace_text
+from specchat.config.unreadable import UNREADABLE
 from specchat.engine.protocol.text import one_line
 from specchat.engine.protocol.training_report import decode_report
 from specchat.errors import ConfigError, UsageError
@@ -92,7 +93,7 @@ class TrainingRunner:
         try:
             with file.open("rb") as opened:
                 return msgspec.json.decode(opened.read(_MOST_BYTES), type=TrainingChoices)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except (OSError, *UNREADABLE) as error:
             raise ConfigError(f"{file} holds no training: {one_line(str(error))}; remove it") from None
 
     def use(self) -> str:

@@ -46,7 +46,7 @@ class Attached:
 def inline(text: str, folder: Path) -> str:
     """The message as it is sent: mentioned files are appended, `@@` becomes `@`.
 
-    Raises UsageError where a file that is clearly meant does not exist or is no text.
+    Raises UsageError where a file that is clearly meant does not exist or is not text.
     """
     files: dict[str, Attached] = {}
     for path in _mentioned_paths(text, folder):
@@ -62,14 +62,6 @@ def split(content: str) -> tuple[str, list[Attached]]:
         if _OPEN.fullmatch(line) and (files := _blocks(lines, start)):
             return "\n".join(lines[: max(0, start - 1)]), files
     return content, []
-
-
-def has_mention(text: str, folder: Path) -> bool:
-    """Whether sending this text would put a file behind it."""
-    try:
-        return any(os.path.isfile(_full(path, folder)) for path in _mentioned_paths(text, folder))
-    except UsageError:
-        return False
 
 
 def path_being_typed(before: str) -> tuple[int, str] | None:
@@ -137,11 +129,11 @@ def _full(path: str, folder: Path) -> Path:
 
 
 def _read(file: Path, said: str) -> tuple[str, ...]:
-    """The lines of a text file; raises UsageError where it is none."""
+    """The lines of a text file; raises UsageError if it is not one."""
     try:
         about = file.stat()
         if not stat.S_ISREG(about.st_mode):
-            raise UsageError(f"@{said} is {'a folder' if stat.S_ISDIR(about.st_mode) else 'no ordinary file'}")
+            raise UsageError(f"@{said} is {'a folder' if stat.S_ISDIR(about.st_mode) else 'not a regular file'}")
         if about.st_size > LARGEST_BYTES:
             most = numbers.size(LARGEST_BYTES)
             raise UsageError(f"@{said} has {numbers.size(about.st_size)}; files of up to {most} can be sent")
@@ -155,7 +147,7 @@ def _read(file: Path, said: str) -> tuple[str, ...]:
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        raise UsageError(f"@{said} is no text file (UTF-8)")
+        raise UsageError(f"@{said} is not a text file (UTF-8)")
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     return tuple(text.removesuffix("\n").split("\n")) if text else ()
 

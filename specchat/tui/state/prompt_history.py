@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import msgspec
-from filelock import FileLock, Timeout
 
+from specchat.config.file_locking import locked
 from specchat.config.file_replacing import replacing
 from specchat.config.state_files import read_end
+from specchat.config.unreadable import UNREADABLE
 
 KEPT = 1000
 """Texts that survive when the file is shortened, at twice as many."""
@@ -21,7 +22,7 @@ LONGEST_KEPT = 20_000
 """Characters; what is longer is remembered for this session only."""
 
 MOST_BYTES = 16 << 20
-"""So much of the file's end is read, and survives when it is shortened."""
+"""How much of the file's end is read, and survives when it is shortened."""
 
 _PATIENCE_S = 0.5
 
@@ -72,7 +73,8 @@ class History:
         with _locked(file):
             handle = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             try:
-                os.write(handle, line)
+                cut_off = read_end(file, 1) not in (b"", b"\n")  # a full disk, or a program that was killed
+                os.write(handle, b"\n" + line if cut_off else line)
             finally:
                 os.close(handle)
 
@@ -97,14 +99,8 @@ class History:
                 fresh.write_bytes(b"".join(lines[-KEPT:]))
 
 
-@contextmanager
-def _locked(file: Path) -> Iterator[None]:
-    """Hold the lock of the file."""
-    try:
-        with FileLock(file.with_suffix(".lock"), timeout=_PATIENCE_S, mode=0o600):
-            yield
-    except Timeout:
-        raise OSError(f"{file} is being written by another program") from None
+def _locked(file: Path) -> AbstractContextManager[None]:
+    return locked(file.with_suffix(".lock"), _PATIENCE_S)
 
 
 def _last_lines(file: Path) -> tuple[list[bytes], bool]:
@@ -115,9 +111,9 @@ def _last_lines(file: Path) -> tuple[list[bytes], bool]:
 
 
 def _text_of(line: bytes) -> str:
-    """The text of one line; empty where the line is damaged or no line that is written here."""
+    """The text of one line; empty where the line is damaged or was not written here."""
     try:
         said = msgspec.json.decode(line, type=_Line)
-    except (msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         return ""
     return said.text if len(said.text) <= LONGEST_KEPT else ""

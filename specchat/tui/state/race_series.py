@@ -28,7 +28,7 @@ class CategoryFigures:
 
     Args:
         ratio: time of plain decoding over the other's, both for as many tokens as plain wrote.
-        same, ties: races whose sides wrote the same tokens, and those that differ from a tie of rounded logits on.
+        same: races whose sides wrote the same tokens.
         sound: no race differs in a way that its rule excludes.
     """
 
@@ -39,7 +39,6 @@ class CategoryFigures:
     ratio: float
     acceptance_length: float
     same: int
-    ties: int
     sound: bool
     promised: bool
 
@@ -149,7 +148,6 @@ def _figures_of(category: str, races: Sequence[Race]) -> CategoryFigures:
         ratio=_ratio(_seconds(plain), equal_s),
         acceptance_length=_ratio(_tokens(other), sum(len(heat.rounds) for heat in other)),
         same=sum(race.same for race in races),
-        ties=sum(race.compared is not None and race.compared.tie for race in races),
         sound=all(race.sound for race in races),
         promised=all(race.promised for race in races),
     )

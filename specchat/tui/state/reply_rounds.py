@@ -11,7 +11,7 @@ from specchat.engine.protocol.packed_rounds import pack_rounds, path_only, unpac
 from specchat.store.records import LARGEST_ROUNDS_BYTES
 
 WHOLE_TREES = 1024
-"""So many of the last rounds of a reply keep their whole tree; in a list each takes about ten kilobytes."""
+"""How many of the last rounds of a reply keep their whole tree; in a list each takes about ten kilobytes."""
 
 
 @dataclass(frozen=True)

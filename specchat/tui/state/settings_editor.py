@@ -76,7 +76,7 @@ class Form:
         if unsaved := self.unsaved:
             actions.append(Line("save", f"save {len(unsaved)} as default"))
             if self.pair:
-                actions.append(Line("save_pair", f"save {len(unsaved)} for {self.pair} alone"))
+                actions.append(Line("save_pair", f"save {len(unsaved)} for {self.pair} only"))
         if self.staged:
             actions.append(Line("reload", f"apply and reload ({len(self.staged)} changed)"))
         return [Line("heading", "what you changed"), *actions] if actions else []

@@ -29,7 +29,7 @@ _COMPLETE = {
     "context": "the context is full: the reply cannot go on",
     "elsewhere": "the last reply is being written in another window",
 }
-"""Why a reply that ended so cannot go on."""
+"""Why a reply that ended for this reason cannot go on."""
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Reply:
     def go_on(self, id: int) -> list[str]:
         """Begin to write more of this reply; returns the text of each token so far.
 
-        Half a character at its end stands there as a replacement: it goes, and the model writes the character again.
+        A replacement character at its end, for half a character, is removed: the model writes that character again.
         """
         while self.text.endswith("\ufffd"):
             self.text, last = self.text[:-1], self.lengths.pop()

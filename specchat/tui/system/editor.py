@@ -23,7 +23,7 @@ def editor_command(environment: Mapping[str, str] = os.environ) -> list[str]:
             try:
                 return shlex.split(said)
             except ValueError as error:
-                raise UsageError(f"{name} = {said!r} is no command: {error}") from None
+                raise UsageError(f"{name} = {said!r} is not a valid command: {error}") from None
     found = next((path for name in _COMMON if (path := shutil.which(name))), None)
     if found is None:
         raise UsageError("no editor was found; VISUAL or EDITOR names one")

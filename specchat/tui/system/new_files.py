@@ -17,12 +17,12 @@ def format_and_file(text: str, formats: Collection[str]) -> tuple[str, Path | No
     """What follows a command that writes a file: `json`, `notes.md`, `md notes` or nothing, which is the first format.
 
     Raises:
-        UsageError: the file's ending is no format, or the text is one word that is neither a format nor a file.
+        UsageError: the file's ending is not a format, or the text is one word that is neither a format nor a file.
     """
     first, *rest = text.split(maxsplit=1) or [""]
     if not first or first.lower() in formats:
-        return format_of(first.lower(), None, formats), _path(rest[0]) if rest else None
-    file = _path(text)
+        return format_of(first.lower(), None, formats), named_path(rest[0]) if rest else None
+    file = named_path(text)
     if text == file.name and not rest and not file.suffix:
         raise _no_format(text, formats, f"; as a file: {text}.{next(iter(formats))}")
     return format_of("", file, formats), file
@@ -34,6 +34,11 @@ def format_of(word: str, file: Path | None, formats: Collection[str]) -> str:
     if word not in formats:
         raise _no_format(word, formats)
     return word
+
+
+def named_path(text: str) -> Path:
+    """The path that was typed, with `~` as the home it stands for; of a user who does not exist it stays `~`."""
+    return Path(os.path.expanduser(text))  # Path's own raises an error there
 
 
 def free_name(stem: str, format: str, folder: Path) -> Path:
@@ -65,7 +70,3 @@ def write(content: str | bytes, file: Path) -> None:
 
 def _no_format(word: str, formats: Collection[str], otherwise: str = "") -> UsageError:
     return UsageError(f"there is no format {word!r}, only {', '.join(formats)}{meant(word, formats) or otherwise}")
-
-
-def _path(text: str) -> Path:
-    return Path(os.path.expanduser(text))  # Path's own raises an error for a user who does not exist

@@ -100,7 +100,7 @@ class OwnProcess:
     @property
     def last_words(self) -> str:
         """The last line of standard error: why it failed."""
-        return self.words[-1].removeprefix("specchat: ") if self.words else "it ended without a word"
+        return self.words[-1].removeprefix("specchat: ") if self.words else "it ended without an error message"
 
     async def _listen(self, stdout: asyncio.StreamReader) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Textual's app with fixes: batches are drawn when they end, and the app can write to the terminal."""
+"""Textual's app with fixes: batches are drawn when they end, it can write to the terminal, and it ends quietly."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ class FixedApp(App[None]):
         driver = self._used_driver
         return driver is not None and driver.can_suspend
 
+    @property
+    def crash(self) -> Exception | None:
+        """The first error that nothing handled, which ended the app; known to tested versions of Textual."""
+        return self._exception if tested() else None
+
     def write_to_terminal(self, sequence: str) -> None:
         """Send a sequence that draws nothing."""
         driver = self._used_driver
@@ -35,6 +40,13 @@ class FixedApp(App[None]):
         if not tested():
             return
         self._filters = [NoColor() if isinstance(one, Monochrome) else one for one in self._filters]
+
+    def _fatal_error(self) -> None:
+        """End the app; whoever started it reports the `crash`, which Textual prints with all variables."""
+        if tested():
+            self._close_messages_no_wait()
+        else:
+            super()._fatal_error()
 
     def _end_batch(self) -> None:
         """Draw what changed within a batch when it ends: Textual 8.2.8 leaves it until something else happens."""

@@ -52,7 +52,7 @@ class WholePasteParser(XTermParser):
         return len(before) + len(begun) - (len(known) - len(data))
 
     def _end_paste(self, text: str) -> Iterable[Message]:
-        """Textual's parser has seen the two markers alone; what stood between them is told in its event."""
+        """Textual's parser has seen the two markers alone; the text between them is put into its event."""
         self._pasted = None
         for event in super().feed(BRACKETED_PASTE_END):
             yield Paste(text.replace("\x00", "")) if isinstance(event, Paste) else event

@@ -1,4 +1,4 @@
-"""The views of the transcript beside replies: the user's messages, notes of the app, counts of unmounted messages."""
+"""The views of the transcript besides replies: the user's messages, notes of the app, counts of unmounted messages."""
 
 from __future__ import annotations
 

@@ -10,13 +10,12 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.reactive import reactive
-from textual.widgets import TextArea
 
 from specchat.tui.state.completion import Completion
 from specchat.tui.state.pasted_text import Pastes, is_long, with_unix_line_ends
 from specchat.tui.state.prompt_history import History
 from specchat.tui.text.key_names import typed_by
-from specchat.tui.textual_fixes.editing import Edit, EditResult, Location
+from specchat.tui.textual_fixes.editing import Edit, EditResult, FixedTextArea, Location
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Menu:
         return self.words[self.at]
 
 
-class Prompt(TextArea):
+class Prompt(FixedTextArea):
     """A text area whose text can be sent. A long paste is shown as one word."""
 
     DEFAULT_CSS = """
@@ -42,7 +41,7 @@ class Prompt(TextArea):
         &:focus { border: round $primary; }
         & .text-area--cursor-line { background: transparent; }
         & .text-area--placeholder { color: $quiet-color; }
-        & .text-area--suggestion { color: $line-color; }
+        & .text-area--suggestion { color: $quiet-color; }
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -121,8 +120,8 @@ class Prompt(TextArea):
         self.replace(text, *self.selection, maintain_selection_offset=False)
 
     def edit(self, edit: Edit) -> EditResult:
-        """A paste is changed as a whole or not at all."""
-        first, last = sorted((edit.from_location, edit.to_location))
+        """A paste is changed as a whole or not at all. To delete the last line, Textual names the line after it."""
+        first, last = sorted(map(self.within, (edit.from_location, edit.to_location)))
         if first == last:
             edit.from_location = edit.to_location = self._after_label(first)
         else:

@@ -38,7 +38,7 @@ class SettingsForm(PaintedLines, can_focus=True):
         Binding("delete,backspace", "reset", "back to its default", show=False, id="settings.reset"),
         Binding("slash", "find", "show only what fits", show=False, id="settings.find"),
         Binding("ctrl+s", "save(False)", "save as default", show=False, id="settings.save"),
-        Binding("alt+s", "save(True)", "save for this pair alone", show=False, id="settings.save_pair"),
+        Binding("alt+s", "save(True)", "save for this pair only", show=False, id="settings.save_pair"),
     ]
 
     def __init__(self, *, id: str | None = None) -> None:

@@ -1,8 +1,10 @@
-"""The single-line widgets around the prompt: engine state, progress, remarks, controls of a replay."""
+"""The lines around the prompt: engine state, progress, remarks, controls of a replay."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+
+from textual.geometry import Size
 
 from specchat.engine.near.replay import Player
 from specchat.tui.draw.loading_line import loading_line
@@ -10,6 +12,7 @@ from specchat.tui.draw.training_lines import short_text
 from specchat.tui.state.chat import Chat
 from specchat.tui.text.cells import ScreenLine, bar, clip, cut, width_of
 from specchat.tui.text.key_names import hint
+from specchat.tui.text.wrap import wrap
 from specchat.tui.widgets.painted_lines import PaintedLines
 
 WIDE = 100
@@ -76,13 +79,14 @@ class StatusBar(PaintedLines):
         if chat.engine.ready is None or width < 36:
             return []
         limit = chat.engine.ready.context_tokens
-        used = f"{chat.context_tokens:,} / {limit:,}" if limit else ""
-        full = limit > 0 and chat.context_tokens >= NEARLY_FULL * limit
+        tokens = chat.context_tokens
+        used = f"{tokens:,} / {limit:,}" if limit and tokens is not None else ""
+        full = limit > 0 and tokens is not None and tokens >= NEARLY_FULL * limit
         key = self._key_of("help") or "/help"
         keys = f"{key} help" if width >= 60 else ""
         line: ScreenLine = [("  ".join(part for part in (used, keys) if part), "dim")]
         if full:
-            line = [(f"▲ {used} · {chat.context_tokens / limit:.0%}".replace("%", " %"), "warn"), (f"  {keys}", "dim")]
+            line = [(f"▲ {used} · {(tokens or 0) / limit:.0%}".replace("%", " %"), "warn"), (f"  {keys}", "dim")]
         if news := chat.background.fetching or (
             f"✓ {chat.background.fetched} is here" if chat.background.fetched else ""
         ):
@@ -94,10 +98,10 @@ class StatusBar(PaintedLines):
 
 
 class Notice(PaintedLines):
-    """One line for progress or a remark; hidden when there is neither."""
+    """A line for progress, or a few for a remark; hidden when there is neither."""
 
     DEFAULT_CSS = """
-    Notice { height: 1; padding: 0 2; display: none; }
+    Notice { height: auto; max-height: 5; padding: 0 2; display: none; }
     """
 
     def __init__(self, chat: Chat, *, id: str | None = None) -> None:
@@ -105,6 +109,7 @@ class Notice(PaintedLines):
         self._chat = chat
         self._remark: tuple[str, str] = ("", "")
         self._welcomed = False
+        self._laid_out = (0, 0)  # the width that was laid out last, and how many lines it took
 
     def say(self, text: str, role: str = "dim") -> None:
         """Show one remark until the next."""
@@ -114,27 +119,41 @@ class Notice(PaintedLines):
     def update(self, *, welcomed: bool = False) -> None:
         """Show the current state of the chat; `welcomed`: the welcome page already shows the progress."""
         self._welcomed = welcomed
-        self.display = bool(self._line(80))
+        width, height = self._laid_out
+        lines = len(self._all_lines(width or 80))
+        self.display = lines > 0
+        if lines != height:
+            self._laid_out = (width, lines)
+            self.refresh(layout=True)
         self.repaint()
 
-    def paint(self, width: int, height: int) -> list[ScreenLine]:
-        """Progress first, then the last remark."""
-        return [self._line(width)]
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """As many lines as the text takes."""
+        self._laid_out = (width, len(self._all_lines(width)))
+        return self._laid_out[1]
 
-    def _line(self, width: int) -> ScreenLine:
+    def paint(self, width: int, height: int) -> list[ScreenLine]:
+        """Progress first, then the last remark; of one that is too long the end is cut."""
+        lines = self._all_lines(width)
+        if len(lines) > height > 0:
+            text = " ".join(text for line in lines[height - 1 :] for text, _ in line)
+            lines[height - 1 :] = [[(cut(text, width), self._remark[1])]]
+        return lines
+
+    def _all_lines(self, width: int) -> list[ScreenLine]:
         engine = self._chat.engine
         if engine.reading and not (self._welcomed and engine.phase == "loading"):
             assert engine.loading is not None, "it is reading something"
             cancels = hint(self, "stop", "cancels") if engine.phase == "loading" else ""
-            return loading_line(engine.loading, width, cancels)
+            return [loading_line(engine.loading, width, cancels)]
         if self._remark[0]:
-            return [(cut(self._remark[0], width), self._remark[1])]
+            text, role = self._remark
+            return [[(text[start:end].rstrip(), role)] for start, end in wrap(text, width)]
         if self._chat.editing is not None:
             keeps = "keeps the reply so" if self._chat.editing.reply else "sends it"
             ways = hint(self, "prompt.send", keeps), hint(self, "stop", "leaves the chat as it is")
             return [
-                ("✎ ", "bonus"),
-                (cut(f"another branch: {', '.join(filter(None, ways))}", width - 2), "text"),
+                [("✎ ", "bonus"), (cut(f"another branch: {', '.join(filter(None, ways))}", width - 2), "text")],
             ]
         return []
 

@@ -30,7 +30,7 @@ class CopyAsked(Message, namespace="transcript"):
 
 @dataclass
 class RegenerateAsked(Message, namespace="transcript"):
-    """The user wants a question answered again: this one, the one that was answered so, or the last."""
+    """The user wants a question answered again: this one, the one that this reply answers, or the last."""
 
     turn: Turn | None
 

@@ -245,7 +245,7 @@ class TreePanel(PaintedLines, can_focus=True):
         return list(self._rounds[max(0, at - EARLIER) : at])
 
     def _place_of(self, round: RoundDone) -> int:
-        """Where in the reply the round is; its end for one that is none of it."""
+        """Where in the reply the round is; the end of the reply for a round that is not in it."""
         rounds = self._rounds
         return next((at for at in reversed(range(len(rounds))) if rounds[at] is round), len(rounds))
 

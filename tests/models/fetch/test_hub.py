@@ -13,7 +13,9 @@ from fake_hub import fake_hub
 from wheel_files import BODY, ROOT, everything_below, whole
 
 from specchat.config import HubSource, ModelFile, ModelSpec, cache_dir
+from specchat.errors import WeightsError
 from specchat.models import fetch
+from specchat.models.fetch.layout import read_manifest, write_manifest
 
 HUB_FILES = {
     "config.json": b"{}",
@@ -70,6 +72,16 @@ def test_a_repository_gives_its_safetensors_and_what_belongs_to_them_and_nothing
     asked = len(handler.asked)
     assert fetch_from(endpoint, spec) == str(folder)
     assert len(handler.asked) == asked, "a second fetch sends no request"
+
+
+@pytest.mark.parametrize("name", ["l" * 300 + ".safetensors", "a\0.safetensors", "../x.safetensors", "modeling.py"])
+def test_a_list_of_files_that_was_damaged_says_nothing(name):
+    spec = ModelSpec("h", (HubSource("o/r"),))
+    write_manifest(spec, (ModelFile("model.safetensors", 3), ModelFile(name, 3)))
+    assert read_manifest(spec) == ()
+    assert fetch.state(spec).kind == "partial"
+    with pytest.raises(WeightsError, match="specchat models pull h"):
+        fetch.check(spec)
 
 
 def test_a_copied_repository_is_verified_without_a_request(hub):

@@ -51,7 +51,7 @@ EDITS = (
     Mutation(
         "drafter prompt_lookup",
         "judges all lengths of runs alike",
-        "drafters/prompt_lookup.py",
+        "structures/continuation_rates.py",
         "self._rates.count((size, rank), ",
         "self._rates.count((1, rank), ",
         (LOOKUP,),

@@ -70,7 +70,7 @@ async def copy(actions: Actions, what: str) -> None:
 async def export_chat(actions: Actions, text: str) -> None:
     kind, file = format_and_file(text, export.FORMATS)
     if not actions.chat.turns:
-        raise UsageError("nothing has been said yet that could be exported")
+        raise UsageError("there is no message yet to export")
     chat, messages = actions.archive.current()
     file = file or free_name(stem_of(chat.title, chat.id), kind, Path.cwd())
     await asyncio.to_thread(write, export.FORMATS[kind](chat, messages), file)

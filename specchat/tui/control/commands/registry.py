@@ -34,7 +34,7 @@ COMMANDS: dict[str, Command] = {
             values=setting_commands.setting_and_value,
         ),
         Command(
-            "save", "keep the settings as default, or for this pair alone", setting_commands.save_settings, "[pair]"
+            "save", "keep the settings as default, or for this pair only", setting_commands.save_settings, "[pair]"
         ),
         *(
             Command(
@@ -46,11 +46,11 @@ COMMANDS: dict[str, Command] = {
             )
             for setting in FAMILIES
         ),
-        Command("tree", "hide or show the tree, or draw it so", view_commands.tree, f"[{'|'.join(MODES)}]"),
+        Command("tree", "hide or show the tree, or choose how it is drawn", view_commands.tree, f"[{'|'.join(MODES)}]"),
         Command("show", "fill the window with slow, branching trees; again ends it", view_commands.show, "[PROMPT]"),
         Command("clip", "write the last rounds as a moving picture", view_commands.clip, "[svg|cast|gif] [FILE]"),
         Command("pause", "hold the reply, or let it go on", view_commands.pause, binding="pace.hold"),
-        Command("step", "do one round, or so many, and hold", view_commands.step, "[ROUNDS]", binding="pace.step"),
+        Command("step", "do one round, or this many, and hold", view_commands.step, "[ROUNDS]", binding="pace.step"),
         Command("speed", "rounds per second, or full", view_commands.speed, "[full|NUMBER]"),
         Command("stats", "all figures, none, or the most important ones", view_commands.stats),
         Command("tokens", "flip a reply between Markdown and tokens", view_commands.tokens),
@@ -67,7 +67,7 @@ COMMANDS: dict[str, Command] = {
         Command("race", "plain decoding and speculation side by side", view_commands.race, "[PROMPT]"),
         Command(
             "bench",
-            "measure these settings against plain decoding, on so many questions or so long",
+            "measure these settings against plain decoding, on this many questions or for this long",
             view_commands.benchmark,
             "[6|24|60s]",
         ),
@@ -77,7 +77,7 @@ COMMANDS: dict[str, Command] = {
         Command("export", "write this chat to a file", chat_commands.export_chat, "[md|json|html] [FILE]"),
         Command("rename", "give this chat a name", chat_commands.rename, "[TITLE]"),
         Command("theme", "choose colours", view_commands.theme, "[NAME]", values=view_commands.theme_names),
-        Command("restart", "start the engine again", app_commands.restart),
+        Command("restart", "start an engine that has stopped", app_commands.restart),
         Command("demo", "watch a recorded chat", app_commands.demo),
         Command("serve", "let other programs use this engine, over HTTP", app_commands.serve, "[PORT|off]"),
         Command(
@@ -93,7 +93,7 @@ COMMANDS: dict[str, Command] = {
             "[stop|resume]",
         ),
         Command("tour", "see the tour of the first start again", app_commands.tour),
-        Command("log", "the end of the engine's log, and where it stands", app_commands.show_log),
+        Command("log", "the end of the engine's log, and the path of its file", app_commands.show_log),
         Command("exit", "leave", app_commands.exit_app, binding="quit"),
     )
 }
@@ -105,7 +105,7 @@ def is_command(text: str) -> bool:
 
 
 def find(text: str) -> tuple[Command, str] | None:
-    """The command a line asks for and what follows its name; None if the line is none.
+    """The command a line asks for and what follows its name; None if the line is not a command.
 
     Raises UsageError where a line begins with a slash but names no command, or has more than the command takes.
     """
@@ -115,7 +115,7 @@ def find(text: str) -> tuple[Command, str] | None:
     argument = rest[0].strip() if rest else ""
     if name in COMMANDS:
         if argument and not COMMANDS[name].usage:
-            raise UsageError(f"/{name} takes nothing behind it, and {cut(argument, 40)!r} is there")
+            raise UsageError(f"/{name} takes no argument, but got {cut(argument, 40)!r}")
         return COMMANDS[name], argument
     near = meant(f"/{name}", [f"/{known}" for known in COMMANDS]) or "; /help shows all of them"
     raise UsageError(f"there is no command /{cut(name, 40)}{near} (// sends it as text)")
@@ -141,7 +141,7 @@ def help_sections(changed: Mapping[str, str] | None = None) -> list[tuple[str, l
     marks = [("● accepted  ★ bonus", "drafted and kept · the target's own token"),
              ("✕ rejected  ○ not reached", "the target wrote another · never got there"),
              ("⊘ pruned  ◐ cut off", "dropped in the middle of a pass · the reply ended"),
-             ("◌ pending  ² agreed", "not told yet · proposed by two drafters"),
+             ("◌ pending  ² agreed", "not judged yet · proposed by two drafters"),
              ("τ", "mean tokens per round, the bonus included"),
              ("2.7× ± 0.1", "against plain decoding, by plain rounds of the same reply")]  # fmt: skip
     return [*key_sections(changed or {}), ("Commands", slashed), ("What the tree says", marks)]

@@ -56,7 +56,7 @@ async def pause(actions: Actions, _: str) -> None:
 
 async def step(actions: Actions, rounds: str) -> None:
     if rounds and not (rounds.isdecimal() and len(rounds) < 5 and 0 < int(rounds) <= 1000):
-        raise UsageError(f"/step {rounds!r}: wanted is how many rounds, 1 to 1000")
+        raise UsageError(f"/step takes a number of rounds, 1 to 1000, not {rounds!r}")
     actions.speed.step(int(rounds or 1))
 
 

@@ -49,7 +49,7 @@ class Drawing:
         return {node for _, _, _, node in self.places}
 
     def scrolled_to(self, node: int, height: int) -> Drawing:
-        """So many lines of it, the one with this node among them."""
+        """This many lines of it, the one with this node among them."""
         line = next((line for line, _, _, number in self.places if number == node), 0)
         top = max(0, line - height + 1)
         places = [(y - top, left, right, number) for y, left, right, number in self.places if 0 <= y - top < height]

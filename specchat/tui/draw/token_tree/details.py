@@ -67,7 +67,7 @@ def reason_of(round: RoundDone, node: int, marks: Marks) -> str:
             return "cut: accepted, but the reply ended before it"
         case _:
             before = label(round.tree.texts[parent_of(round, node)], marks)
-            return f"not reached: {before} before it did not stand"
+            return f"not reached: {before} before it was not accepted"
 
 
 def source_of(round: RoundDone, node: int) -> Source | None:
