@@ -22,6 +22,7 @@ def option(
     unit: str = "",
     minimum: float | None = None,
     maximum: float | None = None,
+    least_above_zero: float | None = None,
     choices: tuple[str, ...] = (),
     live: bool = True,
     check: Callable[[str], object] | None = None,
@@ -29,10 +30,10 @@ def option(
     """One field of an options dataclass: its default, what it means, and which values it takes.
 
     `live` says whether a change acts between two rounds (True) or needs the models loaded again. `check` refuses a
-    text that it cannot parse.
+    text that it cannot parse. Where the minimum is 0, `least_above_zero` is the smallest other number that is allowed.
     """
     about = {
-        "help": help, "unit": unit, "minimum": minimum, "maximum": maximum,
+        "help": help, "unit": unit, "minimum": minimum, "maximum": maximum, "least_above_zero": least_above_zero,
         "choices": choices, "live": live, "check": check,
     }  # fmt: skip
     return field(default=default, metadata=about)
@@ -49,6 +50,7 @@ class Option:
     unit: str = ""
     minimum: float | None = None
     maximum: float | None = None
+    least_above_zero: float | None = None
     choices: tuple[str, ...] = ()
     live: bool = True
     check: Callable[[str], object] | None = None
@@ -61,22 +63,29 @@ class Option:
             raise UsageError(f"{name} = {short(value)} is not one of its values{nearest(str(value), self.choices)}")
         if self.check is not None:
             self.check(converted)
-        low, high = self.minimum, self.maximum
-        if isinstance(converted, int | float) and not isinstance(converted, bool):
-            outside = (low is not None and converted < low) or (high is not None and converted > high)
-            if outside or converted != converted:
-                raise UsageError(f"{name} = {short(converted)} is outside its range: {self.range_text()}")
+        number = isinstance(converted, int | float) and not isinstance(converted, bool)
+        if number and not self.allows(converted):
+            raise UsageError(f"{name} = {short(converted)} is outside its range: {self.range_text()}")
         return converted
 
+    def allows(self, number: float) -> bool:
+        """Whether a number is within the range; what is not a number is not."""
+        low, high, least = self.minimum, self.maximum, self.least_above_zero
+        outside = (low is not None and number < low) or (high is not None and number > high)
+        too_near_zero = least is not None and 0 < number < least
+        return not outside and not too_near_zero and number == number
+
     def range_text(self) -> str:
-        """Which values are allowed, in words: `1 to 64`, `0 or more`, `follow, multi_step`."""
+        """Which values are allowed, in words: `1 to 64`, `0 or more`, `0, or 1e-06 to 10`, `follow, multi_step`."""
         if self.choices:
             return ", ".join(self.choices)
-        low, high = self.minimum, self.maximum
+        low, high, apart = self.minimum, self.maximum, ""
+        if self.least_above_zero is not None:
+            low, apart = self.least_above_zero, "0, or "
         if low is not None and high is not None:
-            return f"{low:g} to {high:g}"
+            return f"{apart}{low:g} to {high:g}"
         if low is not None:
-            return f"{low:g} or more"
+            return f"{apart}{low:g} or more"
         return f"{high:g} or less" if high is not None else ""
 
     def _converted(self, value: Any, name: str) -> Any:

@@ -11,6 +11,9 @@ from specchat.errors import UsageError, nearest, short
 from specchat.memory_size import parse_memory
 from specchat.registry import Option, option, options_of
 
+COLDEST = 1e-6
+"""The least temperature above 0: log-probabilities divided by it stay finite numbers, on every path."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -26,7 +29,9 @@ class Settings:
     width: int = option(2, "children a node may get", unit="nodes", minimum=1, maximum=64)
     depth: int = option(6, "levels below the root", unit="levels", minimum=1, maximum=64)
     nodes: int = option(16, "draft nodes in one tree; 0 is plain decoding", unit="nodes", minimum=0, maximum=512)
-    temperature: float = option(0.0, "0 is greedy; higher is more varied", minimum=0.0, maximum=10.0)
+    temperature: float = option(
+        0.0, "0 is greedy; higher is more varied", minimum=0.0, maximum=10.0, least_above_zero=COLDEST
+    )
     top_k: int = option(0, "sample among the k most likely tokens; 0 is all", unit="tokens", minimum=0)
     top_p: float = option(1.0, "sample within this share of probability", minimum=0.0, maximum=1.0)
     min_p: float = option(0.0, "drop tokens less likely than this share of the best", minimum=0.0, maximum=1.0)

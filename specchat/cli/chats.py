@@ -64,7 +64,8 @@ def show(id: Id) -> None:
     from specchat.tui.draw.export import as_markdown
 
     with reading() as chats:
-        typer.echo(visible(as_markdown(*chats.chat(chats.find(id)))), nl=False)
+        chat, messages = chats.chat(chats.find(id))
+    typer.echo(visible(as_markdown(chat, messages)), nl=False)
 
 
 @app.command()
@@ -125,7 +126,7 @@ def remove(
 
 @contextmanager
 def reading() -> Iterator[Chats]:
-    """The chats of this machine, to be read."""
+    """The chats of this machine, to be read; nothing is printed within: failed output is no error of their file."""
     from specchat.store.chats import Chats
     from specchat.store.database import default_path, open_to_read
 

@@ -26,11 +26,23 @@ class Speedup:
     plain_rounds: int
 
     @property
+    def ratio(self) -> str:
+        """`1.5×`, with a digit more where that much is known."""
+        return f"{self.value:.{self._digits}f}×"
+
+    @property
     def text(self) -> str:
-        """`1.5× ± 0.1`, with a digit more where that much is known."""
-        half = max(self.value - self.low, self.high - self.value)
-        digits = 1 if half >= 0.05 else 2
-        return f"{self.value:.{digits}f}× ± {max(half, 0.01):.{digits}f}"
+        """`1.5× ± 0.1`: the ratio with its interval."""
+        return f"{self.ratio} ± {max(self._half, 0.01):.{self._digits}f}"
+
+    @property
+    def _half(self) -> float:
+        """The wider side of the interval."""
+        return max(self.value - self.low, self.high - self.value)
+
+    @property
+    def _digits(self) -> int:
+        return 1 if self._half >= 0.05 else 2
 
 
 @dataclass

@@ -170,11 +170,6 @@ def _check_options(settings: Settings) -> None:
             known[owner].make_options(settings.options_for(owner))
 
 
-def names_sources(drafter: str) -> bool:
-    """Whether a drafter's guesses say which token of the text they are copies of; `none` makes no guesses at all."""
-    return drafter == "none" or getattr(DRAFTERS[drafter].load(), "names_sources", False)
-
-
 def _check_rule(settings: Settings) -> None:
     """Refuse a rule that wants what the drafter does not give. At temperature 0 lossless rules want nothing."""
     from specchat.core.tree import DrawKind
@@ -185,8 +180,9 @@ def _check_rule(settings: Settings) -> None:
             f"rule {settings.rule!r} compares the draft's distribution with the target's, and at temperature 0 both "
             "are points; nearest that works: a temperature above 0, or rule 'follow'"
         )
-    if getattr(rule, "wants_sources", False) and not names_sources(choose_drafter(settings).name):
-        able = [name for name in DRAFTERS if name != "none" and names_sources(name)]
+    choice = choose_drafter(settings)
+    if getattr(rule, "wants_sources", False) and not choice.names_sources:
+        able = [name for name in DRAFTERS if name != "none" and choose(name, Settings()).names_sources]
         raise CombinationError(
             f"rule {settings.rule!r} needs guesses that say what they are copies of, and drafter {settings.drafter!r} "
             f"makes none; nearest that works: rule 'follow', or drafter {' or '.join(map(repr, able))}"
@@ -209,9 +205,10 @@ def _check_draws(settings: Settings, wanted: DrawKind) -> None:
         )
     if not keeps_draws(TREE_POLICIES[settings.policy], wanted):
         keeping = [name for name, method in TREE_POLICIES.items() if keeps_draws(method, wanted)]
-        draws = "independent draws" if wanted is DrawKind.IID else "draws without replacement"
+        draws = {DrawKind.IID: "independent draws", DrawKind.WOR: "draws without replacement"}
+        kept = [words for kind, words in draws.items() if keeps_draws(TREE_POLICIES[settings.policy], kind)]
+        why = f"takes {kept[0]} alone" if kept else "cannot place such draws without looking at their tokens"
         raise CombinationError(
-            f"rule {settings.rule!r} needs {draws} that keep their distribution, and policy {settings.policy!r} "
-            "cannot place such draws without looking at their tokens; nearest that works: rule 'follow', or policy "
-            + " or ".join(map(repr, keeping))
+            f"rule {settings.rule!r} needs {draws[wanted]} that keep their distribution, and policy "
+            f"{settings.policy!r} {why}; nearest that works: rule 'follow', or policy {' or '.join(map(repr, keeping))}"
         )

@@ -32,6 +32,11 @@ class Cascade(MemberGroup):
         """Those of all members together: a member's draws are handed on whole or were never made."""
         return frozenset({DrawKind.POINT}).union(*members)
 
+    @staticmethod
+    def names_sources(options: CascadeOptions, members: Sequence[bool]) -> bool:
+        """Where a member does: its guesses are handed on as they are."""
+        return any(members)
+
     def __init__(self, options: CascadeOptions, parts: Parts) -> None:
         super().__init__(parts.members())
         self._least = math.log(options.least) if options.least > 0.0 else -math.inf

@@ -57,6 +57,16 @@ class DrafterChoice:
         return kinds
 
     @property
+    def names_sources(self) -> bool:
+        """Whether guesses of it say which token of the text they are copies of, with these options and members.
+
+        What its class declares as `names_sources(options, members)`; one that declares nothing is taken to name none.
+        """
+        members = [member.names_sources for member in self.members]
+        declared = getattr(self.method.load(), "names_sources", None)
+        return declared is not None and bool(declared(self.options, members))
+
+    @property
     def needs_draft_model(self) -> bool:
         """Whether it uses the pair's draft model; a drafter made of others does if one of those does."""
         return any(choice.method.needs_draft_model for choice in self.leaves())

@@ -29,6 +29,11 @@ class Nothing:
         """All kinds: it makes no draws, so every rule can judge them."""
         return frozenset(DrawKind)
 
+    @staticmethod
+    def names_sources(options: NoOptions, members: Sequence[bool]) -> bool:
+        """No guesses, so there is none that names no source."""
+        return True
+
     def __init__(self, options: NoOptions, parts: Parts) -> None:
         del options, parts
 

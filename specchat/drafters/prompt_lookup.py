@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final
 
 from specchat.core.context import Context
 from specchat.core.request import Rider
@@ -34,7 +33,11 @@ class PromptLookup:
     text_tap: StateTap | None = None
     passes = 0
     draw_kinds = staticmethod(points_alone)
-    names_sources: Final = True
+
+    @staticmethod
+    def names_sources(options: PromptLookupOptions, members: Sequence[bool]) -> bool:
+        """Every guess is a copy of a token of the text."""
+        return True
 
     def __init__(self, options: PromptLookupOptions, parts: Parts) -> None:
         self.proposer = parts.proposer

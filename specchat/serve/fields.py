@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
 from specchat.errors import cut, nearest, short
+from specchat.registry import Option
 from specchat.serve.api_error import ApiError
 
 Kind = TypeVar("Kind")
-Number = TypeVar("Number", bound=float)
 
 _LONGEST_SHOWN = 80
 
@@ -73,13 +73,18 @@ class Fields:
         value = self._values.get(name)
         if isinstance(value, bool) or not isinstance(value, int | None):
             raise wrong(self.path(name), f"{shown(value)} is not a whole number", "invalid_type")
-        return self._within(name, value, low, high)
+        if value is not None and not low <= value <= high:
+            raise wrong(self.path(name), f"{shown(value)} is outside its range: {low} to {high}")
+        return value
 
-    def number(self, name: str, low: float, high: float) -> float | None:
+    def number(self, name: str, option: Option) -> float | None:
+        """A number in the range of an option, whose kind does not matter."""
         value = self._values.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float | None):
             raise wrong(self.path(name), f"{shown(value)} is not a number", "invalid_type")
-        return self._within(name, value, low, high)
+        if value is not None and not option.allows(value):
+            raise wrong(self.path(name), f"{shown(value)} is outside its range: {option.range_text()}")
+        return value
 
     def only(self, name: str, *allowed: Any, why: str) -> None:
         """Refuse any value but these."""
@@ -92,13 +97,3 @@ class Fields:
         if value is not None and not isinstance(value, kind):
             raise wrong(self.path(name), f"{shown(value)} is not {words}", "invalid_type")
         return value
-
-    def _within(self, name: str, value: Number | None, low: float, high: float) -> Number | None:
-        if value is not None and not low <= value <= high:
-            raise wrong(self.path(name), f"{shown(value)} is outside its range: {_limit(low)} to {_limit(high)}")
-        return value
-
-
-def _limit(bound: float) -> str:
-    """The end of a range, whole numbers with all their digits."""
-    return str(bound) if isinstance(bound, int) else f"{bound:g}"

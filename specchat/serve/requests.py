@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import msgspec
@@ -14,6 +14,7 @@ from specchat.engine.protocol.chat_message import Message
 from specchat.serve.api_error import ApiError
 from specchat.serve.fields import Fields, shown, wrong
 from specchat.serve.messages import content_text, read_messages
+from specchat.settings import OPTIONS
 
 Form = Literal["chat.completion", "text_completion"]
 
@@ -24,14 +25,14 @@ _MOST_TOKENS = 1_000_000
 """More than any context holds; a reply ends with the context anyway."""
 
 _SETTINGS = {
-    "temperature": (0.0, 2.0),
-    "top_p": (0.0, 1.0),
-    "min_p": (0.0, 1.0),
-    "presence_penalty": (-2.0, 2.0),
-    "frequency_penalty": (-2.0, 2.0),
-    "repetition_penalty": (0.01, 10.0),
+    "temperature": replace(OPTIONS["temperature"], maximum=2.0),
+    "top_p": OPTIONS["top_p"],
+    "min_p": OPTIONS["min_p"],
+    "presence_penalty": replace(OPTIONS["presence_penalty"], minimum=-2.0, maximum=2.0),
+    "frequency_penalty": replace(OPTIONS["frequency_penalty"], minimum=-2.0, maximum=2.0),
+    "repetition_penalty": OPTIONS["repetition_penalty"],
 }
-"""Fields that are settings of the same name, and their ranges."""
+"""Fields that are settings of the same name, with their ranges; some are narrower than in a chat."""
 
 _WITHOUT_EFFECT = ("user", "safety_identifier", "prompt_cache_key")
 """Texts about the client; nothing is kept of them."""
@@ -156,7 +157,7 @@ def _prompt(fields: Fields) -> str:
 
 def _settings(fields: Fields) -> dict[str, Any]:
     """The settings that were asked for, by the engine's names."""
-    found: dict[str, Any] = {name: fields.number(name, *limits) for name, limits in _SETTINGS.items()}
+    found: dict[str, Any] = {name: fields.number(name, option) for name, option in _SETTINGS.items()}
     found["top_k"] = fields.whole("top_k", 0, _MOST_TOKENS)
     found["max_tokens"] = _max_tokens(fields)
     found["stop"] = _stops(fields)

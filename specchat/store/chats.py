@@ -113,7 +113,7 @@ class Chats:
             )
 
     def keep_draft(self, id: str | None, text: str) -> None:
-        """Keep the text that was in the prompt when the chat, or a new one, was left; an empty text removes what is kept."""
+        """Keep the text that was in the prompt when a chat was left; an empty text removes what is kept."""
         if id is not None or not text:  # a new chat may have several
             self._sql.execute("DELETE FROM drafts WHERE chat IS ?", (id,))
         if text:

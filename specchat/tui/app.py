@@ -24,6 +24,7 @@ from specchat.tui.control.controllers import Controllers
 from specchat.tui.control.terminal_app import TerminalApp
 from specchat.tui.draw.token_tree import Mode
 from specchat.tui.screens.bench import BenchScreen
+from specchat.tui.screens.help import HelpScreen
 from specchat.tui.screens.race import RaceScreen
 from specchat.tui.state.chat import Chat
 from specchat.tui.state.engine_state import EngineState
@@ -240,6 +241,8 @@ class SpecchatApp(TerminalApp):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Actions that cannot be done now have no keys."""
+        if action == "command" and parameters == ("help",):
+            return not isinstance(self.screen, HelpScreen)  # its own key closes it
         if action == "suspend_process":
             return self.can_suspend
         if action == "ask_question":

@@ -36,6 +36,7 @@ def test_drafters_that_only_propose_points_are_refused_with_the_nearest_that_wor
 
 KINDS = {rule: ACCEPTANCE_RULES[rule].load().wanted for rule in ("multi_step", "recursive")}
 KEPT = [(rule, name) for rule in KINDS for name in TREE_POLICIES if keeps_draws(TREE_POLICIES[name], KINDS[rule])]
+WITHOUT_REPLACEMENT_ONLY = ["rsd_c", "rsd_s", "graph"]
 LOST = [(rule, name) for rule in KINDS for name in TREE_POLICIES if (rule, name) not in KEPT]
 
 
@@ -52,14 +53,15 @@ def test_drafters_that_draw_fit_with_every_policy_that_keeps_their_draws(rule, d
 
 @pytest.mark.parametrize(("rule", "policy"), LOST)
 def test_a_policy_that_does_not_keep_draws_is_refused_with_those_that_do(rule, policy):
-    with pytest.raises(CombinationError, match=rf"policy '{policy}' cannot place such draws .* or policy 'chain'"):
+    without_replacement = rule == "multi_step" and policy in WITHOUT_REPLACEMENT_ONLY
+    why = "takes draws without replacement alone" if without_replacement else "cannot place such draws .*"
+    with pytest.raises(CombinationError, match=rf"policy '{policy}' {why}; nearest .* or policy 'chain'"):
         check_settings(settings(rule=rule, drafter="draft_model", policy=policy), has_draft_model=True)
     check_settings(settings(drafter="draft_model", policy=policy), has_draft_model=True)
 
 
 def test_which_policies_keep_which_draws():
-    without_replacement_only = ["rsd_c", "rsd_s", "graph"]
-    assert [name for rule, name in LOST if rule == "multi_step"] == ["eagle2", *without_replacement_only]
+    assert [name for rule, name in LOST if rule == "multi_step"] == ["eagle2", *WITHOUT_REPLACEMENT_ONLY]
     assert [name for rule, name in LOST if rule == "recursive"] == ["eagle2"]
 
 

@@ -87,21 +87,31 @@ def test_guesses_that_are_no_copies_are_judged_as_follow_does():
     assert judged(rule("nest"), tree, [LIKELY_ELSEWHERE] * 3, GREEDY).path == (1,)
 
 
+ALONE = ("prompt_lookup", {}, 20)
+BEFORE_ANOTHER = ("cascade", {"of": "prompt_lookup(min_ngram=2)+suffix"}, 10)
+
+
+@pytest.mark.parametrize(("name", "options", "least"), [ALONE, BEFORE_ANOTHER], ids=["alone", "in a cascade"])
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(temperature=0.8)], ids=["greedy", "warm"])
-def test_every_accepted_copy_equals_the_text_at_its_source(sampling):
+def test_every_accepted_copy_equals_the_text_at_its_source(sampling, name, options, least):
     prompt = PROMPT * 6
     context = context_for(sampling, prompt=prompt)
-    parts = (make_drafter(DRAFTERS["prompt_lookup"]), make_policy(TREE_POLICIES["chain"]), rule("nest"))
+    parts = (make_drafter(DRAFTERS[name], **options), make_policy(TREE_POLICIES["chain"]), rule("nest"))
     text, rounds = speak(Speculator(scripted_target(), *parts, Always(Budget(6, 6, 2))), 80, context)
     copied = 0
     for round in rounds:
         assert len(round.verdict.sources) == round.accepted
-        for token, source in zip(round.emitted, round.verdict.sources, strict=False):
-            assert source is not None
-            assert context.history[source] == token
-            copied += 1
-    assert copied > 20
+        for node, token, source in zip(round.verdict.path, round.emitted, round.verdict.sources, strict=False):
+            assert (source is not None) == ("prompt_lookup" in proposers(round.tree, node))
+            if source is not None:
+                assert context.history[source] == token
+                copied += 1
+    assert copied > least
     assert text != plain_text(scripted_target(), 80, sampling), "it is lossy: it wrote what the target would not have"
+
+
+def proposers(tree, node):
+    return {draw.guess.proposer for draw in tree.draws(tree.parents[node]) if draw.child == node}
 
 
 def test_it_is_refused_where_guesses_do_not_say_what_they_copy():
@@ -110,3 +120,13 @@ def test_it_is_refused_where_guesses_do_not_say_what_they_copy():
         check_settings(Settings().but({"rule": "nest", "drafter": "suffix"}), has_draft_model=False)
     settings = Settings().but({"rule": "nest", "drafter": "prompt_lookup"})
     assert not assemble(settings, scripted_target(), None).rule.lossless
+
+
+def test_a_cascade_says_what_it_copies_if_a_member_does():
+    without = Settings().but({"rule": "nest", "drafter": "cascade"})
+    with pytest.raises(CombinationError, match=r"drafter 'cascade' makes none; .* drafter 'prompt_lookup'$"):
+        check_settings(without, has_draft_model=False)
+    check_settings(without.but({"method_options": {"cascade.of": "suffix+prompt_lookup"}}), has_draft_model=False)
+    merged = without.but({"drafter": "merge", "method_options": {"merge.of": "suffix+prompt_lookup"}})
+    with pytest.raises(CombinationError, match="drafter 'merge' makes none"):
+        check_settings(merged, has_draft_model=False)

@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import signal
 import sqlite3
 import struct
 import subprocess
@@ -117,6 +118,21 @@ def test_the_shell_completes_ids_with_their_titles(kept):
 
 def test_the_shell_completes_nothing_where_nothing_is_kept():
     assert chat_ids("") == []
+
+
+@pytest.mark.parametrize("words", [["list"], ["list", "--json"], ["search", "how"], ["show", "abc"]])
+def test_output_that_cannot_be_written_is_no_error_of_the_database(kept, words):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "specchat", "chats", *words]
+    with os.fdopen(writer, "wb") as unread:
+        ended = subprocess.run(command, stdout=unread, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (128 + signal.SIGPIPE, b"")
+    if os.path.exists("/dev/full"):
+        with open("/dev/full", "wb") as full:
+            ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+        told = b"specchat: standard output cannot be written: No space left on device\n"
+        assert (ended.returncode, ended.stderr) == (1, told)
 
 
 def outcome(ended: subprocess.CompletedProcess[str]) -> tuple[int, str, str]:

@@ -171,7 +171,8 @@ def test_ctrl_c_before_the_reply_has_begun_just_leaves():
     [
         (["--width", "0"], "width = 0 is outside its range: 1 to 64"),
         (["--temperature", "nan"], "temperature"),
-        (["--temperature", "-1"], "0 to 10"),
+        (["--temperature", "-1"], "0, or 1e-06 to 10"),
+        (["--temperature", "1e-320"], "temperature = 1e-320 is outside its range: 0, or 1e-06 to 10"),
         (["--top-p", "1.5"], "0 to 1"),
         (["--set", "nonsense"], "METHOD.OPTION=VALUE"),
         (["--record", "/nowhere/at/all"], "/nowhere/at/all"),

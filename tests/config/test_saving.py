@@ -186,7 +186,7 @@ def test_a_file_that_cannot_be_read_is_told_and_left_alone():
 
 def test_a_value_that_could_not_be_read_again_is_not_written():
     write(users_config(), "[settings]\nseed = 3\n")
-    with pytest.raises(ConfigError, match="0 to 10"):
+    with pytest.raises(ConfigError, match="0, or 1e-06 to 10"):
         set_general("temperature", 11.0)
     assert users_config().read_text() == "[settings]\nseed = 3\n"
 

@@ -42,7 +42,8 @@ def test_user_settings_come_out_as_settings_hold_them():
     ("text", "words"),
     [
         ("[settings]\ntemprature = 1", ["line 2", "[settings]", "'temprature'", "did you mean 'temperature'"]),
-        ("[settings]\ntemperature = 11", ["line 2", "temperature = 11", "0 to 10"]),
+        ("[settings]\ntemperature = 11", ["line 2", "temperature = 11", "0, or 1e-06 to 10"]),
+        ("[settings]\ntemperature = 1e-320", ["line 2", "temperature = 1e-320", "0, or 1e-06 to 10"]),
         ("[settings]\nseed = 1.5", ["line 2", "[settings] seed = 1.5 is not a whole number"]),
         ("[settings]\nseed = true", ["seed = True is not a whole number"]),
         ('[settings]\nstop = "END"', ["stop = 'END' is not a list"]),

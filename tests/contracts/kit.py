@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -46,16 +46,20 @@ def every(table: Table) -> list[Any]:
 
 def make_drafter(method: Method, draft: Model | None = None, vocab_size: int = V, **options: Any) -> Drafter:
     """A drafter with its default options, some changed."""
-    target = scripted_target(vocab_size)
-    resources = tiny_resources(target)
-    settings = Settings().but({"method_options": {f"{method.name}.{key}": value for key, value in options.items()}})
+    given = {f"{method.name}.{key}": value for key, value in options.items()}
+    return drafter_for(scripted_target(vocab_size), draft, method.name, given)
+
+
+def drafter_for(target: Model, draft: Model | None, name: str, given: Mapping[str, Any]) -> Drafter:
+    """A drafter for this target, with these options of it and of its members."""
+    settings = Settings().but({"method_options": given})
     return Parts(
         target,
         draft,
-        resources=resources,
+        resources=tiny_resources(target),
         make_engine=nested_engines(settings),
         make_network=trained_network,
-    ).build(choose(method.name, settings))
+    ).build(choose(name, settings))
 
 
 def looks_up(method: Method) -> bool:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 
 import pytest
 import torch
-from contracts.kit import Always, context_for, make_policy, make_rule
+from contracts.kit import Always, context_for, drafter_for, make_policy, make_rule
 from contracts.text_laws import chi_square_p
 
 from specchat.acceptance import ACCEPTANCE_RULES
@@ -15,10 +15,11 @@ from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, DrawKind, TokenTree
 from specchat.decoding.combinations import keeps_draws
 from specchat.decoding.speculate import Speculator
+from specchat.drafters import DRAFTERS
 from specchat.drafters.choice import choose
-from specchat.drafters.parts import Parts
 from specchat.drafters.several import Several
 from specchat.models.other.scripted import ScriptedModel
+from specchat.registry import options_of
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
 
@@ -35,16 +36,29 @@ PLAUSIBLE = 1e-4
 ABSURD = 1e-7
 TIGHT = Budget(3, 2, 4)
 
-MADE_OF = {
-    "draft_model": {},
-    "merge": {"merge.of": "draft_model,prompt_lookup", "merge.sure": 1.0},
-    "several": {"several.of": "draft_model,prompt_lookup"},
+HEARD = {
+    "merge": {"merge.sure": 1.0},
     "cascade": {"cascade.of": "prompt_lookup,draft_model", "cascade.least": 0.9},
 }
+"""Options with which both members of a drafter are heard."""
+
 KINDS = (DrawKind.IID, DrawKind.WOR)
+
+
+def given_to(name):
+    """Options with which a drafter draws if it can: one that is made of others has a member that does."""
+    made_of_others = "of" in {option.name for option in options_of(DRAFTERS[name].options)}
+    return {f"{name}.of": "draft_model,prompt_lookup", **HEARD.get(name, {})} if made_of_others else {}
+
+
+def draws(name):
+    return not {*KINDS}.isdisjoint(choose(name, Settings().but({"method_options": given_to(name)})).draw_kinds)
+
+
+DRAWING = [name for name in DRAFTERS if name != "none" and draws(name)]
 KEPT = [
     pytest.param(drafter, method, kind, id=f"{drafter}-{name}-{kind.value}")
-    for drafter in MADE_OF
+    for drafter in DRAWING
     for name, method in TREE_POLICIES.items()
     for kind in KINDS
     if keeps_draws(method, kind)
@@ -56,9 +70,7 @@ def target_model():
 
 
 def drafting(name, given):
-    settings = Settings().but({"method_options": given})
-    parts = Parts(target_model(), ScriptedModel(V, lambda text: DRAFT.log().float()))
-    return parts.build(choose(name, settings))
+    return drafter_for(target_model(), ScriptedModel(V, lambda text: DRAFT.log().float()), name, given)
 
 
 def draws_at_the_root(drafter, policy, kind, seed, budget=TIGHT):
@@ -69,19 +81,19 @@ def draws_at_the_root(drafter, policy, kind, seed, budget=TIGHT):
     return [draw.guess for draw in tree.draws(ROOT) if draw.guess.kind is not DrawKind.POINT]
 
 
-def least_p(drafter, policy, kind, seeds):
-    """The least plausible of all draws, given the draws before them, corrected for how many are looked at."""
+def least_p(drafter, policy, kind, seeds, q=DRAFT):
+    """The least plausible of all draws from q, given the draws before them, corrected for how many are looked at."""
     seen = defaultdict(Counter)
     for seed in range(seeds):
         before = ()
         for guess in draws_at_the_root(drafter, policy, kind, seed):
-            assert torch.allclose(guess.q, DRAFT, atol=1e-6)
+            assert torch.allclose(guess.q, q, atol=1e-6)
             seen[before][guess.token] += 1
             before = (*before, guess.token)
     assert seen[()].total() > seeds / 2, "draws have a place"
     values = []
     for before, counts in seen.items():
-        law = DRAFT.clone()
+        law = q.clone()
         if kind is DrawKind.WOR:
             law[list(before)] = 0.0
         law = (law / law.sum() * counts.total()).tolist()
@@ -92,13 +104,18 @@ def least_p(drafter, policy, kind, seeds):
 @pytest.mark.parametrize(("name", "method", "kind"), KEPT)
 def test_whoever_makes_draws_their_places_never_depend_on_their_own_tokens(name, method, kind):
     """At depth 2 with few nodes: what stands below a draw competes with the draws beside it."""
-    assert (
-        least_p(drafting(name, MADE_OF[name]), make_policy(method, **ASKED.get(method.name, {})), kind, 300) > PLAUSIBLE
-    )
+    q = TARGET if DRAFTERS[name].runs_the_target else DRAFT
+    policy = make_policy(method, **ASKED.get(method.name, {}))
+    assert least_p(drafting(name, given_to(name)), policy, kind, 300, q) > PLAUSIBLE
+
+
+def test_drafters_that_draw_are_in_these_tests():
+    assert {"draft_model", "merge", "several", "cascade", "early_exit", "sparse_context"} <= set(DRAWING)
+    assert {"suffix", "fuse", "hydra"}.isdisjoint(DRAWING)
 
 
 def test_a_member_that_is_asked_below_its_own_draws_alone_would_be_noticed():
-    drafter = drafting("several", MADE_OF["several"])
+    drafter = drafting("several", given_to("several"))
     assert isinstance(drafter, Several)
     assert least_p(drafter, make_policy(TREE_POLICIES["best_first"]), DrawKind.IID, 1500) > PLAUSIBLE
     drafter._samplers = [False, False]

@@ -41,6 +41,7 @@ from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
 from specchat.errors import ProposalError
 from specchat.models.other.transformers_model import ReferenceModel
+from specchat.settings import COLDEST
 from specchat.trees import TREE_POLICIES
 
 TOKENS = 30
@@ -49,6 +50,7 @@ SAMPLINGS = {
     "greedy": {},
     "greedy with penalties": {"repetition_penalty": 1.3, "presence_penalty": 0.4, "frequency_penalty": 0.3},
     "warm": {"temperature": 0.8},
+    "as cold as can be": {"temperature": COLDEST},
     "top-p": {"temperature": 0.8, "top_p": 0.7},
     "top-k and min-p": {"temperature": 0.8, "top_k": 6, "min_p": 0.1},
     "everything": {
@@ -95,6 +97,11 @@ def truth(seed: int, settings: tuple) -> list[int]:
 )
 def test_speculation_never_changes_the_text(drafter, policy, rule, settings):
     same_text(1, settings, drafter=drafter.name, policy=policy.name, rule=rule.name)
+
+
+@pytest.mark.parametrize("seed", range(2, 6))
+def test_the_coldest_temperature_above_0_writes_the_greedy_text(seed):
+    assert truth(seed, (("temperature", COLDEST),)) == truth(seed, ())
 
 
 @pytest.mark.parametrize("seed", range(2, 6))

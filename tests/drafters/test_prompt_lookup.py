@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
 import torch
-from contracts.kit import V, context_for, scripted_target
+from contracts.kit import Always, V, context_for, make_policy, make_rule, scripted_target, speak
 from structures.operations import operations
 
+from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
 from specchat.core.head_output import HeadTensors
 from specchat.core.reading import Reading
 from specchat.core.round import Round
 from specchat.core.tree import ROOT, TokenTree
 from specchat.core.verdict import Verdict
+from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
 from specchat.drafters.parts import Parts
+from specchat.models.other.scripted import ScriptedModel
+from specchat.trees import TREE_POLICIES
 
 
 def built(**options):
@@ -69,6 +74,32 @@ def test_a_copied_passage_continues_itself_down_the_tree():
         (guess, *_) = guesses(drafter, context, 1, tree, node)
         assert guess.token == expected
         node = tree.add(node, guess)
+
+
+PASSAGE = [7 * token % 97 for token in range(60)]
+"""No token twice, so every run has one continuation."""
+
+
+def quoted(prompt, length):
+    """The rounds in which a target that goes through the passage, and round again, writes its next 59 tokens."""
+    following = dict(itertools.pairwise([*PASSAGE, PASSAGE[0]]))
+    target = ScriptedModel(97, lambda text: torch.eye(97)[following[text[-1]]])
+    drafter = DRAFTERS["prompt_lookup"].load()(DRAFTERS["prompt_lookup"].options(), Parts(target))
+    parts = (make_policy(TREE_POLICIES["chain"]), make_rule(ACCEPTANCE_RULES["follow"]), Always(Budget(length, length)))
+    text, rounds = speak(Speculator(target, drafter, *parts), 59, context_for(vocab_size=97, prompt=prompt))
+    assert text == PASSAGE[1:]
+    return rounds
+
+
+@pytest.mark.parametrize("length", [1, 4, 9, 20])
+def test_a_quotation_takes_as_many_rounds_as_it_has_tokens_by_those_of_a_round(length):
+    """With copies of k tokens: each round emits k + 1."""
+    assert len(quoted([*PASSAGE, PASSAGE[0]], length)) == math.ceil(59 / (length + 1))
+
+
+def test_where_nothing_was_said_before_a_round_is_plain_decoding():
+    rounds = quoted([PASSAGE[0]], 4)
+    assert [(round.tree.drafted, len(round.emitted)) for round in rounds] == [(0, 1)] * 59
 
 
 def test_rates_are_learnt_for_every_length_of_run():

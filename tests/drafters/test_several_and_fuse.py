@@ -165,6 +165,20 @@ def test_without_passes_what_was_looked_up_goes_on_unpruned():
     assert drafter.passes <= 1, "reading the prompt alone"
 
 
+@pytest.mark.parametrize("budget", [Budget(200, 6, 3), Budget(40, 8, 2)], ids=["200 nodes", "40 nodes"])
+@pytest.mark.parametrize("lookup", ["suffix", "prompt_lookup"])
+def test_on_a_text_that_repeats_itself_fuse_accepts_more_than_either_member_alone(lookup, budget):
+    def accepted(name, **options):
+        settings = Settings().but({"method_options": options})
+        drafter = Parts(scripted_target(), scripted_draft(noise=1.5)).build(choose(name, settings))
+        speculator = fixed_speculator(scripted_target(), drafter, "expansion", budget)
+        text, rounds = speak(speculator, 120, context_for())
+        assert text[40:80] == text[79:119], "it repeats itself after 39 tokens"
+        return sum(round.accepted for round in rounds) / len(rounds)
+
+    assert accepted("fuse", **{"fuse.lookup": lookup}) > max(accepted("draft_model"), accepted(lookup))
+
+
 # ------------------------------------------------------------------------------------------ settings
 
 

@@ -73,6 +73,7 @@ def test_the_figures_of_a_stream_come_when_asked_for() -> None:
     ("fields", "param"),
     [
         ({"temperature": 2.1}, "temperature"),
+        ({"temperature": 1e-7}, "temperature"),
         ({"temperature": "warm"}, "temperature"),
         ({"temperature": True}, "temperature"),
         ({"top_p": -0.1}, "top_p"),

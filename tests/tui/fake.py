@@ -9,6 +9,7 @@ from typing import Any
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Command
+from specchat.engine.protocol.describe import option_info
 from specchat.engine.protocol.method_info import MethodInfo, OptionInfo
 from specchat.engine.protocol.round_parts import Draw, Piece, Timings, Tree, Verdict
 from specchat.registry import NoOptions, options_of
@@ -127,10 +128,7 @@ LOSS = ev.Losslessness(True, "the target's own draw decides")
 
 
 def option_infos(options: Any) -> list[OptionInfo]:
-    return [
-        OptionInfo(o.name, o.kind, o.default, o.help, o.unit, o.minimum, o.maximum, list(o.choices), o.live)
-        for o in options
-    ]
+    return [option_info(option) for option in options]
 
 
 def hello() -> ev.Hello:

@@ -94,7 +94,7 @@ def test_without_pillow_or_a_font_a_gif_is_refused_and_the_message_says_what_hel
     frames = frames_of(rounds_of()[:2], ABOUT)
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "PIL", None)
-        with pytest.raises(UsageError, match=r"pip install 'specchat\[gif\]'"):
+        with pytest.raises(UsageError, match=r"pip install -e '.\[gif\]'"):
             as_gif(frames)
     monkeypatch.setattr(clip_gif, "FONTS", ("NoSuchFont.ttf",))
     with pytest.raises(UsageError, match="NoSuchFont"):

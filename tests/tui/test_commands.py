@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 from driving import driving, wait_for
+from fake import LOSS, SETTINGS
 
+from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Change, Generate, Load
 from specchat.errors import UsageError
@@ -67,6 +69,11 @@ async def test_an_unknown_command_is_not_sent_and_stays_in_the_prompt():
         ("/rety", "there is no command"),
         ("/set temprature 1", "did you mean 'temperature'"),
         ("/set foo 1", "there is no setting 'foo'; F2 shows all of them"),
+        (
+            "/set prompt_lookup.max_ngrm 3",
+            "drafter 'prompt_lookup' has no option 'max_ngrm'; did you mean 'max_ngram'?",
+        ),
+        ("/set chain.x 3", "policy 'chain' has no option 'x'; it has none"),
         ("/set width", "wants a name"),
         ("/log x", "takes no argument"),
         ("/tree rivr", "did you mean 'river'"),
@@ -134,6 +141,17 @@ async def test_the_pair_and_the_names_of_pairs_are_completed_behind_set():
         complete = d.app.control.prompt_controller.complete
         assert complete("/set pai").words == ("pair",)
         assert complete("/set pair q").words == ("qwen",)
+
+
+async def test_an_option_of_a_method_that_is_not_in_use_is_kept_and_it_is_said_when_it_holds():
+    async with driving() as d:
+        await d.hear(ev.Changed({**SETTINGS, "drafter": "draft_model"}, LOSS))
+        await d.say("/set prompt_lookup.max_ngram 5")
+        assert d.link.sent[-1] == Change({"method_options": {"prompt_lookup.max_ngram": 5}})
+        told = d.drawn(d.app.views.notice)
+        assert "max_ngram = 5 holds while prompt_lookup is in use · /drafter prompt_lookup chooses it" in told
+        await d.say("/set prompt_lookup.max_ngram 99")
+        assert "outside its range: 1 to 16" in d.drawn(d.app.views.notice)
 
 
 async def test_commands_do_what_they_say():

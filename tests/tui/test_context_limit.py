@@ -176,6 +176,25 @@ async def test_an_engine_that_refuses_a_prompt_leads_to_the_same_offer():
         assert generates(d)[-1].messages == [ev.Message("user", "漢字")]
 
 
+async def test_a_message_behind_a_prompt_that_is_too_long_goes_back_into_the_prompt():
+    async with driving(loaded=False) as d:
+        await small(d)
+        await d.say("a question")
+        await d.reply("an answer")
+        await d.say("another")
+        await d.say("and one more")
+        assert d.app.chat.queued == "and one more"
+        asked = generates(d)
+        await d.hear(ev.Failed("PromptTooLong", "this prompt is too long", 2, asked[-1].id, "generate"))
+        assert generates(d) == asked
+        assert d.app.chat.queued is None
+        assert d.app.views.prompt.text == "and one more"
+        assert "the message that waited was not sent: it is in the prompt again" in d.drawn(d.app.views.notice)
+        await counted(d, 260, 4)
+        assert "the chat would take 260 tokens" in d.screen()
+        assert d.app.views.prompt.text == "and one more"
+
+
 def test_turns_leave_in_pairs_and_the_last_question_stays():
     turns = [Turn("user" if n % 2 == 0 else "assistant", "x" * 99) for n in range(7)]
     assert turns_to_leave_out(turns, 700, 400) == 4

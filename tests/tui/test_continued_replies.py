@@ -164,6 +164,23 @@ async def test_an_edited_reply_goes_on_from_the_words_it_has_now():
         assert d.app.chat.turns[-1].reply.text == "It works because it is so"
 
 
+async def test_no_size_of_the_context_is_claimed_after_a_reply_that_was_edited():
+    async with driving() as d:
+        assert "0 / 8,192" in d.drawn(d.app.views.status)
+        await d.say(ASKED[0].content)
+        rounds = await d.reply()
+        last = rounds[-1]
+        assert f"{last.context_tokens + len(last.pieces):,} / 8,192" in d.drawn(d.app.views.status)
+        await d.say("/edit reply")
+        d.app.views.prompt.write("It works because")
+        await d.pilot.press("enter")
+        await d.settle()
+        assert "8,192" not in d.screen()
+        await d.say("/continue")
+        await go_on(d, rounds_of(" it is so", id=d.link.last(Generate).id))
+        assert " / 8,192" in d.drawn(d.app.views.status)
+
+
 async def test_escape_leaves_a_reply_as_it_is():
     async with driving() as d:
         await d.say(ASKED[0].content)

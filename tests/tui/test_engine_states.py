@@ -276,8 +276,8 @@ async def test_nothing_of_a_dead_engine_is_left_on_the_screen(monkeypatch):
         for round in rounds_of()[4:6]:
             await d.hear(round)
         assert "held" in d.drawn(d.app.views.notice)
-        assert d.app.views.stats._facts.shares is not None
+        assert d.app.views.stats.facts.shares is not None
         await d.hear(ev.Died(-9, "killed"))
         assert "no engine" in d.drawn(d.app.views.status)
         assert "held" not in d.screen()
-        assert d.app.views.stats._facts.shares is None
+        assert d.app.views.stats.facts.shares is None

@@ -86,7 +86,13 @@ async def test_the_result_can_be_copied():
 
 @pytest.mark.parametrize(
     ("plain_s", "speculative_s", "said"),
-    [(4.0, 1.5, "speculation won by 2.50 s"), (1.5, 4.0, "plain decoding won by 2.50 s"), (2.0, 2.001, "a dead heat")],
+    [
+        (4.0, 1.5, "speculation won by 2.50 s"),
+        (1.5, 4.0, "plain decoding won by 2.50 s"),
+        (2.0, 2.001, "a dead heat"),
+        (2.6149, 2.4851, "speculation won by 0.12 s"),
+        (2.0049, 1.9951, "a dead heat"),
+    ],
 )
 def test_a_race_ends_with_who_won_by_how_many_seconds(plain_s, speculative_s, said):
     assert race_lines._winner(plain_s, speculative_s) == said

@@ -23,6 +23,7 @@ from races import (
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.codec import decode_command, encode
 from specchat.engine.protocol.commands import Cancel, Change, Compare, Generate
+from specchat.tui.screens.help import HelpScreen
 from specchat.tui.screens.race import RaceScreen
 
 APART = {"controller": "off"}
@@ -239,6 +240,45 @@ async def test_a_race_needs_a_question_and_a_free_engine():
         await d.reply(upto=2, finish=False)
         await d.say("/race hi")
         assert "a reply is being written" in d.drawn(d.app.views.notice)
+
+
+async def test_a_race_without_an_engine_names_the_key_that_starts_one():
+    async with driving() as d:
+        await d.hear(ev.Died(-9, "killed"))
+        await d.say("/race hi")
+        assert "there is no engine; F5 starts it again" in d.drawn(d.app.views.notice)
+    async with driving(loaded=False) as d:
+        await d.hear(hello(), ev.Failed("ModelError", "not a model", during="load"))
+        await d.say("/race hi")
+        assert "no pair is loaded; F5 loads it again" in d.drawn(d.app.views.notice)
+
+
+async def test_f1_shows_the_keys_during_a_race_and_other_keys_of_the_chat_do_nothing(store):
+    async with racing(store=store) as (d, _):
+        race = screen_of(d)
+        for key in ("ctrl+o", "ctrl+n", "f2", "f3", "f4", "f8", "ctrl+t"):
+            await d.pilot.press(key)
+            assert d.app.screen is race, key
+        await d.pilot.press("f1")
+        await d.pilot.pause()
+        assert isinstance(d.app.screen, HelpScreen)
+        await warm_up(d)
+        await d.pilot.press("f1")
+        await d.pilot.pause()
+        assert d.app.screen is race
+        assert "both write by turns" in shown(d, "outcome")
+
+
+@pytest.mark.parametrize("above", ["f1", "ctrl+p"], ids=["help", "palette"])
+async def test_ctrl_c_leaves_a_race_with_what_is_open_above_it(above):
+    async with racing() as (d, _):
+        await d.pilot.press(above)
+        await d.pilot.pause()
+        assert not isinstance(d.app.screen, RaceScreen)
+        await d.pilot.press("ctrl+c")
+        await d.pilot.pause()
+        assert len(d.app.screen_stack) == 1
+        assert isinstance(d.link.sent[-1], Cancel)
 
 
 @pytest.mark.parametrize(

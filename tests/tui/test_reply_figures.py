@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.round_parts import Timings, Tree, Verdict
 from specchat.tui.draw.stats_lines import Facts, plan_of, stats_lines
+from specchat.tui.draw.tree_captions import summary_of
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import width_of
@@ -98,6 +99,10 @@ def test_a_speed_up_without_its_interval_is_not_believed():
     assert figures.speedup is None
 
 
+def panel_facts() -> Facts:
+    return Facts(counted(rounds_of()), LOSS, 10, 100, 1)
+
+
 def panel(figures: Figures) -> list[str]:
     facts = Facts(figures, LOSS, 10, 100, 1)
     return ["".join(text for text, _ in line) for line in stats_lines(facts, 60, 9)]
@@ -168,4 +173,24 @@ def test_the_reason_for_lossless_is_said_whole_or_not_at_all():
 def test_narrow_figures_are_said_shorter_and_not_cut():
     facts = Facts(figures=counted(rounds_of()))
     lines = ["".join(text for text, _ in line) for line in stats_lines(facts, 22, 9)]
-    assert any(re.fullmatch(r"guesses  \d+\.\d of \d+(\.\d)?", line) for line in lines)
+    assert any(re.fullmatch(r"guesses  \d+\.\d of \d+\.\d", line) for line in lines)
+
+
+@pytest.mark.parametrize("width", [22, 27])
+def test_the_share_of_the_text_is_said_whole_in_every_panel(width):
+    lines = ["".join(text for text, _ in line) for line in stats_lines(panel_facts(), width, 9)]
+    assert any(re.fullmatch(r"text     \d+ % guessed", line) for line in lines)
+
+
+def test_guesses_made_have_as_many_decimals_as_guesses_kept():
+    figures = Figures(rounds=49, tokens=157, drafted=117, accepted=108)
+    assert any(line.startswith("guesses  kept 2.2 of 2.4 ") for line in panel(figures))
+
+
+def test_the_corner_of_the_tree_has_the_digits_of_the_line_below_the_reply():
+    figures = counted(rounds_of())
+    for low, high, said in ((0.91, 0.99, "0.95×"), (0.5, 1.4, "0.9×")):
+        stats = stats_of(rounds_of(), speedup=0.948, speedup_low=low, speedup_high=high)
+        figures.finish(ev.Finished(1, "end", "", stats, 1.0))
+        assert summary_of(figures).endswith(f" · {said}")
+        assert f" · {said} ± " in figures.line()

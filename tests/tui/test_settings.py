@@ -61,6 +61,9 @@ def test_typed_values_are_checked_with_words():
     assert field("seed").parse("7") == 7
     with pytest.raises(UsageError, match="1 to 64"):
         field("width").parse("99")
+    assert field("temperature").parse("0") == 0.0
+    with pytest.raises(UsageError, match="0, or 1e-06 to 10"):
+        field("temperature").parse("1e-320")
 
 
 async def test_a_live_change_is_sent_while_a_reply_is_written_and_its_effect_is_shown():

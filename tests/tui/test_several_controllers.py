@@ -37,6 +37,17 @@ async def test_several_controllers_are_chosen_by_their_names(said):
         assert d.link.sent[-1] == Change({"method_options": {"goodput.margin": 0.5}})
 
 
+async def test_a_controller_is_completed_behind_another_one_and_not_named_twice():
+    async with driving(loaded=False) as d:
+        await d.hear(with_controllers(), ready())
+        complete = d.app.control.prompt_controller.complete
+        for line in ("/controller goodput+me", "/set controller goodput+me"):
+            found = complete(line)
+            assert (found.words, line[: found.start]) == (("memory",), line[:-2])
+        assert "goodput" not in complete("/controller goodput+").words
+        assert complete("/drafter prompt_lookup+dr") is None, "a drafter is not joined so"
+
+
 @pytest.mark.parametrize(
     ("named", "why"),
     [

@@ -13,7 +13,7 @@ from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Generate
 from specchat.tui.screens.log import LogScreen
-from specchat.tui.widgets.tour import _CHANGES, _MARKS, TourView
+from specchat.tui.widgets.tour import _ABOUT, _CHANGES, _MARKS, TourView
 from specchat.tui.widgets.welcome import Welcome
 
 
@@ -140,6 +140,27 @@ async def test_the_log_of_the_engine_is_shown_with_its_place(tmp_path):
         engine.close()
 
 
+async def test_the_log_of_an_engine_that_was_killed_says_how_it_ended(tmp_path):
+    engine = Engine(tmp_path / "engine.log", [sys.executable, "-c", "input()"])
+    try:
+        async with driving() as d:
+            d.app.control.session.link, fake = engine, d.app.control.session.link
+            await d.say("/log")
+            assert "nothing was written" in (text := d.screen())
+            assert "the engine stopped" not in text
+            assert "wrong" not in text
+            await d.pilot.press("escape")
+            d.app.control.session.link = fake
+            await d.hear(ev.Died(-9, ""))
+            d.app.control.session.link = engine
+            await d.say("/log")
+            assert "the engine stopped (code -9)" in d.screen().split("nothing was written")[1]
+            await d.pilot.press("escape")
+            d.app.control.session.link = fake
+    finally:
+        engine.close()
+
+
 @pytest.mark.parametrize("size", [(60, 20), (40, 16), (60, 12)])
 async def test_nothing_of_the_tour_is_lost_where_its_pages_have_no_room(size, tmp_path):
     said = ""
@@ -151,6 +172,19 @@ async def test_nothing_of_the_tour_is_lost_where_its_pages_have_no_room(size, tm
     meanings = (said for *_, said in (*_MARKS, *_CHANGES))
     for words in (*meanings, "stop at the next round, keep the text", "all keys and commands", "with /tour."):
         assert "".join(words.split()) in said
+
+
+@pytest.mark.parametrize("size", [(40, 12), (40, 11), (30, 11)])
+async def test_no_sentence_of_the_tour_is_torn_apart_in_a_small_window(size, tmp_path):
+    async with driving(size, toured=tmp_path / "toured") as d:
+        pages = []
+        while views := d.app.query(TourView):
+            pages.append(" ".join(d.drawn(views.first()).split()))
+            await d.pilot.press("enter")
+            await d.pilot.pause()
+    meanings = [said for *_, said in (*_MARKS, *_CHANGES)] if size == (40, 12) else []
+    for words in (*_ABOUT, *meanings):
+        assert any(words in page for page in pages), words
 
 
 async def test_a_page_of_the_tour_that_was_parted_is_whole_again_on_a_larger_screen(tmp_path):

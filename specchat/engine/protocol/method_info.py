@@ -19,6 +19,7 @@ class OptionInfo(Struct, frozen=True):
     unit: Name = ""
     minimum: float | None = None
     maximum: float | None = None
+    least_above_zero: float | None = None
     choices: list[Name] = []
     live: bool = True
 

@@ -33,8 +33,9 @@ class Eagle(nn.Module):
     follows. Drafting goes on from there with pairs of its own output and the token guessed. Both halves are normed
     and go into queries, keys and values side by side.
 
-    Reference: Li et al., EAGLE-3, arXiv:2503.01840. Differs in what we train ourselves (`unit_taps`): every tapped
-    state is normed before the taps are fused, and the head is the target's.
+    Reference: Li et al., EAGLE-3, arXiv:2503.01840. Differs in what we train ourselves: every tapped state is normed
+    before the taps are fused (`unit_taps`), and the head is the target's. The loss has EAGLE's distance of states too,
+    which EAGLE-3 dropped, and a chain counts only as long as its guesses were right or nearly so (see `chain_loss`).
     """
 
     def __init__(self, sizes: EagleSizes, shared: SharedWeights) -> None:

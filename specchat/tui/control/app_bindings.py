@@ -17,7 +17,7 @@ _QUESTIONS = [
 """Terminals send Alt+B and Alt+F as other keys, and Textual takes Alt with a digit for a character."""
 
 APP_BINDINGS: list[BindingType] = [
-    Binding("f1", "command('help')", "all keys and commands", show=False, id="help"),
+    Binding("f1", "command('help')", "all keys and commands", show=False, priority=True, id="help"),
     Binding("ctrl+p", "command_palette", "find a command", show=False, priority=True, id="palette"),
     Binding("escape", "stop", "stop at the next round, keep the text", show=False, id="stop"),
     Binding(
@@ -40,7 +40,7 @@ APP_BINDINGS: list[BindingType] = [
     Binding("f3", "command('stats')", "all figures, none, or the most important ones", show=False, id="stats"),
     Binding("f8", "command('tokens')", "flip a reply between Markdown and tokens", show=False, id="tokens"),
     Binding("ctrl+z", "suspend_process", "go to the background; fg returns", show=False, priority=True, id="suspend"),
-    Binding("f5", "command('restart')", "start the engine again", show=False, id="restart"),
+    Binding("f5", "command('restart')", "start an engine that has stopped", show=False, id="restart"),
     *_QUESTIONS,
     Binding("space", "pace('hold')", "hold the rounds, or let them go on", show=False, id="pace.hold"),
     Binding("full_stop", "pace('step')", "do one round", show=False, id="pace.step"),

@@ -126,7 +126,10 @@ class ContextLimit:
             await self._send_counted()
         elif event.during == "generate" and event.kind == "PromptTooLong" and not self._summarising:
             self._pending = None
+            text, self._chat.queued = self._chat.queued, None  # it would follow a question that has no answer
             self.count(self._chat.messages(), self._on_count)
+            if text is not None:
+                self._ports.notify(put_back(text, self._views.prompt, self._ports), "warn")
 
     async def reply_ended(self) -> None:
         """A reply has ended; if it was the summary, continue from it in a new chat."""

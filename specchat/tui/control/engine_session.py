@@ -182,9 +182,8 @@ class EngineSession:
         if self.replaying:
             raise UsageError(self._ports.recording_reason)
         if not self._chat.can_generate:
-            raise UsageError(
-                self._ports.busy_reason if self._chat.writing else "no pair is ready; try again once it is loaded"
-            )
+            restart = self._ports.key_of("restart") or "/restart"
+            raise UsageError(self._ports.busy_reason if self._chat.writing else self._chat.engine.not_ready(restart))
 
     def stop(self) -> bool:
         """Stop loading, or the reply at its next round; False if there is nothing to stop."""

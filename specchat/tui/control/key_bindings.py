@@ -30,7 +30,7 @@ PLACES = {
     "settings": "In the settings", "pairs": "In the list of pairs", "add_pair": "While a pair is added",
     "chats": "In the list of chats", "question": "On the empty page",
     "train_form": "Before a training", "training": "In a training",
-    "race": "In a race", "bench": "In a benchmark",
+    "figures": "On the page of all figures", "race": "In a race", "bench": "In a benchmark",
     "pace": "In the chat or the tree, while rounds are written or played",
 }  # fmt: skip
 """Where keys act, by the first part of their ids; the help page shows others under their own name."""

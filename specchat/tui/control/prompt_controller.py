@@ -13,12 +13,14 @@ from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.events import Counted
 from specchat.errors import SpecchatError, UsageError
 from specchat.tui.control.actions import Actions
+from specchat.tui.control.commands.command import Command
 from specchat.tui.control.commands.registry import COMMANDS, find, hint, is_command
 from specchat.tui.control.context_limit import ContextLimit
 from specchat.tui.control.unsent_message import put_back
 from specchat.tui.screens.search import SearchScreen
 from specchat.tui.state import attachments
 from specchat.tui.state.completion import Completion, KnownCommand, complete
+from specchat.tui.state.settings_fields import JOINED
 from specchat.tui.system import editor
 from specchat.tui.text.numbers import count
 
@@ -82,11 +84,15 @@ class PromptController:
 
     def complete(self, line: str) -> Completion | None:
         """What Tab may put in place of the word before the cursor."""
-        known = [
-            KnownCommand(command.name, bool(command.usage), lambda given, c=command: c.choices(self._actions, given))  # type: ignore[misc]
-            for command in COMMANDS.values()
-        ]
-        return complete(line, known, Path.cwd())
+        return complete(line, [self._known(command) for command in COMMANDS.values()], Path.cwd())
+
+    def _known(self, command: Command) -> KnownCommand:
+        return KnownCommand(
+            command.name,
+            bool(command.usage),
+            values=lambda given: command.choices(self._actions, given),
+            joins=lambda given: [command.name, *given][-1] in JOINED,
+        )
 
     def hint(self) -> str:
         """One line about what is being typed."""

@@ -105,6 +105,8 @@ class Races:
         if self._screen is None:
             return False
         self._stop(self._screen)
+        while (top := self._ports.screen()) is not self._screen:  # help, or a list of commands
+            top.dismiss(None)
         self._screen.dismiss(None)
         self._screen = None
         return True
@@ -158,13 +160,9 @@ class Races:
         return command is not None
 
     def _require_ready(self) -> None:
-        chat = self._chat
         if self._session.player is not None:
             raise UsageError("a recording cannot race: there is no engine")
-        if chat.writing:
-            raise UsageError(self._ports.busy_reason)
-        if not chat.can_generate:
-            raise UsageError("no pair is ready; try again once it is loaded")
+        self._session.require_free()
         refuse_plain(self._chat.engine.settings)
 
     def _messages(self, prompt: str) -> list[Message]:

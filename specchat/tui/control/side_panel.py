@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from specchat.tui.draw.token_tree import Mode
 from specchat.tui.ports import AppPorts
+from specchat.tui.screens.figures import FiguresScreen
 from specchat.tui.screens.settings import SettingsScreen
 from specchat.tui.services.settings_files import SettingsFiles
 from specchat.tui.state.chat import Chat
@@ -86,13 +87,28 @@ class SidePanel:
         return True
 
     def turn_stats(self) -> None:
-        """Show all figures, then none, then the most important ones again."""
+        """Show all figures, then none, then the most important ones again; those without room on a page."""
         if self._refuse("no figures stand beside it"):
             return
-        base = self._ports.chat_screen()
+        base, stats = self._ports.chat_screen(), self._views.stats
         all_shown, hidden = base.has_class("-all-stats"), base.has_class("-no-stats")
-        base.set_class(not all_shown and not hidden, "-all-stats")
-        base.set_class(all_shown, "-no-stats")
+        if not self._stats_have_room:
+            self._ports.push_screen(FiguresScreen(lambda: stats.facts))
+        elif all_shown and stats.left_out:
+            self._ports.push_screen(FiguresScreen(lambda: stats.facts), self._figures_closed)
+        else:
+            self._set_stats(all_shown=not all_shown and not hidden, hidden=all_shown)
+
+    async def _figures_closed(self, goes_on: bool | None) -> None:
+        """The page with all figures is closed; `goes_on`: the figures beside the chat are hidden next."""
+        if goes_on:
+            self._set_stats(all_shown=False, hidden=True)
+
+    def _set_stats(self, *, all_shown: bool, hidden: bool) -> None:
+        base = self._ports.chat_screen()
+        base.set_class(all_shown, "-all-stats")
+        base.set_class(hidden, "-no-stats")
+        self._views.stats.want_all(all_shown)
         self._update()
 
     def toggle_tree(self) -> None:
@@ -128,6 +144,12 @@ class SidePanel:
     def focus_chat(self) -> None:
         """Focus the prompt, or the chat where a recording is played."""
         (self._views.prompt if self._views.prompt.can_focus else self._views.transcript).focus()
+
+    @property
+    def _stats_have_room(self) -> bool:
+        """Whether there is room for figures beside the chat, and nothing in their place."""
+        base = self._ports.chat_screen()
+        return self._has_room and not any(base.has_class(other) for other in ("-h14", "-settings"))
 
     def _update(self) -> None:
         """Hide the side where all its parts are hidden."""

@@ -112,8 +112,8 @@ def _outcome(playback: RacePlayback) -> str:
 
 def _winner(plain_s: float, speculative_s: float) -> str:
     """Who was done first, and by how many seconds."""
-    ahead_s = plain_s - speculative_s
-    if f"{abs(ahead_s):.2f}" == "0.00":
+    ahead_s = round(round(plain_s, 2) - round(speculative_s, 2), 2)  # of the times as they are shown
+    if not ahead_s:
         return "a dead heat"
     name = NAMES["speculative" if ahead_s > 0 else "plain"]
     return f"{name} won by {abs(ahead_s):.2f} s"

@@ -122,9 +122,7 @@ def _range_of(field: Field) -> str:
     if info.choices:
         at = info.choices.index(field.value) + 1 if field.value in info.choices else 0
         return f"{at} of {len(info.choices)} choices" if at else f"{len(info.choices)} choices"
-    if info.minimum is not None and info.maximum is not None:
-        return f"{info.minimum:g} to {info.maximum:g}"
-    return f"{info.minimum:g} or more" if info.minimum is not None else info.unit and "any number of"
+    return field.range_text
 
 
 def _keys_line(form: Form, field: Field, width: int) -> ScreenLine:

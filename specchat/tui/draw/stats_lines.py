@@ -24,7 +24,7 @@ class Facts:
 
     figures: Figures | None = None
     loss: Losslessness | None = None
-    context_tokens: int = 0
+    context_tokens: int | None = None
     context_limit: int = 0
     memory_bytes: int = 0
     writing: bool = False
@@ -69,12 +69,12 @@ def _all_lines(facts: Facts, width: int) -> list[tuple[int, ScreenLine]]:
         if facts.writing and facts.effect is not None and (did := facts.effect.figures(width - _LABEL)):
             entries.append((2, [*_label("change"), *did]))
         if facts.plan:
-            entries.append((7, [*_label("plan"), (cut(facts.plan, max(1, width - _LABEL)), "dim")]))
+            entries += [(7, line) for line in _plan(facts.plan, width)]
         entries += [(9 + i, line) for i, line in enumerate(_split(figures, width))]
     if facts.loss is not None:
         entries += [(rank, line) for rank, line in zip((2, 15, 15), _lossless(facts.loss, width), strict=False)]
-    if facts.context_limit:
-        entries.append((12, _context(facts, width)))
+    if facts.context_limit and facts.context_tokens is not None:
+        entries.append((12, _context(facts.context_tokens, facts.context_limit, width)))
     if facts.shares is not None:
         used = f"engine {facts.shares.engine:.1f} · app {facts.shares.app:.2f}"
         entries.append((13, [*_label("cores"), (cut(used, max(1, width - _LABEL)), "text")]))
@@ -113,8 +113,7 @@ def _speedup(figures: Figures) -> ScreenLine:
 
 def _acceptance(figures: Figures, width: int) -> ScreenLine:
     rounds = max(1, figures.rounds)
-    made = figures.drafted / rounds
-    kept = f"kept {figures.accepted / rounds:.1f} of {made:.{0 if made >= 2 else 1}f}"
+    kept = f"kept {figures.accepted / rounds:.1f} of {figures.drafted / rounds:.1f}"
     if _LABEL + width_of([(kept, "")]) > width:
         kept = kept.removeprefix("kept ")
     return [*_label("guesses"), (kept, "accepted"), (f"  τ {figures.acceptance_length:.1f}", "bonus"),
@@ -123,7 +122,7 @@ def _acceptance(figures: Figures, width: int) -> ScreenLine:
 
 def _share(figures: Figures) -> ScreenLine:
     share = f"{figures.drafted_share:.0%}".replace("%", " %")
-    return [*_label("text"), (f"{share} of it", "text"), (" was guessed", "text")]
+    return [*_label("text"), (f"{share} guessed", "text")]
 
 
 def _depths(figures: Figures, width: int) -> tuple[ScreenLine, ScreenLine]:
@@ -158,10 +157,16 @@ def _lossless(loss: Losslessness, width: int) -> list[ScreenLine]:
     return [badge, *([("  " + line, "dim")] for line in kept)]
 
 
-def _context(facts: Facts, width: int) -> ScreenLine:
-    used = f"{facts.context_tokens:,} of {facts.context_limit:,}"
+def _plan(plan: str, width: int) -> list[ScreenLine]:
+    """All of what the controller said, wrapped beside its label."""
+    parts = [plan[a:b].strip() for a, b in wrap(plan, max(8, width - _LABEL))]
+    return [[*_label("" if at else "plan"), (part, "dim")] for at, part in enumerate(parts)]
+
+
+def _context(tokens: int, limit: int, width: int) -> ScreenLine:
+    used = f"{tokens:,} of {limit:,}"
     room = min(10, width - _LABEL - len(used) - 2)
-    share = facts.context_tokens / facts.context_limit
+    share = tokens / limit
     line: ScreenLine = [*_label("context")]
     if room >= 4:
         line.append((bar(share, room) + "  ", "warn" if share > 0.9 else "bar"))

@@ -14,7 +14,7 @@ _LIGHT = "specchat-light"
 
 _COLOURS = {
     "primary":    ("#6cb2f7", "#1f6fb8", "#8ecbff", "#ffffff"),
-    "secondary":  ("#5a7ea6", "#46688c", "#9fc4ea", "#b2b2b2"),
+    "secondary":  ("#6086b0", "#46688c", "#9fc4ea", "#b2b2b2"),
     "warning":    ("#e8b860", "#94670a", "#ffd75f", "#ffffff"),
     "error":      ("#ec7d86", "#b3313c", "#ff9aa2", "#ffffff"),
     "success":    ("#7fc4b2", "#22776a", "#8df0d0", "#d0d0d0"),

@@ -19,12 +19,12 @@ def title_of(round: RoundDone | None, *, told: bool = True) -> str:
 
 
 def summary_of(figures: Figures | None) -> str:
-    """`τ 4.2 · 2.7×`."""
+    """`τ 4.2 · 2.7×`, the ratio in as many digits as the line below the reply has."""
     if figures is None or not figures.rounds:
         return ""
     parts = [f"τ {figures.acceptance_length:.1f}"]
     if figures.speedup:
-        parts.append(f"{figures.speedup.value:.1f}×")
+        parts.append(figures.speedup.ratio)
     return " · ".join(parts)
 
 

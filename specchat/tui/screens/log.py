@@ -32,16 +32,18 @@ class LogScreen(ModalScreen[None]):
         Binding("escape,q", "dismiss(None)", "close", show=False, id="log.close"),
     ]
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, ended: str = "") -> None:
+        """`ended`: how the engine ended, safe to show; empty while it runs."""
         super().__init__()
-        self._file = file
+        self._file, self._ended = file, ended
 
     def compose(self) -> ComposeResult:
         """The lines."""
         with VerticalScroll() as box:
             box.border_title = "the engine's log"
             box.border_subtitle = hint(self, "log.close", "closes")
-            yield TintedText([(visible(str(self._file)) + "\n\n", "dim"), (tail(self._file), "text")])
+            ended = [("\n\n" + self._ended, "bad")] if self._ended else []
+            yield TintedText([(visible(str(self._file)) + "\n\n", "dim"), (tail(self._file), "text"), *ended])
 
     def on_mount(self) -> None:
         """Scroll to the newest lines."""
@@ -58,4 +60,4 @@ def tail(file: Path) -> str:
             text = source.read().decode("utf-8", "replace")
     except OSError as error:
         return f"cannot be read: {error.strerror or error}"
-    return visible(text).strip("\n") or "nothing was written, so nothing went wrong"
+    return visible(text).strip("\n") or "nothing was written"

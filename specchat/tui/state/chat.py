@@ -105,9 +105,10 @@ class Chat:
         return self.served.reply if self.served is not None else self.last_reply()
 
     @property
-    def context_tokens(self) -> int:
-        """Tokens of the chat the engine holds, as far as known."""
-        return self.figures.context_tokens if self.figures else 0
+    def context_tokens(self) -> int | None:
+        """Tokens of the chat the engine holds; None where they were not counted, as of a reply that the user wrote."""
+        known = self.figures.context_tokens if self.figures else 0
+        return known or (None if self.turns else 0)
 
     def ask(self, text: str, apart: dict[str, Any] | None = None) -> Generate:
         """The command that answers this text; the settings `apart` hold for this reply alone."""

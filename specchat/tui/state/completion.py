@@ -31,6 +31,7 @@ class KnownCommand:
     name: str
     takes_argument: bool
     values: Callable[[list[str]], Sequence[str]]  # the arguments before → what may come next
+    joins: Callable[[list[str]], bool] = lambda _: False  # … → whether several of these may be joined by `+`
 
 
 def complete(line: str, commands: Sequence[KnownCommand], folder: Path) -> Completion | None:
@@ -62,7 +63,11 @@ def _command(line: str, commands: Sequence[KnownCommand]) -> Completion | None:
         return None
     word = re.search(r"\S*$", rest)
     typed = word.group() if word else ""
-    fitting = [value for value in known.values(rest[: len(rest) - len(typed)].split()) if value.startswith(typed)]
+    given = rest[: len(rest) - len(typed)].split()
+    joined: list[str] = []
+    if known.joins(given):
+        *joined, typed = typed.split("+")
+    fitting = [value for value in known.values(given) if value.startswith(typed) and value not in joined]
     return Completion(len(line) - len(typed), tuple(fitting)) if fitting else None
 
 

@@ -46,6 +46,16 @@ class EngineState:
         """The pair in use; empty while there is none."""
         return self.ready.pair if self.ready else ""
 
+    def not_ready(self, restart: str) -> str:
+        """Why no pair is ready, and what helps: this key, or to wait."""
+        match self.phase:
+            case "dead":
+                return f"there is no engine; {restart} starts it again"
+            case "failed":
+                return f"no pair is loaded; {restart} loads it again"
+            case _:
+                return "no pair is ready; try again once it is loaded"
+
     def load(self, changes: Mapping[str, Any] | None = None) -> Load:
         """The command that loads the wanted pair and settings, with these changes."""
         changes, self._wanted_before = changes or {}, dict(self.wanted)

@@ -10,11 +10,14 @@ from specchat.controllers.choice import controller_names
 from specchat.drafters.members import names_in
 from specchat.engine.protocol.events import Hello
 from specchat.engine.protocol.method_info import MethodInfo, OptionInfo
-from specchat.errors import UsageError
+from specchat.errors import UsageError, cut, nearest
 from specchat.registry import Option
 
 FAMILIES = {"drafter": "draft", "policy": "polic", "rule": "rule", "controller": "control"}
 """Settings that name a method, and what their family's name contains."""
+
+JOINED = ("controller",)
+"""Settings that take several of their choices, joined by `+`."""
 
 _SECTIONS = (
     ("speculation", ("drafter", "policy", "rule", "controller", "width", "depth", "nodes")),
@@ -48,7 +51,7 @@ class Field:
     @property
     def joins(self) -> bool:
         """Whether several of its choices may be joined by `+`."""
-        return self.name == "controller"
+        return self.name in JOINED
 
     @property
     def typed(self) -> bool:
@@ -77,7 +80,17 @@ class Field:
         value: object = text.strip()
         if self.info.kind == "int" and text.strip().endswith(".0"):
             value = text.strip()[:-2]
-        return _option(self.info).parse(value, "")
+        return self._option.parse(value, "")
+
+    @property
+    def range_text(self) -> str:
+        """Which values are allowed, in words."""
+        return self._option.range_text()
+
+    @property
+    def _option(self) -> Option:
+        about = {name: getattr(self.info, name) for name in OptionInfo.__struct_fields__}
+        return Option(**{**about, "choices": tuple(self.info.choices)})
 
     def stepped(self, direction: int) -> Any:
         """The value one step away, or the same at the end of the range."""
@@ -129,6 +142,24 @@ def fields_of(
     return fields
 
 
+def field_not_in_use(hello: Hello, settings: Mapping[str, Any], name: str) -> tuple[Field, str] | None:
+    """An option of a method that is not in use, and the setting that chooses the method; None for other names.
+
+    Raises:
+        UsageError: the method has no such option.
+    """
+    owner, dot, option = name.partition(".")
+    method = next((method for method in hello.methods if dot and method.name == owner), None)
+    if method is None:
+        return None
+    chooses = next(setting for setting, family in FAMILIES.items() if family in method.family)
+    infos = {info.name: info for info in method.options}
+    if option not in infos:
+        known = nearest(option, infos) or "; it has none"
+        raise UsageError(f"{chooses} {owner!r} has no option {cut(option, 40)!r}{known}")
+    return Field(name, infos[option], *_values(name, infos[option], "", (settings, {}, settings))), chooses
+
+
 def _values(
     name: str, info: OptionInfo, section: str, layers: tuple[Mapping[str, Any], ...]
 ) -> tuple[Any, str, Any, Any]:
@@ -165,13 +196,7 @@ def _with_choices(info: OptionInfo, methods: list[MethodInfo]) -> OptionInfo:
     if info.name not in FAMILIES or info.choices:
         return info
     names = [method.name for method in methods_of(methods, info.name)]
-    return OptionInfo(info.name, info.kind, info.default, info.help, info.unit, None, None, names, info.live)
-
-
-def _option(info: OptionInfo) -> Option:
-    return Option(
-        info.name, info.kind, info.default, info.help, info.unit, info.minimum, info.maximum, tuple(info.choices)
-    )
+    return OptionInfo(info.name, info.kind, info.default, info.help, info.unit, choices=names, live=info.live)
 
 
 def _stepped_int(value: int, direction: int) -> int:
@@ -183,4 +208,4 @@ def _stepped_int(value: int, direction: int) -> int:
     return (value // step + 1) * step if direction > 0 else (value - 1) // step * step
 
 
-__all__ = ["FAMILIES", "Field", "UsageError", "fields_of", "methods_of"]
+__all__ = ["FAMILIES", "JOINED", "Field", "UsageError", "field_not_in_use", "fields_of", "methods_of"]

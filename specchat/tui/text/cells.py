@@ -57,7 +57,8 @@ def padded(line: ScreenLine, cells: int) -> ScreenLine:
 
 def titled_rule(title: str, cells: int) -> ScreenLine:
     """A line across so many cells, with a title in it."""
-    return clip([(f"─ {title} " + "─" * max(0, cells - cell_len(title) - 3), "line")], cells)
+    rest = "─" * max(0, cells - cell_len(title) - 3)
+    return clip([("─ ", "line"), (title, "dim"), (f" {rest}", "line")], cells)
 
 
 def bar(share: float, cells: int) -> str:

@@ -41,7 +41,7 @@ class Prompt(FixedTextArea):
         &:focus { border: round $primary; }
         & .text-area--cursor-line { background: transparent; }
         & .text-area--placeholder { color: $quiet-color; }
-        & .text-area--suggestion { color: $line-color; }
+        & .text-area--suggestion { color: $quiet-color; }
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [

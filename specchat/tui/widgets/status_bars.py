@@ -79,13 +79,14 @@ class StatusBar(PaintedLines):
         if chat.engine.ready is None or width < 36:
             return []
         limit = chat.engine.ready.context_tokens
-        used = f"{chat.context_tokens:,} / {limit:,}" if limit else ""
-        full = limit > 0 and chat.context_tokens >= NEARLY_FULL * limit
+        tokens = chat.context_tokens
+        used = f"{tokens:,} / {limit:,}" if limit and tokens is not None else ""
+        full = limit > 0 and tokens is not None and tokens >= NEARLY_FULL * limit
         key = self._key_of("help") or "/help"
         keys = f"{key} help" if width >= 60 else ""
         line: ScreenLine = [("  ".join(part for part in (used, keys) if part), "dim")]
         if full:
-            line = [(f"▲ {used} · {chat.context_tokens / limit:.0%}".replace("%", " %"), "warn"), (f"  {keys}", "dim")]
+            line = [(f"▲ {used} · {(tokens or 0) / limit:.0%}".replace("%", " %"), "warn"), (f"  {keys}", "dim")]
         if news := chat.background.fetching or (
             f"✓ {chat.background.fetched} is here" if chat.background.fetched else ""
         ):

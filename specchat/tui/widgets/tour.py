@@ -26,6 +26,10 @@ _TREE: list[ScreenLine] = [
     [(" " * 19, ""), ("├", "line"), ("✕·dog", "crossed"), ("─", "line"), ("○·sleeps", "unreached")],
     [(" " * 19, ""), ("╰", "line"), ("✕·cat", "crossed")],
 ]  # fmt: skip
+_ABOUT = (
+    "Small guesses are laid out as a tree.",
+    "The model reads all of it at once and keeps what it agrees with:",
+)
 _MARKS = (
     ("●", "accepted", "guessed, and kept"),
     ("★", "bonus", "the model's own token ends each round"),
@@ -80,7 +84,9 @@ class TourView(PaintedLines):
         page = min(self.page, PAGES - 1)
         part = min(self._part, counts[page] - 1)  # the screen may have grown
         now, last = sum(counts[:page]) + part + 1, sum(counts)
-        lines = [*self._parts(page, column, height)[part], [], [(self._ways(column, now, last), "dim")]]
+        shown = self._parts(page, column, height)[part]
+        gap: list[ScreenLine] = [[]] if len(shown) + 2 <= height else []
+        lines = [*shown, *gap, [(self._ways(column, now, last), "dim")]]
         left = " " * max(0, (width - max(width_of(line) for line in lines)) // 2)
         return [[] for _ in range(max(0, (height - len(lines)) // 2))] + [[(left, ""), *line] for line in lines]
 
@@ -93,11 +99,12 @@ class TourView(PaintedLines):
 
     def _parts(self, page: int, column: int, height: int) -> list[list[ScreenLine]]:
         """A page as the screens that it takes; an entry is parted only where it is higher than a screen."""
-        title, entries = (self._tree, self._keys, self._changes)[page](column)
+        room = height - 1
+        pages = lambda: self._tree(column, room), lambda: self._keys(column), lambda: self._changes(column)
+        title, entries = pages[page]()
         body = _flat(entries)
         if len(body) + FRAME_LINES <= height:
             return [[[(title, "strong")], [], *body]]
-        room = height - 2
         if len(body) <= room:
             return [body]
         parts: list[list[ScreenLine]] = [[]]
@@ -111,11 +118,12 @@ class TourView(PaintedLines):
                     parts[-1].append(line)
         return parts
 
-    def _tree(self, column: int) -> tuple[str, list[list[ScreenLine]]]:
-        about = "Small guesses are laid out as a tree. The model reads all of it at once and keeps what it agrees with:"
+    def _tree(self, column: int, room: int) -> tuple[str, list[list[ScreenLine]]]:
+        about = _lines(" ".join(_ABOUT), column)
+        entries = [about] if len(about) <= room else [_lines(sentence, column) for sentence in _ABOUT]
         picture = [[*_TREE, []]] if column >= width_of(_TREE[0]) else []
         marks = [_entry(mark, role, said, 3, column) for mark, role, said in _MARKS]
-        return "Watch it guess", [_lines(about, column), [[]], *picture, *marks]
+        return "Watch it guess", [*entries, [[]], *picture, *marks]
 
     def _keys(self, column: int) -> tuple[str, list[list[ScreenLine]]]:
         known = [(self._key_of(id), self._help_of(id)) for id in _KEYS]

@@ -57,6 +57,14 @@ EDITS = (
         ("tests/drafters/test_cascade.py", "-k", "last_member"),
     ),
     Mutation(
+        "drafter cascade",
+        "claims to name sources where no member does",
+        "drafters/cascade.py",
+        "return any(members)",
+        "return True",
+        ("tests/acceptance/test_nest.py", "-k", "cascade"),
+    ),
+    Mutation(
         "drafter several",
         "asks every member about every node",
         "drafters/several.py",

@@ -33,7 +33,9 @@ async def tour(actions: Actions, _: str) -> None:
 
 async def show_log(actions: Actions, _: str) -> None:
     if isinstance(actions.session.link, Engine):
-        actions.ports.push_screen(LogScreen(actions.session.link.log))
+        engine = actions.chat.engine
+        ended = engine.problem if engine.phase == "dead" else ""
+        actions.ports.push_screen(LogScreen(actions.session.link.log, ended))
     else:
         actions.ports.notify("there is no engine here, and so no log")
 

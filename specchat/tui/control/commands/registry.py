@@ -77,7 +77,7 @@ COMMANDS: dict[str, Command] = {
         Command("export", "write this chat to a file", chat_commands.export_chat, "[md|json|html] [FILE]"),
         Command("rename", "give this chat a name", chat_commands.rename, "[TITLE]"),
         Command("theme", "choose colours", view_commands.theme, "[NAME]", values=view_commands.theme_names),
-        Command("restart", "start the engine again", app_commands.restart),
+        Command("restart", "start an engine that has stopped", app_commands.restart),
         Command("demo", "watch a recorded chat", app_commands.demo),
         Command("serve", "let other programs use this engine, over HTTP", app_commands.serve, "[PORT|off]"),
         Command(

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from specchat.errors import SpecchatError, UsageError, cut, meant
 from specchat.tui.control.actions import Actions
-from specchat.tui.state.settings_fields import Field, fields_of, methods_of
+from specchat.tui.state.settings_fields import Field, field_not_in_use, fields_of, methods_of
+from specchat.tui.text import numbers
 
 PAIR = "pair"
 """The setting that has a screen of its own and is not a field of the form."""
@@ -62,14 +63,30 @@ async def change_setting(actions: Actions, name: str, text: str) -> None:
         return
     fields = _fields(actions)
     if name not in fields:
-        all_of_them = f"; {actions.ports.key_of('settings') or '/settings'} shows all of them"
-        raise UsageError(f"there is no setting {cut(name, 40)!r}{meant(name, [PAIR, *fields]) or all_of_them}")
+        _change_option_not_in_use(actions, name, text, [PAIR, *fields])
+        return
     field = fields[name]
     value = field.parse(text)
     if field.info.live:
         actions.session.change(name, value)
     else:
         await actions.session.load({name: value})
+
+
+def _change_option_not_in_use(actions: Actions, name: str, text: str, known: Sequence[str]) -> None:
+    """Keep an option of a method that is not in use; raises UsageError where no method has it."""
+    hello, engine = actions.chat.engine.hello, actions.chat.engine
+    found = field_not_in_use(hello, engine.settings, name) if hello is not None else None
+    if found is None:
+        all_of_them = f"; {actions.ports.key_of('settings') or '/settings'} shows all of them"
+        raise UsageError(f"there is no setting {cut(name, 40)!r}{meant(name, known) or all_of_them}")
+    field, chooses = found
+    value = field.parse(text)
+    actions.session.change(name, value)
+    if engine.phase == "ready":
+        method = name.partition(".")[0]
+        kept = f"{name} = {numbers.setting(value)}"
+        actions.ports.notify(f"{kept} holds while {method} is in use · /{chooses} {method} chooses it")
 
 
 def _fields(actions: Actions) -> dict[str, Field]:
