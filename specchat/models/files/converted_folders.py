@@ -46,7 +46,7 @@ def make_folder(folder: Path, source: Path, write: Callable[[Path], None]) -> No
         unfinished.mkdir(mode=0o700)
         write(unfinished)
         about = {"source": os.path.abspath(source), "files": _hashes(unfinished)}
-        (unfinished / _CONTENTS).write_text(json.dumps(about))
+        (unfinished / _CONTENTS).write_bytes(json.dumps(about).encode())
         for file in unfinished.rglob("*"):
             if not file.is_dir():
                 _onto_the_disk(file)
