@@ -35,7 +35,7 @@ def replacing(file: Path, *, mode: int = 0o600, durable: bool = True, alone: boo
         draft.touch(0o600)
         yield draft
         if durable:
-            _on_the_disk(draft)
+            put_on_disk(draft)
         draft.chmod(mode)
         os.replace(draft, file)
     finally:
@@ -55,7 +55,7 @@ def creating(file: Path) -> Iterator[Path]:
     draft = _of_a_new_name(file)
     try:
         yield draft
-        _on_the_disk(draft)
+        put_on_disk(draft)
         file.touch(exist_ok=False)  # takes the name: nothing but this empty file is replaced
         try:
             draft.chmod(stat.S_IMODE(file.stat().st_mode))
@@ -90,6 +90,11 @@ def _of_a_new_name(file: Path) -> Path:
     return Path(name)
 
 
-def _on_the_disk(file: Path) -> None:
+def put_on_disk(file: Path) -> None:
+    """Wait until what was written to the file is on the disk.
+
+    Raises:
+        OSError: the disk does not take it.
+    """
     with file.open("rb+") as opened:
         os.fsync(opened.fileno())

@@ -64,7 +64,7 @@ def wrong_greeting(line: bytes) -> str:
     """Why an engine whose first line this is cannot be understood; empty where it can, and where it is not an event."""
     try:
         first = msgspec.json.decode(line[:LONGEST_LINE_BYTES], type=_Greeting)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return ""
     if first.type != "hello":
         return f"the engine did not begin with 'hello', but with {short(first.type)}"

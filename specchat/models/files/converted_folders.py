@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
+from specchat.config.file_replacing import put_on_disk
 from specchat.config.running_process import is_running
 from specchat.errors import WeightsError
 from specchat.models.files.json_file import read_object, read_whole
@@ -49,7 +50,7 @@ def make_folder(folder: Path, source: Path, write: Callable[[Path], None]) -> No
         (unfinished / _CONTENTS).write_bytes(json.dumps(about).encode())
         for file in unfinished.rglob("*"):
             if not file.is_dir():
-                _onto_the_disk(file)
+                put_on_disk(file)
         if is_whole(folder):  # another program was quicker
             return
         with suppress(FileNotFoundError):
@@ -75,11 +76,6 @@ def _stamp(file: Path) -> tuple[int, int]:
 def _hash(file: Path, size: int, mtime_ns: int) -> str:
     """Of a file as it is now; size and time make a changed file another one. The largest take 15 ms."""
     return hashlib.blake2b(read_whole(file), digest_size=16).hexdigest()
-
-
-def _onto_the_disk(file: Path) -> None:
-    with file.open("rb+") as opened:
-        os.fsync(opened.fileno())
 
 
 def _remove_leftovers(folder: Path, source: Path) -> None:
