@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from specchat.models.learned.group_attention import KeysValues, attend_in_groups, side_by_side
 from specchat.models.learned.shared_weights import SharedWeights, unit
 from specchat.models.learned.sizes import EagleSizes
-
-
-@dataclass(frozen=True)
-class Step:
-    """One step at every place of some texts.
-
-    Args:
-        states: (B, A, d) what the layer puts out, which the next step takes in.
-        keys, values: (B, A, kv_heads, head_dim), keys rotated.
-    """
-
-    states: Tensor
-    keys: Tensor
-    values: Tensor
 
 
 class Eagle(nn.Module):
@@ -102,31 +87,30 @@ class Eagle(nn.Module):
     def states(self, fused: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
         """What `unroll` takes the logits of: (B, S − steps, d) for each step; from (B, S, d) what `fused` gives."""
         anchors = tokens.shape[1] - steps
-        inputs, taken, found = (
-            fused[:, :anchors],
-            self.of_tokens(self.shared.embed(tokens)),
-            list[Step](),
-        )
+        taken = self.of_tokens(self.shared.embed(tokens))
+        found, before = [fused[:, :anchors]], list[KeysValues]()
         for step in range(1, steps + 1):
-            found.append(self._step(inputs, taken[:, step : anchors + step], step - 1, found))
-            inputs = found[-1].states
-        return [step.states for step in found]
+            found.append(self._step(found[-1], taken[:, step : anchors + step], before))
+        return found[1:]
 
     def unroll(self, features: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
         """Logits of every step at every place of some texts; see `Hydra.unroll`. Differentiable."""
         return [self.logits(states) for states in self.states(self.fused(features), tokens, steps)]
 
-    def _step(self, inputs: Tensor, tokens: Tensor, first: int, before: list[Step]) -> Step:
-        """One step at every place: each attends to the text's entries up to its own place, then to its own guesses.
+    def _step(self, inputs: Tensor, tokens: Tensor, before: list[KeysValues]) -> Tensor:
+        """(B, A, d) one step at every place: each sees the text's entries up to its own, then its own guesses.
 
         Args:
-            first: position of the entry at the first place; each place is one further.
-            before: the earlier steps; the first of them is the text.
+            before: of the earlier steps, the first of which is the text; this one comes to them.
         """
-        positions = torch.arange(first, first + inputs.shape[1], device=inputs.device)
+        first, places = len(before), inputs.shape[1]
+        positions = torch.arange(first, first + places, device=inputs.device)
         residual, queries, keys, values = self.before_attention(inputs, tokens, positions)
-        mixed = _attend(queries, [*before, Step(inputs, keys, values)])
-        return Step(self.after_attention(residual, mixed), keys, values)
+        before.append(KeysValues(keys, values))
+        text, *guesses = before
+        own = side_by_side(guesses, text)
+        sees = torch.ones(1, first, dtype=torch.bool, device=inputs.device)
+        return self.after_attention(residual, attend_in_groups(queries[:, :, None], text, own, sees)[:, :, 0])
 
     def _turns(self, positions: Tensor) -> Tensor:
         """(A, 2, 1, head_dim) cosines and sines of these positions, those of the first half of a head negative."""
@@ -144,23 +128,3 @@ def _rotated(heads: Tensor, turns: Tensor) -> Tensor:
     """(…, A, heads, head_dim) rotated by position; the halves of a head hold the two values of each pair."""
     cos, sin = turns.unbind(1)
     return heads * cos + heads.roll(heads.shape[-1] // 2, dims=-1) * sin
-
-
-def _attend(queries: Tensor, steps: list[Step]) -> Tensor:
-    """(B, A, heads · head_dim): each place sees the text's entries up to its own, and what each later step has there.
-
-    Args:
-        queries: (B, A, heads, head_dim).
-        steps: the first is the text.
-    """
-    (batch, places, heads, size), kv_heads = queries.shape, steps[0].keys.shape[2]
-    grouped = queries.reshape(batch, places, kv_heads, heads // kv_heads, size) / size**0.5
-    text = torch.einsum("bahge,bthe->bhgat", grouped, steps[0].keys)
-    ahead = torch.ones(places, places, dtype=torch.bool, device=queries.device).triu(1)
-    scores = [text.masked_fill(ahead, -torch.inf)]
-    scores += [torch.einsum("bahge,bahe->bhga", grouped, step.keys).unsqueeze(-1) for step in steps[1:]]
-    weights = torch.cat(scores, dim=-1).softmax(dim=-1)
-    mixed = torch.einsum("bhgat,bthe->bahge", weights[..., :places], steps[0].values)
-    for place, step in enumerate(steps[1:], places):
-        mixed = mixed + weights[..., place].permute(0, 3, 1, 2).unsqueeze(-1) * step.values.unsqueeze(3)
-    return mixed.reshape(batch, places, heads * size)
