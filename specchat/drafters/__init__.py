@@ -114,6 +114,14 @@ DRAFTERS = Table(
         requires=(TRAINED_WEIGHTS,),
     ),
     Method(
+        "parallel_spec",
+        "specchat.drafters.trained_network:TrainedNetworkDrafter",
+        "a trained decoder layer guesses all depths at once from the whole text, with masks for tokens to come",
+        "ParallelSpec arXiv:2410.05589",
+        options=TrainedNetworkOptions,
+        requires=(TRAINED_WEIGHTS,),
+    ),
+    Method(
         "layer_skip",
         "specchat.drafters.layer_skip:LayerSkip",
         "the target without some attention and MLP sub-layers, which are searched while chatting",

@@ -10,6 +10,7 @@ from specchat.core.states import TextStates
 from specchat.core.trained_network import Ahead, Guessed
 from specchat.core.tree import TokenTree
 from specchat.models.learned.drafting_inputs import DraftingInputs
+from specchat.models.learned.guesses_by_depth import of_depths
 from specchat.models.learned.medusa import Medusa
 
 
@@ -49,6 +50,4 @@ class MedusaDrafting:
             states = self._network.step(given.text.rows(entries - 1, entries), given.tokens.of(self._text[-1:]))
             self._guessed = given.guessed(states[0])
             self.passes += 1
-        said, depths = self._guessed, [tree.depths[node] for node in nodes]
-        likeliest = said.tokens[depths], said.logprobs[depths]
-        return Guessed(*likeliest, said.possible, said.totals[depths], lambda: said.logits[depths])
+        return of_depths(self._guessed, [tree.depths[node] for node in nodes])

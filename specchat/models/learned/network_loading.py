@@ -23,7 +23,8 @@ from specchat.models.learned.learning_network import Drafting, LearningNetwork
 from specchat.models.learned.medusa import Medusa
 from specchat.models.learned.medusa_drafting import MedusaDrafting
 from specchat.models.learned.networks import load_network, read_tokens
-from specchat.models.learned.shared_weights import SharedWeights, unit
+from specchat.models.learned.parallel_spec_drafting import ParallelSpecDrafting
+from specchat.models.learned.shared_weights import SharedWeights
 from specchat.models.learned.sizes import Sizes
 from specchat.models.learned.text_inputs import TextInputs
 from specchat.models.learned.token_inputs import TokenInputs
@@ -36,7 +37,12 @@ _KNOWN_TOKENS = 8192
 """For so many of the most frequent tokens it is computed beforehand what steps take of them, so that no round has to:
 for all that a network of our own training can guess, also where fewer are guessed. The text has the others too."""
 
-_DRAFTING: dict[str, Any] = {"hydra": HydraDrafting, "medusa": MedusaDrafting, "eagle": EagleDrafting}
+_DRAFTING: dict[str, Any] = {
+    "hydra": HydraDrafting,
+    "medusa": MedusaDrafting,
+    "eagle": EagleDrafting,
+    "parallel_spec": ParallelSpecDrafting,
+}
 
 
 def trained_network(target: Weights, trained: TrainedDrafter, tokens: int) -> LearningNetwork:
@@ -65,11 +71,7 @@ def trained_network(target: Weights, trained: TrainedDrafter, tokens: int) -> Le
     threads = 1 if compiled is None else compiled.threads
 
     def make(network: Any, text: TextInputs | None) -> Drafting:
-        def normed(states: Tensor) -> Tensor:
-            weighted: Tensor = unit(states, network.sizes.epsilon) * network.norm
-            return weighted
-
-        head = partial(TorchHead, normed) if compiled is None else _native(network)
+        head = partial(TorchHead, network.normed) if compiled is None else _native(network)
         shared = network.shared
         given = DraftingInputs(
             text or TextInputs(network.sizes.taps, network.fused),
@@ -107,7 +109,8 @@ def _check_sizes(trained: TrainedDrafter, sizes: Sizes, target: Weights) -> None
 def _native(network: Any) -> Callable[[], HeadProduct[Tensor]]:
     """Let the compiled kernels multiply for a network; what makes a head for it."""
     kernels, arena = small_network_kernels(), Arena()
-    for name, module in list(network.named_children()):
-        if isinstance(module, nn.Linear):
-            setattr(network, name, NativeLinear(kernels, module.weight, arena))
+    for module in list(network.modules()):
+        for name, part in list(module.named_children()):
+            if isinstance(part, nn.Linear):
+                setattr(module, name, NativeLinear(kernels, part.weight, arena))
     return partial(NativeHead, kernels, network.norm, network.sizes.epsilon)

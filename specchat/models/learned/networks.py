@@ -22,8 +22,9 @@ from specchat.models.learned.eagle import Eagle
 from specchat.models.learned.eight_bits import STEPS, check_steps, fits, rounded, unrounded
 from specchat.models.learned.hydra import Hydra
 from specchat.models.learned.medusa import Medusa
+from specchat.models.learned.parallel_spec import ParallelSpec
 from specchat.models.learned.shared_weights import SharedWeights
-from specchat.models.learned.sizes import MOST_TOKENS, EagleSizes, HydraSizes, MedusaSizes, Sizes
+from specchat.models.learned.sizes import MOST_TOKENS, EagleSizes, HydraSizes, MedusaSizes, ParallelSpecSizes, Sizes
 
 TOKENS = "tokens"
 """The tensor that lists the tokens that can be guessed, the most frequent first."""
@@ -41,6 +42,14 @@ class LearnedNetwork(Protocol):
 
     @property
     def sizes(self) -> Sizes: ...
+
+    @property
+    def fuse(self) -> nn.Module:
+        """What `fused` multiplies with. It stays as it is while the network learns from replies."""
+
+    @property
+    def norm(self) -> Tensor:
+        """(d,) the weights of the norm in front of the head."""
 
     def fused(self, features: Tensor) -> Tensor:
         """(…, d) what the first step takes of (…, taps, d) states of the target."""
@@ -72,6 +81,7 @@ NETWORKS: Mapping[str, Kind] = {
     "hydra": Kind(HydraSizes, Hydra),
     "eagle": Kind(EagleSizes, Eagle),
     "medusa": Kind(MedusaSizes, Medusa),
+    "parallel_spec": Kind(ParallelSpecSizes, ParallelSpec),
 }
 """Drafter → its network."""
 
@@ -94,7 +104,7 @@ def new_network(method: str, sizes: Sizes, shared: SharedWeights, generator: tor
     with torch.no_grad():
         for name, parameter in network.named_parameters():
             if parameter.dim() == 2:
-                scale = 0.1 if name in ("down.weight", "o.weight") else 0.7
+                scale = 0.1 if f".{name}".endswith((".down.weight", ".o.weight")) else 0.7
                 parameter.normal_(std=scale * parameter.shape[1] ** -0.5, generator=generator)
     return network
 

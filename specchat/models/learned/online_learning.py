@@ -219,7 +219,7 @@ class OnlineLearner:
 
     def _learning(self) -> dict[str, Tensor]:
         """The tensors that change."""
-        return {name: tensor for name, tensor in self.network.named_parameters() if not name.startswith("fuse.")}
+        return {name: tensor for name, tensor in self.network.named_parameters() if tensor.requires_grad}
 
 
 def _copy(network: Any) -> Any:
