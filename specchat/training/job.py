@@ -28,7 +28,7 @@ from specchat.training.files import only_user
 from specchat.training.first_network import check_start, data_of, first_network, label_of
 from specchat.training.fitting import SHARE_OF_START, Fitting, Schedule
 from specchat.training.needs import needs_of
-from specchat.training.recipes import RECIPES, STEPS
+from specchat.training.recipes import RECIPES
 from specchat.training.state_reading import StateReading, grouped, tapped_layers
 from specchat.training.state_shards import read_shard, shard_file
 from specchat.training.text_store import TextStore
@@ -151,7 +151,8 @@ class Job:
         sources = reading.run(groups, lambda done: self._tell(Stage("states", done, len(groups), "files")))
         files = [shard_file(self.places.states, number) for number in range(len(sources))]
         shards = [read_shard(file, source, verify=True) for file, source in zip(files, sources, strict=True)]
-        return Corpus(shards, STEPS, RECIPES[self.request.drafter].reads_back), sources
+        recipe = RECIPES[self.request.drafter]
+        return Corpus(shards, recipe.steps, recipe.reads_back), sources
 
     def _fitting(self, corpus: Corpus, sources: list[str]) -> Fitting:
         """Stage 4, where it stands."""
@@ -165,7 +166,7 @@ class Job:
         about = {"method": request.drafter, "options": sizes.options(), "seed": request.seed, "data": _digest(sources)}
         about |= {"from": label_of(start)}
         fitting = Fitting(
-            network, corpus, schedule, self.places.run, model.vocab_size, STEPS, texts, request.seed, about,
+            network, corpus, schedule, self.places.run, model.vocab_size, recipe.steps, texts, request.seed, about,
             self._clock,
         )  # fmt: skip
         if fitting.standing.best:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specchat.models.inspect.training_cost import EPOCHS, LEAST_TEXTS
-from specchat.models.learned.sizes import EagleSizes, HydraSizes, MedusaSizes, Sizes
+from specchat.models.learned.sizes import AmphistaSizes, EagleSizes, HydraSizes, MedusaSizes, Sizes
 
 if TYPE_CHECKING:  # it imports torch, and requests are checked before that is loaded
     from specchat.models.base.shape import Shape
@@ -17,7 +17,7 @@ HEAD_TOKENS = 8192
 """How many of the target's most frequent tokens can be guessed while training."""
 
 STEPS = 3
-"""Tokens that are guessed in a row while training; deeper guesses use the same network."""
+"""Tokens that are guessed in a row while training, where deeper guesses use the same network."""
 
 FURTHER_RATE = 0.3
 """So much of the learning rate where a training begins with the weights of a drafter. docs/measurements.md has what was
@@ -31,12 +31,14 @@ class Recipe:
     Args:
         sizes: target's shape and tapped layers → the network's sizes.
         reads_back: whether it attends to the text, so that prompts are read too.
+        steps: tokens that are guessed in a row while training.
         epochs: how often every text is seen, by default.
         learning_rate: at its highest, with the fewest texts in a step; it grows with the square root of their number.
     """
 
     sizes: Callable[[Shape, tuple[int, ...]], Sizes]
     reads_back: bool
+    steps: int = STEPS
     epochs: float = EPOCHS
     learning_rate: float = 5e-3
 
@@ -57,6 +59,13 @@ def _medusa(shape: Shape, taps: tuple[int, ...]) -> Sizes:
     return MedusaSizes(shape.hidden, taps, epsilon=shape.epsilon)
 
 
+def _amphista(shape: Shape, taps: tuple[int, ...]) -> Sizes:
+    return AmphistaSizes(
+        shape.hidden, taps, epsilon=shape.epsilon, inner=_multiple(2 * shape.hidden / 3),
+        heads=shape.heads, kv_heads=shape.kv_heads, head_dim=shape.head_dim,
+    )  # fmt: skip
+
+
 def _eagle(shape: Shape, taps: tuple[int, ...]) -> Sizes:
     return EagleSizes(
         shape.hidden, taps, epsilon=shape.epsilon, inner=_multiple(8 * shape.hidden / 3),
@@ -73,5 +82,6 @@ RECIPES: Mapping[str, Recipe] = {
     "hydra": Recipe(_hydra, reads_back=False),
     "eagle": Recipe(_eagle, reads_back=True),
     "medusa": Recipe(_medusa, reads_back=False),
+    "amphista": Recipe(_amphista, reads_back=True, steps=4),
 }
 """Drafter → its recipe."""

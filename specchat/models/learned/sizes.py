@@ -97,15 +97,13 @@ class MedusaSizes(Sizes):
 
 
 @dataclass(frozen=True)
-class EagleSizes(Sizes):
-    """Sizes of `eagle`. The defaults of what comes after `head_dim` are those of our own training.
+class LayerSizes(Sizes):
+    """Sizes of a network with decoder layers.
 
     Args:
         inner: width of the MLP.
         heads, kv_heads, head_dim: of the attention.
         theta: base of the rotation's angles.
-        unit_taps: 1 where every tapped state is brought to a mean square of 1 before the taps are fused, else 0.
-        norm_residual: 1 where the attention's output is added to the normed state, 0 where to the state itself.
     """
 
     inner: int = size(MOST_INNER)
@@ -113,8 +111,6 @@ class EagleSizes(Sizes):
     kv_heads: int = size(1 << 11)
     head_dim: int = size(1 << 11, least=2)
     theta: float = dataclasses.field(default=10000.0, metadata={"most": 1e15})
-    unit_taps: int = size(1, least=0, default=1)
-    norm_residual: int = size(1, least=0, default=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -122,6 +118,30 @@ class EagleSizes(Sizes):
             raise ConfigError(f"heads = {self.heads} is not a multiple of kv_heads = {self.kv_heads}")
         if self.head_dim % 2:
             raise ConfigError(f"head_dim = {self.head_dim} is odd: values rotate in pairs")
+
+
+@dataclass(frozen=True)
+class EagleSizes(LayerSizes):
+    """Sizes of `eagle`. The defaults are those of our own training.
+
+    Args:
+        unit_taps: 1 where every tapped state is brought to a mean square of 1 before the taps are fused, else 0.
+        norm_residual: 1 where the attention's output is added to the normed state, 0 where to the state itself.
+    """
+
+    unit_taps: int = size(1, least=0, default=1)
+    norm_residual: int = size(1, least=0, default=0)
+
+
+@dataclass(frozen=True)
+class AmphistaSizes(LayerSizes):
+    """Sizes of `amphista`.
+
+    Args:
+        positions: as many tokens ahead are guessed.
+    """
+
+    positions: int = size(MOST_DEPTH, default=4)
 
 
 def _check(field: dataclasses.Field[Any], value: Any) -> None:
