@@ -106,6 +106,14 @@ DRAFTERS = Table(
         requires=(TRAINED_WEIGHTS,),
     ),
     Method(
+        "amphista",
+        "specchat.drafters.trained_network:TrainedNetworkDrafter",
+        "trained heads that attend to each other guess all depths at once from the target's states of the whole text",
+        "after Amphista arXiv:2406.13170",
+        options=TrainedNetworkOptions,
+        requires=(TRAINED_WEIGHTS,),
+    ),
+    Method(
         "eagle",
         "specchat.drafters.trained_network:TrainedNetworkDrafter",
         "a trained decoder layer guesses from the target's states of the whole text",

@@ -166,8 +166,8 @@ class Job:
         about = {"method": request.drafter, "options": sizes.options(), "seed": request.seed, "data": _digest(sources)}
         about |= {"from": label_of(start)}
         fitting = Fitting(
-            network, corpus, schedule, self.places.run, model.vocab_size, recipe.steps, texts, request.seed,
-            about, self._clock,
+            network, corpus, schedule, self.places.run, model.vocab_size, recipe.steps, texts, request.seed, about,
+            self._clock,
         )  # fmt: skip
         if fitting.standing.best:
             self._check_best(fitting)

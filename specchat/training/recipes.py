@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specchat.models.inspect.training_cost import EPOCHS, LEAST_TEXTS
-from specchat.models.learned.sizes import EagleSizes, HydraSizes, LayerSizes, MedusaSizes, ParallelSpecSizes, Sizes
+from specchat.models.learned.sizes import (
+    AmphistaSizes,
+    EagleSizes,
+    HydraSizes,
+    LayerSizes,
+    MedusaSizes,
+    ParallelSpecSizes,
+    Sizes,
+)
 
 if TYPE_CHECKING:  # it imports torch, and requests are checked before that is loaded
     from specchat.models.base.shape import Shape
@@ -59,18 +67,22 @@ def _medusa(shape: Shape, taps: tuple[int, ...]) -> Sizes:
     return MedusaSizes(shape.hidden, taps, epsilon=shape.epsilon)
 
 
+def _amphista(shape: Shape, taps: tuple[int, ...]) -> Sizes:
+    return _layers(AmphistaSizes, shape, taps, inner=2 / 3)
+
+
 def _eagle(shape: Shape, taps: tuple[int, ...]) -> Sizes:
-    return _layer(EagleSizes, shape, taps)
+    return _layers(EagleSizes, shape, taps, inner=8 / 3)
 
 
 def _parallel_spec(shape: Shape, taps: tuple[int, ...]) -> Sizes:
-    return _layer(ParallelSpecSizes, shape, taps)
+    return _layers(ParallelSpecSizes, shape, taps, inner=8 / 3)
 
 
-def _layer(sizes: type[LayerSizes], shape: Shape, taps: tuple[int, ...]) -> Sizes:
-    """A layer of the target's own size."""
+def _layers(sizes: type[LayerSizes], shape: Shape, taps: tuple[int, ...], inner: float) -> Sizes:
+    """Layers with the target's own heads, and an MLP that is `inner` times as wide as they are."""
     return sizes(
-        shape.hidden, taps, epsilon=shape.epsilon, inner=_multiple(8 * shape.hidden / 3),
+        shape.hidden, taps, epsilon=shape.epsilon, inner=_multiple(inner * shape.hidden),
         heads=shape.heads, kv_heads=shape.kv_heads, head_dim=shape.head_dim,
     )  # fmt: skip
 
@@ -84,6 +96,7 @@ RECIPES: Mapping[str, Recipe] = {
     "hydra": Recipe(_hydra, reads_back=False),
     "eagle": Recipe(_eagle, reads_back=True),
     "medusa": Recipe(_medusa, reads_back=False),
+    "amphista": Recipe(_amphista, reads_back=True, steps=4),
     "parallel_spec": Recipe(_parallel_spec, reads_back=True, steps=4),
 }
 """Drafter → its recipe."""

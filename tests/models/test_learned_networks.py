@@ -12,7 +12,7 @@ from specchat.models.learned import eight_bits
 from specchat.models.learned.eight_bits import rounded, unrounded
 from specchat.models.learned.networks import NETWORKS, load_network, new_network, save_weights
 from specchat.models.learned.shared_weights import SharedWeights
-from specchat.models.learned.sizes import EagleSizes, HydraSizes, MedusaSizes, ParallelSpecSizes
+from specchat.models.learned.sizes import AmphistaSizes, EagleSizes, HydraSizes, MedusaSizes, ParallelSpecSizes
 from specchat.models.other.scripted import ScriptedModel, random_says
 from specchat.models.other.transformers_model import ReferenceModel
 
@@ -20,16 +20,16 @@ D, R, TAPS, STEPS = 32, 20, (0, 2), 3
 SIZES = {
     "hydra": HydraSizes(D, TAPS, inner=24),
     "medusa": MedusaSizes(D, TAPS, heads=STEPS),
+    "amphista": AmphistaSizes(D, TAPS, inner=24, heads=4, kv_heads=2, head_dim=8, positions=STEPS),
     "eagle": EagleSizes(D, TAPS, inner=24, heads=4, kv_heads=2, head_dim=8),
     "parallel_spec": ParallelSpecSizes(D, TAPS, inner=24, heads=4, kv_heads=2, head_dim=8, masks=STEPS - 1),
 }
-GUESSES_ALONE = ("medusa", "parallel_spec")
-"""Where no guess depends on those before it."""
+PARALLEL = {"medusa", "amphista", "parallel_spec"}
 
 
 def norm(tensors):
     """The name of the norm in front of the head."""
-    return next(name for name in tensors if name.split(".")[-1] == "norm")
+    return next(name for name in tensors if name.removeprefix("layer.") == "norm")
 
 
 @pytest.fixture(params=NETWORKS)
@@ -75,7 +75,7 @@ def test_a_step_sees_the_tokens_up_to_its_own_and_none_behind(method):
         for place in range(9 - STEPS):
             same = torch.equal(one[0, place], changed[0, place])
             assert same or place + step >= 5
-            if place + 1 == 5 or (place + step == 5 and method not in GUESSES_ALONE):
+            if place + 1 == 5 or (place + step == 5 and method not in PARALLEL):
                 assert not same, "the token that is followed is seen"
 
 

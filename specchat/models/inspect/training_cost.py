@@ -28,6 +28,7 @@ TOKENS_LEARNT_PER_S: Mapping[str, float] = {
     "hydra": 1600.0,
     "eagle": 800.0,
     "medusa": 1600.0,
+    "amphista": 800.0,
     "parallel_spec": 800.0,
 }
 """Tokens a second of one thread with SmolLM2-135M; docs/training.md says on which machine. Hydra's is measured; eagle's

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specchat.models.learned.group_attention import KeysValues, attend_in_groups, side_by_side
+from specchat.models.learned.rotation import Rotation
 from specchat.models.learned.shared_weights import SharedWeights, unit
 from specchat.models.learned.sizes import EagleSizes
 
@@ -37,8 +38,7 @@ class Eagle(nn.Module):
         self.gate_up = nn.Linear(d, 2 * sizes.inner, bias=False)
         self.down = nn.Linear(sizes.inner, d, bias=False)
         self.norm = nn.Parameter(torch.ones(d))
-        self.frequencies: Tensor | None = None  # of the rotation, where they are not those of `theta`
-        self._table = torch.empty(0)
+        self.rotation = Rotation(sizes.theta, sizes.head_dim)
 
     def fused(self, features: Tensor) -> Tensor:
         """(…, d) from (…, taps, d) states of the target."""
@@ -65,7 +65,7 @@ class Eagle(nn.Module):
         pairs = torch.cat([tokens, normed], dim=-1)
         heads = self.qkv(pairs).unflatten(-1, (sizes.heads + 2 * sizes.kv_heads, sizes.head_dim))
         rotating = sizes.heads + sizes.kv_heads
-        rotated = _rotated(heads[..., :rotating, :], self._turns(positions))
+        rotated = self.rotation(heads[..., :rotating, :], positions)
         residual = normed if sizes.norm_residual else inputs
         return residual, rotated[..., : sizes.heads, :], rotated[..., sizes.heads :, :], heads[..., rotating:, :]
 
@@ -111,20 +111,3 @@ class Eagle(nn.Module):
         own = side_by_side(guesses, text)
         sees = torch.ones(1, first, dtype=torch.bool, device=inputs.device)
         return self.after_attention(residual, attend_in_groups(queries[:, :, None], text, own, sees)[:, :, 0])
-
-    def _turns(self, positions: Tensor) -> Tensor:
-        """(A, 2, 1, head_dim) cosines and sines of these positions, those of the first half of a head negative."""
-        last = int(positions[-1])
-        if last >= len(self._table):
-            if self.frequencies is None:
-                self.frequencies = self.sizes.theta ** -(torch.arange(0, self.sizes.head_dim, 2) / self.sizes.head_dim)
-            angles = torch.arange(max(2 * last, 512))[:, None] * self.frequencies
-            cos, sin = torch.cat([angles.cos()] * 2, -1), torch.cat([-angles.sin(), angles.sin()], -1)
-            self._table = torch.stack([cos, sin], dim=1)[:, :, None].to(positions.device)
-        return self._table[positions]
-
-
-def _rotated(heads: Tensor, turns: Tensor) -> Tensor:
-    """(…, A, heads, head_dim) rotated by position; the halves of a head hold the two values of each pair."""
-    cos, sin = turns.unbind(1)
-    return heads * cos + heads.roll(heads.shape[-1] // 2, dims=-1) * sin

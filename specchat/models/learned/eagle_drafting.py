@@ -28,7 +28,6 @@ class EagleDrafting:
     def __init__(self, network: Eagle, given: DraftingInputs) -> None:
         self.layers = frozenset(network.sizes.taps)
         self._given, self._reading = given, LayerReading(network, given)
-        self._root = torch.empty(0)  # (1, d) state of the last entry
         self._row_of: dict[int, int] = {}  # nodes below the root → row behind the entries
         self._states = torch.empty(0)
 
@@ -39,14 +38,10 @@ class EagleDrafting:
     def take(self, states: TextStates) -> None:
         self._reading.take(states)
 
-    @torch.inference_mode()
     def begin(self, history: Sequence[int], ahead: Ahead | None = None) -> bool:
         del ahead  # attention reads one level at a time
         self._row_of = {}
-        if not self._given.complete(history):
-            return False
-        self._root = self._reading.text(history)
-        return True
+        return self._reading.begin(history)
 
     def compiled(self, tokens: Sequence[int], rows: int) -> None:
         return None
@@ -58,7 +53,7 @@ class EagleDrafting:
     def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
         """One step for nodes of one depth; the root's is done."""
         if nodes[0] == ROOT:
-            return self._given.guessed(self._root)
+            return self._given.guessed(self._reading.root())
         entries, first = self._reading.entries, len(self._row_of)
         self._row_of.update(zip(nodes, range(first, first + len(nodes)), strict=True))
         seen = torch.zeros(len(nodes), entries + len(self._row_of), dtype=torch.bool)
@@ -66,7 +61,7 @@ class EagleDrafting:
         for row, node in enumerate(nodes):
             seen[row, [entries + self._row_of[above] for above in tree.path(node)]] = True
         parents = [self._row_of[tree.parents[node]] + 1 if tree.parents[node] != ROOT else 0 for node in nodes]
-        before = self._root if first == 0 else self._states
+        before = self._reading.root() if first == 0 else self._states
         tokens = self._given.tokens.of([tree.tokens[node] for node in nodes])
         positions = torch.full((len(nodes),), entries - 1 + tree.depths[nodes[0]])
         states = self._reading.step(before[parents], tokens, positions, entries + first, seen)

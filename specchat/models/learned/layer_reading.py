@@ -11,14 +11,25 @@ from specchat.core.states import TextStates
 from specchat.models.learned.attention_rows import AttentionRows
 from specchat.models.learned.drafting_inputs import DraftingInputs
 from specchat.models.learned.eagle import Eagle
+from specchat.models.learned.parallel_spec import ParallelSpec
 from specchat.models.learned.text_entries import TextEntries
 
 
 class LayerReading:
-    """What a layer has read of a text. Rows behind it are written over when the text is read again."""
+    """A `RootReading`: what a layer has read of a text. Rows behind it are written over when more of it is read."""
 
-    def __init__(self, layer: Eagle, given: DraftingInputs) -> None:
+    skip = None  # it reads the whole text
+
+    def __init__(self, layer: Eagle, given: DraftingInputs, masks: tuple[Tensor, Tensor] | None = None) -> None:
+        """Nothing read yet.
+
+        Args:
+            masks: (m, d) twice, what `Eagle.before_attention` takes of states and of tokens: rows that are read behind
+                the last entry, each of which sees all before it.
+        """
         self.passes = 0
+        self._root = torch.empty(0)
+        self._masks = masks
         self._layer, self._given = layer, given
         self._entries = TextEntries(given)
         self._rows = AttentionRows(layer.sizes.kv_heads, layer.sizes.head_dim)
@@ -31,25 +42,24 @@ class LayerReading:
     def take(self, states: TextStates) -> None:
         self._entries.take(states)
 
-    def text(self, history: Sequence[int], inputs: Tensor | None = None, tokens: Tensor | None = None) -> Tensor:
-        """(1 + m, d) states of the last entry and of m rows behind it, which each see all before them.
-
-        What was read before is not read again, but for the last entry.
-
-        Args:
-            history: whose states are known but for its last token.
-            inputs, tokens: (m, d) what the further rows are made of, as `Eagle.before_attention` takes it; None: none.
-        """
-        behind = 0 if inputs is None else len(inputs)
-        states = torch.empty(0)
+    @torch.inference_mode()
+    def begin(self, history: Sequence[int]) -> bool:
+        """Read what is new of the text, and the last entry in any case: its state is where drafting begins."""
+        if not self._given.complete(history):
+            return False
         for first, some in self._entries.unread(history):
-            end = first + len(some)
-            rows, taken, count = self._given.text.rows(first, end), self._given.tokens.of(some), len(some)
-            if inputs is not None and tokens is not None and end == len(history) - 1:
-                rows, taken, count = torch.cat([rows, inputs]), torch.cat([taken, tokens]), count + behind
+            inputs, tokens = self._given.text.rows(first, first + len(some)), self._given.tokens.of(some)
+            if self._masks is not None and first + len(some) == len(history) - 1:
+                inputs, tokens = (torch.cat(rows) for rows in zip((inputs, tokens), self._masks, strict=True))
+            count = len(inputs)
             seen = torch.ones(count, first + count, dtype=torch.bool).tril(first)
-            states = self.step(rows, taken, torch.arange(first, first + count), first, seen)
-        return states[-1 - behind :]
+            states = self.step(inputs, tokens, torch.arange(first, first + count), first, seen)
+            self._root = states[len(some) - 1 :]
+        return True
+
+    def root(self) -> Tensor:
+        """(1 + m, d) states of the last entry and the masks."""
+        return self._root
 
     def step(self, inputs: Tensor, tokens: Tensor, positions: Tensor, place: int, seen: Tensor) -> Tensor:
         """(n, d) states of rows that are written from `place` on: one pass of the layer.
@@ -63,3 +73,9 @@ class LayerReading:
         residual, queries, keys, values = self._layer.before_attention(inputs, tokens, positions)
         self.passes += 1
         return self._layer.after_attention(residual, self._rows.attend(place, queries, keys, values, seen))
+
+
+def masked_text(network: ParallelSpec, given: DraftingInputs) -> LayerReading:
+    """The reading of a layer with masks."""
+    with torch.inference_mode():
+        return LayerReading(network.layer, given, (network.mask_states, network.of_tokens(network.mask_tokens)))

@@ -30,6 +30,11 @@ class Medusa(nn.Module):
         self.blocks = nn.Linear(d, sizes.heads * d, bias=False)
         self.norm = nn.Parameter(torch.ones(d))
 
+    @property
+    def depth(self) -> int:
+        """As many tokens ahead are guessed."""
+        return self.sizes.heads
+
     def fused(self, features: Tensor) -> Tensor:
         """(…, d) what is taken of (…, taps, d) states of the target."""
         fused: Tensor = self.fuse(unit(features, self.sizes.epsilon).flatten(-2))
@@ -40,11 +45,14 @@ class Medusa(nn.Module):
         taken: Tensor = self.token(unit(embedded, self.sizes.epsilon))
         return taken
 
-    def step(self, inputs: Tensor, tokens: Tensor) -> Tensor:
-        """(…, heads, d) states of all depths, from what `fused` and `of_tokens` give."""
-        joined = inputs + tokens
-        blocks = self.blocks(unit(joined, self.sizes.epsilon)).unflatten(-1, (self.sizes.heads, self.sizes.hidden))
-        states: Tensor = joined.unsqueeze(-2) + F.silu(blocks)
+    def entries(self, inputs: Tensor, tokens: Tensor) -> Tensor:
+        """(…, d) what the heads begin with, from what `fused` and `of_tokens` give."""
+        return inputs + tokens
+
+    def ahead(self, entries: Tensor) -> Tensor:
+        """(…, heads, d) states of all depths, from (…, d) what `entries` gives."""
+        blocks = self.blocks(unit(entries, self.sizes.epsilon)).unflatten(-1, (self.sizes.heads, self.sizes.hidden))
+        states: Tensor = entries.unsqueeze(-2) + F.silu(blocks)
         return states
 
     def logits(self, states: Tensor) -> Tensor:
@@ -60,7 +68,7 @@ class Medusa(nn.Module):
         assert 1 <= steps <= self.sizes.heads, f"{self.sizes.heads} heads cannot guess {steps} tokens"
         anchors = tokens.shape[1] - steps
         taken = self.of_tokens(self.shared.embed(tokens[:, 1 : anchors + 1]))
-        return list(self.step(fused[:, :anchors], taken).unbind(-2)[:steps])
+        return list(self.ahead(self.entries(fused[:, :anchors], taken)).unbind(-2)[:steps])
 
     def unroll(self, features: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
         """Logits of every depth at every place of some texts; see `Hydra.unroll`. Differentiable."""

@@ -17,16 +17,15 @@ from specchat.models.base.torch_head import TorchHead
 from specchat.models.base.trimmed_head import HeadProduct, TrimmedHead
 from specchat.models.learned.drafting_inputs import DraftingInputs
 from specchat.models.learned.eagle_drafting import EagleDrafting
-from specchat.models.learned.hydra import Hydra
 from specchat.models.learned.hydra_drafting import HydraDrafting
+from specchat.models.learned.layer_reading import masked_text
 from specchat.models.learned.learning_network import Drafting, LearningNetwork
-from specchat.models.learned.medusa import Medusa
-from specchat.models.learned.medusa_drafting import MedusaDrafting
 from specchat.models.learned.networks import load_network, read_tokens
-from specchat.models.learned.parallel_spec_drafting import ParallelSpecDrafting
+from specchat.models.learned.parallel_drafting import ParallelDrafting
 from specchat.models.learned.shared_weights import SharedWeights
 from specchat.models.learned.sizes import Sizes
 from specchat.models.learned.text_inputs import TextInputs
+from specchat.models.learned.text_reading import LastEntryAlone, WholeText
 from specchat.models.learned.token_inputs import TokenInputs
 from specchat.models.native.arena import Arena
 from specchat.models.native.linear import EmbeddedProduct, NativeHead, NativeLinear, small_network_kernels
@@ -37,11 +36,12 @@ _KNOWN_TOKENS = 8192
 """For so many of the most frequent tokens it is computed beforehand what steps take of them, so that no round has to:
 for all that a network of our own training can guess, also where fewer are guessed. The text has the others too."""
 
-_DRAFTING: dict[str, Any] = {
+_DRAFTING: dict[str, Callable[[Any, DraftingInputs], TrainedNetwork]] = {
     "hydra": HydraDrafting,
-    "medusa": MedusaDrafting,
     "eagle": EagleDrafting,
-    "parallel_spec": ParallelSpecDrafting,
+    "medusa": partial(ParallelDrafting, LastEntryAlone),
+    "amphista": partial(ParallelDrafting, WholeText),
+    "parallel_spec": partial(ParallelDrafting, masked_text),
 }
 
 
@@ -79,8 +79,7 @@ def trained_network(target: Weights, trained: TrainedDrafter, tokens: int) -> Le
             TrimmedHead(head, shared.tokens, shared.head, None if shared.own_head else target.head_rows),
             threads,
         )
-        made: TrainedNetwork = _DRAFTING[trained.method](network, given)
-        return Drafting(made, given)
+        return Drafting(_DRAFTING[trained.method](network, given), given)
 
     return LearningNetwork(load, make, target, trained.sha256)
 
@@ -92,9 +91,9 @@ def _tokens(network: Any, target: Weights, compiled: NativeNetwork | None, known
     def write(some: Sequence[int], to: Tensor) -> None:
         to.copy_(network.of_tokens(network.shared.embed(torch.tensor(some))))
 
-    embedding = compiled.embedding if compiled is not None and isinstance(network, Hydra | Medusa) else None
-    product: Any = None if embedding is None else network.token  # `_native` made it one of the kernels'
-    writing = write if embedding is None else EmbeddedProduct(product, embedding, network.sizes.epsilon).write
+    writing, product = write, getattr(network, "token", None)  # where `of_tokens` is this product, it has this name
+    if compiled is not None and compiled.embedding is not None and isinstance(product, NativeLinear):
+        writing = EmbeddedProduct(product, compiled.embedding, network.sizes.epsilon).write
     return TokenInputs(writing, target.vocab_size, network.sizes.hidden, known)
 
 
@@ -109,8 +108,8 @@ def _check_sizes(trained: TrainedDrafter, sizes: Sizes, target: Weights) -> None
 def _native(network: Any) -> Callable[[], HeadProduct[Tensor]]:
     """Let the compiled kernels multiply for a network; what makes a head for it."""
     kernels, arena = small_network_kernels(), Arena()
-    for module in list(network.modules()):
-        for name, part in list(module.named_children()):
-            if isinstance(part, nn.Linear):
-                setattr(module, name, NativeLinear(kernels, part.weight, arena))
+    for part in list(network.modules()):
+        for name, module in list(part.named_children()):
+            if isinstance(module, nn.Linear):
+                setattr(part, name, NativeLinear(kernels, module.weight, arena))
     return partial(NativeHead, kernels, network.norm, network.sizes.epsilon)

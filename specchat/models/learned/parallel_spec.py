@@ -46,6 +46,11 @@ class ParallelSpec(nn.Module):
         return self.layer.fuse
 
     @property
+    def depth(self) -> int:
+        """As many tokens ahead are guessed."""
+        return 1 + self.sizes.masks
+
+    @property
     def norm(self) -> Tensor:
         """(d,) the weights of the norm in front of the head."""
         return self.layer.norm
@@ -57,6 +62,10 @@ class ParallelSpec(nn.Module):
     def of_tokens(self, embedded: Tensor) -> Tensor:
         """(…, d) what the layer takes of the embeddings (…, d) of tokens."""
         return self.layer.of_tokens(embedded)
+
+    def ahead(self, entries: Tensor) -> Tensor:
+        """(K, d) states of all depths: they are what the layer makes of the root's entry and the masks."""
+        return entries
 
     def logits(self, states: Tensor) -> Tensor:
         """(…, H) logits of the token that follows, for each of the shared tokens."""

@@ -98,7 +98,7 @@ class MedusaSizes(Sizes):
 
 @dataclass(frozen=True)
 class LayerSizes(Sizes):
-    """What networks with attention and an MLP have.
+    """Sizes of a network with decoder layers.
 
     Args:
         inner: width of the MLP.
@@ -131,6 +131,17 @@ class EagleSizes(LayerSizes):
 
     unit_taps: int = size(1, least=0, default=1)
     norm_residual: int = size(1, least=0, default=0)
+
+
+@dataclass(frozen=True)
+class AmphistaSizes(LayerSizes):
+    """Sizes of `amphista`.
+
+    Args:
+        positions: as many tokens ahead are guessed.
+    """
+
+    positions: int = size(MOST_DEPTH, default=4)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ EDITS = (
     Mutation(
         "drafter medusa",
         "starts from the state of the token before",
-        "models/learned/medusa_drafting.py",
+        "models/learned/text_reading.py",
         "given.text.rows(entries - 1, entries)",
         "given.text.rows(entries - 2, entries - 1)",
         ("tests/models/test_learned_drafting.py", "-k", "medusa"),
