@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specchat.models.inspect.training_cost import EPOCHS, LEAST_TEXTS
-from specchat.models.learned.sizes import AmphistaSizes, EagleSizes, HydraSizes, MedusaSizes, Sizes
+from specchat.models.learned.sizes import AmphistaSizes, CloverSizes, EagleSizes, HydraSizes, LayerSizes, MedusaSizes, Sizes
 
 if TYPE_CHECKING:  # it imports torch, and requests are checked before that is loaded
     from specchat.models.base.shape import Shape
@@ -60,15 +60,21 @@ def _medusa(shape: Shape, taps: tuple[int, ...]) -> Sizes:
 
 
 def _amphista(shape: Shape, taps: tuple[int, ...]) -> Sizes:
-    return AmphistaSizes(
-        shape.hidden, taps, epsilon=shape.epsilon, inner=_multiple(2 * shape.hidden / 3),
-        heads=shape.heads, kv_heads=shape.kv_heads, head_dim=shape.head_dim,
-    )  # fmt: skip
+    return _layers(AmphistaSizes, shape, taps, 2 / 3)
+
+
+def _clover(shape: Shape, taps: tuple[int, ...]) -> Sizes:
+    return _layers(CloverSizes, shape, taps, 2 / 3)
 
 
 def _eagle(shape: Shape, taps: tuple[int, ...]) -> Sizes:
-    return EagleSizes(
-        shape.hidden, taps, epsilon=shape.epsilon, inner=_multiple(8 * shape.hidden / 3),
+    return _layers(EagleSizes, shape, taps, 8 / 3)
+
+
+def _layers(sizes: type[LayerSizes], shape: Shape, taps: tuple[int, ...], inner: float) -> Sizes:
+    """Attention as the target's, and an MLP so many times as wide as the states."""
+    return sizes(
+        shape.hidden, taps, epsilon=shape.epsilon, inner=_multiple(inner * shape.hidden),
         heads=shape.heads, kv_heads=shape.kv_heads, head_dim=shape.head_dim,
     )  # fmt: skip
 
@@ -83,5 +89,6 @@ RECIPES: Mapping[str, Recipe] = {
     "eagle": Recipe(_eagle, reads_back=True),
     "medusa": Recipe(_medusa, reads_back=False),
     "amphista": Recipe(_amphista, reads_back=True, steps=4),
+    "clover": Recipe(_clover, reads_back=True),
 }
 """Drafter → its recipe."""
