@@ -114,6 +114,14 @@ DRAFTERS = Table(
         requires=(TRAINED_WEIGHTS,),
     ),
     Method(
+        "clover",
+        "specchat.drafters.trained_network:TrainedNetworkDrafter",
+        "trained heads in a row add each guessed token to a state that was made of the target's states of the whole text",
+        "Clover arXiv:2405.00263",
+        options=TrainedNetworkOptions,
+        requires=(TRAINED_WEIGHTS,),
+    ),
+    Method(
         "eagle",
         "specchat.drafters.trained_network:TrainedNetworkDrafter",
         "a trained decoder layer guesses from the target's states of the whole text",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from specchat.models.inspect.training_cost import EPOCHS, LEAST_TEXTS
 from specchat.models.learned.sizes import (
     AmphistaSizes,
+    CloverSizes,
     EagleSizes,
     HydraSizes,
     LayerSizes,
@@ -68,19 +69,23 @@ def _medusa(shape: Shape, taps: tuple[int, ...]) -> Sizes:
 
 
 def _amphista(shape: Shape, taps: tuple[int, ...]) -> Sizes:
-    return _layers(AmphistaSizes, shape, taps, inner=2 / 3)
+    return _layers(AmphistaSizes, shape, taps, 2 / 3)
+
+
+def _clover(shape: Shape, taps: tuple[int, ...]) -> Sizes:
+    return _layers(CloverSizes, shape, taps, 2 / 3)
 
 
 def _eagle(shape: Shape, taps: tuple[int, ...]) -> Sizes:
-    return _layers(EagleSizes, shape, taps, inner=8 / 3)
+    return _layers(EagleSizes, shape, taps, 8 / 3)
 
 
 def _parallel_spec(shape: Shape, taps: tuple[int, ...]) -> Sizes:
-    return _layers(ParallelSpecSizes, shape, taps, inner=8 / 3)
+    return _layers(ParallelSpecSizes, shape, taps, 8 / 3)
 
 
 def _layers(sizes: type[LayerSizes], shape: Shape, taps: tuple[int, ...], inner: float) -> Sizes:
-    """Layers with the target's own heads, and an MLP that is `inner` times as wide as they are."""
+    """Attention as the target's, and an MLP so many times as wide as the states."""
     return sizes(
         shape.hidden, taps, epsilon=shape.epsilon, inner=_multiple(inner * shape.hidden),
         heads=shape.heads, kv_heads=shape.kv_heads, head_dim=shape.head_dim,
@@ -98,5 +103,6 @@ RECIPES: Mapping[str, Recipe] = {
     "medusa": Recipe(_medusa, reads_back=False),
     "amphista": Recipe(_amphista, reads_back=True, steps=4),
     "parallel_spec": Recipe(_parallel_spec, reads_back=True, steps=4),
+    "clover": Recipe(_clover, reads_back=True),
 }
 """Drafter → its recipe."""

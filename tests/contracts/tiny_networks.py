@@ -17,7 +17,15 @@ from specchat.core.seams import Model, Weights
 from specchat.drafters.parts import PairResources
 from specchat.models.learned.networks import NETWORKS, new_network, save_weights
 from specchat.models.learned.shared_weights import SharedWeights
-from specchat.models.learned.sizes import AmphistaSizes, EagleSizes, HydraSizes, MedusaSizes, ParallelSpecSizes, Sizes
+from specchat.models.learned.sizes import (
+    AmphistaSizes,
+    CloverSizes,
+    EagleSizes,
+    HydraSizes,
+    MedusaSizes,
+    ParallelSpecSizes,
+    Sizes,
+)
 
 _FOLDERS = tempfile.TemporaryDirectory(prefix="specchat-tiny-networks-")
 
@@ -34,6 +42,8 @@ def sizes_for(method: str, hidden: int, layers: int) -> Sizes:
             return AmphistaSizes(hidden, taps, inner=24, heads=4, kv_heads=2, head_dim=8, positions=3)
         case "parallel_spec":
             return ParallelSpecSizes(hidden, taps, inner=24, heads=4, kv_heads=2, head_dim=8, masks=2)
+        case "clover":
+            return CloverSizes(hidden, taps, inner=24, heads=4, kv_heads=2, head_dim=8)
         case _:
             return EagleSizes(hidden, taps, inner=24, heads=4, kv_heads=2, head_dim=8)
 

@@ -12,7 +12,14 @@ from specchat.models.learned import eight_bits
 from specchat.models.learned.eight_bits import rounded, unrounded
 from specchat.models.learned.networks import NETWORKS, load_network, new_network, save_weights
 from specchat.models.learned.shared_weights import SharedWeights
-from specchat.models.learned.sizes import AmphistaSizes, EagleSizes, HydraSizes, MedusaSizes, ParallelSpecSizes
+from specchat.models.learned.sizes import (
+    AmphistaSizes,
+    CloverSizes,
+    EagleSizes,
+    HydraSizes,
+    MedusaSizes,
+    ParallelSpecSizes,
+)
 from specchat.models.other.scripted import ScriptedModel, random_says
 from specchat.models.other.transformers_model import ReferenceModel
 
@@ -21,6 +28,7 @@ SIZES = {
     "hydra": HydraSizes(D, TAPS, inner=24),
     "medusa": MedusaSizes(D, TAPS, heads=STEPS),
     "amphista": AmphistaSizes(D, TAPS, inner=24, heads=4, kv_heads=2, head_dim=8, positions=STEPS),
+    "clover": CloverSizes(D, TAPS, inner=24, heads=4, kv_heads=2, head_dim=8),
     "eagle": EagleSizes(D, TAPS, inner=24, heads=4, kv_heads=2, head_dim=8),
     "parallel_spec": ParallelSpecSizes(D, TAPS, inner=24, heads=4, kv_heads=2, head_dim=8, masks=STEPS - 1),
 }

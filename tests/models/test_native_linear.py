@@ -152,7 +152,11 @@ def computed_in_c(learning):
     drafting = learning._drafting.network
     if isinstance(drafting, HydraDrafting):
         return isinstance(drafting._steps, NativeSteps)
-    return any(isinstance(part, NativeLinear) for part in drafting._network.children())
+    network = learning._drafting.inputs.text._fuse.__self__
+    products = [part for part in network.modules() if isinstance(part, NativeLinear | torch.nn.Linear)]
+    in_c = {isinstance(part, NativeLinear) for part in products}
+    assert len(in_c) == 1, "all or none"
+    return in_c.pop()
 
 
 @pytest.mark.parametrize("most_waiting_tokens", [256, 0])

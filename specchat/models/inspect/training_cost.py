@@ -30,6 +30,7 @@ TOKENS_LEARNT_PER_S: Mapping[str, float] = {
     "medusa": 1600.0,
     "amphista": 800.0,
     "parallel_spec": 800.0,
+    "clover": 800.0,
 }
 """Tokens a second of one thread with SmolLM2-135M; docs/training.md says on which machine. Hydra's is measured; eagle's
 is 0.6 of what it was with AdamW, as hydra's is; medusa learns as many products as hydra."""

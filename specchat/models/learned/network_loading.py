@@ -15,6 +15,7 @@ from specchat.core.trained_network import TrainedNetwork
 from specchat.errors import ModelError
 from specchat.models.base.torch_head import TorchHead
 from specchat.models.base.trimmed_head import HeadProduct, TrimmedHead
+from specchat.models.learned.clover_drafting import CloverDrafting
 from specchat.models.learned.drafting_inputs import DraftingInputs
 from specchat.models.learned.eagle_drafting import EagleDrafting
 from specchat.models.learned.hydra_drafting import HydraDrafting
@@ -42,6 +43,7 @@ _DRAFTING: dict[str, Callable[[Any, DraftingInputs], TrainedNetwork]] = {
     "medusa": partial(ParallelDrafting, LastEntryAlone),
     "amphista": partial(ParallelDrafting, WholeText),
     "parallel_spec": partial(ParallelDrafting, masked_text),
+    "clover": CloverDrafting,
 }
 
 

@@ -19,6 +19,7 @@ from specchat.models.files.foreign_errors import one_line
 from specchat.models.files.number_limits import shown
 from specchat.models.files.safetensors_header import read_entries
 from specchat.models.learned.amphista import Amphista
+from specchat.models.learned.clover import Clover
 from specchat.models.learned.eagle import Eagle
 from specchat.models.learned.eight_bits import STEPS, check_steps, fits, rounded, unrounded
 from specchat.models.learned.hydra import Hydra
@@ -28,6 +29,7 @@ from specchat.models.learned.shared_weights import SharedWeights
 from specchat.models.learned.sizes import (
     MOST_TOKENS,
     AmphistaSizes,
+    CloverSizes,
     EagleSizes,
     HydraSizes,
     MedusaSizes,
@@ -92,6 +94,7 @@ NETWORKS: Mapping[str, Kind] = {
     "medusa": Kind(MedusaSizes, Medusa),
     "amphista": Kind(AmphistaSizes, Amphista),
     "parallel_spec": Kind(ParallelSpecSizes, ParallelSpec),
+    "clover": Kind(CloverSizes, Clover),
 }
 """Drafter → its network."""
 
@@ -114,7 +117,7 @@ def new_network(method: str, sizes: Sizes, shared: SharedWeights, generator: tor
     with torch.no_grad():
         for name, parameter in network.named_parameters():
             if parameter.dim() == 2:
-                scale = 0.1 if name.endswith(("down.weight", "o.weight")) else 0.7
+                scale = 0.1 if f".{name}".endswith((".down.weight", ".o.weight")) else 0.7
                 parameter.normal_(std=scale * parameter.shape[1] ** -0.5, generator=generator)
     return network
 

@@ -160,6 +160,16 @@ class ParallelSpecSizes(LayerSizes):
         return EagleSizes(**{field.name: getattr(self, field.name) for field in dataclasses.fields(LayerSizes)})
 
 
+@dataclass(frozen=True)
+class CloverSizes(LayerSizes):
+    """Sizes of `clover`, whose attention to tokens has as many heads as that to the text."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.hidden % self.heads:
+            raise ConfigError(f"hidden = {self.hidden} is not a multiple of heads = {self.heads}")
+
+
 def _check(field: dataclasses.Field[Any], value: Any) -> None:
     least, most = field.metadata.get("least"), field.metadata["most"]
     if least is None:
