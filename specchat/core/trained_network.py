@@ -57,6 +57,13 @@ class Guessed:
         """(n, H) logits of all tokens that can be guessed."""
         return self.compute_logits()
 
+    def of(self, rows: Sequence[int]) -> Guessed:
+        """What follows these of the n nodes, each as often as it is named."""
+        some = list(rows)
+        return Guessed(
+            self.tokens[some], self.logprobs[some], self.possible, self.totals[some], lambda: self.logits[some]
+        )
+
 
 class TrainedNetwork(Protocol):
     """What probably follows, by a small network that was trained to guess it from the target's own states?"""

@@ -130,6 +130,14 @@ DRAFTERS = Table(
         requires=(TRAINED_WEIGHTS,),
     ),
     Method(
+        "falcon",
+        "specchat.drafters.trained_network:TrainedNetworkDrafter",
+        "a trained network reads the last tokens as a block and guesses the next block at once",
+        "Falcon arXiv:2412.12639",
+        options=TrainedNetworkOptions,
+        requires=(TRAINED_WEIGHTS,),
+    ),
+    Method(
         "parallel_spec",
         "specchat.drafters.trained_network:TrainedNetworkDrafter",
         "a trained decoder layer guesses all depths at once from the whole text, with masks for tokens to come",

@@ -12,6 +12,7 @@ from specchat.models.learned.sizes import (
     AmphistaSizes,
     CloverSizes,
     EagleSizes,
+    FalconSizes,
     HydraSizes,
     LayerSizes,
     MedusaSizes,
@@ -80,6 +81,10 @@ def _eagle(shape: Shape, taps: tuple[int, ...]) -> Sizes:
     return _layers(EagleSizes, shape, taps, 8 / 3)
 
 
+def _falcon(shape: Shape, taps: tuple[int, ...]) -> Sizes:
+    return _layers(FalconSizes, shape, taps, 2 / 3)
+
+
 def _parallel_spec(shape: Shape, taps: tuple[int, ...]) -> Sizes:
     return _layers(ParallelSpecSizes, shape, taps, 8 / 3)
 
@@ -102,6 +107,7 @@ RECIPES: Mapping[str, Recipe] = {
     "eagle": Recipe(_eagle, reads_back=True),
     "medusa": Recipe(_medusa, reads_back=False),
     "amphista": Recipe(_amphista, reads_back=True, steps=4),
+    "falcon": Recipe(_falcon, reads_back=True, steps=4),
     "parallel_spec": Recipe(_parallel_spec, reads_back=True, steps=4),
     "clover": Recipe(_clover, reads_back=True),
 }

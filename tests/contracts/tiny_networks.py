@@ -21,6 +21,7 @@ from specchat.models.learned.sizes import (
     AmphistaSizes,
     CloverSizes,
     EagleSizes,
+    FalconSizes,
     HydraSizes,
     MedusaSizes,
     ParallelSpecSizes,
@@ -40,6 +41,8 @@ def sizes_for(method: str, hidden: int, layers: int) -> Sizes:
             return MedusaSizes(hidden, taps, heads=3)
         case "amphista":
             return AmphistaSizes(hidden, taps, inner=24, heads=4, kv_heads=2, head_dim=8, positions=3)
+        case "falcon":
+            return FalconSizes(hidden, taps, inner=24, heads=4, kv_heads=2, head_dim=8, width=16)
         case "parallel_spec":
             return ParallelSpecSizes(hidden, taps, inner=24, heads=4, kv_heads=2, head_dim=8, masks=2)
         case "clover":

@@ -29,6 +29,7 @@ TOKENS_LEARNT_PER_S: Mapping[str, float] = {
     "eagle": 800.0,
     "medusa": 1600.0,
     "amphista": 800.0,
+    "falcon": 800.0,
     "parallel_spec": 800.0,
     "clover": 800.0,
 }

@@ -14,18 +14,23 @@ class AttentionRows:
         self._keys = torch.empty(kv_heads, 0, head_dim)
         self._values = torch.empty(kv_heads, 0, head_dim)
 
+    def write(self, place: int, keys: Tensor, values: Tensor) -> None:
+        """Keep (n, kv_heads, head_dim) keys and values of rows from `place` on, over what was there."""
+        end = place + len(keys)
+        self._room_for(end)
+        self._keys[:, place:end] = keys.transpose(0, 1)
+        self._values[:, place:end] = values.transpose(0, 1)
+
     def attend(self, place: int, queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
-        """(n, heads · head_dim) what rows attend to, after they were written from `place` on, over what was there.
+        """(n, heads · head_dim) what rows attend to, after they were written from `place` on.
 
         Args:
             queries: (n, heads, head_dim).
             keys, values: (n, kv_heads, head_dim).
             seen: (n, place + n) bool, what each row attends to.
         """
+        self.write(place, keys, values)
         end = place + len(keys)
-        self._room_for(end)
-        self._keys[:, place:end] = keys.transpose(0, 1)
-        self._values[:, place:end] = values.transpose(0, 1)
         return _attend(queries, self._keys[:, :end], self._values[:, :end], seen)
 
     def _room_for(self, rows: int) -> None:

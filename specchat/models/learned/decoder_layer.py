@@ -29,22 +29,23 @@ class DecoderLayer(nn.Module):
 
     def over_text(self, states: Tensor) -> Tensor:
         """(B, S, d) states that attend to those up to their own place."""
-        queries, keys, values = self._before(states)
         positions = torch.arange(states.shape[1], device=states.device)
-        mixed = _mixed(self._rotation(queries, positions), self._rotation(keys, positions), values, causal=True)
-        return self._after(states, mixed)
+        return self.after_attention(states, _mixed(*self.before_attention(states, positions), causal=True))
 
     def behind(self, rows: AttentionRows, first: int, states: Tensor) -> Tensor:
         """(n, d) states at positions from `first` on, which attend to those up to their own; `rows` has the earlier."""
-        queries, keys, values = self._before(states)
         positions = torch.arange(first, first + len(states))
         seen = torch.ones(len(states), first + len(states), dtype=torch.bool).tril(first)
-        queries, keys = self._rotation(queries, positions), self._rotation(keys, positions)
-        return self._after(states, rows.attend(first, queries, keys, values, seen))
+        return self.after_attention(states, rows.attend(first, *self.before_attention(states, positions), seen))
 
     def among(self, states: Tensor) -> Tensor:
         """(…, K, d) states that all attend to each other, whatever their order."""
-        return self._after(states, _mixed(*self._before(states), causal=False))
+        return self.after_attention(states, _mixed(*self._before(states), causal=False))
+
+    def before_attention(self, states: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, (…, A, heads, head_dim), of (…, A, d) states at (A,) ascending positions."""
+        queries, keys, values = self._before(states)
+        return self._rotation(queries, positions), self._rotation(keys, positions), values
 
     def _before(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, (…, heads, head_dim), not yet rotated."""
@@ -54,7 +55,7 @@ class DecoderLayer(nn.Module):
         queries, keys, values = heads.split([sizes.heads, sizes.kv_heads, sizes.kv_heads], dim=-2)
         return queries, keys, values
 
-    def _after(self, states: Tensor, mixed: Tensor) -> Tensor:
+    def after_attention(self, states: Tensor, mixed: Tensor) -> Tensor:
         """(…, d) the layer's output, from (…, d) and (…, heads · head_dim)."""
         attended = states + self.o(mixed)
         gate, up = self.gate_up(unit(attended, self.sizes.epsilon) * self.mlp_norm).chunk(2, dim=-1)

@@ -18,6 +18,7 @@ from specchat.models.base.trimmed_head import HeadProduct, TrimmedHead
 from specchat.models.learned.clover_drafting import CloverDrafting
 from specchat.models.learned.drafting_inputs import DraftingInputs
 from specchat.models.learned.eagle_drafting import EagleDrafting
+from specchat.models.learned.falcon_drafting import FalconDrafting
 from specchat.models.learned.hydra_drafting import HydraDrafting
 from specchat.models.learned.layer_reading import masked_text
 from specchat.models.learned.learning_network import Drafting, LearningNetwork
@@ -42,6 +43,7 @@ _DRAFTING: dict[str, Callable[[Any, DraftingInputs], TrainedNetwork]] = {
     "eagle": EagleDrafting,
     "medusa": partial(ParallelDrafting, LastEntryAlone),
     "amphista": partial(ParallelDrafting, WholeText),
+    "falcon": FalconDrafting,
     "parallel_spec": partial(ParallelDrafting, masked_text),
     "clover": CloverDrafting,
 }

@@ -22,6 +22,7 @@ from specchat.models.learned.amphista import Amphista
 from specchat.models.learned.clover import Clover
 from specchat.models.learned.eagle import Eagle
 from specchat.models.learned.eight_bits import STEPS, check_steps, fits, rounded, unrounded
+from specchat.models.learned.falcon import Falcon
 from specchat.models.learned.hydra import Hydra
 from specchat.models.learned.medusa import Medusa
 from specchat.models.learned.parallel_spec import ParallelSpec
@@ -31,6 +32,7 @@ from specchat.models.learned.sizes import (
     AmphistaSizes,
     CloverSizes,
     EagleSizes,
+    FalconSizes,
     HydraSizes,
     MedusaSizes,
     ParallelSpecSizes,
@@ -93,6 +95,7 @@ NETWORKS: Mapping[str, Kind] = {
     "eagle": Kind(EagleSizes, Eagle),
     "medusa": Kind(MedusaSizes, Medusa),
     "amphista": Kind(AmphistaSizes, Amphista),
+    "falcon": Kind(FalconSizes, Falcon),
     "parallel_spec": Kind(ParallelSpecSizes, ParallelSpec),
     "clover": Kind(CloverSizes, Clover),
 }

@@ -58,6 +58,4 @@ class ParallelDrafting:
         """The guesses of their depth for each of these nodes."""
         if self._guessed is None:
             self._guessed = self._given.guessed(self._network.ahead(self._reading.root()).flatten(0, -2))
-        said, depths = self._guessed, [tree.depths[node] for node in nodes]
-        likeliest = said.tokens[depths], said.logprobs[depths]
-        return Guessed(*likeliest, said.possible, said.totals[depths], lambda: said.logits[depths])
+        return self._guessed.of([tree.depths[node] for node in nodes])

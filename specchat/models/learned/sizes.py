@@ -145,6 +145,19 @@ class AmphistaSizes(LayerSizes):
 
 
 @dataclass(frozen=True)
+class FalconSizes(LayerSizes):
+    """Sizes of `falcon`.
+
+    Args:
+        width: of the LSTM.
+        block: k, so many tokens are guessed in a pass.
+    """
+
+    width: int = size(MOST_INNER, default=256)
+    block: int = size(8, least=2, default=2)
+
+
+@dataclass(frozen=True)
 class ParallelSpecSizes(LayerSizes):
     """Sizes of `parallel_spec`.
 
