@@ -49,6 +49,7 @@ class Schedule:
         seconds: at most, over all its runs; 0 for no limit.
         learning_rate: at its highest.
         measure_tokens: seen between two measurements.
+        glancing: what share of its misses the network is shown at the beginning; it falls to 0.
         further: whether a trained drafter learns further. It guesses less at first, until the rate has fallen, so it
             goes through the schedule although measurements do not rise.
     """
@@ -58,6 +59,7 @@ class Schedule:
     learning_rate: float
     measure_tokens: int
     further: bool = False
+    glancing: float = 0.0
 
     def done(self, standing: Standing) -> float:
         """The share that is done, by tokens or by time, whichever is further."""
@@ -67,6 +69,10 @@ class Schedule:
     def ended(self, standing: Standing) -> bool:
         """Whether nothing more is to be learnt."""
         return self.done(standing) >= 1.0 or (standing.since_best >= _PATIENCE and not self.further)
+
+    def shown(self, standing: Standing) -> float:
+        """What share of its misses the network is shown now."""
+        return self.glancing * (1.0 - self.done(standing))
 
     def rate(self, standing: Standing) -> float:
         """The learning rate: a short rise, then half a cosine down."""
@@ -176,7 +182,10 @@ class Fitting:
     def _learn(self, batch: Batch) -> None:
         generator = torch.Generator().manual_seed(self._seed * 1_000_003 + self.standing.batches)
         with self._numbers():
-            loss, _ = chain_loss(self.network, batch.to(self._device), self._columns, self._steps, generator)
+            loss, _ = chain_loss(
+                self.network, batch.to(self._device), self._columns, self._steps, generator,
+                self._schedule.shown(self.standing),
+            )  # fmt: skip
         if not bool(loss.isfinite()):
             raise TrainingError(f"the loss is {loss.item()} after {self.standing.batches} batches: training went wrong")
         loss.backward()  # type: ignore[no-untyped-call]

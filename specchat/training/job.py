@@ -162,7 +162,7 @@ class Job:
         network = first_network(request.drafter, sizes, model, corpus, request.seed, start)
         seen, further = int(recipe.epochs * corpus.tokens), start is not None
         rate = recipe.rate(texts, further=further)
-        schedule = Schedule(seen, 3600 * request.hours, rate, max(1, seen // _MEASUREMENTS), further=further)
+        schedule = Schedule(seen, 3600 * request.hours, rate, max(1, seen // _MEASUREMENTS), further, recipe.glancing)
         about = {"method": request.drafter, "options": sizes.options(), "seed": request.seed, "data": _digest(sources)}
         about |= {"from": label_of(start)}
         fitting = Fitting(

@@ -43,12 +43,15 @@ class Recipe:
         reads_back: whether it attends to the text, so that prompts are read too.
         steps: tokens that are guessed in a row while training.
         epochs: how often every text is seen, by default.
+        glancing: what share of its misses a network that guesses blocks is shown at the beginning; see
+            `models.learned.glancing`.
         learning_rate: at its highest, with the fewest texts in a step; it grows with the square root of their number.
     """
 
     sizes: Callable[[Shape, tuple[int, ...]], Sizes]
     reads_back: bool
     steps: int = STEPS
+    glancing: float = 0.0
     epochs: float = EPOCHS
     learning_rate: float = 5e-3
 
@@ -107,7 +110,7 @@ RECIPES: Mapping[str, Recipe] = {
     "eagle": Recipe(_eagle, reads_back=True),
     "medusa": Recipe(_medusa, reads_back=False),
     "amphista": Recipe(_amphista, reads_back=True, steps=4),
-    "falcon": Recipe(_falcon, reads_back=True, steps=4),
+    "falcon": Recipe(_falcon, reads_back=True, steps=4, glancing=0.4),
     "parallel_spec": Recipe(_parallel_spec, reads_back=True, steps=4),
     "clover": Recipe(_clover, reads_back=True),
 }

@@ -67,15 +67,24 @@ class Falcon(nn.Module):
         """(…, d) what the head is multiplied with."""
         return unit(states, self.sizes.epsilon) * self.norm
 
-    def states(self, fused: Tensor, tokens: Tensor, steps: int, shown: Tensor | None = None) -> list[Tensor]:
+    @property
+    def block(self) -> int:
+        """k, so many tokens are guessed in a pass."""
+        return self.sizes.block
+
+    def states(self, fused: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
         """What `unroll` takes the logits of: (B, S − steps, d) for each step; from (B, S, d) what `fused` gives.
 
         A place before which there are fewer than k entries takes the first of them several times; nothing is drafted
         there.
+        """
+        return self.glanced(fused, tokens, steps, None)
+
+    def glanced(self, fused: Tensor, tokens: Tensor, steps: int, shown: Tensor | None) -> list[Tensor]:
+        """As `states`, where some entries of every place's first block are replaced by those k further on.
 
         Args:
-            shown: (B, S − steps, k) bool, entries of a place's first block in whose stead it is given those k further
-                on, which hold the truth about its guesses; None: none. See `glancing`.
+            shown: (B, S − steps, k) bool, which; None: none. See `glancing`.
         """
         block, anchors = self.sizes.block, tokens.shape[1] - steps
         taken = self.of_tokens(self.shared.embed(tokens))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from specchat.models.learned.batch import Batch
+from specchat.models.learned.glancing import glanced_states
 from specchat.models.learned.losses import divergence, followed, labels_of, right, state_distance
 from specchat.models.learned.networks import LearnedNetwork
 
@@ -53,7 +55,7 @@ class Acceptance:
 
 
 def chain_loss(
-    network: LearnedNetwork, batch: Batch, columns: Tensor, steps: int, generator: torch.Generator
+    network: Any, batch: Batch, columns: Tensor, steps: int, generator: torch.Generator, glancing: float = 0.0
 ) -> tuple[Tensor, int]:
     """The mean loss over the first guesses of all chains, that of deeper ones added, and how many chains there are.
 
@@ -63,9 +65,16 @@ def chain_loss(
     Reference for the second part: Li et al., EAGLE, arXiv:2401.15077.
 
     Args:
+        network: a `LearnedNetwork`.
         columns: (V,) the column of every token in the network's logits, −1 where it has none.
+        glancing: above 0, a `GlancingNetwork` is shown so much of what it misses; see `glanced_states`.
     """
-    states = network.states(_fused(network, batch), batch.tokens, steps)
+    fused = _fused(network, batch)
+    states = (
+        glanced_states(network, fused, batch, columns, steps, glancing, generator)
+        if glancing
+        else network.states(fused, batch.tokens, steps)
+    )
     anchors = states[0].shape[1]
     going = batch.drafted(1, anchors)
     chains = int(going.sum())
