@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specchat.models.inspect.training_cost import EPOCHS, LEAST_TEXTS
-from specchat.models.learned.sizes import AmphistaSizes, CloverSizes, EagleSizes, HydraSizes, LayerSizes, MedusaSizes, Sizes
+from specchat.models.learned.sizes import (
+    AmphistaSizes,
+    CloverSizes,
+    EagleSizes,
+    HydraSizes,
+    LayerSizes,
+    MedusaSizes,
+    Sizes,
+)
 
 if TYPE_CHECKING:  # it imports torch, and requests are checked before that is loaded
     from specchat.models.base.shape import Shape

@@ -199,9 +199,10 @@ def test_states_are_not_asked_for_while_no_passes_are_allowed(monkeypatch, draft
     assert drafts[:6] == [False, False, False, True, True, False]
 
 
-def test_a_drafter_that_reads_the_whole_text_is_given_all_states_all_the_same():
+@pytest.mark.parametrize("drafter", ["eagle", "amphista", "clover"])
+def test_a_drafter_that_reads_the_whole_text_is_given_all_states_all_the_same(drafter):
     target = a_target()
-    conversation = conversed(target, all_tiny_trained(target), drafter="eagle")
+    conversation = conversed(target, all_tiny_trained(target), drafter=drafter)
     conversation._speculator.controller = InTurns([False, True])
     rounds = collect(conversation.reply(PROMPT, 7)).rounds
     assert [round.draft_passes > 0 for round in rounds[:4]] == [False, True, False, True]

@@ -6,7 +6,6 @@ import pytest
 import torch
 from contracts.tiny_networks import sizes_for
 
-from specchat.errors import ConfigError
 from specchat.models.learned.networks import new_network
 from specchat.models.learned.shared_weights import SharedWeights
 from specchat.models.learned.sizes import CloverSizes
@@ -85,6 +84,6 @@ def test_a_token_of_zeros_adds_nothing():
     assert not torch.equal(network(states, tokens), states)
 
 
-def test_a_width_that_heads_do_not_divide_is_refused():
-    with pytest.raises(ConfigError, match="hidden = 33 is not a multiple of heads = 4"):
-        CloverSizes(33, (0,), inner=24, heads=4, kv_heads=2, head_dim=8)
+@pytest.mark.parametrize(("hidden", "heads"), [(32, 4), (23, 1), (30, 2)])
+def test_heads_of_the_attention_to_tokens_divide_the_width(hidden, heads):
+    assert CloverSizes(hidden, (0,), inner=24, heads=4, kv_heads=2, head_dim=8).token_heads == heads

@@ -25,7 +25,15 @@ from specchat.models.learned.eight_bits import STEPS, check_steps, fits, rounded
 from specchat.models.learned.hydra import Hydra
 from specchat.models.learned.medusa import Medusa
 from specchat.models.learned.shared_weights import SharedWeights
-from specchat.models.learned.sizes import MOST_TOKENS, AmphistaSizes, CloverSizes, EagleSizes, HydraSizes, MedusaSizes, Sizes
+from specchat.models.learned.sizes import (
+    MOST_TOKENS,
+    AmphistaSizes,
+    CloverSizes,
+    EagleSizes,
+    HydraSizes,
+    MedusaSizes,
+    Sizes,
+)
 
 TOKENS = "tokens"
 """The tensor that lists the tokens that can be guessed, the most frequent first."""

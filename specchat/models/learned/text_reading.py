@@ -74,9 +74,7 @@ class WholeText:
         self.passes = 0
         self._network, self._given = network, given
         self._entries = TextEntries(given)
-        self._rows = {
-            layer: AttentionRows(layer.sizes.kv_heads, layer.sizes.head_dim) for layer in network.text_layers
-        }
+        self._rows = {layer: AttentionRows(layer.sizes.kv_heads, layer.sizes.head_dim) for layer in network.text_layers}
         self._root = torch.empty(0)
 
     def take(self, states: TextStates) -> None:

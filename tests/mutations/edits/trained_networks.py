@@ -42,7 +42,7 @@ EDITS = (
         "models/learned/text_reading.py",
         "partial(self._over, first)",
         "partial(self._over, 0)",
-        ("tests/drafters/test_trained_network.py", "-k", "edit and amphista"),
+        ("tests/models/test_learned_drafting.py", "-k", "amphista"),
     ),
     Mutation(
         "drafter clover",
