@@ -7,13 +7,16 @@ from typing import Annotated
 import typer
 
 from specchat.cli.flags import Output, model_names
+from specchat.models.inspect.training_cost import TOKENS_LEARNT_PER_S
 
 
 def train(
     pair: Annotated[str, typer.Argument(help="The pair whose target it drafts for.", autocompletion=model_names)],
     drafter: Annotated[
         str,
-        typer.Option(help="hydra, eagle or medusa: what is trained.", show_default="hydra, or what --from names"),
+        typer.Option(
+            help=f"{', '.join(TOKENS_LEARNT_PER_S)}: what is trained.", show_default="hydra, or what --from names"
+        ),
     ] = "",
     start: Annotated[
         str,

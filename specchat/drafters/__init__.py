@@ -116,7 +116,7 @@ DRAFTERS = Table(
     Method(
         "clover",
         "specchat.drafters.trained_network:TrainedNetworkDrafter",
-        "trained heads in a row add each guessed token to a state that was made of the target's states of the whole text",
+        "trained heads in a row add each guessed token to a state made of the target's states of the whole text",
         "Clover arXiv:2405.00263",
         options=TrainedNetworkOptions,
         requires=(TRAINED_WEIGHTS,),

@@ -199,10 +199,22 @@ def test_states_are_not_asked_for_while_no_passes_are_allowed(monkeypatch, draft
     assert drafts[:6] == [False, False, False, True, True, False]
 
 
-@pytest.mark.parametrize("drafter", ["eagle", "parallel_spec", "falcon"])
+@pytest.mark.parametrize("drafter", ["eagle", "parallel_spec", "falcon", "amphista", "clover"])
 def test_a_drafter_that_reads_the_whole_text_is_given_all_states_all_the_same(drafter):
     target = a_target()
     conversation = conversed(target, all_tiny_trained(target), drafter=drafter)
     conversation._speculator.controller = InTurns([False, True])
     rounds = collect(conversation.reply(PROMPT, 7)).rounds
     assert [round.draft_passes > 0 for round in rounds[:4]] == [False, True, False, True]
+
+
+@pytest.mark.parametrize("settings", [{"temperature": 0.0}, {"temperature": 0.8}], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("method", TRAINED)
+def test_as_a_member_of_a_merge_it_drafts_and_the_text_stays(method, settings):
+    target = a_target()
+    plain = collect(conversed(target, all_tiny_trained(target), drafter="none", **settings).reply(PROMPT, 7)).tokens
+    options = {"merge.of": f"suffix+{method.name}", "merge.sure": 1.0}
+    given = {"drafter": "merge", "method_options": options, "policy": "best_first", "nodes": 4, "width": 2}
+    written = collect(conversed(target, all_tiny_trained(target), **given, **settings).reply(PROMPT, 7))
+    assert written.tokens == plain
+    assert sum(round.draft_passes for round in written.rounds) >= len(written.rounds) / 2

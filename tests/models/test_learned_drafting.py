@@ -43,3 +43,24 @@ def test_a_chain_says_what_unrolling_says_at_its_place(method, anchor):
         torch.testing.assert_close(said.logits[0, :known], expected[0, anchor], rtol=1e-4, atol=1e-4)
         if step < STEPS:
             node = tree.add(node, Guess(TEXT[anchor + 1 + step]))
+
+
+@pytest.mark.parametrize("method", NETWORKS)
+def test_a_text_that_is_read_round_by_round_is_the_text_read_at_once(method):
+    target = ReferenceModel(shared_network("llama"), 64)
+    trained = tiny_trained(method, target)
+    taken: list[TextStates] = []
+    layers = trained_network(target, trained, 4096).layers
+    target.prefill(TEXT, tap=StateTap(layers, taken.append))
+    said = []
+    for ends in ([3, 4, 6, 9, len(TEXT)], [len(TEXT)]):
+        drafting = trained_network(target, trained, 4096)
+        for first, end in zip([1, *ends], ends, strict=False):
+            rows = {layer: states[first - 1 : end - 1] for layer, states in taken[0].layers.items()}
+            drafting.take(TextStates(first - 1, tuple(TEXT[first - 1 : end - 1]), rows))
+            assert drafting.begin(TEXT[:end])
+        tree = TokenTree(TEXT[-1], target.vocab_size)
+        said += [[drafting.read(tree, [ROOT]), drafting.read(tree, [tree.add(ROOT, Guess(5))])]]
+    for one, other in zip(*said, strict=True):
+        known = round(2 / 3 * target.vocab_size)
+        torch.testing.assert_close(one.logits[:, :known], other.logits[:, :known], rtol=1e-4, atol=1e-4)

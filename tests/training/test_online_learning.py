@@ -45,7 +45,7 @@ def gone_on(model, state, **settings):
     return conversation, network
 
 
-@pytest.mark.parametrize("method", ["medusa", "eagle", "parallel_spec", "falcon"])
+@pytest.mark.parametrize("method", ["medusa", "eagle", "parallel_spec", "falcon", "amphista", "clover"])
 def test_acceptance_on_a_narrow_stream_rises_whatever_the_network(model, method):
     before = spoken(conversed(model, method)[0], NARROW)
     conversation, _ = taught(model, NARROW, 30, method)

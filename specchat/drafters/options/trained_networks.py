@@ -15,7 +15,7 @@ def trained_weights() -> Any:
 
 @dataclass(frozen=True)
 class TrainedNetworkOptions:
-    """Options of the drafters that are trained networks: `hydra`, `medusa` and `eagle`."""
+    """Options of the drafters that are trained networks, such as `hydra`."""
 
     weights: str = trained_weights()
     tokens: int = option(

@@ -34,7 +34,8 @@ TOKENS_LEARNT_PER_S: Mapping[str, float] = {
     "clover": 800.0,
 }
 """Tokens a second of one thread with SmolLM2-135M; docs/training.md says on which machine. Hydra's is measured; eagle's
-is 0.6 of what it was with AdamW, as hydra's is; medusa learns as many products as hydra."""
+is 0.6 of what it was with AdamW, as hydra's is; medusa learns as many products as hydra, amphista
+and clover about as many as eagle."""
 
 
 @dataclass(frozen=True)

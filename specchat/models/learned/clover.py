@@ -34,9 +34,9 @@ class Clover(nn.Module):
         d = sizes.hidden
         self.fuse = nn.Linear(len(sizes.taps) * d, d, bias=False)
         self.token_norm = nn.Parameter(torch.ones(d))
-        self.root = TokenAttention(d, sizes.heads, sizes.epsilon)
+        self.root = TokenAttention(d, sizes.token_heads, sizes.epsilon)
         self.augmenting = DecoderLayer(sizes)
-        self.guessed = TokenAttention(d, sizes.heads, sizes.epsilon)
+        self.guessed = TokenAttention(d, sizes.token_heads, sizes.epsilon)
         self.first = nn.Linear(d, d, bias=False)
         self.later = nn.Linear(2 * d, d, bias=False)
         self.norm = nn.Parameter(torch.ones(d))

@@ -65,6 +65,6 @@ class DecoderLayer(nn.Module):
 
 def _mixed(queries: Tensor, keys: Tensor, values: Tensor, *, causal: bool) -> Tensor:
     """(…, A, heads · head_dim) of (…, A, heads, head_dim)."""
-    by_head = (each.transpose(-3, -2) for each in (queries, keys, values))
-    mixed = F.scaled_dot_product_attention(*by_head, is_causal=causal, enable_gqa=True)
+    queries, keys, values = (each.transpose(-3, -2) for each in (queries, keys, values))
+    mixed = F.scaled_dot_product_attention(queries, keys, values, is_causal=causal, enable_gqa=True)
     return mixed.transpose(-3, -2).flatten(-2)

@@ -95,9 +95,11 @@ def _tokens(network: Any, target: Weights, compiled: NativeNetwork | None, known
     def write(some: Sequence[int], to: Tensor) -> None:
         to.copy_(network.of_tokens(network.shared.embed(torch.tensor(some))))
 
-    writing, product = write, getattr(network, "token", None)  # where `of_tokens` is this product, it has this name
-    if compiled is not None and compiled.embedding is not None and isinstance(product, NativeLinear):
-        writing = EmbeddedProduct(product, compiled.embedding, network.sizes.epsilon).write
+    product = getattr(network, "token", None)  # so a network names what `of_tokens` multiplies normed embeddings with
+    embedding = None if compiled is None else compiled.embedding
+    writing: Callable[[Sequence[int], Tensor], None] = write
+    if isinstance(product, NativeLinear) and embedding is not None:
+        writing = EmbeddedProduct(product, embedding, network.sizes.epsilon).write
     return TokenInputs(writing, target.vocab_size, network.sizes.hidden, known)
 
 

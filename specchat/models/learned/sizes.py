@@ -175,12 +175,12 @@ class ParallelSpecSizes(LayerSizes):
 
 @dataclass(frozen=True)
 class CloverSizes(LayerSizes):
-    """Sizes of `clover`, whose attention to tokens has as many heads as that to the text."""
+    """Sizes of `clover`."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.hidden % self.heads:
-            raise ConfigError(f"hidden = {self.hidden} is not a multiple of heads = {self.heads}")
+    @property
+    def token_heads(self) -> int:
+        """Heads of the attention to tokens: as many as that to the text has, where they divide the width."""
+        return math.gcd(self.hidden, self.heads)
 
 
 def _check(field: dataclasses.Field[Any], value: Any) -> None:

@@ -28,4 +28,5 @@ class TokenAttention(nn.Module):
         queries = self.q(unit(states, self._epsilon) * self.state_norm).unflatten(-1, (self._heads, -1))
         keys, values = self.kv(tokens).unflatten(-1, (2 * self._heads, -1)).chunk(2, dim=-2)
         weights = F.cosine_similarity(queries, keys, dim=-1).unsqueeze(-1)
-        return states + (weights * values).flatten(-2)
+        added: Tensor = (weights * values).flatten(-2)
+        return states + added
