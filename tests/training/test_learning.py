@@ -1,6 +1,7 @@
 """Learning: losses have the right gradients, a tiny network gets better, nothing is lost when it is cut off."""
 
 import dataclasses
+import itertools
 import json
 
 import pytest
@@ -197,6 +198,22 @@ def test_learning_ends_where_it_no_longer_helps(model, shard, tmp_path, monkeypa
     (tmp_path / "whole").mkdir()
     fit = fitted("hydra", model, shard, tmp_path / "whole", 6000, schedule=Schedule(6000, 0.0, 0.0, 500, further=True))
     assert fit.run(lambda standing: None).tokens >= 6000, "a drafter that learns further goes through its schedule"
+
+
+def test_a_network_that_guesses_blocks_is_shown_less_and_less_of_what_it_misses(model, shard, tmp_path, monkeypatch):
+    shown, loss = [], fitting.chain_loss
+
+    def noted(*about):
+        shown.append(about[-1])
+        return loss(*about)
+
+    monkeypatch.setattr(fitting, "chain_loss", noted)
+    schedule = Schedule(2000, 0.0, 4e-3, 4000, glancing=RECIPES["falcon"].glancing)
+    fitted("falcon", model, shard, tmp_path, 2000, schedule=schedule).run(lambda standing: None)
+    assert shown[0] == 0.4
+    assert all(later < earlier for earlier, later in itertools.pairwise(shown))
+    assert 0 < shown[-1] < 0.1
+    assert {recipe.glancing for method, recipe in RECIPES.items() if method != "falcon"} == {0.0}
 
 
 def test_means_of_start_and_end_are_measured_where_a_drafter_learns_further(model, shard, tmp_path, monkeypatch):

@@ -24,8 +24,9 @@ class Falcon(nn.Module):
 
     Reference: Gao et al., Falcon: Faster and Parallel Inference of Large Language Models through Enhanced
     Semi-Autoregressive Drafting and Custom-Designed Decoding Tree, arXiv:2412.12639. Differs: states of several layers
-    go in, the LSTM is narrower than the states, blocks end at every place of a text while learning, not at each k-th,
-    a chain goes on with its own states there, and no noise is added to them. Trees are those of any policy.
+    go in, the LSTM is narrower than the states, both its layers are heard (with the second alone it learnt slower),
+    blocks end at every place of a text while learning, not at each k-th, a chain goes on with its own states there,
+    and no noise is added to them. Trees are those of any policy.
     """
 
     def __init__(self, sizes: FalconSizes, shared: SharedWeights) -> None:
@@ -56,7 +57,8 @@ class Falcon(nn.Module):
 
     def rows(self, memory: Tensor) -> Tensor:
         """(…, d) what the layer takes of entries, from (…, layers, 2, width) the LSTM's memory after them."""
-        widened: Tensor = self.widen(memory[..., -1, 0, :])
+        said = memory[..., 0, :].sum(dim=-2)
+        widened: Tensor = self.widen(unit(said, self.sizes.epsilon))
         return widened
 
     def logits(self, states: Tensor) -> Tensor:
