@@ -53,7 +53,7 @@ class CommandsProvider(Provider):
 
     async def _run(self, command: Command) -> None:
         actions = self._actions
-        if command.needs_argument and actions.session.replaying:
+        if command.needs_argument and actions.chat.background.replaying:
             actions.ports.notify(actions.ports.recording_reason, "warn")
         elif command.needs_argument:
             actions.views.prompt.write(f"/{command.name} ")
