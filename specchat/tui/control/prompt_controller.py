@@ -92,6 +92,7 @@ class PromptController:
             bool(command.usage),
             values=lambda given: command.choices(self._actions, given),
             joins=lambda given: [command.name, *given][-1] in JOINED,
+            needs=command.needs,
         )
 
     def hint(self) -> str:
