@@ -21,7 +21,12 @@ class ContextUse:
         chat, reply = self._chat, self._chat.last_reply()
         if not chat.can_generate:
             self._asked = None  # an engine that is gone does not answer
-        elif reply is not None and reply is not self._asked and chat.context_tokens is None:
+        elif (
+            reply is not None
+            and reply is not self._asked
+            and chat.context_tokens is None
+            and not self._context_limit.busy
+        ):
             self._asked = reply
 
             async def known(event: Counted) -> None:
