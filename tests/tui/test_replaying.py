@@ -118,12 +118,13 @@ async def test_a_recording_is_not_changed_and_its_keys_stay_in_force(tmp_path, m
             assert "a recording is being played; Esc leaves it" in d.drawn(d.app.views.notice), key
             assert d.app.views.prompt.text == "unsent"
         monkeypatch.setenv("EDITOR", "false")  # it would refuse in other words
-        for key in ("ctrl+r", "ctrl+g"):
+        recorded = d.app.chat.turns[0]
+        for key in ("ctrl+r", "ctrl+g", "ctrl+n"):
             d.app.views.notice.say("")
             await d.pilot.press(key)
             await d.settle()
             assert "a recording is being played; Esc leaves it" in d.drawn(d.app.views.notice), key
-            assert len(d.app.screen_stack) == 1, key
+            assert (len(d.app.screen_stack), d.app.chat.turns[0]) == (1, recorded), key
         for keys in (["f2", "f2"], ["ctrl+t", "ctrl+t"], ["ctrl+l", "ctrl+l"], ["R"]):
             await d.pilot.press(*keys)
             await d.settle()
