@@ -43,7 +43,7 @@ class FixedApp(App[None]):
         self._filters = [NoColor() if isinstance(one, Monochrome) else one for one in self._filters]
 
     def _fatal_error(self) -> None:
-        """End the app; whoever started it reports the `crash`. An untested Textual prints it too, with all variables."""
+        """End the app; whoever started it reports the `crash`. Untested versions print it too, with all variables."""
         if tested():
             self._close_messages_no_wait()
         else:
