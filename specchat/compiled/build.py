@@ -16,10 +16,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock
-
 from specchat.compiled.own_file import NotOwnFile, open_own, open_own_folder
 from specchat.config import cache_dir, private_dir
+from specchat.config.file_locking import locked
 from specchat.errors import ModelError, installs
 
 _PATIENCE_S = 120
@@ -99,7 +98,7 @@ def compile_if_missing(sources: Sources) -> Path:
     was_open_to_others = file.parent.exists() and not _is_own_folder(file.parent)
     private_dir(file.parent)
     os.close(open_own_folder(file.parent, cache_dir()))
-    with FileLock(file.with_name("compiling.lock"), timeout=_PATIENCE_S, mode=0o600):
+    with locked(file.with_name("compiling.lock"), _PATIENCE_S):
         if was_open_to_others or not _is_own(file):
             _compile(sources, file)
     return file

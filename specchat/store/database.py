@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-import filelock
-
 from specchat.config import private_dir, state_dir
+from specchat.config.file_locking import locked
 from specchat.errors import StoreError, cut
 from specchat.store import schema
 
@@ -43,7 +42,8 @@ def open_to_write(path: Path, *, suspected: bool = False) -> Opened:
     """
     with saying(path):
         private_dir(path.parent)
-        with _alone(path):
+        # Two processes that start at once must not both migrate, or move aside a file just made.
+        with locked(path.with_name(f"{path.name}.lock"), BUSY_S):
             try:
                 return Opened(_prepared(path, suspected))
             except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
@@ -72,7 +72,7 @@ def saying(path: Path) -> Iterator[None]:
         yield
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise StoreError(f"{path}: {_words(error)}") from error
-    except filelock.Timeout:
+    except TimeoutError:
         raise StoreError(f"{path}: another specchat is busy with it") from None
     except OSError as error:
         raise StoreError(f"{error.filename or path}: {error.strerror or error}") from error
@@ -197,11 +197,6 @@ def _move_aside(path: Path) -> Path:
         if part.exists():
             part.replace(aside.with_name(aside.name + tail))
     return aside
-
-
-def _alone(path: Path) -> filelock.BaseFileLock:
-    """Hold a lock: two processes that start at once must not both migrate, or move aside a file just made."""
-    return filelock.FileLock(path.with_name(path.name + ".lock"), timeout=BUSY_S, mode=0o600)
 
 
 def _words(error: sqlite3.Error | UnicodeDecodeError) -> str:
