@@ -16,6 +16,7 @@
     │       └── MemoryLimitTooLow … or into what the setting `memory` allows (exit code 2)
     ├── ProposalError             a drafter proposed something that is not a token
     ├── TrainingError             a drafter cannot be trained: data, disk or memory
+    │   └── CheckpointError       … from the checkpoint that is there: damaged, or of another training (exit code 2)
     ├── EngineError               the engine process failed, died or speaks another protocol
     └── StoreError                chats could not be kept, found or read
 
@@ -107,6 +108,12 @@ class ProposalError(SpecchatError):
 
 class TrainingError(SpecchatError):
     """A drafter that cannot be trained: what is wrong with its data, the disk or the memory."""
+
+
+class CheckpointError(TrainingError):
+    """A checkpoint that a training cannot go on from: it is damaged, or of another training."""
+
+    exit_code = 2
 
 
 class EngineError(SpecchatError):
