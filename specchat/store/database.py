@@ -42,6 +42,7 @@ def open_to_write(path: Path, *, suspected: bool = False) -> Opened:
     """
     with saying(path):
         private_dir(path.parent)
+        _refuse_odd(path)
         # Two processes that start at once must not both migrate, or move aside a file just made.
         with locked(path.with_name(f"{path.name}.lock"), BUSY_S):
             try:
@@ -59,6 +60,7 @@ def open_to_read(path: Path) -> Iterator[sqlite3.Connection]:
     with saying(path):
         if not path.exists():
             raise StoreError("no chats have been kept yet")
+        _refuse_odd(path)
         with closing(_read_only(path)) as connection:
             _refuse_newer(connection, path)
             with closing(_up_to_date(connection)) as readable:
@@ -87,6 +89,12 @@ class _Damaged(sqlite3.DatabaseError):
     """The result of an integrity check that failed."""
 
     sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+
+
+def _refuse_odd(path: Path) -> None:
+    """SQLite would wait for ever for what comes out of a pipe."""
+    if path.exists() and not path.is_file():
+        raise StoreError(f"{path}: it is not a regular file")
 
 
 def _prepared(path: Path, suspected: bool = False) -> sqlite3.Connection:
