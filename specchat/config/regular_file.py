@@ -1,4 +1,4 @@
-"""Opens regular files, no devices, and no pipes but those that a shell put in a file's place."""
+"""Opens files without waiting for anybody: regular ones, and pipes that a shell put in a file's place."""
 
 from __future__ import annotations
 
@@ -35,6 +35,28 @@ def open_file_or_pipe(file: Path) -> BinaryIO:
         ValueError: a name that no file can have.
     """
     return file.open("rb") if _is_nameless_pipe(file) else open_regular(file)
+
+
+def open_to_write(file: Path, mode: int) -> int:
+    """The descriptor of a file, made where there is none, or of a pipe that somebody reads; as it was.
+
+    Raises:
+        OSError: it cannot be opened, or nobody reads the pipe: nothing waits until somebody does.
+    """
+    try:
+        handle = os.open(file, os.O_CREAT | os.O_WRONLY | _WITHOUT_WAITING, mode)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise OSError(errno.ENXIO, "nobody reads this pipe", str(file)) from None
+        raise
+    if hasattr(os, "set_blocking"):
+        os.set_blocking(handle, True)
+    return handle
+
+
+def is_named_pipe(file: Path) -> bool:
+    """Whether it is a pipe that lies in a folder, and none that a shell put in a file's place."""
+    return file.is_fifo() and not _is_nameless_pipe(file)
 
 
 def _is_nameless_pipe(file: Path) -> bool:

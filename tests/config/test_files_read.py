@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from specchat.cli.bench_model import _accept_writable
 from specchat.cli.datastore_texts import texts_of_files
+from specchat.cli.run_output import Record
 from specchat.config.catalog import load_catalog
 from specchat.config.datastore_files import datastore_files, datastores_dir, read_header
 from specchat.config.directories import config_dir
@@ -148,6 +150,26 @@ def test_a_pipe_that_a_shell_puts_in_a_files_place_is_read_to_its_end(where):
     finally:
         writer.join()
         os.close(end)
+
+
+def test_a_pipe_is_written_to_while_somebody_reads_it_and_is_not_waited_for(tmp_path):
+    os.mkfifo(pipe := tmp_path / "pipe")
+    with pytest.raises(UsageError, match=rf"^--record {pipe} cannot be written: nobody reads this pipe$"):
+        Record(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        record = Record(pipe)
+        record.write(b"a line")
+        record.close()
+        assert (record.problem, os.read(reader, 100)) == ("", b"a line")
+    finally:
+        os.close(reader)
+
+
+def test_a_report_is_not_saved_to_a_pipe(tmp_path):
+    os.mkfifo(pipe := tmp_path / "pipe")
+    with pytest.raises(UsageError, match=rf"^--save {pipe} cannot be written: it is a pipe"):
+        _accept_writable(pipe)
 
 
 def test_weights_that_are_a_pipe_keep_nobody_waiting(tmp_path):
