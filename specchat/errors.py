@@ -17,6 +17,7 @@
     ├── ProposalError             a drafter proposed something that is not a token
     ├── TrainingError             a drafter cannot be trained: data, disk or memory
     ├── EngineError               the engine process failed, died or speaks another protocol
+    ├── InstallationError         a library is not installed, or cannot be loaded
     └── StoreError                chats could not be kept, found or read
 
 A broken invariant is not such an error: it is an `assert` with a sentence.
@@ -111,6 +112,16 @@ class TrainingError(SpecchatError):
 
 class EngineError(SpecchatError):
     """The engine process failed, died, or speaks another protocol."""
+
+
+class InstallationError(SpecchatError):
+    """A library that is not installed, or that the system cannot load."""
+
+    @classmethod
+    def of(cls, error: ImportError | OSError, library: str = "a library") -> InstallationError:
+        """The line about what an import raised."""
+        said = cut(str(error))
+        return cls(f"{library} cannot be loaded: {said}; installing specchat anew in a fresh environment mends that")
 
 
 class StoreError(SpecchatError):
