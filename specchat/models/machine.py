@@ -12,6 +12,7 @@ import torch
 from specchat.compiled.apple_system import is_macos, system_number, system_text
 from specchat.errors import UsageError, nearest
 from specchat.models.inspect import memory
+from specchat.models.inspect.container_limits import cores_allowed
 
 
 def choose_device(wanted: str) -> torch.device:
@@ -144,7 +145,7 @@ def threads_for(wanted: int) -> int:
 
 
 def default_threads() -> int:
-    """All cores up to two, else one less than there are: one is left for drawing the screen.
+    """All cores that may be used up to two, else one less: one is left for drawing the screen.
 
     Where there are quick cores and slow ones, as in Apple's processors, all the quick ones: a pass takes as long as its
     slowest thread, and the slow ones draw.
@@ -152,4 +153,5 @@ def default_threads() -> int:
     if quick := system_number("hw.perflevel0.physicalcpu"):
         return quick
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = min(cores, cores_allowed() or cores)
     return cores if cores <= 2 else cores - 1
