@@ -16,12 +16,14 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from specchat.compiled.apple_system import has_developer_tools, is_macos
 from specchat.compiled.own_file import NotOwnFile, open_own, open_own_folder
 from specchat.config import cache_dir, private_dir
 from specchat.config.file_locking import locked
 from specchat.errors import ModelError, installs
 
 _PATIENCE_S = 120
+_DESCRIPTORS = Path("/proc/self/fd")
 _log = logging.getLogger(__name__)
 
 
@@ -113,15 +115,21 @@ def find_compiler() -> tuple[str, ...]:
     """The command of a C compiler: $CC, the system's, or the one that the package ziglang carries.
 
     Raises:
-        NativeUnavailable: there is none.
+        NativeUnavailable: there is none, or this is Windows.
     """
+    if os.name == "nt":
+        raise NativeUnavailable("they are not compiled under Windows")
     named = shlex.split(os.environ.get("CC", ""))
     for words in (named, ["cc"], ["gcc"], ["clang"]):
-        if words and (path := shutil.which(words[0])):
+        if words and (path := shutil.which(words[0])) and _works(path):
             return (path, *words[1:])
     if importlib.util.find_spec("ziglang") is not None:
         return (sys.executable, "-m", "ziglang", "cc")
     raise NativeUnavailable(f"no C compiler was found; one comes with {installs('native')}")
+
+
+def _works(compiler: str) -> bool:
+    return not is_macos() or Path(compiler).parent != Path("/usr/bin") or has_developer_tools()
 
 
 def _is_own(file: Path) -> bool:
@@ -141,13 +149,17 @@ def _is_own_folder(folder: Path) -> bool:
 
 
 def _opened(file: Path, root: Path, brief: bool) -> ctypes.CDLL:
-    """The library in this file, by the descriptor that was looked at.
+    """The library in this file, by the descriptor that was looked at where the system names descriptors.
 
-    The descriptor stays open: the system's loader knows a library by its name, and takes two of one name for one.
+    The descriptor stays open: the system's loader knows a library by its name, and takes two of one name for one. On
+    other systems it is opened by its own name: whoever could exchange it meanwhile is this user.
     """
     descriptor = open_own(file, root)
     opened = ctypes.PyDLL if brief else ctypes.CDLL
-    return opened(f"/proc/self/fd/{descriptor}")
+    if _DESCRIPTORS.is_dir():
+        return opened(str(_DESCRIPTORS / str(descriptor)))
+    os.close(descriptor)
+    return opened(str(file))
 
 
 def _file_for(sources: Sources) -> Path:
