@@ -23,6 +23,7 @@ from specchat.config.file_locking import locked
 from specchat.errors import ModelError, installs
 
 _PATIENCE_S = 120
+_UNFINISHED = "compiling-"
 _DESCRIPTORS = Path("/proc/self/fd")
 _log = logging.getLogger(__name__)
 
@@ -101,6 +102,8 @@ def compile_if_missing(sources: Sources) -> Path:
     private_dir(file.parent)
     os.close(open_own_folder(file.parent, cache_dir()))
     with locked(file.with_name("compiling.lock"), _PATIENCE_S):
+        for left in file.parent.glob(f"{_UNFINISHED}*"):  # by a process that ended while it compiled
+            shutil.rmtree(left, ignore_errors=True)
         if was_open_to_others or not _is_own(file):
             _compile(sources, file)
     return file
@@ -179,7 +182,7 @@ def _compile(sources: Sources, file: Path) -> None:
         OSError: the file cannot be written.
     """
     command = (*sources.command, *([f"-I{sources.headers}"] if sources.headers else []))
-    with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+    with tempfile.TemporaryDirectory(dir=file.parent, prefix=_UNFINISHED) as folder:
         made = Path(folder) / file.name
         arguments = [*command, *map(str, sorted(sources.folder.glob("*.c"))), "-o", str(made), "-lm"]
         try:
