@@ -161,6 +161,8 @@ class Method:
         runs_the_target: whether it drafts with the target's own weights, or some of them.
         makes_a_network: whether it makes a network of its own in memory. Its class then says what that takes
             (`network_memory`).
+        trainable: whether the draft model that it uses can be one that was trained for the target. Its option `model`
+            names that one then.
     """
 
     name: str
@@ -172,6 +174,7 @@ class Method:
     requires: tuple[str, ...] = ()
     runs_the_target: bool = False
     makes_a_network: bool = False
+    trainable: bool = False
 
     def __post_init__(self) -> None:
         unknown = set(self.requires) - {DRAFT_MODEL, ANY_DRAFT_MODEL, TRAINED_WEIGHTS, DATASTORE}
@@ -191,6 +194,11 @@ class Method:
     def needs_weights(self) -> bool:
         """Whether it is built from a drafter that was trained for the target."""
         return TRAINED_WEIGHTS in self.requires
+
+    @property
+    def weights_option(self) -> str:
+        """The option that names the trained drafter to use; empty where none can be trained for it."""
+        return "weights" if self.needs_weights else "model" if self.trainable else ""
 
     @property
     def needs_datastore(self) -> bool:

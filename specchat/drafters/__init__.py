@@ -44,6 +44,7 @@ DRAFTERS = Table(
         "Speculative Decoding arXiv:2211.17192; coupled draws after arXiv:2408.07978",
         options=DraftModelOptions,
         requires=(DRAFT_MODEL,),
+        trainable=True,
     ),
     Method(
         "cross_vocabulary",

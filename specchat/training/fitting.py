@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from specchat.errors import TrainingError
 from specchat.models.learned.batch import Batch
@@ -22,6 +22,9 @@ from specchat.training.checkpoints import Point, Standing, load_checkpoint, save
 from specchat.training.corpus import Corpus
 from specchat.training.files import writing
 from specchat.training.optimizer import NetworkOptimizer
+
+BatchLoss = Callable[[Any, Batch, Tensor, int, torch.Generator], tuple[Tensor, int]]
+"""(network, texts, columns, steps, randomness) → the mean loss, over how many places; as `chain_loss`."""
 
 _CHECKPOINT_S = 60.0
 _MEASURED_DEPTH = 4
@@ -92,6 +95,7 @@ class Fitting:
         seed: int,
         about: Mapping[str, Any],
         clock: Callable[[], float] = time.monotonic,
+        loss: BatchLoss = chain_loss,
     ) -> None:
         """Where the checkpoint in the folder says, or at the beginning.
 
@@ -115,6 +119,7 @@ class Fitting:
             **about, "texts in a batch": texts, "optimizer": NetworkOptimizer.name, "state share": STATE_SHARE,
         }  # fmt: skip
         self._clock = clock
+        self._loss = loss
         self._checkpoint = folder / "checkpoint.safetensors"
         self._device = network.shared.head.device
         self._columns = columns_of(network.shared.tokens.to(self._device), vocab_size)
@@ -176,7 +181,7 @@ class Fitting:
     def _learn(self, batch: Batch) -> None:
         generator = torch.Generator().manual_seed(self._seed * 1_000_003 + self.standing.batches)
         with self._numbers():
-            loss, _ = chain_loss(self.network, batch.to(self._device), self._columns, self._steps, generator)
+            loss, _ = self._loss(self.network, batch.to(self._device), self._columns, self._steps, generator)
         if not bool(loss.isfinite()):
             raise TrainingError(f"the loss is {loss.item()} after {self.standing.batches} batches: training went wrong")
         loss.backward()  # type: ignore[no-untyped-call]

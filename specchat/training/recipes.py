@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specchat.models.inspect.training_cost import EPOCHS, LEAST_TEXTS
-from specchat.models.learned.sizes import EagleSizes, HydraSizes, MedusaSizes, Sizes
+from specchat.models.learned.sizes import DraftModelSizes, EagleSizes, HydraSizes, MedusaSizes, NetworkSizes
 
 if TYPE_CHECKING:  # it imports torch, and requests are checked before that is loaded
     from specchat.models.base.shape import Shape
@@ -18,6 +18,9 @@ HEAD_TOKENS = 8192
 
 STEPS = 3
 """Tokens that are guessed in a row while training; deeper guesses use the same network."""
+
+DRAFT_MODEL_LAYERS = 2
+"""Each takes about as long as a layer of the target, in every step of a draft."""
 
 FURTHER_RATE = 0.3
 """So much of the learning rate where a training begins with the weights of a drafter. docs/measurements.md has what was
@@ -33,12 +36,15 @@ class Recipe:
         reads_back: whether it attends to the text, so that prompts are read too.
         epochs: how often every text is seen, by default.
         learning_rate: at its highest, with the fewest texts in a step; it grows with the square root of their number.
+        distils: whether it learns at every place of a text by itself, with a loss that can be chosen, and not in chains
+            of its own guesses.
     """
 
-    sizes: Callable[[Shape, tuple[int, ...]], Sizes]
+    sizes: Callable[[Shape, tuple[int, ...]], NetworkSizes]
     reads_back: bool
     epochs: float = EPOCHS
     learning_rate: float = 5e-3
+    distils: bool = False
 
     def rate(self, texts: int, *, further: bool = False) -> float:
         """The highest learning rate with so many texts in a step.
@@ -49,17 +55,25 @@ class Recipe:
         return self.learning_rate * math.sqrt(texts / LEAST_TEXTS) * (FURTHER_RATE if further else 1.0)
 
 
-def _hydra(shape: Shape, taps: tuple[int, ...]) -> Sizes:
+def _hydra(shape: Shape, taps: tuple[int, ...]) -> NetworkSizes:
     return HydraSizes(shape.hidden, taps, epsilon=shape.epsilon, inner=_multiple(2 * shape.hidden / 3))
 
 
-def _medusa(shape: Shape, taps: tuple[int, ...]) -> Sizes:
+def _medusa(shape: Shape, taps: tuple[int, ...]) -> NetworkSizes:
     return MedusaSizes(shape.hidden, taps, epsilon=shape.epsilon)
 
 
-def _eagle(shape: Shape, taps: tuple[int, ...]) -> Sizes:
+def _eagle(shape: Shape, taps: tuple[int, ...]) -> NetworkSizes:
     return EagleSizes(
         shape.hidden, taps, epsilon=shape.epsilon, inner=_multiple(8 * shape.hidden / 3),
+        heads=shape.heads, kv_heads=shape.kv_heads, head_dim=shape.head_dim,
+    )  # fmt: skip
+
+
+def _draft_model(shape: Shape, taps: tuple[int, ...]) -> NetworkSizes:
+    del taps  # it reads tokens alone
+    return DraftModelSizes(
+        shape.hidden, epsilon=shape.epsilon, layers=DRAFT_MODEL_LAYERS, inner=_multiple(8 * shape.hidden / 3),
         heads=shape.heads, kv_heads=shape.kv_heads, head_dim=shape.head_dim,
     )  # fmt: skip
 
@@ -73,5 +87,6 @@ RECIPES: Mapping[str, Recipe] = {
     "hydra": Recipe(_hydra, reads_back=False),
     "eagle": Recipe(_eagle, reads_back=True),
     "medusa": Recipe(_medusa, reads_back=False),
+    "draft_model": Recipe(_draft_model, reads_back=True, distils=True),
 }
 """Drafter → its recipe."""

@@ -17,7 +17,7 @@ from specchat.errors import NotEnoughMemory, TrainingError
 from specchat.models.inspect.training_cost import TOKENS_LEARNT_PER_S, texts_per_batch, training_cost
 from specchat.models.learned import losses
 from specchat.models.learned.losses import columns_of, divergence, followed, labels_of
-from specchat.models.learned.networks import NETWORKS, load_network, new_network
+from specchat.models.learned.networks import DRAFT_MODELS, NETWORKS, load_network, new_network
 from specchat.models.learned.shared_weights import SharedWeights
 from specchat.models.learned.unrolling import Acceptance, acceptance, chain_loss
 from specchat.models.own.text_batch import TextBatch
@@ -145,7 +145,8 @@ def test_a_trained_network_beats_its_untrained_self(method, model, shard, tmp_pa
     corpus = Corpus([shard], STEPS, RECIPES[method].reads_back)
     columns = columns_of(fit.network.shared.tokens, V)
     [batch] = corpus.unseen(16)
-    assert acceptance(kept, batch, columns, 4).tau == pytest.approx(after, abs=0.1)
+    with torch.autocast("cpu", torch.bfloat16):  # as while it learns: few chains are measured, and one counts much
+        assert acceptance(kept, batch, columns, 4).tau == pytest.approx(after, abs=0.1)
     shuffled = {name: t.flatten()[torch.randperm(t.numel())].view(t.shape) for name, t in kept.state_dict().items()}
     kept.load_state_dict(shuffled)
     assert acceptance(kept, batch, columns, 4).tau < after - 0.2, "a shuffled network guesses no better than chance"
@@ -275,7 +276,7 @@ def test_a_step_takes_as_many_texts_as_are_asked_for(model, shard, tmp_path):
 
 
 def test_every_network_has_a_recipe():
-    assert RECIPES.keys() == NETWORKS.keys() == TOKENS_LEARNT_PER_S.keys()
+    assert RECIPES.keys() == NETWORKS.keys() | DRAFT_MODELS.keys() == TOKENS_LEARNT_PER_S.keys()
 
 
 def request(tmp_path, **changes):

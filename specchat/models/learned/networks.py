@@ -18,12 +18,20 @@ from specchat.errors import WeightsError, nearest
 from specchat.models.files.foreign_errors import one_line
 from specchat.models.files.number_limits import shown
 from specchat.models.files.safetensors_header import read_entries
+from specchat.models.learned.draft_language_model import DraftLanguageModel
 from specchat.models.learned.eagle import Eagle
 from specchat.models.learned.eight_bits import STEPS, check_steps, fits, rounded, unrounded
 from specchat.models.learned.hydra import Hydra
 from specchat.models.learned.medusa import Medusa
 from specchat.models.learned.shared_weights import SharedWeights
-from specchat.models.learned.sizes import MOST_TOKENS, EagleSizes, HydraSizes, MedusaSizes, Sizes
+from specchat.models.learned.sizes import (
+    MOST_TOKENS,
+    DraftModelSizes,
+    EagleSizes,
+    HydraSizes,
+    MedusaSizes,
+    NetworkSizes,
+)
 
 TOKENS = "tokens"
 """The tensor that lists the tokens that can be guessed, the most frequent first."""
@@ -40,7 +48,7 @@ class LearnedNetwork(Protocol):
     shared: SharedWeights
 
     @property
-    def sizes(self) -> Sizes: ...
+    def sizes(self) -> NetworkSizes: ...
 
     def fused(self, features: Tensor) -> Tensor:
         """(…, d) what the first step takes of (…, taps, d) states of the target."""
@@ -64,7 +72,7 @@ class LearnedNetwork(Protocol):
 class Kind:
     """One kind of network: its sizes and the module."""
 
-    sizes: type[Sizes]
+    sizes: type[NetworkSizes]
     module: type[nn.Module]
 
 
@@ -73,7 +81,10 @@ NETWORKS: Mapping[str, Kind] = {
     "eagle": Kind(EagleSizes, Eagle),
     "medusa": Kind(MedusaSizes, Medusa),
 }
-"""Drafter → its network."""
+"""Drafter → its network, which reads states of the target."""
+
+DRAFT_MODELS: Mapping[str, Kind] = {"draft_model": Kind(DraftModelSizes, DraftLanguageModel)}
+"""Drafter → the language model that is trained for it, which reads tokens alone and runs as draft models do."""
 
 
 def kind_of(method: str) -> Kind:
@@ -82,19 +93,20 @@ def kind_of(method: str) -> Kind:
     Raises:
         WeightsError: the drafter has none.
     """
-    if method not in NETWORKS:
-        raise WeightsError(f"method {shown(method)} has no trained network{nearest(method, NETWORKS)}")
-    return NETWORKS[method]
+    known = {**NETWORKS, **DRAFT_MODELS}
+    if method not in known:
+        raise WeightsError(f"method {shown(method)} has no trained network{nearest(method, known)}")
+    return known[method]
 
 
-def new_network(method: str, sizes: Sizes, shared: SharedWeights, generator: torch.Generator) -> Any:
+def new_network(method: str, sizes: NetworkSizes, shared: SharedWeights, generator: torch.Generator) -> Any:
     """An untrained network: products keep the mean square of what goes in, and what an MLP or attention adds is
     small."""
     network = kind_of(method).module(sizes, shared)
     with torch.no_grad():
         for name, parameter in network.named_parameters():
             if parameter.dim() == 2:
-                scale = 0.1 if name in ("down.weight", "o.weight") else 0.7
+                scale = 0.1 if name.removesuffix(".weight").rpartition(".")[2] in ("down", "o") else 0.7
                 parameter.normal_(std=scale * parameter.shape[1] ** -0.5, generator=generator)
     return network
 
@@ -142,7 +154,7 @@ def load_network(
     return network.eval().requires_grad_(False)
 
 
-def _own_tensors(file: Path, sizes: Sizes) -> dict[str, tuple[int, ...]]:
+def _own_tensors(file: Path, sizes: NetworkSizes) -> dict[str, tuple[int, ...]]:
     """Which tensors a published network has besides those of ours, and of which shapes."""
     if not isinstance(sizes, EagleSizes):
         return {}

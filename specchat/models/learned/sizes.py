@@ -28,17 +28,15 @@ def layers() -> Any:
 
 
 @dataclass(frozen=True)
-class Sizes:
+class NetworkSizes:
     """What every trained network has.
 
     Args:
         hidden: d, the width of the target's states and of the network's own.
-        taps: layers of the target whose states it reads, counted from 0; the last layer may be among them.
         epsilon: added to the mean square in every norm.
     """
 
     hidden: int = size(MOST_WIDTH)
-    taps: tuple[int, ...] = layers()
     epsilon: float = dataclasses.field(default=1e-5, kw_only=True, metadata={"most": 1.0})
 
     def __post_init__(self) -> None:
@@ -72,6 +70,17 @@ class Sizes:
         return {
             key: list(value) if isinstance(value, tuple) else value for key, value in dataclasses.asdict(self).items()
         }
+
+
+@dataclass(frozen=True)
+class Sizes(NetworkSizes):
+    """What every network has that reads the target's states.
+
+    Args:
+        taps: layers of the target whose states it reads, counted from 0; the last layer may be among them.
+    """
+
+    taps: tuple[int, ...] = layers()
 
 
 @dataclass(frozen=True)
@@ -118,10 +127,37 @@ class EagleSizes(Sizes):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.heads % self.kv_heads:
-            raise ConfigError(f"heads = {self.heads} is not a multiple of kv_heads = {self.kv_heads}")
-        if self.head_dim % 2:
-            raise ConfigError(f"head_dim = {self.head_dim} is odd: values rotate in pairs")
+        _check_heads(self.heads, self.kv_heads, self.head_dim)
+
+
+@dataclass(frozen=True)
+class DraftModelSizes(NetworkSizes):
+    """Sizes of the language model that is trained for `draft_model`.
+
+    Args:
+        layers: how many decoder layers it has.
+        inner: width of the MLP.
+        heads, kv_heads, head_dim: of the attention.
+        theta: base of the rotation's angles.
+    """
+
+    layers: int = size(MOST_DEPTH)
+    inner: int = size(MOST_INNER)
+    heads: int = size(1 << 11)
+    kv_heads: int = size(1 << 11)
+    head_dim: int = size(1 << 11, least=2)
+    theta: float = dataclasses.field(default=10000.0, metadata={"most": 1e15})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_heads(self.heads, self.kv_heads, self.head_dim)
+
+
+def _check_heads(heads: int, kv_heads: int, head_dim: int) -> None:
+    if heads % kv_heads:
+        raise ConfigError(f"heads = {heads} is not a multiple of kv_heads = {kv_heads}")
+    if head_dim % 2:
+        raise ConfigError(f"head_dim = {head_dim} is odd: values rotate in pairs")
 
 
 def _check(field: dataclasses.Field[Any], value: Any) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from specchat.models.learned.batch import Batch
-from specchat.models.learned.losses import divergence, followed, labels_of, right, state_distance
+from specchat.models.learned.losses import Labels, divergence, followed, labels_of, right, state_distance
 from specchat.models.learned.networks import LearnedNetwork
 
 STATE_SHARE = 4.0
@@ -75,10 +75,8 @@ def chain_loss(
         rows, places = going.nonzero(as_tuple=True)
         if not len(rows):
             break
-        guessed = state[rows, places]
-        logits, at = network.logits(guessed), places + step
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # the sum of bfloat16 numbers may exceed 1
-        labels = labels_of(batch.likeliest[rows, at], batch.log_p[rows, at], batch.rest[rows, at], columns)
+        guessed, at = state[rows, places], places + step
+        logits, labels = logits_of(network, guessed), labels_at(batch, rows, at, columns)
         total = total + divergence(logits, labels).sum()
         if batch.features.dim() == 4:
             last, normed = batch.features[rows, at, -1], network.normed(guessed)
@@ -86,6 +84,17 @@ def chain_loss(
         chance = torch.rand(len(rows), generator=generator).to(logits.device)
         going = going.index_put((rows, places), followed(logits.detach(), columns[batch.tokens[rows, at + 1]], chance))
     return total / max(1, chains), chains
+
+
+def logits_of(network: LearnedNetwork, states: Tensor) -> Tensor:
+    """(n, H) logits after (n, d) states, in float32 at least: the sum of bfloat16 numbers may exceed 1."""
+    logits = network.logits(states)
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def labels_at(batch: Batch, rows: Tensor, places: Tensor, columns: Tensor) -> Labels:
+    """What the target says at some places: (n,) numbers of texts, (n,) of places in them; `columns` as above."""
+    return labels_of(batch.likeliest[rows, places], batch.log_p[rows, places], batch.rest[rows, places], columns)
 
 
 def acceptance(network: LearnedNetwork, batch: Batch, columns: Tensor, steps: int) -> Acceptance:

@@ -1,15 +1,25 @@
-"""One layer of a decoder in float32, through which gradients flow, with a factor on every head and channel."""
+"""One layer of a decoder through which gradients flow, with a factor on every head and channel if need be."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from specchat.models.base.shape import Shape
-from specchat.models.files.weight_source import WeightSource
+
+
+class LayerWeights(Protocol):
+    """The weights of some layers by our own names; rows that rotate together lie side by side."""
+
+    def dense(self, name: str, layer: int | None = None, part: str = "weight") -> Tensor:
+        """A weight in floating point."""
+
+    def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
+        """Whether there is such a weight."""
 
 
 @dataclass(frozen=True)
@@ -30,23 +40,24 @@ class Gates:
         return cls(torch.ones(texts, shape.heads), torch.ones(texts, shape.inner))
 
 
-def layer_output(shape: Shape, source: WeightSource, index: int, hidden: Tensor, gates: Gates) -> Tensor:
+def layer_output(shape: Shape, source: LayerWeights, index: int, hidden: Tensor, gates: Gates | None = None) -> Tensor:
     """(B, S, d) states after a layer of (B, S, d) states before it, of texts that begin at position 0.
 
     Args:
-        source: prepared for a decoder: rows that rotate together lie side by side.
+        gates: None where every head and channel counts as it is.
     """
     normed = _norm(shape, source, "input_norm", index, hidden)
-    added = _attention(shape, source, index, normed, gates.heads)
+    added = _attention(shape, source, index, normed, gates)
     hidden = hidden + _norm(shape, source, "post_attention_norm", index, added)
     normed = _norm(shape, source, "mlp_norm", index, hidden)
     gate, up = (_product(source, name, index, normed) for name in ("gate", "up"))
     inner = F.gelu(gate, approximate="tanh") if shape.gate == "gelu" else F.silu(gate)
-    added = _product(source, "down", index, inner * up * gates.channels[:, None])
+    inner = inner * up if gates is None else inner * up * gates.channels[:, None]
+    added = _product(source, "down", index, inner)
     return hidden + _norm(shape, source, "post_mlp_norm", index, added)
 
 
-def _attention(shape: Shape, source: WeightSource, index: int, normed: Tensor, gates: Tensor) -> Tensor:
+def _attention(shape: Shape, source: LayerWeights, index: int, normed: Tensor, gates: Gates | None) -> Tensor:
     batch, length, _ = normed.shape
     queries, keys, values = (
         _product(source, name, index, normed).view(batch, length, -1, shape.head_dim) for name in ("q", "k", "v")
@@ -59,29 +70,31 @@ def _attention(shape: Shape, source: WeightSource, index: int, normed: Tensor, g
     kind = shape.attention_kinds[shape.kind_of[index]]
     rotations = kind.rotations(length)
     if rotations is not None:
-        queries, keys = (_rotated(heads, rotations) for heads in (queries, keys))
-    seen = torch.ones(length, length, dtype=torch.bool).tril()
+        queries, keys = (_rotated(heads, rotations.to(heads.device)) for heads in (queries, keys))
+    seen = torch.ones(length, length, dtype=torch.bool, device=normed.device).tril()
     if kind.window is not None:
         seen &= seen.new_ones(length, length).triu(1 - kind.window)
     group = shape.heads // shape.kv_heads
     keys, values = (heads.repeat_interleave(group, dim=2) for heads in (keys, values))
     queries, keys, values = (heads.transpose(1, 2) for heads in (queries, keys, values))
     mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=seen)
-    mixed = mixed * gates[:, :, None, None]
+    if gates is not None:
+        mixed = mixed * gates.heads[:, :, None, None]
     return _product(source, "o", index, mixed.transpose(1, 2).flatten(2))
 
 
 def _rotated(heads: Tensor, rotations: Tensor) -> Tensor:
-    pairs = torch.view_as_complex(heads.reshape(*heads.shape[:-1], -1, 2))
-    return torch.view_as_real(pairs * rotations).flatten(-2)
+    floats = heads.to(torch.promote_types(heads.dtype, torch.float32))  # products may be in bfloat16
+    pairs = torch.view_as_complex(floats.reshape(*heads.shape[:-1], -1, 2))
+    return torch.view_as_real(pairs * rotations).flatten(-2).to(heads.dtype)
 
 
-def _product(source: WeightSource, name: str, index: int, x: Tensor) -> Tensor:
+def _product(source: LayerWeights, name: str, index: int, x: Tensor) -> Tensor:
     bias = source.dense(name, index, "bias") if source.has(name, index, "bias") else None
     return F.linear(x, source.dense(name, index), bias)
 
 
-def _norm(shape: Shape, source: WeightSource, name: str, index: int, x: Tensor) -> Tensor:
+def _norm(shape: Shape, source: LayerWeights, name: str, index: int, x: Tensor) -> Tensor:
     """The normalised states; where a layer has no such norm, the states."""
     if not source.has(name, index):
         return x
