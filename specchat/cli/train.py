@@ -14,7 +14,8 @@ def train(
     drafter: Annotated[
         str,
         typer.Option(
-            help="hydra, eagle, medusa or draft_model: what is trained.", show_default="hydra, or what --from names"
+            help="hydra, eagle, medusa, draft_model, prompt_tokens or mtp: what is trained.",
+            show_default="hydra, or what --from names",
         ),
     ] = "",
     start: Annotated[

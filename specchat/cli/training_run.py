@@ -125,6 +125,7 @@ def _subject(settings: Settings, target: ModelSpec, tell: Tell) -> Subject:
     from specchat.decoding.assemble import sampling
     from specchat.models import fetch
     from specchat.models.own.decoder import Decoder
+    from specchat.models.pruning.prunable_file import PrunableFile
     from specchat.training.job import Stage, Subject
 
     alone = settings.but({"controller": "off"})
@@ -135,8 +136,12 @@ def _subject(settings: Settings, target: ModelSpec, tell: Tell) -> Subject:
             f"{target.name} runs through transformers ({'; '.join(loaded.notes)}), and drafters are trained for models "
             "that run in specchat's own decoder"
         )
+    prunable = loaded.target.prunable
+    assert isinstance(prunable, PrunableFile), "our own decoder was made of a file"
     checksum = fetch.weights_sha256(target)
-    return Subject(target.name, checksum, target.licence, model, loaded.vocabulary, sampling(settings))
+    return Subject(
+        target.name, checksum, target.licence, model, loaded.vocabulary, sampling(settings), prunable.prepared
+    )
 
 
 def _ask_for_chats() -> None:

@@ -26,6 +26,9 @@ from specchat.training.optimizer import NetworkOptimizer
 BatchLoss = Callable[[Any, Batch, Tensor, int, torch.Generator], tuple[Tensor, int]]
 """(network, texts, columns, steps, randomness) → the mean loss, over how many places; as `chain_loss`."""
 
+BatchAcceptance = Callable[[Any, Batch, torch.Tensor, int], Acceptance]
+"""(network, texts, columns, depth) → how far its guesses are right; as `acceptance`."""
+
 _CHECKPOINT_S = 60.0
 _MEASURED_DEPTH = 4
 _MEASURED_TEXTS = 16
@@ -96,6 +99,7 @@ class Fitting:
         about: Mapping[str, Any],
         clock: Callable[[], float] = time.monotonic,
         loss: BatchLoss = chain_loss,
+        accepted: BatchAcceptance = acceptance,
     ) -> None:
         """Where the checkpoint in the folder says, or at the beginning.
 
@@ -120,6 +124,7 @@ class Fitting:
         }  # fmt: skip
         self._clock = clock
         self._loss = loss
+        self._accepted = accepted
         self._checkpoint = folder / "checkpoint.safetensors"
         self._device = network.shared.head.device
         self._columns = columns_of(network.shared.tokens.to(self._device), vocab_size)
@@ -214,7 +219,7 @@ class Fitting:
         found = Acceptance((), 0)
         for batch in self._corpus.unseen(_MEASURED_TEXTS):
             with self._numbers():
-                found = found.plus(acceptance(self.network, batch.to(self._device), self._columns, _MEASURED_DEPTH))
+                found = found.plus(self._accepted(self.network, batch.to(self._device), self._columns, _MEASURED_DEPTH))
         standing = self.standing
         depths = [round(share, 4) for share in found.by_depth]
         better = found.tau > standing.best

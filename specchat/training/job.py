@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from specchat.config import private_dir
 from specchat.config.file_replacing import replacing, unfinished
 from specchat.config.trained_drafters import DESCRIPTION, WEIGHTS, TrainedDrafter, read_drafter, write_drafter
@@ -18,17 +20,20 @@ from specchat.core.sampling import Sampling
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.engine.protocol.training_report import StageName
 from specchat.errors import TrainingError, WeightsError
+from specchat.models.files.weight_source import WeightSource
 from specchat.models.inspect.training_cost import texts_per_batch
 from specchat.models.inspect.training_limits import CHATS, LOSSES, SELF
 from specchat.models.learned import distillation
+from specchat.models.learned.frozen_target import FrozenTarget
+from specchat.models.learned.mask_learning import MaskLearning
 from specchat.models.learned.networks import load_network
-from specchat.models.learned.unrolling import chain_loss
+from specchat.models.learned.unrolling import acceptance, chain_loss
 from specchat.models.own.decoder import Decoder
 from specchat.training.checkpoints import Standing
 from specchat.training.corpus import Corpus
 from specchat.training.files import only_user
 from specchat.training.first_network import check_start, data_of, first_network, label_of, reference_network
-from specchat.training.fitting import SHARE_OF_START, BatchLoss, Fitting, Schedule
+from specchat.training.fitting import SHARE_OF_START, BatchAcceptance, BatchLoss, Fitting, Schedule
 from specchat.training.needs import needs_of
 from specchat.training.recipes import RECIPES, STEPS
 from specchat.training.state_reading import StateReading, grouped, tapped_layers
@@ -51,6 +56,7 @@ class Subject:
         name: in models.toml.
         checksum: of its weights.
         sampling: how its chat samples.
+        weights: opens its weights, prepared for a decoder of its shape.
     """
 
     name: str
@@ -59,6 +65,7 @@ class Subject:
     model: Decoder
     vocabulary: Vocabulary
     sampling: Sampling
+    weights: Callable[[], WeightSource] | None = None
 
 
 @dataclass(frozen=True)
@@ -156,7 +163,7 @@ class Job:
         sources = reading.run(groups, lambda done: self._tell(Stage("states", done, len(groups), "files")))
         files = [shard_file(self.places.states, number) for number in range(len(sources))]
         shards = [read_shard(file, source, verify=True) for file, source in zip(files, sources, strict=True)]
-        return Corpus(shards, STEPS, self._recipe.reads_back), sources
+        return Corpus(shards, STEPS, self._recipe.reads_back, self._recipe.measured_texts), sources
 
     def _fitting(self, corpus: Corpus, sources: list[str]) -> Fitting:
         """Stage 4, where it stands."""
@@ -166,19 +173,29 @@ class Job:
         network = first_network(request.drafter, sizes, model, corpus, request.seed, start)
         seen, further = int(recipe.epochs * corpus.tokens), start is not None
         rate = recipe.rate(texts, further=further)
-        schedule = Schedule(seen, 3600 * request.hours, rate, max(1, seen // _MEASUREMENTS), further=further)
+        between = max(1, seen // min(_MEASUREMENTS, recipe.measurements))
+        schedule = Schedule(seen, 3600 * request.hours, rate, between, further=further)
         about = {"method": request.drafter, "options": sizes.options(), "seed": request.seed, "data": _digest(sources)}
         about |= {"from": label_of(start), **self._said_of_loss()}
         fitting = Fitting(
             network, corpus, schedule, self.places.run, model.vocab_size, STEPS, texts, request.seed, about,
-            self._clock, self._loss(network),
+            self._clock, *self._learning(network),
         )  # fmt: skip
         if fitting.standing.best:
             self._check_best(fitting)
         return fitting
 
+    def _learning(self, network: Any) -> tuple[BatchLoss, BatchAcceptance]:
+        """What is to become small, and how progress is measured."""
+        if self._recipe.through_target:
+            weights, model = self._subject.weights, self._subject.model
+            assert weights is not None, "a target's weights can be read"
+            target = FrozenTarget(model.network.shape, weights(), torch.bfloat16, network.shared.head.device)
+            learning = MaskLearning(target)
+            return learning.loss, learning.acceptance
+        return self._loss(network), acceptance
+
     def _loss(self, network: Any) -> BatchLoss:
-        """What is to become small."""
         if not self._recipe.distils:
             return chain_loss
         earlier = self._reference

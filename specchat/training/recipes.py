@@ -7,8 +7,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specchat.models.inspect.training_cost import EPOCHS, LEAST_TEXTS
-from specchat.models.learned.sizes import DraftModelSizes, EagleSizes, HydraSizes, MedusaSizes, NetworkSizes
+from specchat.models.inspect.training_cost import EPOCHS, LEAST_TEXTS, MASK_EPOCHS
+from specchat.models.learned.sizes import (
+    DraftModelSizes,
+    EagleSizes,
+    HydraSizes,
+    MedusaSizes,
+    MtpSizes,
+    NetworkSizes,
+    PromptTokenSizes,
+)
 
 if TYPE_CHECKING:  # it imports torch, and requests are checked before that is loaded
     from specchat.models.base.shape import Shape
@@ -38,6 +46,9 @@ class Recipe:
         learning_rate: at its highest, with the fewest texts in a step; it grows with the square root of their number.
         distils: whether it learns at every place of a text by itself, with a loss that can be chosen, and not in chains
             of its own guesses.
+        through_target: whether what is trained runs through the target's layers, which takes as long as the target.
+        measurements: how often progress is measured in a training that goes through.
+        measured_texts: on how many texts at most; they are not learnt from.
     """
 
     sizes: Callable[[Shape, tuple[int, ...]], NetworkSizes]
@@ -45,6 +56,9 @@ class Recipe:
     epochs: float = EPOCHS
     learning_rate: float = 5e-3
     distils: bool = False
+    through_target: bool = False
+    measurements: int = 24
+    measured_texts: int | None = None
 
     def rate(self, texts: int, *, further: bool = False) -> float:
         """The highest learning rate with so many texts in a step.
@@ -78,6 +92,19 @@ def _draft_model(shape: Shape, taps: tuple[int, ...]) -> NetworkSizes:
     )  # fmt: skip
 
 
+def _prompt_tokens(shape: Shape, taps: tuple[int, ...]) -> NetworkSizes:
+    del taps  # it reads what the target's last layer says of its own rows
+    return PromptTokenSizes(shape.hidden, epsilon=shape.epsilon)
+
+
+def _mtp(shape: Shape, taps: tuple[int, ...]) -> NetworkSizes:
+    del taps
+    return MtpSizes(
+        shape.hidden, epsilon=shape.epsilon, layers=shape.layers,
+        queries=shape.heads * shape.head_dim, keys=shape.kv_heads * shape.head_dim,
+    )  # fmt: skip
+
+
 def _multiple(width: float) -> int:
     """The nearest multiple of 32, which is what kernels take together."""
     return max(32, 32 * round(width / 32))
@@ -88,5 +115,23 @@ RECIPES: Mapping[str, Recipe] = {
     "eagle": Recipe(_eagle, reads_back=True),
     "medusa": Recipe(_medusa, reads_back=False),
     "draft_model": Recipe(_draft_model, reads_back=True, distils=True),
+    "prompt_tokens": Recipe(
+        _prompt_tokens,
+        reads_back=True,
+        epochs=MASK_EPOCHS,
+        learning_rate=1e-2,
+        through_target=True,
+        measurements=6,
+        measured_texts=32,
+    ),
+    "mtp": Recipe(
+        _mtp,
+        reads_back=True,
+        epochs=MASK_EPOCHS,
+        learning_rate=5e-3,
+        through_target=True,
+        measurements=6,
+        measured_texts=32,
+    ),
 }
 """Drafter → its recipe."""

@@ -22,6 +22,7 @@ from specchat.models.learned.draft_language_model import DraftLanguageModel
 from specchat.models.learned.eagle import Eagle
 from specchat.models.learned.eight_bits import STEPS, check_steps, fits, rounded, unrounded
 from specchat.models.learned.hydra import Hydra
+from specchat.models.learned.mask_network import MaskNetwork
 from specchat.models.learned.medusa import Medusa
 from specchat.models.learned.shared_weights import SharedWeights
 from specchat.models.learned.sizes import (
@@ -30,7 +31,9 @@ from specchat.models.learned.sizes import (
     EagleSizes,
     HydraSizes,
     MedusaSizes,
+    MtpSizes,
     NetworkSizes,
+    PromptTokenSizes,
 )
 
 TOKENS = "tokens"
@@ -86,6 +89,12 @@ NETWORKS: Mapping[str, Kind] = {
 DRAFT_MODELS: Mapping[str, Kind] = {"draft_model": Kind(DraftModelSizes, DraftLanguageModel)}
 """Drafter → the language model that is trained for it, which reads tokens alone and runs as draft models do."""
 
+MASKS: Mapping[str, Kind] = {
+    "prompt_tokens": Kind(PromptTokenSizes, MaskNetwork),
+    "mtp": Kind(MtpSizes, MaskNetwork),
+}
+"""Drafter → its masks, which go through the target itself."""
+
 
 def kind_of(method: str) -> Kind:
     """The network of a drafter.
@@ -93,7 +102,7 @@ def kind_of(method: str) -> Kind:
     Raises:
         WeightsError: the drafter has none.
     """
-    known = {**NETWORKS, **DRAFT_MODELS}
+    known = {**NETWORKS, **DRAFT_MODELS, **MASKS}
     if method not in known:
         raise WeightsError(f"method {shown(method)} has no trained network{nearest(method, known)}")
     return known[method]
@@ -102,7 +111,10 @@ def kind_of(method: str) -> Kind:
 def new_network(method: str, sizes: NetworkSizes, shared: SharedWeights, generator: torch.Generator) -> Any:
     """An untrained network: products keep the mean square of what goes in, and what an MLP or attention adds is
     small."""
-    network = kind_of(method).module(sizes, shared)
+    network: Any = kind_of(method).module(sizes, shared)
+    if method in MASKS:
+        network.begin_(generator)
+        return network
     with torch.no_grad():
         for name, parameter in network.named_parameters():
             if parameter.dim() == 2:

@@ -15,6 +15,7 @@ MOST_INNER = 1 << 18
 MOST_DEPTH = 64
 MOST_TOKENS = 1 << 22
 MOST_LAYER = 1 << 10
+MOST_RANK = 1 << 10
 
 
 def size(most: int, least: int = 1, default: Any = dataclasses.MISSING) -> Any:
@@ -103,6 +104,33 @@ class MedusaSizes(Sizes):
     """
 
     heads: int = size(MOST_DEPTH, default=4)
+
+
+@dataclass(frozen=True)
+class PromptTokenSizes(NetworkSizes):
+    """Sizes of `prompt_tokens`.
+
+    Args:
+        masks: as many tokens ahead are guessed, behind the next one.
+    """
+
+    masks: int = size(MOST_DEPTH, default=3)
+
+
+@dataclass(frozen=True)
+class MtpSizes(PromptTokenSizes):
+    """Sizes of `mtp`.
+
+    Args:
+        layers: of the target.
+        queries, keys: rows of the target's products for queries, and for keys or values.
+        rank: of what is added to the target's products.
+    """
+
+    layers: int = size(MOST_LAYER, default=1)
+    queries: int = size(MOST_WIDTH, default=1)
+    keys: int = size(MOST_WIDTH, default=1)
+    rank: int = size(MOST_RANK, default=16)
 
 
 @dataclass(frozen=True)

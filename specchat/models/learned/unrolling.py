@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -52,6 +53,13 @@ class Acceptance:
         )
 
 
+class HasLogits(Protocol):
+    """What has a head."""
+
+    def logits(self, states: Tensor) -> Tensor:
+        """(…, H) logits of the token that follows, for each of the shared tokens."""
+
+
 def chain_loss(
     network: LearnedNetwork, batch: Batch, columns: Tensor, steps: int, generator: torch.Generator
 ) -> tuple[Tensor, int]:
@@ -86,7 +94,7 @@ def chain_loss(
     return total / max(1, chains), chains
 
 
-def logits_of(network: LearnedNetwork, states: Tensor) -> Tensor:
+def logits_of(network: HasLogits, states: Tensor) -> Tensor:
     """(n, H) logits after (n, d) states, in float32 at least: the sum of bfloat16 numbers may exceed 1."""
     logits = network.logits(states)
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
