@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from specchat.core.context import Context
-from specchat.core.head_needs import EVERYTHING, HeadNeeds
+from specchat.core.head_needs import LOGITS, HeadNeeds
 from specchat.core.request import Rider
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
@@ -58,7 +58,7 @@ class MaskRowsDrafter:
     """
 
     taps: Sequence[int] = ()
-    needs: HeadNeeds = EVERYTHING
+    needs: HeadNeeds = LOGITS
     text_tap: StateTap | None = None
     passes = 0
     draw_kinds = staticmethod(points_alone)

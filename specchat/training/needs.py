@@ -12,11 +12,12 @@ from specchat.errors import NotEnoughMemory, TrainingError
 from specchat.models.base.shape import Shape
 from specchat.models.fetch.disk import megabytes
 from specchat.models.inspect.training_cost import states_bytes
+from specchat.models.learned.frozen_target import frozen_bytes
 from specchat.models.learned.networks import kind_of
 from specchat.models.learned.shared_weights import SharedWeights
 from specchat.models.learned.sizes import NetworkSizes
 from specchat.models.machine import available_bytes
-from specchat.training.recipes import HEAD_TOKENS
+from specchat.training.recipes import HEAD_TOKENS, RECIPES
 
 _SPARE_BYTES = 256 << 20
 _WORKING_BYTES = 1 << 30
@@ -64,6 +65,8 @@ def needs_of(drafter: str, sizes: NetworkSizes, shape: Shape, reply_tokens: int,
     there = sum(file.stat().st_size for file in states.iterdir())
     # Weights, gradients and a momentum, then head rows, and embeddings of a few times as many tokens: all float32.
     memory = 12 * weights + 4 * shape.hidden * 4 * HEAD_TOKENS + _WORKING_BYTES
+    if RECIPES[drafter].through_target:
+        memory += frozen_bytes(shape)
     return Needs(max(0, states_bytes(reply_tokens, taps, shape.hidden) - there), memory, weights)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -87,6 +89,11 @@ class FrozenTarget:
             mixed = mixed_values(queries, torch.cat([keys, own_keys], 1), torch.cat([values, own_values], 1), seen)
             hidden = mlp_output(shape, self, layer, attended(shape, self, layer, hidden, mixed, added))
         return hidden.view(texts, count, behind, -1)
+
+
+def frozen_bytes(shape: Shape) -> int:
+    """What the matrices of a target's layers take in bfloat16."""
+    return 2 * shape.layers * sum(math.prod(shape.matrix(name)) for name in _NAMES)
 
 
 def _seen_behind(places: Tensor, behind: int, length: int, window: int | None) -> Tensor:

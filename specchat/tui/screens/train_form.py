@@ -21,7 +21,7 @@ from specchat.tui.widgets.line_input import LineInput
 from specchat.tui.widgets.tinted_text import TintedText
 
 _LINES = (
-    ("drafter", "drafter", "hydra, eagle, medusa, prompt_tokens, mtp"),
+    ("drafter", "drafter", "hydra, eagle or medusa"),
     ("start", "begin with", "a drafter's name; empty: nothing"),
     ("prompts", "prompts", "self, chats or a file"),
     ("tokens", "tokens", "of replies to learn from"),
