@@ -11,7 +11,7 @@ from specchat.models.learned.sizes import MtpSizes, PromptTokenSizes
 ADAPTED = ("q", "k", "v", "o")
 """The products that an adapter adds to."""
 
-_COMMON, _NOISE = 256, 0.1
+_COMMON, _NOISE, _LEAST = 256, 0.1, 1e-6
 """Masks begin as the mean of so many frequent tokens, with noise of so much of their spread."""
 
 
@@ -38,12 +38,14 @@ class MaskNetwork(nn.Module):
 
     @torch.no_grad()
     def begin_(self, generator: torch.Generator) -> None:
-        """Begin as a common token that says nothing: the mean of frequent ones. An adapter begins by adding nothing."""
-        common = self.shared.embed(self.shared.tokens[:_COMMON]).float()
-        spread = common.std(dim=0).cpu()
+        """Begin as a token that says nothing: the mean of frequent ones, as long as they are. An adapter begins by
+        adding nothing."""
+        common = self.shared.embed(self.shared.tokens[:_COMMON]).float().cpu()
+        mean, length = common.mean(dim=0), common.norm(dim=-1).mean()
+        begun = mean * (length / mean.norm().clamp_min(_LEAST))
         for embedding in self.embeddings:
             noise = torch.randn(self.sizes.hidden, generator=generator)
-            embedding.copy_(common.mean(dim=0).cpu() + _NOISE * spread * noise)
+            embedding.copy_(begun + _NOISE * common.std(dim=0) * noise)
         for down in self.down.values():
             down.normal_(std=down.shape[1] ** -0.5, generator=generator)
         for up in self.up.values():
