@@ -161,6 +161,9 @@ class Method:
         runs_the_target: whether it drafts with the target's own weights, or some of them.
         makes_a_network: whether it makes a network of its own in memory. Its class then says what that takes
             (`network_memory`).
+        trainable: whether the draft model that it uses can be one that was trained for the target. Its option `model`
+            names that one then.
+        rides: whether its guesses come out of rows of the target's own pass alone.
     """
 
     name: str
@@ -172,6 +175,8 @@ class Method:
     requires: tuple[str, ...] = ()
     runs_the_target: bool = False
     makes_a_network: bool = False
+    trainable: bool = False
+    rides: bool = False
 
     def __post_init__(self) -> None:
         unknown = set(self.requires) - {DRAFT_MODEL, ANY_DRAFT_MODEL, TRAINED_WEIGHTS, DATASTORE}
@@ -193,6 +198,11 @@ class Method:
         return TRAINED_WEIGHTS in self.requires
 
     @property
+    def weights_option(self) -> str:
+        """The option that names the trained drafter to use; empty where none can be trained for it."""
+        return "weights" if self.needs_weights else "model" if self.trainable else ""
+
+    @property
     def needs_datastore(self) -> bool:
         """Whether it looks into a datastore with the target's tokens."""
         return DATASTORE in self.requires
@@ -200,7 +210,7 @@ class Method:
     @property
     def runs_a_network(self) -> bool:
         """Whether guesses cost passes of a network."""
-        return self.needs_draft_model or self.needs_weights or self.runs_the_target
+        return self.needs_draft_model or self.runs_the_target or (self.needs_weights and not self.rides)
 
     def load(self) -> Any:
         """The method's class, imported now."""

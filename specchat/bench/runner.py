@@ -240,7 +240,8 @@ def _refuse_early(plan: Plan) -> None:
     for configuration in parse_configurations(plan.compare, plan.settings):
         chosen = configuration.settings
         trained = loader.trained_drafters(chosen) if needs_weights(chosen) else NO_TRAINED
-        check_settings(chosen, pair.draft is not None, trained, draft_models=dict.fromkeys(pair.drafts, True))
+        drafts = dict.fromkeys(loader.draft_names(pair), True)
+        check_settings(chosen, bool(drafts), trained, draft_models=drafts)
 
 
 def _method_settings(configuration: Configuration) -> dict[str, Any]:

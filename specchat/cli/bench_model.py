@@ -111,14 +111,15 @@ def _plan(settings: dict[str, Any], request: Request) -> Plan:
         from specchat.bench.floor import floor_comparison
         from specchat.config import load_catalog
         from specchat.config.datastore_files import datastore_files
+        from specchat.config.trained_drafters import DRAFT_MODEL
         from specchat.engine.far.pair_loading import Loader
 
         catalog = load_catalog()
         trained = Loader(catalog, lambda event: None, lambda: False).drafters_here(chosen).fitting
-        has_draft_model = catalog.pair(chosen.pair).draft is not None
         target = catalog.pair(chosen.pair).target
         datastore = any(one.header is not None and one.header.target == target for one in datastore_files())
         methods = {drafter.method for drafter in trained}
+        has_draft_model = catalog.pair(chosen.pair).draft is not None or DRAFT_MODEL in methods
         compare = floor_comparison(compare, chosen, has_draft_model, methods, datastore)
     parse_configurations(compare, chosen)
     precisions = parse_dtypes(request.dtypes)

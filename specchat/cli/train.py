@@ -28,6 +28,22 @@ def train(
             autocompletion=model_names,
         ),
     ] = "",
+    loss: Annotated[
+        str,
+        typer.Option(
+            help="What a draft_model learns the target's law by: forward_kl, reverse_kl, jsd, tvd or tvd_plus_plus.",
+            show_default="forward_kl",
+        ),
+    ] = "",
+    reference: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Let a draft_model learn only from the 40 % of tokens where this trained one is furthest ahead.",
+            show_default=False,
+            autocompletion=model_names,
+        ),
+    ] = "",
     prompts: Annotated[
         str,
         typer.Option(
@@ -60,13 +76,17 @@ def train(
     """
     from specchat.cli.training_run import RunOptions, run_training
     from specchat.config.drafter_names import suggested_name
-    from specchat.models.inspect.drafter_to_start_from import method_of
-    from specchat.models.inspect.training_limits import trainable_target
+    from specchat.models.inspect.drafter_to_start_from import method_of, start_named
+    from specchat.models.inspect.training_limits import refuse_unknown_loss, trainable_target
     from specchat.training.training_request import TrainingRequest, is_begun
 
-    drafter = method_of(drafter, start, trainable_target(pair))
+    target = trainable_target(pair)
+    drafter = method_of(drafter, start, target)
+    refuse_unknown_loss(drafter, loss, reference)
+    if reference:
+        start_named(reference, target, drafter, "--reference")
     older = f"{pair}-{drafter}"  # the name of before, where a drafter that comes with specchat has it now
     name = name or (older if resume and is_begun(older) else suggested_name(pair, drafter))
-    request = TrainingRequest(pair, drafter, prompts, tokens, hours, name, seed, resume, start)
+    request = TrainingRequest(pair, drafter, prompts, tokens, hours, name, seed, resume, start, loss, reference)
     how = RunOptions(output, threads=threads, yes=yes, verdict=verdict, stop_at_eof=stop_at_eof)
     raise typer.Exit(run_training(request, how))

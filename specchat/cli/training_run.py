@@ -19,6 +19,7 @@ from specchat.cli.training_stops import RunningClock, stoppable
 from specchat.cli.training_verdict import measure, print_verdict
 from specchat.config import ModelSpec
 from specchat.config.drafter_names import whose_name
+from specchat.drafters import DRAFTERS
 from specchat.engine.protocol.training_report import Curve, Judged, Needed, Trained
 from specchat.engine.protocol.training_text import curve_lines
 from specchat.errors import UsageError
@@ -82,8 +83,8 @@ def _train(
     job: Job | None = None
     try:
         with reporter(clock, as_reports=output is Output.jsonl) as tell:
-            start = _start(request, tell)
-            job = Job(request, _subject(settings, target, tell), tell, clock, start)
+            start, reference = _earlier(request.start, "--from", tell), _earlier(request.reference, "--reference", tell)
+            job = Job(request, _subject(settings, target, tell), tell, clock, start, reference)
             _say_needs(job.needs, output)
             trained = job.run()
     except KeyboardInterrupt:
@@ -104,14 +105,14 @@ def _measure(settings: Settings, trained: TrainedDrafter, clock: RunningClock, o
         raise
 
 
-def _start(request: TrainingRequest, tell: Tell) -> TrainedDrafter | None:
-    """The drafter with whose weights it begins, fetched where it is not here."""
+def _earlier(name: str, flag: str, tell: Tell) -> TrainedDrafter | None:
+    """The trained drafter that a flag names, fetched where it is not here; None where it names none."""
     from specchat.training.job import Stage
 
     def report(progress: Progress) -> None:
-        tell(Stage("loading", progress.done, progress.total, "bytes", request.start))
+        tell(Stage("loading", progress.done, progress.total, "bytes", name))
 
-    return fetched_start(request.start, report) if request.start else None
+    return fetched_start(name, report, flag) if name else None
 
 
 def _subject(settings: Settings, target: ModelSpec, tell: Tell) -> Subject:
@@ -124,6 +125,7 @@ def _subject(settings: Settings, target: ModelSpec, tell: Tell) -> Subject:
     from specchat.decoding.assemble import sampling
     from specchat.models import fetch
     from specchat.models.own.decoder import Decoder
+    from specchat.models.pruning.prunable_file import PrunableFile
     from specchat.training.job import Stage, Subject
 
     alone = settings.but({"controller": "off"})
@@ -134,8 +136,12 @@ def _subject(settings: Settings, target: ModelSpec, tell: Tell) -> Subject:
             f"{target.name} runs through transformers ({'; '.join(loaded.notes)}), and drafters are trained for models "
             "that run in specchat's own decoder"
         )
+    prunable = loaded.target.prunable
+    assert isinstance(prunable, PrunableFile), "our own decoder was made of a file"
     checksum = fetch.weights_sha256(target)
-    return Subject(target.name, checksum, target.licence, model, loaded.vocabulary, sampling(settings))
+    return Subject(
+        target.name, checksum, target.licence, model, loaded.vocabulary, sampling(settings), prunable.prepared
+    )
 
 
 def _ask_for_chats() -> None:
@@ -193,7 +199,8 @@ def _say_trained(pair: str, trained: TrainedDrafter, output: Output, *, complete
     for line in curve_lines(curve):
         typer.echo(line)
     typer.echo(
-        f"try it: specchat --pair {pair} --drafter {trained.method} --set {trained.method}.weights={trained.name}"
+        f"try it: specchat --pair {pair} --drafter {trained.method} "
+        f"--set {trained.method}.{DRAFTERS[trained.method].weights_option}={trained.name}"
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from specchat.cli.training_stops import RunningClock
+from specchat.drafters import DRAFTERS
 from specchat.drafters.members import Member
 from specchat.engine.protocol.training_report import DEFAULT, PLAIN, Judged, MeasuredWay
 from specchat.engine.protocol.training_text import table_lines, verdict_line
@@ -37,7 +38,8 @@ class Way:
 
 def ways_to_use(settings: Settings, trained: TrainedDrafter) -> list[Way]:
     """The drafter alone, in trees of its own, and merged with what the pair drafts with, in the pair's trees."""
-    method, weights = trained.method, {f"{trained.method}.weights": trained.name}
+    method = trained.method
+    weights = {f"{method}.{DRAFTERS[method].weights_option}": trained.name}
     shape = {"policy": "best_first", "rule": "follow", "controller": "goodput", "nodes": 8, "depth": 4, "width": 4}
     kept = {key: getattr(settings, key) for key in shape}
     others, own = _partners(settings, method)
@@ -48,15 +50,16 @@ def ways_to_use(settings: Settings, trained: TrainedDrafter) -> list[Way]:
 def _partners(settings: Settings, method: str) -> tuple[str, Member]:
     """What the pair drafts with besides trained networks, `suffix` where that is nothing, and the network's own place
     in it: each with the options that the pair gives it."""
-    from specchat.decoding.families import methods_with_weights
-    from specchat.drafters import DRAFTERS
-
     members: Sequence[Member] = (Member(settings.drafter),)
     if settings.drafter == "merge":
         members = DRAFTERS["merge"].make_options(settings.options_for("merge")).members
-    others = [str(member) for member in members if member.name not in ("none", *methods_with_weights())]
+    others = [
+        str(member)
+        for member in members
+        if member.name not in ("none", method) and not DRAFTERS[member.name].needs_weights
+    ]
     given = next((member.given for member in members if member.name == method), ())
-    own = Member(method, tuple((option, value) for option, value in given if option != "weights"))
+    own = Member(method, tuple((option, value) for option, value in given if option != DRAFTERS[method].weights_option))
     return "+".join(others) or "suffix", own
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
 from pathlib import Path
@@ -19,6 +19,9 @@ from specchat.errors import CombinationError, ConfigError, nearest, short
 
 DESCRIPTION, WEIGHTS = DRAFTER_FILES
 FORMAT = 1
+
+DRAFT_MODEL = "draft_model"
+"""The method of trained drafters that are draft models of the target's pairs, besides those that a pair names."""
 
 _MOST_BYTES = 64 << 10
 _MOST_WEIGHT_BYTES = 8 << 30
@@ -88,6 +91,15 @@ class TrainedDrafters:
     fitting: tuple[TrainedDrafter, ...] = ()
     refused: Mapping[str, RefusedDrafter] = field(default_factory=dict)
     fetchable: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def draft_models(self) -> dict[str, TrainedDrafter]:
+        """Those that are language models, by name, the newest first."""
+        return {drafter.name: drafter for drafter in self.fitting if drafter.method == DRAFT_MODEL}
+
+    def offered(self, drafts: Sequence[str]) -> tuple[str, ...]:
+        """The names of all draft models of a pair: those that it names, then those that were trained for its target."""
+        return (*drafts, *(name for name in self.draft_models if name not in drafts))
 
     def choose(self, method: str, wanted: str = "") -> TrainedDrafter:
         """The weights a method uses: those called `wanted`, or the newest.

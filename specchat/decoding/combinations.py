@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from specchat.acceptance import ACCEPTANCE_RULES
-from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafters
+from specchat.config.trained_drafters import DRAFT_MODEL, NO_TRAINED, TrainedDrafters
 from specchat.controllers.choice import choose_controllers
 from specchat.decoding.families import methods
 from specchat.drafters import DRAFTERS
@@ -58,9 +58,9 @@ def check_settings(
     _ = TREE_POLICIES[settings.policy], ACCEPTANCE_RULES[settings.rule], choose_controllers(settings)
     _check_options(settings)
     if not has_draft_model:
-        refuse_unknown_drafts(settings, ())
+        refuse_unknown_drafts(settings, (), trained)
     elif draft_models is not None:
-        refuse_unknown_drafts(settings, draft_models)
+        refuse_unknown_drafts(settings, draft_models, trained)
         _refuse_other_tokens(settings, draft_models)
     for choice in _with_weights(chosen):
         trained.choose(choice.name, choice.options.weights)
@@ -71,13 +71,22 @@ def check_settings(
         _check_rule(settings)
 
 
-def refuse_unknown_drafts(settings: Settings, drafts: Collection[str]) -> None:
+def refuse_unknown_drafts(settings: Settings, drafts: Collection[str], trained: TrainedDrafters = NO_TRAINED) -> None:
     """Refuse a drafter that uses a draft model which is not one of these, the pair's.
+
+    Args:
+        trained: knows why a draft model that was trained is none of them.
 
     Raises:
         CombinationError: with what the pair has, or what needs none.
     """
     for choice in choose_drafter(settings).leaves():
+        if choice.method.needs_draft_model and (refused := trained.refused.get(choice.options.model)) is not None:
+            others = [f"{choice.name}.model = {name!r}" for name in drafts] or ["drafter 'suffix'"]
+            raise CombinationError(
+                f"{choice.name}.model = {short(choice.options.model)} cannot be used: {refused.reason}; nearest that "
+                f"works: {others[0]}"
+            )
         if choice.method.needs_draft_model and not drafts:
             raise CombinationError(
                 f"drafter {choice.name!r} needs a draft model and pair {settings.pair!r} has none; "
@@ -115,8 +124,11 @@ def needs_weights(settings: Settings) -> bool:
 
 def drafters_to_fetch(settings: Settings, trained: TrainedDrafters) -> list[str]:
     """Names of the trained drafters that the settings need and that can be fetched."""
-    needed = _with_weights(choose_drafter(settings))
-    return [name for choice in needed for name in trained.to_fetch(choice.name, choice.options.weights)]
+    chosen = choose_drafter(settings)
+    models = {choice.options.model for choice in chosen.leaves() if choice.method.needs_draft_model}
+    fetchable = trained.fetchable.get(DRAFT_MODEL, ())
+    names = [name for choice in _with_weights(chosen) for name in trained.to_fetch(choice.name, choice.options.weights)]
+    return [*names, *(name for name in fetchable if name in models)]
 
 
 def trained_in_use(settings: Settings, trained: TrainedDrafters) -> list[str]:

@@ -15,8 +15,8 @@ FAMILIES: tuple[Table, ...] = (DRAFTERS, TREE_POLICIES, ACCEPTANCE_RULES, CONTRO
 
 
 def methods_with_weights() -> tuple[str, ...]:
-    """Names of the drafters that are built from trained weights."""
-    return tuple(name for name, method in DRAFTERS.items() if method.needs_weights)
+    """Names of the drafters that weights can be trained for."""
+    return tuple(name for name, method in DRAFTERS.items() if method.weights_option)
 
 
 def methods() -> Iterator[tuple[str, Method]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafter, TrainedDrafters
+from specchat.core.mask_rows import MaskRows
 from specchat.core.memory import MemoryLimit
 from specchat.core.network_pruning import Prunable
 from specchat.core.noise import Noise
@@ -27,6 +28,9 @@ EngineFactory = Callable[[Mapping[str, Any], Model, Model | None, "PairResources
 
 NetworkFactory = Callable[[Weights, TrainedDrafter, int], LearningTrainedNetwork]
 """(target, trained weights, how many frequent tokens) → the network."""
+
+MaskFactory = Callable[[Weights, TrainedDrafter], MaskRows]
+"""(target, trained weights) → the masks."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,7 @@ class Parts:
         trained: its verified weights, where the table says that it needs some.
         make_engine: see `engine`.
         make_network: see `network`.
+        make_masks: see `masks`.
     """
 
     target: Weights
@@ -126,6 +131,7 @@ class Parts:
     trained: TrainedDrafter | None = None
     make_engine: EngineFactory | None = None
     make_network: NetworkFactory | None = None
+    make_masks: MaskFactory | None = None
 
     @property
     def vocab_size(self) -> int:
@@ -222,6 +228,12 @@ class Parts:
         assert self.trained is not None, "the table says that it needs weights"
         assert self.make_network is not None, "assemble hands out networks"
         return self.make_network(self.target, self.trained, tokens)
+
+    def masks(self) -> MaskRows:
+        """The masks of this drafter's trained weights."""
+        assert self.trained is not None, "the table says that it needs weights"
+        assert self.make_masks is not None, "assemble hands out masks"
+        return self.make_masks(self.target, self.trained)
 
     def datastore(self, wanted: str) -> Path:
         """The file of the datastore with this name, or of the newest if the name is empty.

@@ -17,19 +17,20 @@ _HELD_OUT = 20
 class Corpus:
     """Texts in shards. The same seed gives the same batches."""
 
-    def __init__(self, shards: Sequence[StateShard], steps: int, reads_back: bool) -> None:
+    def __init__(self, shards: Sequence[StateShard], steps: int, reads_back: bool, measured: int | None = None) -> None:
         """Nothing is copied.
 
         Args:
             steps: tokens that are guessed in a row.
             reads_back: whether the network looks at tokens further back than its last input: else prompts are left out.
+            measured: on so many texts progress is measured at most; None for all that are not learnt from.
         """
         self._shards = shards
         self._steps = steps
         self._reads_back = reads_back
         places = [(number, text) for number, shard in enumerate(shards) for text in range(len(shard))]
         self.learnt = [place for index, place in enumerate(places) if index % _HELD_OUT]
-        self.held_out = places[::_HELD_OUT]
+        self.held_out = places[::_HELD_OUT][:measured]
 
     @property
     def tokens(self) -> int:

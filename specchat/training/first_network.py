@@ -11,14 +11,14 @@ from specchat.config.trained_drafters import DESCRIPTION, TrainedDrafter
 from specchat.errors import UsageError, short
 from specchat.models.inspect.drafter_to_start_from import refuse_other_method
 from specchat.models.learned.networks import kind_of, load_network, new_network, read_tokens
-from specchat.models.learned.sizes import Sizes
+from specchat.models.learned.sizes import NetworkSizes
 from specchat.models.own.decoder import Decoder
 from specchat.training.corpus import Corpus
 from specchat.training.recipes import HEAD_TOKENS
 from specchat.training.target_weights import shared_with
 
 
-def check_start(start: TrainedDrafter, method: str, sizes: Sizes, target_sha256: str) -> None:
+def check_start(start: TrainedDrafter, method: str, sizes: NetworkSizes, target_sha256: str) -> None:
     """Refuse a drafter that does not match what is trained.
 
     Raises:
@@ -36,7 +36,7 @@ def check_start(start: TrainedDrafter, method: str, sizes: Sizes, target_sha256:
 
 
 def first_network(
-    method: str, sizes: Sizes, target: Decoder, corpus: Corpus, seed: int, start: TrainedDrafter | None
+    method: str, sizes: NetworkSizes, target: Decoder, corpus: Corpus, seed: int, start: TrainedDrafter | None
 ) -> Any:
     """The network before it learns, on the target's device.
 
@@ -53,6 +53,18 @@ def first_network(
         network = load_network(start.method, start.options, start.weights, lambda tokens: shared)
         network.train().requires_grad_(True)
     return network.to(shared.head.device)
+
+
+def reference_network(reference: TrainedDrafter, network: Any, target_sha256: str) -> Any:
+    """The network of a trained drafter that guesses the same tokens as this one, to be compared with, not to learn.
+
+    Raises:
+        UsageError: it was trained for other weights.
+    """
+    if reference.target_sha256 != target_sha256:
+        raise UsageError(f"--reference {short(reference.name)} was trained for other weights of {reference.target}")
+    found = load_network(reference.method, reference.options, reference.weights, lambda tokens: network.shared)
+    return found.to(network.shared.head.device)
 
 
 def label_of(start: TrainedDrafter | None) -> str | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from specchat.errors import TrainingError
 from specchat.models.learned.batch import Batch
@@ -22,6 +22,12 @@ from specchat.training.checkpoints import Point, Standing, load_checkpoint, save
 from specchat.training.corpus import Corpus
 from specchat.training.files import writing
 from specchat.training.optimizer import NetworkOptimizer
+
+BatchLoss = Callable[[Any, Batch, Tensor, int, torch.Generator], tuple[Tensor, int]]
+"""(network, texts, columns, steps, randomness) → the mean loss, over how many places; as `chain_loss`."""
+
+BatchAcceptance = Callable[[Any, Batch, torch.Tensor, int], Acceptance]
+"""(network, texts, columns, depth) → how far its guesses are right; as `acceptance`."""
 
 _CHECKPOINT_S = 60.0
 _MEASURED_DEPTH = 4
@@ -98,6 +104,8 @@ class Fitting:
         seed: int,
         about: Mapping[str, Any],
         clock: Callable[[], float] = time.monotonic,
+        loss: BatchLoss = chain_loss,
+        accepted: BatchAcceptance = acceptance,
     ) -> None:
         """Where the checkpoint in the folder says, or at the beginning.
 
@@ -121,6 +129,8 @@ class Fitting:
             **about, "texts in a batch": texts, "optimizer": NetworkOptimizer.name, "state share": STATE_SHARE,
         }  # fmt: skip
         self._clock = clock
+        self._loss = loss
+        self._accepted = accepted
         self._checkpoint = folder / "checkpoint.safetensors"
         self._device = network.shared.head.device
         self._columns = columns_of(network.shared.tokens.to(self._device), vocab_size)
@@ -182,9 +192,10 @@ class Fitting:
     def _learn(self, batch: Batch) -> None:
         generator = torch.Generator().manual_seed(self._seed * 1_000_003 + self.standing.batches)
         with self._numbers():
-            loss, _ = chain_loss(
+            shown = self._schedule.shown(self.standing)
+            loss, _ = self._loss(
                 self.network, batch.to(self._device), self._columns, self._steps, generator,
-                self._schedule.shown(self.standing),
+                **({"glancing": shown} if shown else {}),
             )  # fmt: skip
         if not bool(loss.isfinite()):
             raise TrainingError(f"the loss is {loss.item()} after {self.standing.batches} batches: training went wrong")
@@ -218,7 +229,7 @@ class Fitting:
         found = Acceptance((), 0)
         for batch in self._corpus.unseen(_MEASURED_TEXTS):
             with self._numbers():
-                found = found.plus(acceptance(self.network, batch.to(self._device), self._columns, _MEASURED_DEPTH))
+                found = found.plus(self._accepted(self.network, batch.to(self._device), self._columns, _MEASURED_DEPTH))
         standing = self.standing
         depths = [round(share, 4) for share in found.by_depth]
         better = found.tau > standing.best

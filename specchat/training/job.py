@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from specchat.config import private_dir
 from specchat.config.file_replacing import replacing, unfinished
 from specchat.config.trained_drafters import DESCRIPTION, WEIGHTS, TrainedDrafter, read_drafter, write_drafter
@@ -18,15 +20,20 @@ from specchat.core.sampling import Sampling
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.engine.protocol.training_report import StageName
 from specchat.errors import TrainingError, WeightsError
+from specchat.models.files.weight_source import WeightSource
 from specchat.models.inspect.training_cost import texts_per_batch
-from specchat.models.inspect.training_limits import CHATS, SELF
+from specchat.models.inspect.training_limits import CHATS, LOSSES, SELF
+from specchat.models.learned import distillation
+from specchat.models.learned.frozen_target import FrozenTarget
+from specchat.models.learned.mask_learning import MaskLearning
 from specchat.models.learned.networks import load_network
+from specchat.models.learned.unrolling import acceptance, chain_loss
 from specchat.models.own.decoder import Decoder
 from specchat.training.checkpoints import Standing
 from specchat.training.corpus import Corpus
 from specchat.training.files import only_user
-from specchat.training.first_network import check_start, data_of, first_network, label_of
-from specchat.training.fitting import SHARE_OF_START, Fitting, Schedule
+from specchat.training.first_network import check_start, data_of, first_network, label_of, reference_network
+from specchat.training.fitting import SHARE_OF_START, BatchAcceptance, BatchLoss, Fitting, Schedule
 from specchat.training.needs import needs_of
 from specchat.training.recipes import RECIPES
 from specchat.training.state_reading import StateReading, grouped, tapped_layers
@@ -49,6 +56,7 @@ class Subject:
         name: in models.toml.
         checksum: of its weights.
         sampling: how its chat samples.
+        weights: opens its weights, prepared for a decoder of its shape.
     """
 
     name: str
@@ -57,6 +65,7 @@ class Subject:
     model: Decoder
     vocabulary: Vocabulary
     sampling: Sampling
+    weights: Callable[[], WeightSource] | None = None
 
 
 @dataclass(frozen=True)
@@ -84,12 +93,14 @@ class Job:
         tell: Callable[[Stage], None],
         clock: Callable[[], float] = time.monotonic,
         start: TrainedDrafter | None = None,
+        reference: TrainedDrafter | None = None,
     ) -> None:
         """A training whose stages are told of.
 
         Args:
             clock: seconds; those in which the process was stopped may be left out.
             start: with whose weights it begins; None for random ones.
+            reference: it learns only where this one is ahead; None for everywhere.
 
         Raises:
             UsageError: the start does not match what is trained.
@@ -101,12 +112,13 @@ class Job:
         self._subject = subject
         self._tell = tell
         shape = subject.model.network.shape
-        self._sizes = RECIPES[request.drafter].sizes(shape, tapped_layers(subject.model.layers))
-        self._start = start
+        self._recipe, taps = RECIPES[request.drafter], tapped_layers(subject.model.layers)
+        self._sizes = self._recipe.sizes(shape, taps)
+        self._start, self._reference = start, reference
         if start is not None:
             check_start(start, request.drafter, self._sizes, subject.checksum)
         self.places = Places.of(request, subject.name, subject.checksum)
-        self.needs = needs_of(request.drafter, self._sizes, shape, request.tokens, self.places.states)
+        self.needs = needs_of(request.drafter, self._sizes, shape, request.tokens, len(taps), self.places.states)
 
     def run(self) -> TrainedDrafter:
         """Everything that is still to be done. Interrupted while it learns, it leaves a drafter as good as it got.
@@ -151,27 +163,52 @@ class Job:
         sources = reading.run(groups, lambda done: self._tell(Stage("states", done, len(groups), "files")))
         files = [shard_file(self.places.states, number) for number in range(len(sources))]
         shards = [read_shard(file, source, verify=True) for file, source in zip(files, sources, strict=True)]
-        recipe = RECIPES[self.request.drafter]
-        return Corpus(shards, recipe.steps, recipe.reads_back), sources
+        recipe = self._recipe
+        return Corpus(shards, recipe.steps, recipe.reads_back, recipe.measured_texts), sources
 
     def _fitting(self, corpus: Corpus, sources: list[str]) -> Fitting:
         """Stage 4, where it stands."""
         request, model = self.request, self._subject.model
-        recipe, texts = RECIPES[request.drafter], texts_per_batch(model.network.shape.hidden)
+        recipe, texts = self._recipe, texts_per_batch(model.network.shape.hidden)
         sizes, start = self._sizes, self._start
         network = first_network(request.drafter, sizes, model, corpus, request.seed, start)
         seen, further = int(recipe.epochs * corpus.tokens), start is not None
         rate = recipe.rate(texts, further=further)
-        schedule = Schedule(seen, 3600 * request.hours, rate, max(1, seen // _MEASUREMENTS), further, recipe.glancing)
+        between = max(1, seen // min(_MEASUREMENTS, recipe.measurements))
+        schedule = Schedule(seen, 3600 * request.hours, rate, between, further, recipe.glancing)
         about = {"method": request.drafter, "options": sizes.options(), "seed": request.seed, "data": _digest(sources)}
-        about |= {"from": label_of(start)}
+        about |= {"from": label_of(start), **self._said_of_loss()}
         fitting = Fitting(
             network, corpus, schedule, self.places.run, model.vocab_size, recipe.steps, texts, request.seed, about,
-            self._clock,
+            self._clock, *self._learning(network),
         )  # fmt: skip
         if fitting.standing.best:
             self._check_best(fitting)
         return fitting
+
+    def _learning(self, network: Any) -> tuple[BatchLoss, BatchAcceptance]:
+        """What is to become small, and how progress is measured."""
+        if self._recipe.through_target:
+            weights, model = self._subject.weights, self._subject.model
+            assert weights is not None, "a target's weights can be read"
+            target = FrozenTarget(model.network.shape, weights(), torch.bfloat16, network.shared.head.device)
+            learning = MaskLearning(target)
+            return learning.loss, learning.acceptance
+        return self._loss(network), acceptance
+
+    def _loss(self, network: Any) -> BatchLoss:
+        if not self._recipe.distils:
+            return chain_loss
+        earlier = self._reference
+        reference = None if earlier is None else reference_network(earlier, network, self._subject.checksum)
+        return distillation.Distillation(distillation.LOSSES[self.request.loss or LOSSES[0]], reference)
+
+    def _said_of_loss(self) -> dict[str, Any]:
+        """What a checkpoint and drafter.toml say of it; nothing where there is no choice."""
+        if not self._recipe.distils:
+            return {}
+        label = label_of(self._reference)
+        return {"loss": self.request.loss or LOSSES[0], **({"reference": label} if label else {})}
 
     def _tell_learning(self, fitting: Fitting) -> Callable[[Standing], None]:
         def tell(standing: Standing) -> None:
@@ -224,6 +261,7 @@ class Job:
                 "reply_tokens": corpus.tokens,
                 "seed": request.seed,
                 **data_of(self._start),
+                **self._said_of_loss(),
                 "command": command(request),
             },
             figures={
@@ -242,6 +280,8 @@ def command(request: TrainingRequest) -> str:
     """The command line that trains this again."""
     words = f"specchat train {request.pair} --drafter {request.drafter} --prompts {request.prompts}"
     words += f" --from {request.start}" if request.start else ""
+    words += f" --loss {request.loss}" if request.loss else ""
+    words += f" --reference {request.reference}" if request.reference else ""
     hours = f" --hours {request.hours:g}" if request.hours else ""
     return f"{words} --tokens {request.tokens}{hours} --name {request.name} --seed {request.seed}"
 

@@ -12,11 +12,12 @@ from specchat.errors import NotEnoughMemory, TrainingError
 from specchat.models.base.shape import Shape
 from specchat.models.fetch.disk import megabytes
 from specchat.models.inspect.training_cost import states_bytes
+from specchat.models.learned.frozen_target import frozen_bytes
 from specchat.models.learned.networks import kind_of
 from specchat.models.learned.shared_weights import SharedWeights
-from specchat.models.learned.sizes import Sizes
+from specchat.models.learned.sizes import NetworkSizes
 from specchat.models.machine import available_bytes
-from specchat.training.recipes import HEAD_TOKENS
+from specchat.training.recipes import HEAD_TOKENS, RECIPES
 
 _SPARE_BYTES = 256 << 20
 _WORKING_BYTES = 1 << 30
@@ -51,10 +52,11 @@ class Needs:
             )
 
 
-def needs_of(drafter: str, sizes: Sizes, shape: Shape, reply_tokens: int, states: Path) -> Needs:
+def needs_of(drafter: str, sizes: NetworkSizes, shape: Shape, reply_tokens: int, taps: int, states: Path) -> Needs:
     """What a training takes.
 
     Args:
+        taps: layers of the target whose states are kept, whether this network reads them or not.
         states: where the target's states are kept; what is there need not be written again.
     """
     with torch.device("meta"):
@@ -63,7 +65,9 @@ def needs_of(drafter: str, sizes: Sizes, shape: Shape, reply_tokens: int, states
     there = sum(file.stat().st_size for file in states.iterdir())
     # Weights, gradients and a momentum, then head rows, and embeddings of a few times as many tokens: all float32.
     memory = 12 * weights + 4 * shape.hidden * 4 * HEAD_TOKENS + _WORKING_BYTES
-    return Needs(max(0, states_bytes(reply_tokens, len(sizes.taps), shape.hidden) - there), memory, weights)
+    if RECIPES[drafter].through_target:
+        memory += frozen_bytes(shape)
+    return Needs(max(0, states_bytes(reply_tokens, taps, shape.hidden) - there), memory, weights)
 
 
 def need_space(folder: Path, needed_bytes: int, what: str) -> None:

@@ -16,6 +16,7 @@ from specchat.models.inspect.training_limits import (
     refuse_hiding,
     refuse_impossible,
     refuse_replacing_start,
+    refuse_unknown_loss,
 )
 from specchat.training.prompt_sources import prompts_of, prompts_of_chats
 
@@ -36,6 +37,8 @@ class TrainingRequest:
         seed: of everything that is drawn.
         resume: whether a training of this name is gone on with.
         start: the name of a trained drafter with whose weights it begins; empty for random ones.
+        loss: how its law is brought to the target's, where that can be chosen; empty for the first of `LOSSES`.
+        reference: the name of a trained drafter: learnt from is only where it is ahead; empty for everywhere.
     """
 
     pair: str
@@ -47,6 +50,8 @@ class TrainingRequest:
     seed: int = 0
     resume: bool = False
     start: str = ""
+    loss: str = ""
+    reference: str = ""
 
     def check(self) -> None:
         """Refuse what cannot be, before anything is loaded.
@@ -56,6 +61,7 @@ class TrainingRequest:
             TrainingError: a drafter of this name is there already.
         """
         refuse_impossible(self.drafter, self.prompts, self.tokens, self.hours, self.name)
+        refuse_unknown_loss(self.drafter, self.loss, self.reference)
         refuse_replacing_start(self.name, self.start)
         if not (self.resume and is_begun(self.name)):
             refuse_hiding(self.name)

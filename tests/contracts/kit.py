@@ -29,6 +29,7 @@ from specchat.decoding.reply_events import ReplyEnded, ReplyStarted, RoundWritte
 from specchat.decoding.speculate import Speculator
 from specchat.drafters.choice import choose
 from specchat.drafters.parts import PairResources, Parts
+from specchat.models.learned.mask_loading import mask_rows
 from specchat.models.learned.network_loading import trained_network
 from specchat.models.other.scripted import Says, ScriptedModel, random_says
 from specchat.registry import Method, Table
@@ -59,6 +60,7 @@ def drafter_for(target: Model, draft: Model | None, name: str, given: Mapping[st
         resources=tiny_resources(target),
         make_engine=nested_engines(settings),
         make_network=trained_network,
+        make_masks=mask_rows,
     ).build(choose(name, settings))
 
 

@@ -15,7 +15,7 @@ from specchat.core.memory import NetworkMemory
 from specchat.core.network_pruning import Ranking
 from specchat.core.seams import Model, Weights
 from specchat.drafters.parts import PairResources
-from specchat.models.learned.networks import NETWORKS, new_network, save_weights
+from specchat.models.learned.networks import MASKS, NETWORKS, new_network, save_weights
 from specchat.models.learned.shared_weights import SharedWeights
 from specchat.models.learned.sizes import (
     AmphistaSizes,
@@ -24,14 +24,16 @@ from specchat.models.learned.sizes import (
     FalconSizes,
     HydraSizes,
     MedusaSizes,
+    MtpSizes,
+    NetworkSizes,
     ParallelSpecSizes,
-    Sizes,
+    PromptTokenSizes,
 )
 
 _FOLDERS = tempfile.TemporaryDirectory(prefix="specchat-tiny-networks-")
 
 
-def sizes_for(method: str, hidden: int, layers: int) -> Sizes:
+def sizes_for(method: str, hidden: int, layers: int) -> NetworkSizes:
     """Sizes of a network that reads the first and the last layer's states."""
     taps = tuple(sorted({0, layers - 1}))
     match method:
@@ -47,6 +49,10 @@ def sizes_for(method: str, hidden: int, layers: int) -> Sizes:
             return ParallelSpecSizes(hidden, taps, inner=24, heads=4, kv_heads=2, head_dim=8, masks=2)
         case "clover":
             return CloverSizes(hidden, taps, inner=24, heads=4, kv_heads=2, head_dim=8)
+        case "prompt_tokens":
+            return PromptTokenSizes(hidden)
+        case "mtp":
+            return MtpSizes(hidden, layers=layers, queries=hidden, keys=hidden // 2, rank=3)
         case _:
             return EagleSizes(hidden, taps, inner=24, heads=4, kv_heads=2, head_dim=8)
 
@@ -62,7 +68,7 @@ def tiny_trained(method: str, target: Weights, share: float = 2 / 3) -> TrainedD
 
 def all_tiny_trained(target: Weights, share: float = 2 / 3) -> TrainedDrafters:
     """One of each method."""
-    return TrainedDrafters("tiny", tuple(tiny_trained(method, target, share) for method in NETWORKS))
+    return TrainedDrafters("tiny", tuple(tiny_trained(method, target, share) for method in (*NETWORKS, *MASKS)))
 
 
 class PrunedOfNothing:

@@ -18,7 +18,7 @@ from specchat.models.learned.networks import new_network, save_weights
 from specchat.models.learned.shared_weights import SharedWeights
 from specchat.models.other.transformers_model import ReferenceModel
 
-TRAINED = [method for method in every(DRAFTERS) if method.values[0].needs_weights]
+TRAINED = [method for method in every(DRAFTERS) if method.values[0].needs_weights and not method.values[0].rides]
 PROMPT = [3, 5, 9, 5, 3, 7, 9, 2, 5, 3, 11, 4]
 CHAIN = {"policy": "chain", "controller": "fixed", "nodes": 3, "depth": 3, "width": 1, "max_tokens": 40}
 

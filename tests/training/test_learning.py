@@ -19,7 +19,7 @@ from specchat.errors import CheckpointError, NotEnoughMemory, TrainingError
 from specchat.models.inspect.training_cost import TOKENS_LEARNT_PER_S, texts_per_batch, training_cost
 from specchat.models.learned import losses
 from specchat.models.learned.losses import columns_of, divergence, followed, labels_of
-from specchat.models.learned.networks import NETWORKS, load_network, new_network
+from specchat.models.learned.networks import DRAFT_MODELS, MASKS, NETWORKS, load_network, new_network
 from specchat.models.learned.shared_weights import SharedWeights
 from specchat.models.learned.unrolling import Acceptance, acceptance, chain_loss
 from specchat.models.own.text_batch import TextBatch
@@ -34,6 +34,8 @@ from specchat.training.state_reading import StateReading
 from specchat.training.target_weights import shared_with
 from specchat.training.text_store import TrainingText
 from specchat.training.training_request import TrainingRequest
+
+OF_A_CHAIN = [method for method, recipe in RECIPES.items() if not recipe.through_target]
 
 
 def own_texts(model, count=60, reply=24):
@@ -101,7 +103,7 @@ def test_chains_go_on_where_they_were_right_and_where_near_misses_are_drawn():
     assert followed(logits, wanted, chance).tolist() == [True, True, False, False]
 
 
-@pytest.mark.parametrize("method", RECIPES)
+@pytest.mark.parametrize("method", OF_A_CHAIN)
 def test_the_gradient_of_a_whole_unrolled_chain_is_that_of_finite_differences(method, model, shard, monkeypatch):
     monkeypatch.setattr(losses, "_NEAR_SHARE", 1.0)
     monkeypatch.setattr(losses, "_NEAR", V)  # every chain goes on
@@ -137,7 +139,7 @@ def fitted(method, model, shard, folder, tokens, texts=4, schedule=None, **chang
     return Fitting(network_for(method, model, corpus), corpus, schedule, folder, V, STEPS, texts, 0, about)
 
 
-@pytest.mark.parametrize("method", RECIPES)
+@pytest.mark.parametrize("method", OF_A_CHAIN)
 def test_a_trained_network_beats_its_untrained_self(method, model, shard, tmp_path):
     fit = fitted(method, model, shard, tmp_path, 12_000)
     standing = fit.run(lambda standing: None)
@@ -147,7 +149,8 @@ def test_a_trained_network_beats_its_untrained_self(method, model, shard, tmp_pa
     corpus = Corpus([shard], STEPS, RECIPES[method].reads_back)
     columns = columns_of(fit.network.shared.tokens, V)
     [batch] = corpus.unseen(16)
-    assert acceptance(kept, batch, columns, 4).tau == pytest.approx(after, abs=0.1)
+    with torch.autocast("cpu", torch.bfloat16):  # as while it learns: few chains are measured, and one counts much
+        assert acceptance(kept, batch, columns, 4).tau == pytest.approx(after, abs=0.1)
     shuffled = {name: t.flatten()[torch.randperm(t.numel())].view(t.shape) for name, t in kept.state_dict().items()}
     kept.load_state_dict(shuffled)
     assert acceptance(kept, batch, columns, 4).tau < after - 0.2, "a shuffled network guesses no better than chance"
@@ -228,7 +231,7 @@ def test_means_of_start_and_end_are_measured_where_a_drafter_learns_further(mode
         is_middle = learnt and torch.allclose(network.back.weight, (start["back.weight"] + ended) / 2, atol=1e-6)
         return Acceptance((0.9 if is_middle else 0.1,), 100)
 
-    monkeypatch.setattr(fitting, "acceptance", tau)
+    monkeypatch.setattr(fit, "_accepted", tau)
     learn = fit._learn
 
     def remember(batch):
@@ -293,7 +296,7 @@ def test_a_step_takes_as_many_texts_as_are_asked_for(model, shard, tmp_path):
 
 
 def test_every_network_has_a_recipe():
-    assert RECIPES.keys() == NETWORKS.keys() == TOKENS_LEARNT_PER_S.keys()
+    assert RECIPES.keys() == NETWORKS.keys() | DRAFT_MODELS.keys() | MASKS.keys() == TOKENS_LEARNT_PER_S.keys()
 
 
 def request(tmp_path, **changes):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 import torch
 import transformers
 
 from specchat.core.sampling import Sampling
+from specchat.models.base.prepared_source import prepared
 from specchat.models.base.shape import Shape
 from specchat.models.files import families
 from specchat.models.files.tensor_source import TensorSource
@@ -18,6 +21,7 @@ from specchat.training.text_store import TrainingText
 V = 64
 END, USER, REPLY = 0, 1, 2
 CHECKSUM = "ab" * 32
+SOURCES = WeakKeyDictionary()
 
 
 class Words:
@@ -55,11 +59,19 @@ def target(seed=0, spread=0.25, forgetful=False):
         net.lm_head.weight[END] = 0.0  # replies seldom end by themselves
     source = TensorSource(net.state_dict(), families.FAMILIES["llama"])
     weights = Builder(Shape.of(config), source, "float32", torch.device("cpu")).build()
-    return Decoder(EagerNetwork(weights), 1024)
+    made = Decoder(EagerNetwork(weights), 1024)
+    SOURCES[made] = source
+    return made
+
+
+def weights_of(model):
+    """The weights of a target that was made here, prepared for a decoder."""
+    return prepared(SOURCES[model], model.network.shape)
 
 
 def subject(model=None, checksum=CHECKSUM):
-    return Subject("tiny", checksum, "Apache-2.0", model or target(), Words(), Sampling())
+    model = model or target()
+    return Subject("tiny", checksum, "Apache-2.0", model, Words(), Sampling(), lambda: weights_of(model))
 
 
 def some_texts(count, reply=12):

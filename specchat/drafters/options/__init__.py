@@ -19,7 +19,7 @@ from specchat.drafters.options.target_views import (
     PrunedOptions,
     SparseContextOptions,
 )
-from specchat.drafters.options.trained_networks import TrainedNetworkOptions, trained_weights
+from specchat.drafters.options.trained_networks import MaskRowsOptions, TrainedNetworkOptions, trained_weights
 
 __all__ = [
     "CascadeOptions",
@@ -31,6 +31,7 @@ __all__ = [
     "JacobiOptions",
     "LayerSkipOptions",
     "LookaheadOptions",
+    "MaskRowsOptions",
     "MergeOptions",
     "PromptLookupOptions",
     "PrunedOptions",

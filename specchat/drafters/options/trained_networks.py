@@ -14,6 +14,20 @@ def trained_weights() -> Any:
 
 
 @dataclass(frozen=True)
+class MaskRowsOptions:
+    """Options of the drafters that are trained masks: `prompt_tokens` and `mtp`."""
+
+    weights: str = trained_weights()
+    rows: int = option(6, "the most rows of masks in a pass", unit="rows", minimum=1, maximum=256)
+    behind: str = option(
+        "likeliest",
+        "where masks stand: behind all nodes, those first that are the likeliest to end what is accepted, or behind "
+        "the last node of the likeliest path alone",
+        choices=("likeliest", "last"),
+    )
+
+
+@dataclass(frozen=True)
 class TrainedNetworkOptions:
     """Options of the drafters that are trained networks, such as `hydra`."""
 

@@ -42,7 +42,7 @@ class LoadedPair:
     Args:
         draft_vocabulary: the draft model's tokens where they are not the target's.
         further: the draft models after that one, as far as they are used.
-        offered: the names of all draft models of the pair, loaded or not.
+        named: the names of the draft models that models.toml gives the pair, loaded or not.
     """
 
     name: str
@@ -59,7 +59,12 @@ class LoadedPair:
     datastores: Datastores | None = None
     memory: MemoryLimit | None = None
     further: tuple[LoadedDraft, ...] = ()
-    offered: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
+
+    @property
+    def offered(self) -> tuple[str, ...]:
+        """The names of all its draft models, those that were trained for its target included, loaded or not."""
+        return self.trained.offered(self.named)
 
     def using(self, threads: int) -> LoadedPair:
         """The same models with so many threads; 0 chooses.

@@ -11,7 +11,7 @@ import torch
 
 from specchat.config import Catalog, ModelSpec, PairSpec
 from specchat.config.datastore_files import Datastores
-from specchat.config.trained_drafters import TrainedDrafters
+from specchat.config.trained_drafters import DRAFT_MODEL, TrainedDrafters
 from specchat.core.vocabulary import table_sha256
 from specchat.decoding.combinations import drafters_to_fetch, refuse_unknown_drafts
 from specchat.decoding.families import methods_with_weights
@@ -27,10 +27,11 @@ from specchat.errors import TokenizerMismatch, WeightsNotHere
 from specchat.models import fetch
 from specchat.models.fetch.disk import megabytes
 from specchat.models.inspect.pair_check import check_pair
-from specchat.models.inspect.trained_drafters import drafters_fitting
+from specchat.models.inspect.trained_drafters import drafters_fitting, found_drafters
 from specchat.models.machine import choose_device, threads_for
 from specchat.models.model_loading import Loaded, compare_tokenizers, differing_tokens, load_model, load_scripted
 from specchat.models.other.scripted_text import ScriptedVocabulary
+from specchat.models.trained_draft_model import load_trained_draft
 from specchat.settings import Settings
 
 
@@ -54,7 +55,7 @@ class Loader:
         pair = self.catalog.pair(settings.pair)
         device = choose_device(settings.device)
         for one in (settings, *others):
-            refuse_unknown_drafts(one, pair.drafts)
+            refuse_unknown_drafts(one, self.draft_names(pair))
         used = {name for one in (settings, *others) for name in drafts_used(one, pair.drafts)}
         drafts_in_order = (name for name in dict.fromkeys(pair.drafts) if name in used)
         specs = [self.catalog.model(name) for name in (pair.target, *drafts_in_order)]
@@ -63,10 +64,15 @@ class Loader:
         alike = _alike(pair, settings, *others)
         _refuse_strangers(specs, alike)
         trained = self.trained_drafters(settings)
+        offered = trained.offered(pair.drafts)
+        for one in (settings, *others):
+            refuse_unknown_drafts(one, offered, trained)
+        used = {name for one in (settings, *others) for name in drafts_used(one, offered)}
         times = None if ahead.doing else self.times  # compiling is done once
         progress = ReadingProgress(self.emit, times, load_key(settings, specs), lambda: ahead.doing)
         target = self._load(specs[0], device, settings, progress.say)
         drafts = [self._load_draft(spec, device, settings, progress.say, target, alike) for spec in specs[1:]]
+        drafts += self._trained_drafts(used, trained, pair.drafts, target, progress.say)
         vocabulary = self._vocabulary(target)
         set_aside()
         memory, limited = limit_memory(settings, device, target, [one.loaded for one in drafts])
@@ -83,7 +89,7 @@ class Loader:
             trained=trained,
             datastores=Datastores(target.name, cache(partial(table_sha256, vocabulary))),
             memory=memory,
-            offered=pair.drafts,
+            named=pair.drafts,
         )
         return loaded.with_drafts(drafts).using(settings.threads)
 
@@ -97,21 +103,23 @@ class Loader:
             WeightsNotHere: they are not, and are not fetched.
             CombinationError: the memory that was stated is too little for them beside the context in use.
         """
-        specs = [self.catalog.model(name) for name in loaded.missing_drafts(settings)]
-        if not specs:
+        missing = loaded.missing_drafts(settings)
+        if not missing:
             return loaded
+        specs = [self.catalog.model(name) for name in missing if name in loaded.named]
         if not fetches:
             _refuse_missing(specs, settings)
         self._fetch(specs)
         pair = self.catalog.pair(settings.pair)
         alike = _alike(pair, settings)
         progress = ReadingProgress(self.emit, self.times, load_key(settings, specs))
-        progress.say(specs[0].name)
+        progress.say(missing[0])
         _refuse_strangers([self.catalog.model(pair.target), *specs], alike)
         torch.set_num_threads(threads_for(settings.threads))
         say, target = progress.say, loaded.target
         try:
             drafts = [self._load_draft(spec, loaded.device, settings, say, target, alike) for spec in specs]
+            drafts += self._trained_drafts(missing, loaded.trained, loaded.named, target, say)
         finally:
             loaded.using(settings.threads)
         set_aside()
@@ -120,6 +128,13 @@ class Loader:
         memory = loaded.memory and limit_with_drafts(loaded.memory, settings, target, loaded.drafts, added)
         notes = [*loaded.notes, *(note for one in added for note in one.notes)]
         return replace(loaded, memory=memory, notes=notes).with_drafts(drafts).using(settings.threads)
+
+    def draft_names(self, pair: PairSpec) -> tuple[str, ...]:
+        """The names of a pair's draft models, and of all trained ones, whatever target these were trained for."""
+        methods = {name: one.method for name, one in found_drafters(self.catalog, methods_with_weights()).items()}
+        methods |= {name: spec.method for name, spec in self.catalog.drafters.items()}
+        trained = (name for name, method in methods.items() if method == DRAFT_MODEL)
+        return tuple(dict.fromkeys((*pair.drafts, *trained)))
 
     def trained_drafters(self, settings: Settings) -> TrainedDrafters:
         """The trained drafters that fit the pair's target; those that the settings need are fetched first."""
@@ -181,6 +196,22 @@ class Loader:
         elif differing_tokens(target, loaded):
             return LoadedDraft(loaded, self._vocabulary(loaded))
         return LoadedDraft(loaded)
+
+    def _trained_drafts(
+        self,
+        used: Collection[str],
+        trained: TrainedDrafters,
+        named: Sequence[str],
+        target: Loaded,
+        say: Callable[[str], None],
+    ) -> list[LoadedDraft]:
+        """The draft models among those in use that were trained for the target, and that the pair does not name."""
+        found = []
+        for name, one in trained.draft_models.items():
+            if name in used and name not in named:
+                say(name)
+                found.append(LoadedDraft(load_trained_draft(one, target)))
+        return found
 
     def _vocabulary(self, model: Loaded) -> Vocabulary:
         if model.tokenizer is None:

@@ -32,11 +32,12 @@ def method_of(drafter: str, start: str, target: ModelSpec) -> str:
     return start_named(start, target, drafter).method if start else drafter or FIRST_CHOICE
 
 
-def start_named(name: str, target: ModelSpec, drafter: str = "") -> ListedDrafter:
+def start_named(name: str, target: ModelSpec, drafter: str = "", flag: str = "--from") -> ListedDrafter:
     """The trained drafter of this name, here or still to be fetched. No weights are read.
 
     Args:
         drafter: the method that is to be trained; empty for that of the drafter named.
+        flag: which names it, for errors.
 
     Raises:
         UsageError: there is none, it is damaged, or it was trained for another target or by another method; names the
@@ -47,31 +48,31 @@ def start_named(name: str, target: ModelSpec, drafter: str = "") -> ListedDrafte
     able = [one.name for one in fitting if not one.problem and drafter in ("", one.method)]
     found = next((one for one in listed if one.name == name), None)
     if found is None:
-        raise UsageError(f"--from {short(name)} names no trained drafter{_instead(name, able, target)}")
+        raise UsageError(f"{flag} {short(name)} names no trained drafter{_instead(name, able, target, flag)}")
     if found.problem:
-        raise UsageError(f"--from {short(name)} cannot be used: {found.problem}{_instead(name, able, target)}")
+        raise UsageError(f"{flag} {short(name)} cannot be used: {found.problem}{_instead(name, able, target, flag)}")
     if found not in fitting:
         meant = f"{'other weights of ' if found.target == target.name else ''}{found.target}"
-        raise UsageError(f"--from {short(name)} was trained for {meant}{_instead(name, able, target)}")
+        raise UsageError(f"{flag} {short(name)} was trained for {meant}{_instead(name, able, target, flag)}")
     if drafter:
-        refuse_other_method(name, found.method, drafter)
+        refuse_other_method(name, found.method, drafter, flag)
     return found
 
 
-def refuse_other_method(name: str, method: str, drafter: str) -> None:
-    """Refuse a start whose method is not the one that is to be trained.
+def refuse_other_method(name: str, method: str, drafter: str, flag: str = "--from") -> None:
+    """Refuse a start, or what else the flag names, whose method is not the one that is to be trained.
 
     Raises:
         UsageError: what goes on with it.
     """
     if method != drafter:
         raise UsageError(
-            f"--from {short(name)} is a {method!r}, and --drafter says {short(drafter)}; "
+            f"{flag} {short(name)} is a {method!r}, and --drafter says {short(drafter)}; "
             f"--drafter {method} goes on with it"
         )
 
 
-def fetched_start(name: str, report: OnProgress) -> TrainedDrafter:
+def fetched_start(name: str, report: OnProgress, flag: str = "--from") -> TrainedDrafter:
     """The drafter of this name, fetched where it is not here, its weights compared with its checksum.
 
     Raises:
@@ -85,7 +86,7 @@ def fetched_start(name: str, report: OnProgress) -> TrainedDrafter:
         found = found_drafters(catalog, TOKENS_LEARNT_PER_S).get(name)
     problem = "it is not here" if found is None or found.drafter is None else found.problem or damage(found.drafter)
     if found is None or found.drafter is None or problem:
-        raise UsageError(f"--from {short(name)} cannot be used: {problem}")
+        raise UsageError(f"{flag} {short(name)} cannot be used: {problem}")
     return found.drafter
 
 
@@ -96,7 +97,8 @@ def _fitting(listed: Collection[ListedDrafter], target: ModelSpec) -> list[Liste
     return drafters_of(listed, target)
 
 
-def _instead(name: str, able: Collection[str], target: ModelSpec) -> str:
+def _instead(name: str, able: Collection[str], target: ModelSpec, flag: str) -> str:
     if able:
         return nearest(name, able)
-    return f"; none for {target.name} is known, so leave out --from and begin with nothing"
+    without = f"leave out {flag}" + (" and begin with nothing" if flag == "--from" else "")
+    return f"; none for {target.name} is known, so {without}"

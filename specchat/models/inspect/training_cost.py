@@ -17,6 +17,9 @@ TOKENS_PER_REPLY_TOKEN = 1.7
 EPOCHS = 3.0
 """How often every text is learnt from."""
 
+MASK_EPOCHS = 0.25
+"""The same of what runs through the whole target: a quarter of the texts teaches a few numbers what they can learn."""
+
 LEAST_TEXTS, _MOST_TEXTS, _WIDTH_OF_A_TEXT = 4, 32, 128
 
 _MATRIX_SHARE = 0.5
@@ -32,10 +35,16 @@ TOKENS_LEARNT_PER_S: Mapping[str, float] = {
     "falcon": 800.0,
     "parallel_spec": 800.0,
     "clover": 800.0,
+    "draft_model": 800.0,
+    "prompt_tokens": 260.0,
+    "mtp": 250.0,
 }
 """Tokens a second of one thread with SmolLM2-135M; docs/training.md says on which machine. Hydra's is measured; eagle's
 is 0.6 of what it was with AdamW, as hydra's is; medusa learns as many products as hydra, amphista
 and clover about as many as eagle."""
+
+MASKS = ("prompt_tokens", "mtp")
+"""What runs through the whole target while it learns."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +64,8 @@ def training_cost(drafter: str, reply_tokens: int, parameters: int, hidden: int)
     size, width = parameters / _MEASURED_PARAMETERS, hidden / _MEASURED_WIDTH
     write, read = size / _WRITTEN_PER_S, size * TOKENS_PER_REPLY_TOKEN / _READ_PER_S
     muon = _MATRIX_SHARE * width**3 * LEAST_TEXTS / texts_per_batch(hidden)
-    learn = EPOCHS * ((1.0 - _MATRIX_SHARE) * width + muon) / TOKENS_LEARNT_PER_S[drafter]
+    epochs = MASK_EPOCHS if drafter in MASKS else EPOCHS
+    learn = epochs * ((1.0 - _MATRIX_SHARE) * width + muon) / TOKENS_LEARNT_PER_S[drafter]
     return TrainingCost(states_bytes(reply_tokens, TAPS, hidden), reply_tokens * (write + read + learn))
 
 

@@ -18,6 +18,12 @@ SELF = "self"
 CHATS = "chats"
 """Prompts that are the user's own messages."""
 
+LOSSES = ("forward_kl", "reverse_kl", "jsd", "tvd", "tvd_plus_plus")
+"""How a draft model's law can be brought to the target's; the first where none is named."""
+
+_DISTILLED = ("draft_model",)
+"""What learns with such a loss."""
+
 _FEWEST_TOKENS = 5200
 """Some 40 texts of the longest replies: fewer cannot be told from chance."""
 
@@ -67,6 +73,21 @@ def refuse_unknown_method(drafter: str) -> None:
         raise UsageError(
             f"--drafter {short(drafter)} is not one that can be trained{nearest(drafter, TOKENS_LEARNT_PER_S)}"
         )
+
+
+def refuse_unknown_loss(drafter: str, loss: str, reference: str) -> None:
+    """Refuse a loss that does not exist, or one, or a reference, for a drafter that learns in another way.
+
+    Raises:
+        UsageError: with the nearest that can be.
+    """
+    if drafter not in _DISTILLED and (loss or reference):
+        flag = "--loss" if loss else "--reference"
+        raise UsageError(
+            f"{flag} is for --drafter {' and '.join(_DISTILLED)}; {drafter} learns in chains of its guesses"
+        )
+    if loss and loss not in LOSSES:
+        raise UsageError(f"--loss {short(loss)} is not one that can be learnt with{nearest(loss, LOSSES)}")
 
 
 def refuse_hiding(name: str) -> None:

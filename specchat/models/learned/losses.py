@@ -46,17 +46,39 @@ def labels_of(likeliest: Tensor, log_p: Tensor, rest: Tensor, columns: Tensor) -
     return Labels(places.clamp_min(0), p / total[:, None], rest / total)
 
 
+@dataclass(frozen=True)
+class Laws:
+    """The laws of target and network at some places, all tokens besides the likeliest counted as one, the last.
+
+    Args:
+        p: (n, K + 1) of the target.
+        q, log_q: (n, K + 1) of the network, and their logarithms; both 0 where a token cannot be guessed.
+    """
+
+    p: Tensor
+    q: Tensor
+    log_q: Tensor
+
+
+def laws_of(logits: Tensor, labels: Labels) -> Laws:
+    """The laws at some places, from (n, H) logits of the network."""
+    known = labels.p > 0
+    log_q = torch.where(known, torch.log_softmax(logits, dim=1).gather(1, labels.places), 0.0)
+    q = torch.where(known, log_q.exp(), 0.0)
+    log_rest = torch.log1p(-q.sum(dim=1, keepdim=True).clamp_max(1.0 - _LEAST))
+    p = torch.cat([labels.p, labels.rest[:, None]], dim=1)
+    return Laws(p, torch.cat([q, log_rest.exp()], dim=1), torch.cat([log_q, log_rest], dim=1))
+
+
 def divergence(logits: Tensor, labels: Labels) -> Tensor:
     """(n,) Kullback-Leibler divergence of the target's law from the network's, all other tokens counted as one.
 
     Args:
         logits: (n, H) of the network.
     """
-    log_q = torch.log_softmax(logits, dim=1).gather(1, labels.places)
-    q = torch.where(labels.p > 0, log_q.exp(), 0.0)
-    log_rest = torch.log1p(-q.sum(dim=1).clamp_max(1.0 - _LEAST))
-    said: Tensor = torch.special.xlogy(labels.p, labels.p).sum(dim=1) + torch.special.xlogy(labels.rest, labels.rest)
-    return said - (labels.p * log_q).sum(dim=1) - labels.rest * log_rest
+    laws = laws_of(logits, labels)
+    said: Tensor = torch.special.xlogy(laws.p, laws.p).sum(dim=1)
+    return said - (laws.p * laws.log_q).sum(dim=1)
 
 
 def state_distance(normed: Tensor, target: Tensor, epsilon: float) -> Tensor:

@@ -20,10 +20,12 @@ from specchat.models.files.number_limits import shown
 from specchat.models.files.safetensors_header import read_entries
 from specchat.models.learned.amphista import Amphista
 from specchat.models.learned.clover import Clover
+from specchat.models.learned.draft_language_model import DraftLanguageModel
 from specchat.models.learned.eagle import Eagle
 from specchat.models.learned.eight_bits import STEPS, check_steps, fits, rounded, unrounded
 from specchat.models.learned.falcon import Falcon
 from specchat.models.learned.hydra import Hydra
+from specchat.models.learned.mask_network import MaskNetwork
 from specchat.models.learned.medusa import Medusa
 from specchat.models.learned.parallel_spec import ParallelSpec
 from specchat.models.learned.shared_weights import SharedWeights
@@ -31,12 +33,15 @@ from specchat.models.learned.sizes import (
     MOST_TOKENS,
     AmphistaSizes,
     CloverSizes,
+    DraftModelSizes,
     EagleSizes,
     FalconSizes,
     HydraSizes,
     MedusaSizes,
+    MtpSizes,
+    NetworkSizes,
     ParallelSpecSizes,
-    Sizes,
+    PromptTokenSizes,
 )
 
 TOKENS = "tokens"
@@ -54,7 +59,7 @@ class LearnedNetwork(Protocol):
     shared: SharedWeights
 
     @property
-    def sizes(self) -> Sizes: ...
+    def sizes(self) -> NetworkSizes: ...
 
     @property
     def fuse(self) -> nn.Module:
@@ -86,7 +91,7 @@ class LearnedNetwork(Protocol):
 class Kind:
     """One kind of network: its sizes and the module."""
 
-    sizes: type[Sizes]
+    sizes: type[NetworkSizes]
     module: type[nn.Module]
 
 
@@ -99,7 +104,16 @@ NETWORKS: Mapping[str, Kind] = {
     "parallel_spec": Kind(ParallelSpecSizes, ParallelSpec),
     "clover": Kind(CloverSizes, Clover),
 }
-"""Drafter → its network."""
+"""Drafter → its network, which reads states of the target."""
+
+DRAFT_MODELS: Mapping[str, Kind] = {"draft_model": Kind(DraftModelSizes, DraftLanguageModel)}
+"""Drafter → the language model that is trained for it, which reads tokens alone and runs as draft models do."""
+
+MASKS: Mapping[str, Kind] = {
+    "prompt_tokens": Kind(PromptTokenSizes, MaskNetwork),
+    "mtp": Kind(MtpSizes, MaskNetwork),
+}
+"""Drafter → its masks, which go through the target itself."""
 
 
 def kind_of(method: str) -> Kind:
@@ -108,19 +122,23 @@ def kind_of(method: str) -> Kind:
     Raises:
         WeightsError: the drafter has none.
     """
-    if method not in NETWORKS:
-        raise WeightsError(f"method {shown(method)} has no trained network{nearest(method, NETWORKS)}")
-    return NETWORKS[method]
+    known = {**NETWORKS, **DRAFT_MODELS, **MASKS}
+    if method not in known:
+        raise WeightsError(f"method {shown(method)} has no trained network{nearest(method, known)}")
+    return known[method]
 
 
-def new_network(method: str, sizes: Sizes, shared: SharedWeights, generator: torch.Generator) -> Any:
+def new_network(method: str, sizes: NetworkSizes, shared: SharedWeights, generator: torch.Generator) -> Any:
     """An untrained network: products keep the mean square of what goes in, and what an MLP or attention adds is
     small."""
-    network = kind_of(method).module(sizes, shared)
+    network: Any = kind_of(method).module(sizes, shared)
+    if method in MASKS:
+        network.begin_(generator)
+        return network
     with torch.no_grad():
         for name, parameter in network.named_parameters():
             if parameter.dim() == 2:
-                scale = 0.1 if f".{name}".endswith((".down.weight", ".o.weight")) else 0.7
+                scale = 0.1 if name.removesuffix(".weight").rpartition(".")[2] in ("down", "o") else 0.7
                 parameter.normal_(std=scale * parameter.shape[1] ** -0.5, generator=generator)
     return network
 
@@ -168,7 +186,7 @@ def load_network(
     return network.eval().requires_grad_(False)
 
 
-def _own_tensors(file: Path, sizes: Sizes) -> dict[str, tuple[int, ...]]:
+def _own_tensors(file: Path, sizes: NetworkSizes) -> dict[str, tuple[int, ...]]:
     """Which tensors a published network has besides those of ours, and of which shapes."""
     if not isinstance(sizes, EagleSizes):
         return {}

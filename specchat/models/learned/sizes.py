@@ -15,6 +15,7 @@ MOST_INNER = 1 << 18
 MOST_DEPTH = 64
 MOST_TOKENS = 1 << 22
 MOST_LAYER = 1 << 10
+MOST_RANK = 1 << 10
 
 
 def size(most: int, least: int = 1, default: Any = dataclasses.MISSING) -> Any:
@@ -28,17 +29,15 @@ def layers() -> Any:
 
 
 @dataclass(frozen=True)
-class Sizes:
+class NetworkSizes:
     """What every trained network has.
 
     Args:
         hidden: d, the width of the target's states and of the network's own.
-        taps: layers of the target whose states it reads, counted from 0; the last layer may be among them.
         epsilon: added to the mean square in every norm.
     """
 
     hidden: int = size(MOST_WIDTH)
-    taps: tuple[int, ...] = layers()
     epsilon: float = dataclasses.field(default=1e-5, kw_only=True, metadata={"most": 1.0})
 
     def __post_init__(self) -> None:
@@ -75,6 +74,17 @@ class Sizes:
 
 
 @dataclass(frozen=True)
+class Sizes(NetworkSizes):
+    """What every network has that reads the target's states.
+
+    Args:
+        taps: layers of the target whose states it reads, counted from 0; the last layer may be among them.
+    """
+
+    taps: tuple[int, ...] = layers()
+
+
+@dataclass(frozen=True)
 class HydraSizes(Sizes):
     """Sizes of `hydra`.
 
@@ -97,8 +107,35 @@ class MedusaSizes(Sizes):
 
 
 @dataclass(frozen=True)
-class LayerSizes(Sizes):
-    """Sizes of a network with decoder layers.
+class PromptTokenSizes(NetworkSizes):
+    """Sizes of `prompt_tokens`.
+
+    Args:
+        masks: as many tokens ahead are guessed, behind the next one.
+    """
+
+    masks: int = size(MOST_DEPTH, default=3)
+
+
+@dataclass(frozen=True)
+class MtpSizes(PromptTokenSizes):
+    """Sizes of `mtp`.
+
+    Args:
+        layers: of the target.
+        queries, keys: rows of the target's products for queries, and for keys or values.
+        rank: of what is added to the target's products.
+    """
+
+    layers: int = size(MOST_LAYER, default=1)
+    queries: int = size(MOST_WIDTH, default=1)
+    keys: int = size(MOST_WIDTH, default=1)
+    rank: int = size(MOST_RANK, default=16)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _DecoderLayer(NetworkSizes):
+    """Sizes of a decoder layer.
 
     Args:
         inner: width of the MLP.
@@ -118,6 +155,22 @@ class LayerSizes(Sizes):
             raise ConfigError(f"heads = {self.heads} is not a multiple of kv_heads = {self.kv_heads}")
         if self.head_dim % 2:
             raise ConfigError(f"head_dim = {self.head_dim} is odd: values rotate in pairs")
+
+
+@dataclass(frozen=True)
+class LayerSizes(_DecoderLayer, Sizes):
+    """Sizes of a network with decoder layers that reads states of the target."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftModelSizes(_DecoderLayer):
+    """Sizes of the language model that is trained for `draft_model`.
+
+    Args:
+        layers: how many decoder layers it has.
+    """
+
+    layers: int = size(MOST_DEPTH)
 
 
 @dataclass(frozen=True)

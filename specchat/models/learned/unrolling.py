@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from specchat.models.learned.batch import Batch
 from specchat.models.learned.glancing import glanced_states
-from specchat.models.learned.losses import divergence, followed, labels_of, right, state_distance
+from specchat.models.learned.losses import Labels, divergence, followed, labels_of, right, state_distance
 from specchat.models.learned.networks import LearnedNetwork
 
 STATE_SHARE = 4.0
@@ -54,6 +54,13 @@ class Acceptance:
         )
 
 
+class HasLogits(Protocol):
+    """What has a head."""
+
+    def logits(self, states: Tensor) -> Tensor:
+        """(…, H) logits of the token that follows, for each of the shared tokens."""
+
+
 def chain_loss(
     network: Any, batch: Batch, columns: Tensor, steps: int, generator: torch.Generator, glancing: float = 0.0
 ) -> tuple[Tensor, int]:
@@ -84,10 +91,8 @@ def chain_loss(
         rows, places = going.nonzero(as_tuple=True)
         if not len(rows):
             break
-        guessed = state[rows, places]
-        logits, at = network.logits(guessed), places + step
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # the sum of bfloat16 numbers may exceed 1
-        labels = labels_of(batch.likeliest[rows, at], batch.log_p[rows, at], batch.rest[rows, at], columns)
+        guessed, at = state[rows, places], places + step
+        logits, labels = logits_of(network, guessed), labels_at(batch, rows, at, columns)
         total = total + divergence(logits, labels).sum()
         if batch.features.dim() == 4:
             last, normed = batch.features[rows, at, -1], network.normed(guessed)
@@ -95,6 +100,17 @@ def chain_loss(
         chance = torch.rand(len(rows), generator=generator).to(logits.device)
         going = going.index_put((rows, places), followed(logits.detach(), columns[batch.tokens[rows, at + 1]], chance))
     return total / max(1, chains), chains
+
+
+def logits_of(network: HasLogits, states: Tensor) -> Tensor:
+    """(n, H) logits after (n, d) states, in float32 at least: the sum of bfloat16 numbers may exceed 1."""
+    logits = network.logits(states)
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def labels_at(batch: Batch, rows: Tensor, places: Tensor, columns: Tensor) -> Labels:
+    """What the target says at some places: (n,) numbers of texts, (n,) of places in them; `columns` as above."""
+    return labels_of(batch.likeliest[rows, places], batch.log_p[rows, places], batch.rest[rows, places], columns)
 
 
 def acceptance(network: LearnedNetwork, batch: Batch, columns: Tensor, steps: int) -> Acceptance:

@@ -47,11 +47,11 @@ class PrunableFile:
 
     def by_magnitude(self) -> Ranking:
         """Heads and channels by the size of their weights."""
-        return magnitude_ranking(self.whole, self._prepared())
+        return magnitude_ranking(self.whole, self.prepared())
 
     def by_taylor(self, texts: Sequence[Sequence[int]]) -> Iterator[Ranking | None]:
         """Heads and channels by what the loss on these texts, all of one length, would lose with them."""
-        return taylor_ranking(self.whole, self._prepared(), torch.tensor([list(text) for text in texts]))
+        return taylor_ranking(self.whole, self.prepared(), torch.tensor([list(text) for text in texts]))
 
     def pruned(self, ranking: Ranking, ratio: float) -> Model:
         """A model without this share of the heads and channels."""
@@ -72,5 +72,6 @@ class PrunableFile:
     def _stand_in(self) -> Decoder:
         return self.target.twin()
 
-    def _prepared(self) -> WeightSource:
+    def prepared(self) -> WeightSource:
+        """The file's weights as a decoder's layers take them."""
         return prepared(self.opened()[0], self.whole)

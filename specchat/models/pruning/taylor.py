@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specchat.core.network_pruning import Ranking
+from specchat.models.base.differentiable_layer import Gates, layer_output
 from specchat.models.base.shape import Shape
 from specchat.models.files.weight_source import WeightSource
-from specchat.models.pruning.differentiable_layer import Gates, layer_output
 
 HEAD_ROWS = 4096
 """Rows of the head whose logits are computed at once."""

@@ -1,0 +1,151 @@
+"""Guesses that come out of the target's own pass, from trained masks behind the nodes of its tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from specchat.core.context import Context
+from specchat.core.head_needs import LOGITS, HeadNeeds
+from specchat.core.request import Rider
+from specchat.core.round import Round
+from specchat.core.seams import Proposal
+from specchat.core.states import StateTap
+from specchat.core.tree import ROOT, TokenTree
+from specchat.drafters.likeliest_tokens import Likeliest, LikeliestByNode
+from specchat.drafters.network_proposals import for_frontier, points_below
+from specchat.drafters.options import MaskRowsOptions
+from specchat.drafters.parts import Parts
+from specchat.drafters.points_alone import points_alone
+from specchat.structures.learnt_rates import LearntRates
+from specchat.structures.mask_places import last_of_likeliest, likeliest_places
+
+_CANDIDATES = 32
+"""How many of the likeliest tokens after a mask can be guessed."""
+
+_CLAIMED = 0.3
+"""How often a guess is right, as long as none was judged."""
+
+
+class _Riding(NamedTuple):
+    """What rides along with a pass over a tree: for each node with masks the numbers of its riders."""
+
+    tree: TokenTree
+    riders: dict[int, range]
+    rows: int
+
+
+class MaskRowsDrafter:
+    """Proposes what the target said after masks behind the node that was accepted last; there is no pass of its own.
+
+    A mask stands for a token that is not known yet. The first one behind a node stands where the target's own next
+    token will stand, so what is said after it is a guess of the token after that one; the second guesses one further,
+    and so on. What is guessed at a depth does not depend on the guesses before it. Masks stand behind every node that
+    may be the last one accepted, or behind some of them if rows are few; the tree's own rows keep their bits.
+
+    `prompt_tokens` are embeddings alone. Reference: Chen et al., Hardware-Aware Parallel Prompt Decoding for
+    Memory-Efficient Acceleration of LLM Inference (PPD), arXiv:2405.18628. Differs: which nodes have how many masks is
+    decided anew for every tree, from what its guesses claim and how often those of each mask came true; one embedding
+    for each mask, no ensemble of several.
+
+    `mtp` has a low-rank adapter too, which acts on the masks' rows alone. Reference: after Samragh et al., Your LLM
+    Knows the Future, arXiv:2507.11851. Differs: guesses do not know of each other, since there is no sampler on top;
+    only attention is adapted; masks are learnt with the divergence from the target's law. With masks of one embedding
+    behind every node this is SPACE, arXiv:2402.11809, whose model is trained as a whole instead.
+    """
+
+    taps: Sequence[int] = ()
+    needs: HeadNeeds = LOGITS
+    text_tap: StateTap | None = None
+    passes = 0
+    draw_kinds = staticmethod(points_alone)
+
+    def __init__(self, options: MaskRowsOptions, parts: Parts) -> None:
+        self.proposer = parts.proposer
+        self._masks = parts.masks()
+        self._rows, self._linear = options.rows, options.behind == "last"
+        self._vocab_size = parts.vocab_size
+        self._rates = LearntRates()  # by mask
+        self._said: tuple[Likeliest, Tensor] | None = None  # what the last pass said, and (m, V) logits of it
+        self._tree: TokenTree | None = None
+        self._by_node = LikeliestByNode[Tensor]()
+        self._riding: _Riding | None = None
+
+    def start(self, history: Sequence[int]) -> None:
+        """Nothing was said about what follows this text yet."""
+        self._said = self._tree = self._riding = None
+
+    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        """(F,) for each node up to `width` tokens that its depth's mask guessed, and nothing below the last mask."""
+        if self._tree is not tree:
+            self._tree = tree
+            self._by_node.clear()
+        if self._said is None:
+            return [()] * len(frontier)
+        likeliest, logits = self._said
+        nodes = [node for node in frontier if tree.depths[node] < len(logits)]
+        for node in nodes:
+            if node not in self._by_node:
+                row = slice(tree.depths[node], tree.depths[node] + 1)
+                said = Likeliest(likeliest.tokens[row], likeliest.values[row], likeliest.totals[row], logits=True)
+                self._by_node.add([node], said, logits[row])
+        guesses = points_below(
+            self._by_node, tree, nodes, width, context,
+            proposer=self.proposer, noisy=not context.sampling.greedy, logits=self._logits,
+        ) if nodes else ()  # fmt: skip
+        return for_frontier(frontier, nodes, guesses)
+
+    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+        """The masks behind nodes of this tree, those of a node one after the other."""
+        masks = self._masks.embeddings
+        if self._linear:
+            placed = last_of_likeliest(tree, min(self._rows, len(masks)))
+        else:
+            rates = [self._rates.rate(place, _CLAIMED) for place in range(len(masks))]
+            placed = likeliest_places(tree, rates, self._rows)
+        riders: list[Rider] = []
+        numbers: dict[int, range] = {}
+        for node, count in placed.items():
+            numbers[node] = range(len(riders), len(riders) + count)
+            for mask in range(count):
+                after = len(riders) - 1 if mask else None
+                riders.append(Rider(node, masks[mask], after, self._masks.adapter))
+        self._riding = _Riding(tree, numbers, len(riders))
+        return riders
+
+    def observe(self, round: Round) -> None:
+        """Count which guesses were right, and read what was said after the masks of the last accepted node."""
+        if self._said is not None:
+            for place, (token, guesses) in enumerate(zip(round.emitted, self._said[0].tokens, strict=False)):
+                right = int(guesses[0]) == token
+                self._rates.count(place, right)
+                if not right:
+                    break
+        self._said, self._tree = self._read(round), None
+        self._riding = None
+
+    def close(self) -> None:
+        """Nothing outlives it."""
+
+    def _read(self, round: Round) -> tuple[Likeliest, Tensor] | None:
+        """What was said after the masks behind the node that was accepted last; None where it had none."""
+        riding, logits = self._riding, round.reading.rider_logits
+        if riding is None or logits is None or len(logits) != riding.rows:
+            return None
+        accepted = round.emitted[:-1]
+        path = riding.tree.follow(accepted)
+        numbers = riding.riders.get(path[-1] if path else ROOT)
+        if len(path) < len(accepted) or not numbers:
+            return None
+        said = logits[numbers.start : numbers.stop, : self._vocab_size].float()
+        values, tokens = said.topk(min(_CANDIDATES, said.shape[1]), dim=1)
+        totals = torch.logsumexp(said, dim=1)
+        return Likeliest(tokens.cpu().numpy(), values.cpu().numpy(), totals.cpu().numpy(), logits=True), said
+
+    def _logits(self, node: int) -> Tensor:
+        """(V,) logits after a node."""
+        logits, row = self._by_node.source(node)
+        return logits[row]

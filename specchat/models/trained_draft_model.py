@@ -1,0 +1,102 @@
+"""A trained draft model made ready to run: its layers from its folder, embedding and head from its target's file."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from specchat.config.trained_drafters import TrainedDrafter
+from specchat.errors import ModelError
+from specchat.models.files.derived_sources import ForwardingSource
+from specchat.models.files.gguf_reader import FourBit
+from specchat.models.files.stored_rows import StoredRows
+from specchat.models.files.weight_source import ALL_ROWS, RowChoice, TensorFacts, WeightSource
+from specchat.models.learned.draft_language_model import DraftLanguageModel, shape_of
+from specchat.models.learned.networks import load_network
+from specchat.models.learned.shared_weights import SharedWeights
+from specchat.models.model_loading import Loaded
+from specchat.models.own.decoder import Decoder
+from specchat.models.pruning.prunable_file import PrunableFile
+
+
+def load_trained_draft(trained: TrainedDrafter, target: Loaded) -> Loaded:
+    """A trained draft model beside its target: in its precision, by its kernels, with its tokenizer.
+
+    Raises:
+        ConfigError: the sizes that its folder names are wrong.
+        WeightsError: its file is damaged, or holds another network.
+        ModelError: the target has states of another width, or runs through transformers.
+    """
+    file = target.prunable
+    if not isinstance(file, PrunableFile):
+        raise ModelError(
+            f"trained draft model {trained.name!r} needs a target that runs in specchat's own decoder, whose embedding "
+            f"and head it uses; nearest that works: drafter 'suffix'"
+        )
+    nothing = SharedWeights(torch.nn.Identity(), torch.empty(0), torch.empty(0))
+    layers: DraftLanguageModel = load_network(trained.method, trained.options, trained.weights, lambda tokens: nothing)
+    source, whole = file.opened()
+    if layers.sizes.hidden != whole.hidden:
+        raise ModelError(
+            f"trained draft model {trained.name!r} has states of {layers.sizes.hidden} numbers; the target has "
+            f"{whole.hidden}"
+        )
+    shape = shape_of(layers.sizes, whole.vocab_size, tied=whole.tied, embedding_scale=whole.embedding_scale)
+    between = LayersBetween(source, layers, str(trained.weights))
+    network = file.network(shape, between)
+    between.forget_layers()
+    model = Decoder(network, file.target.context_tokens, drafts=True, name=trained.name)
+    return Loaded(
+        trained.name, model, target.tokenizer, target.eos_ids, network.nbytes, target.precision, network.kernels
+    )
+
+
+class LayersBetween(ForwardingSource):
+    """Layers of a trained draft model between a target's embedding and its head, whose norm has the factors of both."""
+
+    def __init__(self, source: WeightSource, layers: DraftLanguageModel, place: str) -> None:
+        """`place` says where the layers are from, for errors."""
+        super().__init__(source)
+        self._layers: DraftLanguageModel | None = layers
+        self._norm = layers.norm.detach()
+        self._place = place
+
+    def forget_layers(self) -> None:
+        """Give the memory of the layers back once they are packed: only the embedding is read later."""
+        self._layers = None
+
+    @property
+    def interleaved(self) -> bool:
+        return True
+
+    def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
+        return super().stored(name) if layer is None else StoredRows.of_tensor(self._weight(name, layer))
+
+    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: RowChoice = ALL_ROWS) -> Tensor:
+        if layer is not None:
+            return self._weight(name, layer)[rows]
+        values = super().dense(name, part=part, rows=rows)
+        return values * self._norm[rows] if name == "norm" else values
+
+    def outputs(self, name: str, layer: int | None = None) -> int:
+        return super().outputs(name) if layer is None else len(self._weight(name, layer))
+
+    def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
+        return super().has(name, part=part) if layer is None else self._known.has(name, layer, part)
+
+    def about(self, name: str, layer: int | None = None, part: str = "weight") -> TensorFacts:
+        if layer is None:
+            return super().about(name, part=part)
+        sizes = tuple(self._weight(name, layer).shape) if self.has(name, layer, part) else None
+        return TensorFacts(f"{self._place}: tensor layers.{layer}.{name}", sizes)
+
+    def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
+        return super().four_bit(name) if layer is None else None
+
+    def _weight(self, name: str, layer: int) -> Tensor:
+        return self._known.dense(name, layer).detach()
+
+    @property
+    def _known(self) -> DraftLanguageModel:
+        assert self._layers is not None, "layers are read before they are forgotten"
+        return self._layers
