@@ -16,7 +16,7 @@ class LayerWeights(Protocol):
     """The weights of some layers by our own names; rows that rotate together lie side by side."""
 
     def dense(self, name: str, layer: int | None = None, part: str = "weight") -> Tensor:
-        """A weight in floating point."""
+        """A weight in floating point: (outputs, inputs), or (n,) numbers of a norm or a bias."""
 
     def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
         """Whether there is such a weight."""
