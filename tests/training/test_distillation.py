@@ -12,8 +12,11 @@ from specchat.models.inspect.training_limits import refuse_unknown_loss
 from specchat.models.learned import distillation
 from specchat.models.learned.distillation import (
     LOSSES,
+    SELECTIONS,
+    Compared,
     Distillation,
-    most_to_learn,
+    behind,
+    missed,
     normalised,
     policy_gradient,
     rewards,
@@ -148,10 +151,11 @@ def test_what_is_normalised_has_a_mean_of_0_and_a_spread_of_1():
 def test_the_places_with_most_to_learn_are_the_top_two_fifths_by_difference():
     noise = torch.Generator().manual_seed(4)
     own, others = torch.rand(50, generator=noise), torch.rand(50, generator=noise)
-    chosen = most_to_learn(own, others)
+    nowhere = torch.zeros(50, dtype=torch.bool)
+    chosen = behind(Compared(own, others, nowhere))
     assert int(chosen.sum()) == 20
     assert (own - others)[chosen].min() > (own - others)[~chosen].max()
-    assert not torch.equal(chosen, most_to_learn(own, torch.zeros(50))), "the reference matters"
+    assert not torch.equal(chosen, behind(Compared(own, torch.zeros(50), nowhere))), "the reference matters"
 
 
 # --------------------------------------------------------------------------------------------- whole texts
@@ -189,6 +193,14 @@ def test_only_the_selected_places_are_learnt_from(model, corpus):
     best = (own - others).topk(round(0.4 * len(own))).indices
     assert count == len(best)
     torch.testing.assert_close(loss.detach(), own[best].mean())
+    wanted = columns[batch.likeliest[rows, places + 1, 0]]
+    (states,) = reference.states(reference.fused(batch.features), batch.tokens, 1)
+    wrong = reference.logits(states[rows, places]).argmax(1) != wanted
+    loss_where_wrong, wrongs = Distillation(LOSSES["forward_kl"], reference, missed)(
+        network, batch, columns, 1, generator
+    )
+    assert 0 < wrongs == int(wrong.sum()) < len(own)
+    torch.testing.assert_close(loss_where_wrong.detach(), own[wrong].mean())
     everywhere, places_there = Distillation(LOSSES["forward_kl"])(network, batch, columns, 1, generator)
     assert places_there == len(own)
     torch.testing.assert_close(everywhere.detach(), own.mean())
@@ -251,18 +263,21 @@ def test_a_training_that_was_cut_off_goes_on_to_the_same_weights(model, corpus, 
 
 def test_the_losses_are_those_that_a_request_may_name():
     assert tuple(LOSSES) == training_limits.LOSSES
+    assert tuple(SELECTIONS) == training_limits.SELECTIONS
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (("draft_model", "reverse_lk", ""), "--loss 'reverse_lk' is not one that can be learnt with; did you mean"),
-        (("hydra", "tvd", ""), "--loss is for --drafter draft_model; hydra learns in chains of its guesses"),
-        (("eagle", "", "mine"), "--reference is for --drafter draft_model; eagle learns in chains"),
+        (("draft_model", "reverse_lk", "", ""), "--loss 'reverse_lk' is not one that can be learnt with; did you mean"),
+        (("hydra", "tvd", "", ""), "--loss is for --drafter draft_model; hydra learns in chains of its guesses"),
+        (("eagle", "", "mine", ""), "--reference is for --drafter draft_model; eagle learns in chains"),
+        (("draft_model", "", "mine", "mised"), "--select 'mised' is not a way to select tokens; did you mean 'missed'"),
+        (("draft_model", "", "", "missed"), "--select missed needs --reference NAME"),
     ],
 )
 def test_a_loss_that_does_not_exist_or_does_not_belong_is_refused(given, said):
     with pytest.raises(UsageError, match=said):
         refuse_unknown_loss(*given)
-    refuse_unknown_loss("draft_model", "jsd", "mine")
-    refuse_unknown_loss("hydra", "", "")
+    refuse_unknown_loss("draft_model", "jsd", "mine", "missed")
+    refuse_unknown_loss("hydra", "", "", "")
