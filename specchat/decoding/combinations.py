@@ -87,6 +87,11 @@ def refuse_unknown_drafts(settings: Settings, drafts: Collection[str], trained: 
                 f"{choice.name}.model = {short(choice.options.model)} cannot be used: {refused.reason}; nearest that "
                 f"works: {others[0]}"
             )
+        if choice.method.needs_draft_model and choice.options.model in trained.fetchable.get(DRAFT_MODEL, ()):
+            name = choice.options.model
+            raise CombinationError(
+                f"{choice.name}.model = {short(name)} is not here; `specchat models pull {name}` fetches it"
+            )
         if choice.method.needs_draft_model and not drafts:
             raise CombinationError(
                 f"drafter {choice.name!r} needs a draft model and pair {settings.pair!r} has none; "

@@ -13,6 +13,8 @@ from specchat.bench import runner
 from specchat.bench.runner import Plan
 from specchat.bench.workloads import own_workload
 from specchat.config import config_dir, load_catalog, own_drafters_dir
+from specchat.config.trained_drafters import TrainedDrafters
+from specchat.decoding.combinations import drafters_to_fetch, refuse_unknown_drafts
 from specchat.engine.far.command_queue import CommandQueue
 from specchat.engine.far.worker import Worker
 from specchat.engine.protocol import events as ev
@@ -127,6 +129,16 @@ def test_a_damaged_one_is_refused_with_its_file(tiny):
         Load({"kernels": "torch", "pair": "tiny", "drafter": "draft_model", "method_options": named})
     )
     assert "weights.safetensors has changed" in failed.message
+
+
+def test_one_that_can_be_fetched_is_fetched_by_its_name_and_else_said_to_be_missing():
+    named = Settings().but({"drafter": "draft_model", "method_options": {"draft_model.model": "far"}})
+    trained = TrainedDrafters(fetchable={"draft_model": ("far",), "hydra": ("other",)})
+    assert drafters_to_fetch(named, trained) == ["far"]
+    assert drafters_to_fetch(named.but({"controller": "off"}), trained) == []
+    with pytest.raises(CombinationError, match=r"= 'far' is not here; `specchat models pull far` fetches it"):
+        refuse_unknown_drafts(named, ("own",), trained)
+    refuse_unknown_drafts(named.but({"method_options": {"draft_model.model": "own"}}), ("own",), trained)
 
 
 def test_a_bench_takes_it_and_refuses_a_name_that_none_has(tiny):
