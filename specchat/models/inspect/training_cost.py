@@ -27,8 +27,9 @@ _WRITTEN_PER_S, _READ_PER_S = 510.0, 1500.0
 TOKENS_LEARNT_PER_S: Mapping[str, float] = {
     "hydra": 1600.0, "eagle": 800.0, "medusa": 1600.0, "draft_model": 720.0,
 }  # fmt: skip
-"""Tokens a second of one thread with SmolLM2-135M; docs/training.md says on which machine. Those of hydra and draft_model
-are measured; eagle's is 0.6 of what it was with AdamW, as hydra's is; medusa learns as many products as hydra."""
+"""Tokens a second of one thread with SmolLM2-135M; docs/training.md says on which machine. Those of hydra and
+draft_model are measured; eagle's is 0.6 of what it was with AdamW, as hydra's is; medusa learns as many products as
+hydra."""
 
 
 @dataclass(frozen=True)
