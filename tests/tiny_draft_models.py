@@ -19,11 +19,13 @@ def draft_sizes(hidden: int = 32, **changes: int) -> DraftModelSizes:
     return DraftModelSizes(hidden, **{**known, **changes})
 
 
-def draft_folder(folder: Path, seed: int = 3, target_sha256: str = "ab" * 32, **changes: Any) -> TrainedDrafter:
-    """A folder of weights that are as large as trained ones; `changes` of `draft_sizes`."""
+def draft_folder(
+    folder: Path, seed: int = 3, target_sha256: str = "ab" * 32, tokens: range = range(8), **changes: Any
+) -> TrainedDrafter:
+    """A folder of weights that are as large as trained ones, for these tokens; `changes` of `draft_sizes`."""
     folder.mkdir(parents=True)
     made = draft_sizes(**changes)
-    shared = SharedWeights(torch.nn.Identity(), torch.arange(8), torch.empty(0))
+    shared = SharedWeights(torch.nn.Identity(), torch.tensor(list(tokens)), torch.empty(0))
     network = new_network("draft_model", made, shared, torch.Generator().manual_seed(seed))
     with torch.no_grad():
         for name, parameter in network.named_parameters():

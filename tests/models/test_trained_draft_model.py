@@ -132,6 +132,25 @@ def test_a_p_q_rule_accepts_one_draw_as_often_as_the_laws_overlap(tmp_path):
     assert 0.02 < mean < 0.98
 
 
+def test_it_guesses_the_tokens_that_it_was_trained_for_and_those_of_the_text(tmp_path):
+    target = target_of("llama").model
+    draft = load_trained_draft(draft_folder(tmp_path / "mine", tokens=range(40, 60)), target_of("llama")).model
+
+    def guessed(**options) -> set[int]:
+        said = reply(
+            target, draft.twin(), PROMPT, drafter="draft_model", policy="chain", max_tokens=30, controller="fixed",
+            depth=4, nodes=4, method_options={f"draft_model.{key}": value for key, value in options.items()},
+        )  # fmt: skip
+        own = {*PROMPT, *said.tokens}
+        return {token for round in said.rounds for token in round.tree.tokens[1:]} - own
+
+    assert guessed() <= set(range(40, 60))
+    assert guessed(), "some of them are not in the text"
+    assert guessed(trim=0) - set(range(40, 60)), "all tokens can be asked for"
+    with pytest.raises(ModelError, match="guesses token 61; the target has 61"):
+        load_trained_draft(draft_folder(tmp_path / "wide", tokens=range(50, 62)), target_of("llama"))
+
+
 def test_a_target_of_another_width_or_without_readable_weights_is_refused(tmp_path):
     with pytest.raises(ModelError, match=r"'wide' has states of 64 numbers; the target has 32"):
         load_trained_draft(draft_folder(tmp_path / "wide", hidden=64), target_of("llama"))
