@@ -1,6 +1,7 @@
 """Measures what the host does in a round outside the native kernels: median milliseconds over rounds of one reply.
 
     python bench/host_work.py [--pair smol] [--drafter suffix] [--nodes 8] [--rounds 200]
+    python bench/host_work.py --tiny      # a network of two small layers: with caches left alone, and swept in between
 
 The text repeats itself, so every round drafts. To compare two versions, run it from each checkout in turn.
 """
@@ -11,7 +12,9 @@ import argparse
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # this checkout, whichever is installed
 
@@ -19,6 +22,7 @@ from specchat.bench.pair_setup import load_pair, prepare_environment, settings_i
 
 WARM_UP = 20
 SENTENCE = "The quick brown fox jumps over the lazy dog, and the dog sleeps in the warm sun by the river. "
+SWEPT_BYTES = 100 << 20  # as much as a pass of SmolLM2 reads
 
 
 def main() -> None:
@@ -28,25 +32,64 @@ def main() -> None:
     asked.add_argument("--policy", default="best_first")
     asked.add_argument("--nodes", type=int, default=8)
     asked.add_argument("--rounds", type=int, default=200)
-    measure(asked.parse_args())
-
-
-def measure(asked: argparse.Namespace) -> None:
+    asked.add_argument("--tiny", action="store_true", help="a network whose passes leave the processor's caches alone")
+    told = asked.parse_args()
     prepare_environment(2)
+    sizes = {"nodes": told.nodes, "depth": told.nodes, "width": 3, "controller": "fixed", "threads": 2}
+    chosen = {"pair": told.pair, "drafter": told.drafter, "policy": told.policy, "temperature": 0.0}
+    settings = settings_in_force({**chosen, **sizes})
+    if not told.tiny:
+        pair = load_pair(settings)
+        prompt = pair.vocabulary.encode_chat([{"role": "user", "content": SENTENCE * 12 + "Repeat."}])
+        draft = pair.draft.model if pair.draft else None
+        measure(settings, pair.target.model, prompt, told.rounds, draft=draft, resources=pair.resources)
+        return
+    import numpy as np
+
+    swept = np.zeros(SWEPT_BYTES, dtype=np.uint8)
+    for name, between in (("caches left alone", lambda: None), ("caches swept before every round", swept.sum)):
+        print(name)
+        measure(settings, tiny_model(), list(range(20, 40)) * 12, told.rounds, between)
+
+
+def tiny_model() -> Any:
+    """Random weights, read by the native kernels in next to no time."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from specchat.models.base.shape import Shape
+    from specchat.models.files.tensor_source import TensorSource
+    from specchat.models.native.network import NativeNetwork
+    from specchat.models.own.decoder import Decoder
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=1024, hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, tie_word_embeddings=True, max_position_embeddings=4096,
+    )  # fmt: skip
+    weights = LlamaForCausalLM(config).state_dict()
+    return Decoder(NativeNetwork(Shape.of(config), TensorSource(weights), "int4"), 4096)
+
+
+def measure(
+    settings: Any,
+    model: Any,
+    prompt: list[int],
+    rounds: int,
+    between: Callable[[], object] = lambda: None,
+    draft: Any = None,
+    **resources: Any,
+) -> None:
     from specchat.core.context import Context
     from specchat.decoding.assemble import assemble, sampling
 
-    sizes = {"nodes": asked.nodes, "depth": asked.nodes, "width": 3, "controller": "fixed", "threads": 2}
-    chosen = {"pair": asked.pair, "drafter": asked.drafter, "policy": asked.policy, "temperature": 0.0}
-    settings = settings_in_force({**chosen, **sizes})
-    pair = load_pair(settings)
-    model, network = pair.target.model, pair.target.model.network
-    prompt = pair.vocabulary.encode_chat([{"role": "user", "content": SENTENCE * 12 + "Repeat."}])
+    network = model.network
     context = Context(prompt, len(prompt), model.vocab_size, sampling=sampling(settings))
-    speculator = assemble(settings, model, pair.draft.model if pair.draft else None, resources=pair.resources)
+    speculator = assemble(settings, model, draft, **resources)
     speculator.start(context.history)
     parts: dict[str, list[float]] = {"all": [], "drafting": [], "around the pass": [], "judging and the rest": []}
-    for index in range(WARM_UP + asked.rounds):
+    for index in range(WARM_UP + rounds):
+        between()
         network.time_phases(True)
         began = time.perf_counter()
         round = speculator.round(context)

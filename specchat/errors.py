@@ -16,7 +16,9 @@
     │       └── MemoryLimitTooLow … or into what the setting `memory` allows (exit code 2)
     ├── ProposalError             a drafter proposed something that is not a token
     ├── TrainingError             a drafter cannot be trained: data, disk or memory
+    │   └── CheckpointError       … from the checkpoint that is there: damaged, or of another training (exit code 2)
     ├── EngineError               the engine process failed, died or speaks another protocol
+    ├── InstallationError         a library is not installed, or cannot be loaded
     └── StoreError                chats could not be kept, found or read
 
 A broken invariant is not such an error: it is an `assert` with a sentence.
@@ -109,8 +111,24 @@ class TrainingError(SpecchatError):
     """A drafter that cannot be trained: what is wrong with its data, the disk or the memory."""
 
 
+class CheckpointError(TrainingError):
+    """A checkpoint that a training cannot go on from: it is damaged, or of another training."""
+
+    exit_code = 2
+
+
 class EngineError(SpecchatError):
     """The engine process failed, died, or speaks another protocol."""
+
+
+class InstallationError(SpecchatError):
+    """A library that is not installed, or that the system cannot load."""
+
+    @classmethod
+    def of(cls, error: ImportError | OSError, library: str = "a library") -> InstallationError:
+        """The line about what an import raised."""
+        said = cut(str(error))
+        return cls(f"{library} cannot be loaded: {said}; installing specchat anew in a fresh environment mends that")
 
 
 class StoreError(SpecchatError):

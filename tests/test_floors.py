@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -164,3 +165,13 @@ def test_every_package_stands_on_a_floor_and_imports_from_floors_below() -> None
         check=False,
     )
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("call", "only"),
+    [(r"\bFileLock\(|\bflock\(", "config/file_locking.py"), (r"\bfsync\(", "config/file_replacing.py")],
+)
+def test_locking_and_flushing_are_done_in_one_place_each(call: str, only: str) -> None:
+    package = ROOT / "specchat"
+    found = [file for file in package.rglob("*.py") if re.search(call, file.read_text(encoding="utf-8"))]
+    assert [file.relative_to(package).as_posix() for file in found] == [only]

@@ -28,7 +28,7 @@ from specchat.cli.train import train
 from specchat.cli.usage_errors import UNREADABLE, in_one_line
 from specchat.cli.web import web
 from specchat.engine.protocol.text import one_line
-from specchat.errors import SpecchatError, UsageError
+from specchat.errors import InstallationError, SpecchatError, UsageError
 
 app = typer.Typer(
     name="specchat",
@@ -247,9 +247,15 @@ def main() -> None:
                 raise ended.__context__ from None  # typer makes a failure of it
             flush_output()
             sys.exit(ended.code)
+        except ImportError as error:
+            if (error.name or "").startswith("specchat"):
+                raise
+            raise InstallationError.of(error) from None
         except OSError as error:
             if isinstance(error, BrokenPipeError) or error.filename is not None:
                 raise
+            if error.errno is None:  # a shared library that the system cannot load
+                raise InstallationError.of(error) from None
             raise output_error(error) from None
     except SpecchatError as error:
         print(one_line(f"specchat: {error}"), file=sys.stderr)

@@ -157,6 +157,10 @@ def _judge_floor(report: Report, output: Output) -> int:
 
 
 def _accept_writable(file: Path) -> None:
+    from specchat.config.regular_file import is_named_pipe
+
+    if is_named_pipe(file):
+        raise UsageError(f"--save {file} cannot be written: it is a pipe, which may have no reader")
     folder = file.absolute().parent
     if os.path.isdir(file) or not os.path.isdir(folder) or not os.access(folder, os.W_OK):
         raise UsageError(f"--save {file} cannot be written")

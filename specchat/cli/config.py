@@ -60,7 +60,7 @@ def unset_setting(name: Name, pair: Pair = None) -> None:
 
     saved = entry(name).forget(pair)
     if saved is None:
-        typer.echo(f"{name} was not set{f' for {pair}' if pair else ''}")
+        typer.echo(f"{name} was not set{f' for {pair}' if pair is not None else ''}")
     else:
         typer.echo(f"removed {name} from {saved.file} [{saved.table}]")
 
@@ -126,7 +126,7 @@ def _print_written(pair: str | None) -> None:
     for left, where in lines:
         typer.echo(f"{left:<{width}}   {where}")
     if not lines:
-        typer.echo("you wrote no defaults of your own" + (f" for {pair}" if pair else ""))
+        typer.echo("you wrote no defaults of your own" + (f" for {pair}" if pair is not None else ""))
 
 
 def _written(pair: str | None) -> Iterator[tuple[str, str]]:
@@ -135,7 +135,7 @@ def _written(pair: str | None) -> Iterator[tuple[str, str]]:
     from specchat.config import AppOptions, load_catalog, user_app, user_keys, user_settings, users_config, users_models
 
     catalog = load_catalog()
-    chosen = [catalog.pair(pair)] if pair else list(catalog.pairs.values())
+    chosen = [catalog.pair(pair)] if pair is not None else list(catalog.pairs.values())
     if pair is None:
         yield from _lines(user_settings(), f"{users_config().name} [settings]")
         app, plain = user_app(), AppOptions()

@@ -67,7 +67,7 @@ class _Setting:
     def write(self, value: Any, pair: str | None) -> Saved:
         if self.name == "pair" and pair is not None:
             raise UsageError("pair cannot be a default of a pair")
-        return set_for_pair(pair, self.name, value) if pair else set_general(self.name, value)
+        return set_for_pair(pair, self.name, value) if pair is not None else set_general(self.name, value)
 
     def forget(self, pair: str | None) -> Saved | None:
         return unset(self.name, pair)

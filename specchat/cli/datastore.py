@@ -38,8 +38,8 @@ def build(
         typer.Argument(help="text files and folders; all text files in a folder are read, except hidden ones"),
     ] = None,
     pair: Annotated[
-        str, typer.Option("--pair", help="the pair whose target it is for", autocompletion=model_names)
-    ] = "",
+        str | None, typer.Option("--pair", help="the pair whose target it is for", autocompletion=model_names)
+    ] = None,
     chats: Annotated[bool, typer.Option("--chats", help="also read your chats")] = False,
     tokens: Annotated[
         int,
@@ -64,7 +64,7 @@ def build(
         raise UsageError(f"there is a datastore {short(name)} already; --replace builds it again")
     if not paths and not chats:
         raise UsageError("a datastore is built from files, folders or your chats: name some, or add --chats")
-    target = catalog.model(catalog.pair(settings_in_force({"pair": pair} if pair else {}).pair).target)
+    target = catalog.model(catalog.pair(settings_in_force({"pair": pair} if pair is not None else {}).pair).target)
     texts = [text for source in (texts_of_files(paths or ()), texts_of_chats() if chats else ()) for text in source]
     if not texts:
         raise UsageError("no text was found to build it from")

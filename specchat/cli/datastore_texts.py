@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from specchat.config.regular_file import open_file_or_pipe
 from specchat.errors import UsageError
 
 _LARGEST_BYTES = 64 << 20
@@ -73,7 +74,7 @@ def _files_below(folder: Path) -> Iterator[Path]:
 def _text_of(file: Path) -> str | None:
     """The file's text, or None where it is not UTF-8."""
     try:
-        with file.open("rb") as opened:
+        with open_file_or_pipe(file) as opened:
             data = opened.read(_LOOKED_AT_BYTES)
             if b"\0" in data:
                 return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import os
 import platform
@@ -15,6 +16,7 @@ from specchat import __version__
 from specchat.cli.streams import table_width
 from specchat.config import cache_dir
 from specchat.engine.protocol.environment import engine_environment
+from specchat.errors import InstallationError
 
 if TYPE_CHECKING:
     import torch
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from specchat.tui.state.pair_info import PairInfo
 
 _PACKAGES = ("torch", "transformers", "textual", "rich", "typer", "gguf", "huggingface_hub")
+_LIBRARIES = ("torch", "tokenizers", "safetensors", "huggingface_hub", "gguf", "transformers")
+"""What the engine cannot do without."""
 
 
 def print_report() -> None:
@@ -35,18 +39,21 @@ def print_report() -> None:
     from specchat.cli.pair_states import judged, known_pairs
 
     console = Console(file=sys.stdout, highlight=False, markup=False, width=table_width())
-    pairs = [judged(pair) for pair in known_pairs()]
-    for title, rows in (("versions", _versions()), ("machine", _machine()), ("pairs", _pairs(pairs))):
+    pairs, broken = [judged(pair) for pair in known_pairs()], _broken()
+    machine = () if broken else _machine()
+    for title, rows in (("versions", _versions()), ("machine", machine), ("pairs", _pairs(pairs))):
         table = Table(box=None, show_header=False, pad_edge=False, title=title, title_justify="left")
         for row in rows:
             table.add_row(*row)
         console.print(table)
         console.print()
-    if troubles := list(_troubles(pairs)):
+    if troubles := [*broken, *_troubles(pairs)]:
         console.print("what does not work, and why", style="bold red")
         for line in troubles:
             console.print(f"  ✕ {line}", soft_wrap=True, style="red")
         console.print()
+    if broken:
+        return
     advice = list(_advice())
     console.print("what would be slow here, and why" if advice else "nothing here looks slow")
     for line in advice:
@@ -117,6 +124,17 @@ def _breakdown(times: list[PassTime]) -> Table:
             *(f"{one.seconds / first.seconds:.2f}", *(f"{1000 * value:.2f}" for value in seconds)),
         )
     return table
+
+
+def _broken() -> list[str]:
+    """The libraries of the engine that cannot be loaded, and why."""
+    found = []
+    for library in _LIBRARIES:
+        try:
+            importlib.import_module(library)
+        except (ImportError, OSError) as error:
+            found.append(str(InstallationError.of(error, library)))
+    return found
 
 
 def _versions() -> Iterator[tuple[str, str]]:

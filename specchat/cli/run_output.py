@@ -15,6 +15,7 @@ import msgspec
 
 from specchat import __version__
 from specchat.cli.flags import Output
+from specchat.config.regular_file import open_to_write
 from specchat.engine.near.machine_summary import machine
 from specchat.engine.protocol import events
 from specchat.engine.protocol.codec import encode
@@ -44,7 +45,7 @@ class Record:
         self._begun = False
         self._is_new = not os.path.lexists(file)
         try:
-            self._out = os.fdopen(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600), "wb", buffering=0)
+            self._out = os.fdopen(open_to_write(file, 0o600), "wb", buffering=0)
         except OSError as error:
             raise UsageError(f"--record {file} cannot be written: {error.strerror}") from None
 

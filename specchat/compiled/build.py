@@ -16,13 +16,15 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock
-
+from specchat.compiled.apple_system import has_developer_tools, is_macos
 from specchat.compiled.own_file import NotOwnFile, open_own, open_own_folder
 from specchat.config import cache_dir, private_dir
+from specchat.config.file_locking import locked
 from specchat.errors import ModelError, installs
 
 _PATIENCE_S = 120
+_UNFINISHED = "compiling-"
+_DESCRIPTORS = Path("/proc/self/fd")
 _log = logging.getLogger(__name__)
 
 
@@ -99,7 +101,9 @@ def compile_if_missing(sources: Sources) -> Path:
     was_open_to_others = file.parent.exists() and not _is_own_folder(file.parent)
     private_dir(file.parent)
     os.close(open_own_folder(file.parent, cache_dir()))
-    with FileLock(file.with_name("compiling.lock"), timeout=_PATIENCE_S, mode=0o600):
+    with locked(file.with_name("compiling.lock"), _PATIENCE_S):
+        for left in file.parent.glob(f"{_UNFINISHED}*"):  # by a process that ended while it compiled
+            shutil.rmtree(left, ignore_errors=True)
         if was_open_to_others or not _is_own(file):
             _compile(sources, file)
     return file
@@ -114,15 +118,21 @@ def find_compiler() -> tuple[str, ...]:
     """The command of a C compiler: $CC, the system's, or the one that the package ziglang carries.
 
     Raises:
-        NativeUnavailable: there is none.
+        NativeUnavailable: there is none, or this is Windows.
     """
+    if os.name == "nt":
+        raise NativeUnavailable("they are not compiled under Windows")
     named = shlex.split(os.environ.get("CC", ""))
     for words in (named, ["cc"], ["gcc"], ["clang"]):
-        if words and (path := shutil.which(words[0])):
+        if words and (path := shutil.which(words[0])) and _works(path):
             return (path, *words[1:])
     if importlib.util.find_spec("ziglang") is not None:
         return (sys.executable, "-m", "ziglang", "cc")
     raise NativeUnavailable(f"no C compiler was found; one comes with {installs('native')}")
+
+
+def _works(compiler: str) -> bool:
+    return not is_macos() or Path(compiler).parent != Path("/usr/bin") or has_developer_tools()
 
 
 def _is_own(file: Path) -> bool:
@@ -142,13 +152,17 @@ def _is_own_folder(folder: Path) -> bool:
 
 
 def _opened(file: Path, root: Path, brief: bool) -> ctypes.CDLL:
-    """The library in this file, by the descriptor that was looked at.
+    """The library in this file, by the descriptor that was looked at where the system names descriptors.
 
-    The descriptor stays open: the system's loader knows a library by its name, and takes two of one name for one.
+    The descriptor stays open: the system's loader knows a library by its name, and takes two of one name for one. On
+    other systems it is opened by its own name: whoever could exchange it meanwhile is this user.
     """
     descriptor = open_own(file, root)
     opened = ctypes.PyDLL if brief else ctypes.CDLL
-    return opened(f"/proc/self/fd/{descriptor}")
+    if _DESCRIPTORS.is_dir():
+        return opened(str(_DESCRIPTORS / str(descriptor)))
+    os.close(descriptor)
+    return opened(str(file))
 
 
 def _file_for(sources: Sources) -> Path:
@@ -168,7 +182,7 @@ def _compile(sources: Sources, file: Path) -> None:
         OSError: the file cannot be written.
     """
     command = (*sources.command, *([f"-I{sources.headers}"] if sources.headers else []))
-    with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+    with tempfile.TemporaryDirectory(dir=file.parent, prefix=_UNFINISHED) as folder:
         made = Path(folder) / file.name
         arguments = [*command, *map(str, sorted(sources.folder.glob("*.c"))), "-o", str(made), "-lm"]
         try:

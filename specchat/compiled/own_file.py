@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
-_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 """Opening a pipe must not block."""
 
 

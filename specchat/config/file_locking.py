@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 
 @contextmanager
 def locked(lock: Path, patience_s: float) -> Iterator[None]:
@@ -17,6 +15,8 @@ def locked(lock: Path, patience_s: float) -> Iterator[None]:
         TimeoutError: another process, or another part of this one, holds it for longer than `patience_s` seconds.
         OSError: it cannot be written, or its folder is not there.
     """
+    from filelock import FileLock, Timeout  # no start without a lock pays for it
+
     held = FileLock(lock, timeout=patience_s, mode=0o600)
     try:
         held.acquire()

@@ -98,3 +98,17 @@ def put_on_disk(file: Path) -> None:
     """
     with file.open("rb+") as opened:
         os.fsync(opened.fileno())
+
+
+def put_names_on_disk(folder: Path) -> None:
+    """Wait until the names of its files are on the disk, where the system can tell.
+
+    Raises:
+        OSError: the disk does not take them.
+    """
+    if hasattr(os, "O_DIRECTORY"):
+        handle = os.open(folder, os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

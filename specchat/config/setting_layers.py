@@ -16,7 +16,8 @@ def starting_pair(wanted: Mapping[str, Any]) -> str:
     Raises:
         ConfigError: config.toml says something we cannot accept.
     """
-    return str(wanted.get("pair") or user_settings().get("pair") or Settings().pair)
+    pair = wanted.get("pair")
+    return str(user_settings().get("pair", Settings().pair) if pair is None else pair)
 
 
 def shipped_settings(pair: PairSpec) -> Settings:

@@ -34,17 +34,27 @@ def change_file(file: Path, change: Callable[[Document], None], check: Check) ->
     """Change a TOML file in one step; it stays as it is if the old or the new content cannot be read.
 
     Raises:
-        ConfigError: the file is not TOML, the result would be refused, or the disk does not take it.
+        ConfigError: the file is not TOML, the result would be refused, the disk does not take it, or it is a link
+            into a folder that is not there.
     """
     real = Path(os.path.realpath(file))  # where it will be written, also if it is a link
     try:
         if not real.parent.exists():
+            _refuse_lost_link(file)
             private_dir(real.parent)
         with locked(real.with_name(f".{real.name}.lock"), _PATIENCE_S):
             _change_alone(file, change, check)
     except (OSError, TOMLKitError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"{file} cannot be changed: {reason}") from None
+
+
+def _refuse_lost_link(file: Path) -> None:
+    """What a link leads to may be on a disk that is not mounted: folders made there would be in its way."""
+    link = next((step for step in (file, *file.parents) if step.is_symlink() and not step.exists()), None)
+    if link is not None:
+        what = "it" if link == file else str(link)
+        raise ConfigError(f"{file} cannot be changed: {what} is a link to {os.readlink(link)}, which is not there")
 
 
 def _change_alone(file: Path, change: Callable[[Document], None], check: Check) -> None:

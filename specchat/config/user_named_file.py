@@ -9,6 +9,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from specchat.config.regular_file import open_file_or_pipe
 from specchat.errors import UsageError, cut
 
 MOST_BYTES = 256 << 20
@@ -18,7 +19,7 @@ _GZIP = b"\x1f\x8b"
 
 
 def read_named(file: Path, named: str = "", most: int = MOST_BYTES) -> str:
-    """The text of a file, which may be gzipped; a pipe is read to its end.
+    """The text of a file, which may be gzipped, or of a pipe `<(…)`.
 
     Args:
         named: what errors call it, if not by its path.
@@ -29,7 +30,7 @@ def read_named(file: Path, named: str = "", most: int = MOST_BYTES) -> str:
     """
     named = named or str(file)
     try:
-        with file.open("rb") as opened:
+        with open_file_or_pipe(file) as opened:
             data = opened.read(most + 1)
         if data.startswith(_GZIP):
             with gzip.open(io.BytesIO(data)) as unpacked:

@@ -64,7 +64,8 @@ def native_draw(vocab_size: int) -> NativeDraw | None:
 def draw_library() -> ctypes.CDLL | None:
     """The compiled C, compiled now if need be; None where it cannot be."""
     try:
-        command = (*find_compiler(), processor_option(), *_FLAGS)
+        compiler = find_compiler()
+        command = (*compiler, processor_option(compiler), *_FLAGS)
         library = load(Sources(_FOLDER, "draw", command, tuple(sorted(cpu_flags())), brief=True)).library
     except NativeUnavailable:
         return None

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import platform
-import sys
 from contextlib import suppress
 from pathlib import Path
 
 import torch
 
+from specchat.compiled.apple_system import is_macos, system_number, system_text
 from specchat.errors import UsageError, nearest
 from specchat.models.inspect import memory
+from specchat.models.inspect.container_limits import cores_allowed
 
 
 def choose_device(wanted: str) -> torch.device:
@@ -108,7 +109,7 @@ def processor_name(device: torch.device) -> str:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    return system_text("machdep.cpu.brand_string") or platform.processor() or platform.machine()
 
 
 def available_bytes(device: torch.device) -> int | None:
@@ -128,7 +129,7 @@ def process_bytes() -> int:
     except ImportError:  # Windows
         return 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return int(peak if sys.platform == "darwin" else peak * 1024)
+    return int(peak if is_macos() else peak * 1024)
 
 
 def threads_for(wanted: int) -> int:
@@ -144,6 +145,13 @@ def threads_for(wanted: int) -> int:
 
 
 def default_threads() -> int:
-    """All cores up to two, else one less than there are: one is left for drawing the screen."""
+    """All cores that may be used up to two, else one less: one is left for drawing the screen.
+
+    Where there are quick cores and slow ones, as in Apple's processors, all the quick ones: a pass takes as long as its
+    slowest thread, and the slow ones draw.
+    """
+    if quick := system_number("hw.perflevel0.physicalcpu"):
+        return quick
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = min(cores, cores_allowed() or cores)
     return cores if cores <= 2 else cores - 1

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from specchat.config.regular_file import open_file_or_pipe
 from specchat.config.unreadable import UNREADABLE
 from specchat.errors import UsageError, cut, short
 from specchat.store.chats import Chats
@@ -63,7 +64,7 @@ def read_file(file: Path) -> Exported:
         UsageError: the file cannot be read, is larger than any chat, or was not written by `write_json`.
     """
     try:
-        with file.open("rb") as handle:
+        with open_file_or_pipe(file) as handle:
             data = handle.read(_LARGEST_BYTES + 1)
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror or error}") from None

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-import filelock
-
 from specchat.config import private_dir, state_dir
+from specchat.config.file_locking import locked
 from specchat.errors import StoreError, cut
 from specchat.store import schema
 
@@ -43,7 +42,9 @@ def open_to_write(path: Path, *, suspected: bool = False) -> Opened:
     """
     with saying(path):
         private_dir(path.parent)
-        with _alone(path):
+        _refuse_odd(path)
+        # Two processes that start at once must not both migrate, or move aside a file just made.
+        with locked(path.with_name(f"{path.name}.lock"), BUSY_S):
             try:
                 return Opened(_prepared(path, suspected))
             except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
@@ -59,6 +60,7 @@ def open_to_read(path: Path) -> Iterator[sqlite3.Connection]:
     with saying(path):
         if not path.exists():
             raise StoreError("no chats have been kept yet")
+        _refuse_odd(path)
         with closing(_read_only(path)) as connection:
             _refuse_newer(connection, path)
             with closing(_up_to_date(connection)) as readable:
@@ -72,7 +74,7 @@ def saying(path: Path) -> Iterator[None]:
         yield
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise StoreError(f"{path}: {_words(error)}") from error
-    except filelock.Timeout:
+    except TimeoutError:
         raise StoreError(f"{path}: another specchat is busy with it") from None
     except OSError as error:
         raise StoreError(f"{error.filename or path}: {error.strerror or error}") from error
@@ -87,6 +89,12 @@ class _Damaged(sqlite3.DatabaseError):
     """The result of an integrity check that failed."""
 
     sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+
+
+def _refuse_odd(path: Path) -> None:
+    """SQLite would wait for ever for what comes out of a pipe."""
+    if path.exists() and not path.is_file():
+        raise StoreError(f"{path}: it is not a regular file")
 
 
 def _prepared(path: Path, suspected: bool = False) -> sqlite3.Connection:
@@ -197,11 +205,6 @@ def _move_aside(path: Path) -> Path:
         if part.exists():
             part.replace(aside.with_name(aside.name + tail))
     return aside
-
-
-def _alone(path: Path) -> filelock.BaseFileLock:
-    """Hold a lock: two processes that start at once must not both migrate, or move aside a file just made."""
-    return filelock.FileLock(path.with_name(path.name + ".lock"), timeout=BUSY_S, mode=0o600)
 
 
 def _words(error: sqlite3.Error | UnicodeDecodeError) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
-import filelock
-
 from specchat.config import private_dir
+from specchat.config.file_locking import locked
 from specchat.store.records import new_id
 
 YOUNG_S = 60.0
@@ -19,28 +18,28 @@ class ProcessLock:
 
     def __init__(self, folder: Path) -> None:
         self.name = new_id()
-        self._lock = _lock(private_dir(folder), self.name)
-        self._lock.acquire()
+        self._file = _file(private_dir(folder), self.name)
+        self._held = ExitStack()
+        self._held.enter_context(locked(self._file, 0))
 
     def leave(self) -> None:
         """Release the lock: this process is ending."""
-        self._lock.release()
+        self._held.close()
         with suppress(OSError):
-            Path(self._lock.lock_file).unlink(missing_ok=True)
+            self._file.unlink(missing_ok=True)
 
 
 def is_gone(folder: Path, name: str | None) -> bool:
     """Whether the specchat of this name has ended, however it did."""
-    if name is None or not (folder / f"{name}.lock").exists():
+    if name is None or not (file := _file(folder, name)).exists():
         return True
-    lock = _lock(folder, name)
     try:
-        lock.acquire()
-    except filelock.Timeout:
+        with locked(file, 0):
+            pass
+    except TimeoutError:
         return False
-    lock.release()
     with suppress(OSError):
-        Path(lock.lock_file).unlink(missing_ok=True)
+        file.unlink(missing_ok=True)
     return True
 
 
@@ -52,5 +51,5 @@ def sweep(folder: Path) -> None:
                 is_gone(folder, file.stem)
 
 
-def _lock(folder: Path, name: str) -> filelock.BaseFileLock:
-    return filelock.FileLock(folder / f"{name}.lock", timeout=0, mode=0o600)
+def _file(folder: Path, name: str) -> Path:
+    return folder / f"{name}.lock"

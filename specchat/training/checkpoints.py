@@ -14,12 +14,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from specchat.errors import TrainingError
+from specchat.errors import CheckpointError, cut
 from specchat.training.files import writing
 from specchat.training.optimizer import NetworkOptimizer
 
-_Count = Annotated[int, msgspec.Meta(ge=0)]
-_Amount = Annotated[float, msgspec.Meta(ge=0)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+_Amount = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
 
 
 class Point(TypedDict):
@@ -79,7 +79,7 @@ def load_checkpoint(file: Path, network: nn.Module, optimizer: NetworkOptimizer,
     """Put network and optimiser where the checkpoint says.
 
     Raises:
-        TrainingError: it is damaged, or of another training; names what differs.
+        CheckpointError: it is damaged, or of another training; names what differs.
     """
     again = "remove it to begin anew, or train under another --name"
     try:
@@ -88,18 +88,35 @@ def load_checkpoint(file: Path, network: nn.Module, optimizer: NetworkOptimizer,
             tensors = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118
         for key, value in about.items():
             if said["about"].get(key) != value:
-                raise TrainingError(f"{file} was made with {key} = {said['about'].get(key)}, not {value}; {again}")
-        network.load_state_dict(_below(tensors, "network."))
+                raise CheckpointError(f"{file} was made with {key} = {said['about'].get(key)}, not {value}; {again}")
+        _load_network(network, _below(tensors, "network."))
         for name, parameter in network.named_parameters():
             state = _below(tensors, f"optimizer.{name}.")
             if state:
-                optimizer.remember(
-                    parameter,
-                    {key: value if key == "step" else value.to(parameter.device) for key, value in state.items()},
-                )
+                _remember(optimizer, name, parameter, state)
         return msgspec.convert(asdict(Standing(**said["standing"])), Standing)
     except _DAMAGE as error:
-        raise TrainingError(f"{file} is damaged: {str(error).splitlines()[0]}; {again}") from None
+        reason = cut(str(error) or type(error).__name__)
+        raise CheckpointError(f"{file} is damaged: {reason}; {again}") from None
+
+
+def _load_network(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Raises RuntimeError for other names or shapes, ValueError for other formats and what is not finite."""
+    for name, own in network.state_dict().items():
+        found = tensors.get(name, own)
+        if found.dtype != own.dtype:
+            raise ValueError(f"network.{name} is in {found.dtype}, not in {own.dtype}")
+        if not bool(found.isfinite().all()):
+            raise ValueError(f"network.{name} holds numbers that are not finite")
+    network.load_state_dict(tensors)
+
+
+def _remember(optimizer: NetworkOptimizer, name: str, parameter: Tensor, state: Mapping[str, Tensor]) -> None:
+    moved = {key: value if key == "step" else value.to(parameter.device) for key, value in state.items()}
+    try:
+        optimizer.remember(parameter, moved)
+    except ValueError as error:
+        raise ValueError(f"optimizer.{name}: {error}") from None
 
 
 def _below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

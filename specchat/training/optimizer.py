@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 _WEIGHT_DECAY = 0.05
+
+_REMEMBERED: dict[type[torch.optim.Optimizer], tuple[tuple[str, ...], tuple[str, ...]]] = {
+    torch.optim.Muon: (("momentum_buffer",), ()),
+    torch.optim.AdamW: (("exp_avg", "exp_avg_sq"), ("step",)),
+}
+"""What each remembers of a parameter: tensors of its shape, and single numbers, all in the format of the parameter."""
+
+_NOT_BELOW_ZERO = ("exp_avg_sq", "step")
 
 
 class NetworkOptimizer:
@@ -49,10 +58,29 @@ class NetworkOptimizer:
         part = self._part_of.get(parameter)
         return {} if part is None else dict(part.state.get(parameter, {}))
 
-    def remember(self, parameter: Tensor, state: dict[str, Any]) -> None:
+    def remember(self, parameter: Tensor, state: Mapping[str, Tensor]) -> None:
         """Go on from what `state_of` said.
 
         Raises:
             KeyError: it is not a number of this network.
+            ValueError: what was said does not belong to this parameter; says what of it.
         """
-        self._part_of[parameter].state[parameter] = state
+        part = self._part_of[parameter]
+        gradients, counted = _REMEMBERED[type(part)]
+        if state.keys() != {*gradients, *counted}:
+            raise ValueError(f"it holds {_listed(state)}, not {_listed([*gradients, *counted])}")
+        for name, tensor in state.items():
+            wanted = tuple(parameter.shape) if name in gradients else ()
+            if tuple(tensor.shape) != wanted or tensor.dtype != parameter.dtype:
+                raise ValueError(
+                    f"{name} has the shape {tuple(tensor.shape)} in {tensor.dtype}, not {wanted} in {parameter.dtype}"
+                )
+            if not bool(tensor.isfinite().all()):
+                raise ValueError(f"{name} holds numbers that are not finite")
+            if name in _NOT_BELOW_ZERO and bool((tensor < 0).any()):
+                raise ValueError(f"{name} holds numbers below 0")
+        part.state[parameter] = dict(state)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))

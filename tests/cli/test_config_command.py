@@ -133,3 +133,10 @@ def test_an_editor_that_is_not_there_is_told(monkeypatch):
     monkeypatch.setenv("VISUAL", "no-such-editor")
     with pytest.raises(UsageError, match="set EDITOR"):
         run("edit")
+
+
+@pytest.mark.parametrize("arguments", [["get"], ["get", "width"], ["set", "width", "4"], ["unset", "width"]], ids=str)
+def test_an_empty_name_is_no_pair(arguments):
+    with pytest.raises(UsageError, match="no pair is called ''"):
+        run(*arguments, "--pair", "")
+    assert not users_config().exists()

@@ -133,6 +133,7 @@ def test_what_cannot_be_built_is_refused_and_leaves_nothing(folder, tmp_path):
     assert "cannot be read" in str(error_of("build", "other", str(tmp_path / "nowhere"), "--pair", "scripted"))
     assert "is not a valid name" in str(error_of("build", "../other", str(folder), "--pair", "scripted"))
     assert isinstance(error_of("build", "other", str(folder), "--pair", "script"), UsageError)
+    assert "no pair is called ''" in str(error_of("build", "other", str(folder), "--pair", ""))
     assert [file.name for file in datastores_dir().iterdir()] == ["mine.datastore"]
 
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import gzip
 import os
+import pty
+import threading
 import tracemalloc
 from pathlib import Path
 
 import pytest
 
+from specchat.cli.bench_model import _accept_writable
+from specchat.cli.datastore_texts import texts_of_files
+from specchat.cli.run_output import Record
 from specchat.config.catalog import load_catalog
 from specchat.config.datastore_files import datastore_files, datastores_dir, read_header
 from specchat.config.directories import config_dir
@@ -17,8 +22,11 @@ from specchat.config.toml_editing import change_file
 from specchat.config.toml_file import parse, parse_if_there
 from specchat.config.trained_drafters import read_drafter
 from specchat.config.user_named_file import read_named
+from specchat.engine.near.replay import Recording
 from specchat.errors import ConfigError, StoreError, UsageError, WeightsError
+from specchat.models.files.gguf_header import read_header as read_gguf_header
 from specchat.models.files.json_file import read_object
+from specchat.store.chat_json import read_file
 
 
 @pytest.fixture(params=["pipe", "device", "folder", "loop"])
@@ -97,9 +105,77 @@ def test_odd_datastores_are_listed_with_what_is_wrong(tmp_path, monkeypatch):
     assert "has an invalid header" in problems["deep"]
 
 
-def test_a_named_file_is_read_only_as_far_as_it_may_go():
-    with pytest.raises(UsageError, match=r"^/dev/zero cannot be read: it is larger than 1 MiB$"):
-        read_named(Path("/dev/zero"), most=1 << 20)
+def test_a_named_file_is_read_only_as_far_as_it_may_go(tmp_path):
+    file = tmp_path / "long"
+    file.touch()
+    os.truncate(file, 1 << 40)
+    with pytest.raises(UsageError, match=rf"^{file} cannot be read: it is larger than 1 MiB$"):
+        read_named(file, most=1 << 20)
+
+
+def read_texts(file):
+    return "".join(texts_of_files([file]))
+
+
+NAMED = {"prompts": read_named, "a chat": read_file, "a recording": Recording.read, "texts": read_texts}
+"""What reads files that a command names."""
+
+
+@pytest.mark.parametrize("what", NAMED)
+def test_readers_of_files_that_are_named_refuse_what_would_keep_them_waiting(odd, what):
+    path, said = odd
+    if what == "texts" and path.is_dir():
+        pytest.skip("a folder's files are read")
+    with pytest.raises(UsageError, match=rf"^{path}.*: {said}[^\n]*$|^{path}.*{said}[^\n]*$"):
+        NAMED[what](path)
+
+
+def test_a_terminal_is_no_file_that_is_named():
+    ours, theirs = pty.openpty()
+    try:
+        with pytest.raises(UsageError, match="it is not a regular file"):
+            read_named(Path(os.ttyname(theirs)))
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+@pytest.mark.parametrize("where", ["/dev/fd/{}", "/proc/self/fd/{}"])
+def test_a_pipe_that_a_shell_puts_in_a_files_place_is_read_to_its_end(where):
+    end, other = os.pipe()
+    try:
+        writer = threading.Timer(0.1, lambda: (os.write(other, b"some text"), os.close(other)))
+        writer.start()
+        assert read_named(Path(where.format(end))) == "some text"
+    finally:
+        writer.join()
+        os.close(end)
+
+
+def test_a_pipe_is_written_to_while_somebody_reads_it_and_is_not_waited_for(tmp_path):
+    os.mkfifo(pipe := tmp_path / "pipe")
+    with pytest.raises(UsageError, match=rf"^--record {pipe} cannot be written: nobody reads this pipe$"):
+        Record(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        record = Record(pipe)
+        record.write(b"a line")
+        record.close()
+        assert (record.problem, os.read(reader, 100)) == ("", b"a line")
+    finally:
+        os.close(reader)
+
+
+def test_a_report_is_not_saved_to_a_pipe(tmp_path):
+    os.mkfifo(pipe := tmp_path / "pipe")
+    with pytest.raises(UsageError, match=rf"^--save {pipe} cannot be written: it is a pipe"):
+        _accept_writable(pipe)
+
+
+def test_weights_that_are_a_pipe_keep_nobody_waiting(tmp_path):
+    os.mkfifo(tmp_path / "model.gguf")
+    with pytest.raises(WeightsError, match=r"^[^\n]*it is not a regular file[^\n]*$"):
+        read_gguf_header(tmp_path / "model.gguf")
 
 
 def test_a_packed_file_is_unpacked_only_as_far_as_it_may_go(tmp_path):

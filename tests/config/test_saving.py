@@ -262,3 +262,24 @@ def test_forgetting_what_was_never_written_changes_nothing():
     assert unset("seed") is None
     assert unset("width", "smol") is None
     assert not users_config().exists()
+
+
+@pytest.mark.parametrize("linked", ["file", "folder"])
+def test_a_link_into_a_folder_that_is_not_there_makes_none(linked, tmp_path):
+    away = tmp_path / "disk" / "dotfiles"
+    place = users_config() if linked == "file" else config_dir()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(away / place.name)
+    with pytest.raises(
+        ConfigError, match=rf"config\.toml cannot be changed: .* is a link to {away}.*, which is not there"
+    ):
+        set_general("seed", 3)
+    assert not away.parent.exists()
+
+
+def test_a_link_to_a_file_that_is_not_there_yet_makes_it(tmp_path):
+    config_dir().mkdir(parents=True)
+    users_config().symlink_to(tmp_path / "mine.toml")
+    set_general("seed", 3)
+    assert users_config().is_symlink()
+    assert "seed = 3" in (tmp_path / "mine.toml").read_text()

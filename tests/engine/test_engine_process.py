@@ -158,6 +158,7 @@ def test_a_killed_engine_is_reported_in_the_middle_of_a_round(own):
     os.kill(own.engine.pid, signal.SIGKILL)
     died = own.until(ev.Died)
     assert died.returncode == -signal.SIGKILL
+    assert died.last_words.endswith("it was killed, as the system does when memory runs out")
     assert not own.engine.alive
     own.send(Statistics())  # and a command to it does no harm
 

@@ -61,6 +61,14 @@ def test_a_change_of_a_header_in_another_folder_compiles_anew(tmp_path):
         assert [kind for kind in range(9) if compiling.load(sources).library.packs(kind)] == [kind]
 
 
+def test_what_a_compilation_left_that_was_ended_is_removed_by_the_next_one():
+    left = cache_dir() / "native" / "compiling-left"
+    left.mkdir(parents=True, mode=0o700)
+    (left / "kernels.so").write_bytes(b"half of it")
+    assert built().exists()
+    assert not left.exists()
+
+
 @pytest.mark.parametrize("mode", [0o720, 0o702, 0o777])
 def test_a_file_that_others_can_write_is_compiled_anew(mode):
     file = built()

@@ -180,3 +180,5 @@ def test_a_number_that_is_not_finite_is_refused_by_name(tmp_path, kind, precisio
     source = RoundedSource(GgufSource(file)) if rounds else GgufSource(file)
     with pytest.raises(ModelError, match=r"token_embd\.weight.* holds numbers that are not finite"):
         packed(source, precision=precision)
+    with pytest.raises(ModelError, match=r"token_embd\.weight.* holds numbers that are not finite"):
+        Packer(kernels_for(), source, precision).check("embed")

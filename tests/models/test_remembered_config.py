@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -145,6 +146,25 @@ def test_the_newest_are_kept_alone(tmp_path, monkeypatch):
     assert remembered_config(folder) is not None
     assert {file.name for file in kept.iterdir()} > {".3.json.x.new", ".4.json.x.new"}
     assert len(list(kept.iterdir())) == 3
+
+
+def test_what_cannot_be_removed_or_is_of_the_future_keeps_no_new_one_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_MOST", 3)
+    folder = a_folder(tmp_path, "llama")
+    _, config = open_config(folder)
+    kept = cache_dir() / "configurations"
+    (kept / "folder").mkdir(parents=True)
+    (kept / "lost").symlink_to(kept / "nowhere")
+    os.utime(kept / "folder", (1, 1))
+    os.utime(kept / "lost", (0, 0), follow_symlinks=False)
+    for hour in range(4):
+        (kept / f"{hour}.json").write_text("{}")
+        os.utime(kept / f"{hour}.json", (time.time() + 3600 * hour + 3600,) * 2)
+    remember_config(folder, config, open_tokenizer(folder))
+    assert remembered_config(folder) is not None
+    names = {file.name for file in kept.iterdir()}
+    assert names > {"2.json", "3.json", "folder"}
+    assert len(names) == 4
 
 
 def test_a_cache_that_cannot_be_written_costs_time_only(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType as Kind
+from gguf import GGUFReader
 from loading_kit import load, logits_of, refusal
 from test_decoder import FAMILIES, network
 from tiny_models import HIDDEN, KV_HEADS, TOKENS, tiny_folder, tiny_gguf, write_tokenizer
@@ -168,6 +169,20 @@ def test_formats_without_weights_are_refused(tmp_path, kernels):
 def test_a_norm_that_is_not_finite_is_refused(tmp_path, value):
     name = "blk.0.attn_norm.weight"
     assert f"{name} holds numbers that are not finite" in refusal(tiny_gguf(tmp_path / "m.gguf", values={name: value}))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("kind", [Kind.F32, Kind.F16])
+def test_an_embedding_of_its_own_with_one_number_that_is_not_finite_is_refused(tmp_path, kind, value):
+    name = "token_embd.weight"
+    sizes = {name: (len(TOKENS), HIDDEN), "output.weight": (len(TOKENS), HIDDEN)}
+    path = tiny_gguf(tmp_path / "m.gguf", sizes=sizes, kinds={name: kind})
+    assert logits_of(load(path, wanted="int8")).isfinite().all()
+    tensor = next(tensor for tensor in GGUFReader(path, "r+").tensors if tensor.name == name)
+    tensor.data[-1, 3] = value
+    line = refusal(path, wanted="int8")
+    assert f"{name} holds numbers that are not finite" in line
+    assert str(path) in line
 
 
 def test_weights_of_a_folder_are_compared_too(tmp_path):

@@ -7,7 +7,7 @@ import os
 import sqlite3
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -186,6 +186,17 @@ def test_where_no_folder_can_be_made_the_reason_is_one_line(tmp_path: Path) -> N
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match=r"file: (File exists|Not a directory)"):
         open_to_write(tmp_path / "file" / "chats.db")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_regular_file_is_refused_and_stays(path: Path, make: Callable[[Path], None]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    make(path)
+    with pytest.raises(StoreError, match=rf"^{path}: it is not a regular file$"):
+        open_to_write(path)
+    with pytest.raises(StoreError, match=rf"^{path}: it is not a regular file$"), open_to_read(path):
+        pass
+    assert not path.is_file()
 
 
 def test_a_full_disk_is_said_and_what_was_written_stays(path: Path, chats: Chats) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from specchat.config import data_dir
 from specchat.config.trained_drafters import read_drafter
 from specchat.core.noise import Noise
 from specchat.core.sampling import Sampling
-from specchat.errors import NotEnoughMemory, TrainingError
+from specchat.errors import CheckpointError, NotEnoughMemory, TrainingError
 from specchat.models.inspect.training_cost import TOKENS_LEARNT_PER_S, texts_per_batch, training_cost
 from specchat.models.learned import losses
 from specchat.models.learned.losses import columns_of, divergence, followed, labels_of
@@ -385,6 +386,9 @@ def test_a_lock_that_cannot_be_written_is_told_in_one_line(tmp_path):
         {"since_best": -1},
         {"best": True},
         {"more": 1},
+        {"best": float("inf")},
+        {"seconds": float("nan")},
+        {"batches": 10**30},
     ],
     ids=str,
 )
@@ -399,6 +403,53 @@ def test_a_checkpoint_that_says_what_cannot_be_is_refused_by_its_file(model, sha
     save_file(tensors, file, {"specchat": json.dumps(said)})
     with pytest.raises(TrainingError, match=rf"checkpoint\.safetensors is damaged: .*{next(iter(changes))}"):
         fitted("hydra", model, shard, tmp_path, 300)
+
+
+def halved(tensors, name):
+    tensors[name] = tensors[name][..., :1].clone()
+
+
+def in_another_format(tensors, name):
+    tensors[name] = tensors[name].to(torch.float64)
+
+
+def not_finite(tensors, name):
+    tensors[name].view(-1)[-1] = torch.nan
+
+
+def below_zero(tensors, name):
+    tensors[name] -= 1e6
+
+
+def removed(tensors, name):
+    del tensors[name]
+
+
+DAMAGE = [
+    *((what, part) for what in (halved, in_another_format, not_finite) for part in ("momentum_buffer", "exp_avg")),
+    *((what, part) for what in (in_another_format, not_finite, below_zero) for part in ("exp_avg_sq", "step")),
+    *((removed, part) for part in ("exp_avg", "step")),
+    *((what, "network") for what in (in_another_format, not_finite)),
+]
+
+
+@pytest.mark.parametrize(("what", "part"), DAMAGE, ids=lambda value: getattr(value, "__name__", value))
+def test_a_checkpoint_with_tensors_that_do_not_fit_is_refused_by_its_file_and_stays(model, shard, tmp_path, what, part):
+    fitted("hydra", model, shard, tmp_path, 300).run(lambda standing: None)
+    file = tmp_path / "checkpoint.safetensors"
+    with safe_open(file, framework="pt") as opened:
+        said = opened.metadata()
+        tensors = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118
+    name = next(name for name in tensors if name.startswith(f"{part}.") or name.endswith(f".{part}"))
+    what(tensors, name)
+    save_file(tensors, file, said)
+    before = file.read_bytes()
+    owner = re.escape(name.removesuffix(f".{part}"))
+    with pytest.raises(CheckpointError, match=rf"checkpoint\.safetensors is damaged: {owner}.*; remove it") as refused:
+        fitted("hydra", model, shard, tmp_path, 300)
+    assert "\n" not in str(refused.value)
+    assert refused.value.exit_code == 2
+    assert file.read_bytes() == before
 
 
 def test_two_trainings_do_not_write_to_the_same_data(tmp_path):

@@ -1,10 +1,12 @@
-"""What tests of the app share: an app that draws at once, without the rests it takes for others; a store's place."""
+"""What tests of the app share: an app that draws at once, without the rests it takes for others, and some fixtures."""
 
 import asyncio
 import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import textual
 import textual._wait
 import textual.app
 import textual.pilot
@@ -12,6 +14,7 @@ from parsed_styles import parse_once
 from textual.css.stylesheet import Stylesheet
 
 from specchat.tui.control import event_pump, screen_update
+from specchat.tui.textual_fixes import version
 
 IDLE_S = textual._wait.SLEEP_GRANULARITY / 2
 """An app that computes for less of each 20 ms is idle. (Textual's own bound, 1 ms, is passed by a spinner, and each
@@ -55,3 +58,12 @@ def without_rests(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     return tmp_path / "chats.db"
+
+
+@pytest.fixture
+def newer_textual(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A version of Textual whose private parts are not known."""
+    monkeypatch.setattr(textual, "__version__", "8.99.0")
+    version.tested.cache_clear()
+    yield
+    version.tested.cache_clear()

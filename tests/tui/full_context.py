@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from driving import Driver
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from driving import Driver, driving
 from fake import hello, ready
 
 from specchat.engine.protocol import events as ev
@@ -10,6 +14,8 @@ from specchat.engine.protocol.commands import Count, Generate
 
 LIMIT = 200
 MORE = "one more " + "x" * 240
+LONG = "x" * 500
+"""A message that is counted before it is sent."""
 
 
 def generates(d: Driver) -> list[Generate]:
@@ -18,6 +24,22 @@ def generates(d: Driver) -> list[Generate]:
 
 async def small(d: Driver) -> None:
     await d.hear(hello(), ready(context_tokens=LIMIT))
+
+
+@asynccontextmanager
+async def small_context(**options: Any) -> AsyncIterator[Driver]:
+    """The app on a small context."""
+    async with driving(loaded=False, **options) as d:
+        await small(d)
+        yield d
+
+
+@asynccontextmanager
+async def counting(text: str = LONG) -> AsyncIterator[Driver]:
+    """The app on a small context, while the tokens of a message are counted."""
+    async with small_context() as d:
+        await d.say(text)
+        yield d
 
 
 async def counted(d: Driver, *tokens: int) -> None:
@@ -46,6 +68,15 @@ async def over_by_one_turn(d: Driver) -> None:
     await d.reply("first answer")
     await d.say("two " + "x" * 200)
     await counted(d, 310, 150)
+
+
+async def left_out_and_answered(d: Driver, answer: str) -> str:
+    """The oldest turns are left out, the message is answered, and the chat is closed; returns its id."""
+    await press(d, "leave_out")
+    await counted(d, 120)
+    await d.reply(answer)
+    d.app.control.archive.close()
+    return d.app.chat.id
 
 
 async def press(d: Driver, button: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from driving import Driver, driving
+from fake import LOSS, SETTINGS
 from races import Clock, answer, warm_up
 
 from specchat.bench.workloads import own_workload
@@ -65,6 +66,15 @@ async def test_the_table_has_a_line_for_every_category_and_one_for_all():
         assert [line.split()[0] for line in table[1:4]] == ["chat", "code", "all"]
         assert table[3].split()[-3:] == ["4", "of", "4"]
         assert "4 of 4 replies are plain decoding's, token by token" in shown(d, "outcome")
+
+
+async def test_the_settings_that_are_named_are_those_of_the_benchmark_not_of_the_chat():
+    async with driving(questions=lambda: QUESTIONS) as d:
+        await d.hear(ev.Changed({**SETTINGS, "temperature": 0.5}, LOSS))
+        await d.say("/bench")
+        await d.settle()
+        assert d.link.last(Generate).apart["temperature"] == 0.0
+        assert " · greedy · seed" in shown(d, "progress")
 
 
 async def test_progress_names_what_runs_and_never_reads_a_question_as_markup():

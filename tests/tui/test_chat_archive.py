@@ -235,6 +235,6 @@ async def test_a_recording_is_not_kept(store):
         await d.say("/demo")
         d.app.control.session.player.step()
         await wait_for(d.pilot, lambda: len(d.app.chat.turns) == 2)
-        await d.app.control.session.leave_replay()
+        await d.app.control.actions.demo.leave()
         d.app.control.archive.close()
     assert kept(store) == []

@@ -139,7 +139,7 @@ async def test_the_pair_is_set_like_every_setting():
 async def test_the_pair_and_the_names_of_pairs_are_completed_behind_set():
     async with driving() as d:
         complete = d.app.control.prompt_controller.complete
-        assert complete("/set pai").words == ("pair",)
+        assert complete("/set pai").words == ("pair ",)
         assert complete("/set pair q").words == ("qwen",)
 
 

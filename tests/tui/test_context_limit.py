@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from driving import driving
-from full_context import MORE, counted, full, generates, over_by_one_turn, press, small
+from full_context import MORE, counted, full, generates, left_out_and_answered, over_by_one_turn, press, small_context
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Count
@@ -95,21 +95,15 @@ async def test_the_only_turn_stays_left_out_when_the_chat_is_opened_again(tmp_pa
     store = tmp_path / "chats.db"
     async with driving(loaded=False, store=store) as d:
         await over_by_one_turn(d)
-        await press(d, "leave_out")
-        await counted(d, 150)
-        await d.reply("second answer")
-        d.app.control.archive.close()
-        id = d.app.chat.id
-    async with driving(loaded=False, store=store, chat=id) as d:
-        await small(d)
+        id = await left_out_and_answered(d, "second answer")
+    async with small_context(store=store, chat=id) as d:
         assert [turn.message().content[:6] for turn in d.app.chat.turns] == ["one xx", "first ", "two xx", "second"]
         await d.say("three")
         assert [message.content[:6] for message in generates(d)[-1].messages] == ["two xx", "second", "three"]
 
 
 async def test_where_every_turn_was_left_out_an_answer_can_still_be_asked_for_again():
-    async with driving(loaded=False) as d:
-        await small(d)
+    async with small_context() as d:
         await d.say("one")
         await d.reply("first answer")
         d.app.chat.sent.leave_out(d.app.chat.turns, 2)
@@ -121,13 +115,8 @@ async def test_what_was_left_out_stays_left_out_when_the_chat_is_opened_again(tm
     store = tmp_path / "chats.db"
     async with driving(loaded=False, store=store) as d:
         await full(d)
-        await press(d, "leave_out")
-        await counted(d, 120)
-        await d.reply("fine")
-        d.app.control.archive.close()
-        id = d.app.chat.id
-    async with driving(loaded=False, store=store, chat=id) as d:
-        await small(d)
+        id = await left_out_and_answered(d, "fine")
+    async with small_context(store=store, chat=id) as d:
         assert "the 4 oldest messages are not sent on" in d.screen()
         assert len(d.app.query(UserView)) == 4
         await d.say("and now?")
@@ -148,8 +137,7 @@ async def test_the_message_that_waits_for_a_choice_is_not_lost_where_another_cha
 
 
 async def test_a_message_that_begins_with_a_slash_is_taken_back_as_it_is_typed():
-    async with driving(loaded=False) as d:
-        await small(d)
+    async with small_context() as d:
         await d.say("//help " + "x" * 200)
         await counted(d, 150)
         await d.reply("ok")
@@ -161,8 +149,7 @@ async def test_a_message_that_begins_with_a_slash_is_taken_back_as_it_is_typed()
 
 
 async def test_an_engine_that_refuses_a_prompt_leads_to_the_same_offer():
-    async with driving(loaded=False) as d:
-        await small(d)
+    async with small_context() as d:
         await d.say("first")
         await d.reply("answer " + "word " * 10)
         await d.say("漢字")
@@ -177,8 +164,7 @@ async def test_an_engine_that_refuses_a_prompt_leads_to_the_same_offer():
 
 
 async def test_a_message_behind_a_prompt_that_is_too_long_goes_back_into_the_prompt():
-    async with driving(loaded=False) as d:
-        await small(d)
+    async with small_context() as d:
         await d.say("a question")
         await d.reply("an answer")
         await d.say("another")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from driving import Driver, driving
-from fake import rounds_of, started, stats_of
+from driving import Driver, driving, wait_for
+from fake import hello, ready, rounds_of, started, stats_of
 from test_chat_archive import kept
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Cancel, Generate
+from specchat.engine.protocol.commands import Cancel, Count, Generate
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.turn import Reply
 from specchat.tui.widgets.reply_view import ReplyView
@@ -164,7 +164,7 @@ async def test_an_edited_reply_goes_on_from_the_words_it_has_now():
         assert d.app.chat.turns[-1].reply.text == "It works because it is so"
 
 
-async def test_no_size_of_the_context_is_claimed_after_a_reply_that_was_edited():
+async def test_after_a_reply_that_was_edited_the_context_is_counted_and_nothing_is_claimed_before():
     async with driving() as d:
         assert "0 / 8,192" in d.drawn(d.app.views.status)
         await d.say(ASKED[0].content)
@@ -176,9 +176,30 @@ async def test_no_size_of_the_context_is_claimed_after_a_reply_that_was_edited()
         await d.pilot.press("enter")
         await d.settle()
         assert "8,192" not in d.screen()
+        counts = [command for command in d.link.sent if isinstance(command, Count)]
+        assert [count.messages for count in counts] == [[*ASKED, Message("assistant", "It works because")]]
+        await d.hear(ev.Counted(counts[0].id, 47, 8192))
+        assert "47 / 8,192" in d.drawn(d.app.views.status)
         await d.say("/continue")
         await go_on(d, rounds_of(" it is so", id=d.link.last(Generate).id))
         assert " / 8,192" in d.drawn(d.app.views.status)
+
+
+async def test_the_context_of_a_chat_that_ends_with_an_edited_reply_is_counted_once_its_pair_is_loaded(tmp_path):
+    async with driving(store=tmp_path / "chats.db") as d:
+        await d.say(ASKED[0].content)
+        await d.reply()
+        await d.say("/edit reply")
+        await d.say("It works because")
+        d.app.control.close_chat()
+        id = d.app.chat.id
+    async with driving(store=tmp_path / "chats.db", chat=id, loaded=False) as d:
+        await wait_for(d.pilot, lambda: d.app.chat.turns)
+        assert not any(isinstance(command, Count) for command in d.link.sent)
+        await d.hear(hello(), ready())
+        (count,) = [command for command in d.link.sent if isinstance(command, Count)]
+        await d.hear(ev.Counted(count.id, 47, 8192))
+        assert "47 / 8,192" in d.drawn(d.app.views.status)
 
 
 async def test_escape_leaves_a_reply_as_it_is():

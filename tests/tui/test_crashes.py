@@ -56,6 +56,20 @@ def test_an_error_in_the_app_keeps_the_reply_so_far_and_prints_nothing(store, mo
         assert Chats(connection).draft(chat.id) == "not sent"
 
 
+def test_with_an_untested_version_of_textual_an_error_keeps_as_much_and_textual_prints_it_too(
+    newer_textual, store, monkeypatch, capfd
+):
+    app = crashed(monkeypatch, store, asks=True)
+    assert "planted" in capfd.readouterr().err
+    assert (str(app.crash), app.return_code) == ("planted", 1), "so the line that names the log is printed as well"
+    ((chat, (_, reply)),) = kept(store)
+    assert (reply.status, reply.content) == ("interrupted", app.chat.last_reply().text)
+    with open_to_read(store) as connection:
+        assert Chats(connection).draft(chat.id) == "not sent"
+    del app._exception  # a version that keeps it elsewhere
+    assert app.crash is None
+
+
 def test_an_error_in_the_app_keeps_what_was_not_sent_in_a_new_chat(store, monkeypatch):
     crashed(monkeypatch, store, asks=False)
     with open_to_read(store) as connection:

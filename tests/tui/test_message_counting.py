@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from driving import driving
 from fake import hello, ready
-from full_context import LIMIT, MORE, counted, generates, small
+from full_context import LIMIT, LONG, MORE, counted, counting, generates, small, small_context
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Count, Generate
@@ -18,26 +18,21 @@ async def test_what_surely_fits_is_not_counted_first():
 
 
 async def test_what_may_not_fit_is_counted_and_sent_if_it_does():
-    async with driving(loaded=False) as d:
-        await small(d)
-        await d.say("x" * 500)
+    async with counting() as d:
         assert generates(d) == []
         assert "counting" in d.drawn(d.app.views.notice)
         await counted(d, LIMIT - 1)
-        assert generates(d)[0].messages == [ev.Message("user", "x" * 500)]
+        assert generates(d)[0].messages == [ev.Message("user", LONG)]
 
 
 async def test_a_message_in_a_script_of_many_tokens_is_counted_before_it_is_sent():
-    async with driving(loaded=False) as d:
-        await small(d)
-        await d.say("好" * 60)  # may take 180 tokens, and the chat's format some more
+    async with counting("好" * 60) as d:  # may take 180 tokens, and the chat's format some more
         assert isinstance(d.link.sent[-1], Count)
         assert generates(d) == []
 
 
 async def test_a_paste_far_longer_than_the_context_is_refused_at_once_and_stays_in_the_prompt():
-    async with driving(loaded=False) as d:
-        await small(d)
+    async with small_context() as d:
         text = "word " * 10_000
         await d.say(text)
         assert "50,000 bytes do not fit into the context, which holds 200 tokens" in d.drawn(d.app.views.notice)
@@ -47,9 +42,7 @@ async def test_a_paste_far_longer_than_the_context_is_refused_at_once_and_stays_
 
 
 async def test_a_message_that_never_fits_stays_in_the_prompt_while_it_is_counted_and_after():
-    async with driving(loaded=False) as d:
-        await small(d)
-        await d.say("word " * 1000)
+    async with counting("word " * 1000) as d:
         assert d.app.views.prompt.full_text == "word " * 1000
         assert d.app.views.prompt.sent.texts == []
         await counted(d, 1441417)
@@ -61,30 +54,24 @@ async def test_a_message_that_never_fits_stays_in_the_prompt_while_it_is_counted
 
 
 async def test_a_message_leaves_the_prompt_once_it_is_counted_and_fits():
-    async with driving(loaded=False) as d:
-        await small(d)
-        await d.say("x" * 500)
-        assert d.app.views.prompt.full_text == "x" * 500
+    async with counting() as d:
+        assert d.app.views.prompt.full_text == LONG
         await counted(d, 150)
         assert d.app.views.prompt.full_text == ""
-        assert d.app.views.prompt.sent.texts == ["x" * 500]
+        assert d.app.views.prompt.sent.texts == [LONG]
         assert len(generates(d)) == 1
 
 
 async def test_what_is_typed_while_a_message_is_counted_stays():
-    async with driving(loaded=False) as d:
-        await small(d)
-        await d.say("x" * 500)
+    async with counting() as d:
         d.app.views.prompt.write("the next thought")
         await counted(d, 150)
         assert d.app.views.prompt.text == "the next thought"
-        assert generates(d)[0].messages == [ev.Message("user", "x" * 500)]
+        assert generates(d)[0].messages == [ev.Message("user", LONG)]
 
 
 async def test_a_paste_that_was_refused_is_not_cleared_by_a_later_message():
-    async with driving(loaded=False) as d:
-        await small(d)
-        await d.say("word " * 1000)
+    async with counting("word " * 1000) as d:
         await counted(d, 5000)
         await d.app.control.context_limit.apply(ev.Failed("PromptTooLong", "too long", during="generate"))
         await counted(d, 260, 4)
@@ -92,35 +79,29 @@ async def test_a_paste_that_was_refused_is_not_cleared_by_a_later_message():
 
 
 async def test_a_message_that_was_being_counted_survives_its_engine():
-    async with driving(loaded=False) as d:
-        await small(d)
-        await d.say("x" * 500)
+    async with counting() as d:
         await d.hear(ev.Died(-9, "killed"))
         assert "⧗ waits: xxx" in d.drawn(d.app.views.queued_message)
         await d.pilot.press("f5")
         await d.pilot.pause()
         await small(d)
         await counted(d, 150)
-        assert generates(d)[-1].messages == [ev.Message("user", "x" * 500)]
+        assert generates(d)[-1].messages == [ev.Message("user", LONG)]
 
 
 async def test_escape_takes_back_what_is_being_counted():
-    async with driving(loaded=False) as d:
-        await small(d)
-        await d.say("x" * 500)
+    async with counting() as d:
         asked = d.link.last(Count)
         await d.pilot.press("escape")
         await d.pilot.pause()
-        assert d.app.views.prompt.text == "x" * 500
+        assert d.app.views.prompt.text == LONG
         await d.hear(ev.Counted(asked.id, 300, LIMIT))
         assert not d.app.views.alert.display
         assert generates(d) == []
 
 
 async def test_another_chat_is_not_bothered_by_the_full_one():
-    async with driving(loaded=False) as d:
-        await small(d)
-        await d.say("x" * 500)
+    async with counting() as d:
         asked = d.link.last(Count)
         await d.pilot.press("ctrl+n")
         await d.hear(ev.Counted(asked.id, 300, LIMIT))
@@ -130,8 +111,7 @@ async def test_another_chat_is_not_bothered_by_the_full_one():
 
 
 async def test_a_message_too_long_beside_the_system_message_is_refused_once_and_stays_in_the_prompt():
-    async with driving(loaded=False) as d:
-        await small(d)
+    async with small_context() as d:
         await d.say("one")
         await d.reply("first answer")
         d.app.chat.system = "Be brief."

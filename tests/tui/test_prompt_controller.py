@@ -170,6 +170,14 @@ async def test_tab_completes_commands_arguments_and_paths(folder, typed, tabs, t
         assert d.app.focused is d.app.views.prompt
 
 
+@pytest.mark.parametrize(("typed", "text"), [("/set max_", "/set max_tokens "), ("/set width", "/set width ")])
+async def test_tab_goes_on_to_the_value_where_a_command_needs_one(typed, text):
+    async with driving() as d:
+        d.app.views.prompt.insert(typed)
+        await d.pilot.press("tab")
+        assert d.app.views.prompt.text == text
+
+
 async def test_tab_again_offers_the_next_possibility_and_begins_anew():
     async with driving() as d:
         d.app.views.prompt.insert("/pair ")

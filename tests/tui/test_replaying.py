@@ -14,6 +14,8 @@ from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import encode
 from specchat.engine.protocol.commands import Generate
+from specchat.store.chats import Chats
+from specchat.store.database import open_to_read
 from specchat.tui.app import SpecchatApp
 from specchat.tui.control.app_setup import AppSetup
 from specchat.tui.widgets.messages import UserView
@@ -99,7 +101,7 @@ async def test_the_demo_takes_the_place_of_an_engine_and_gives_it_back(tmp_path)
 
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24)])
-async def test_a_recording_is_not_changed_and_its_keys_stay_in_force(tmp_path, size):
+async def test_a_recording_is_not_changed_and_its_keys_stay_in_force(tmp_path, monkeypatch, size):
     demo = tmp_path / "demo.jsonl"
     made = recording(30.0)
     demo.write_bytes(b"".join(encode(e) for e in (made.header, *made.events)))
@@ -107,7 +109,7 @@ async def test_a_recording_is_not_changed_and_its_keys_stay_in_force(tmp_path, s
         await d.say("how does it work?")
         await d.reply("like this")
         d.app.views.prompt.write("unsent")
-        await d.app.control.actions.session.watch_demo()
+        await d.app.control.actions.demo.watch()
         await wait_for(d.pilot, lambda: d.app.chat.running is not None and d.app.views.transcript.has_focus)
         for key in ("e", "E", "r", "left_square_bracket", "right_square_bracket"):
             d.app.views.notice.say("")
@@ -115,6 +117,14 @@ async def test_a_recording_is_not_changed_and_its_keys_stay_in_force(tmp_path, s
             await d.settle()
             assert "a recording is being played; Esc leaves it" in d.drawn(d.app.views.notice), key
             assert d.app.views.prompt.text == "unsent"
+        monkeypatch.setenv("EDITOR", "false")  # it would refuse in other words
+        recorded = d.app.chat.turns[0]
+        for key in ("ctrl+r", "ctrl+g", "ctrl+n"):
+            d.app.views.notice.say("")
+            await d.pilot.press(key)
+            await d.settle()
+            assert "a recording is being played; Esc leaves it" in d.drawn(d.app.views.notice), key
+            assert (len(d.app.screen_stack), d.app.chat.turns[0]) == (1, recorded), key
         for keys in (["f2", "f2"], ["ctrl+t", "ctrl+t"], ["ctrl+l", "ctrl+l"], ["R"]):
             await d.pilot.press(*keys)
             await d.settle()
@@ -136,7 +146,7 @@ async def test_the_status_line_names_the_own_pair_as_soon_as_the_recording_is_le
     events = [replace(event, pair="recorded") if isinstance(event, ev.Ready) else event for event in made.events]
     demo.write_bytes(b"".join(encode(e) for e in (made.header, *events)))
     async with driving(demo=demo) as d:
-        await d.app.control.actions.session.watch_demo()
+        await d.app.control.actions.demo.watch()
         await wait_for(d.pilot, lambda: d.app.chat.engine.pair == "recorded")
         await d.settle()
         assert "recorded" in d.drawn(d.app.views.status)
@@ -175,3 +185,25 @@ async def test_the_demo_comes_back_to_the_chat_it_left_and_the_engine_is_untouch
         assert "how does it work?" in d.screen()
         await d.say("and then?")
         assert len(link.last(Generate).messages) == 3
+
+
+async def test_leaving_the_app_in_the_demo_keeps_what_was_not_sent_and_the_reply_so_far(tmp_path):
+    demo, store = tmp_path / "demo.jsonl", tmp_path / "chats.db"
+    made = recording(30.0)
+    demo.write_bytes(b"".join(encode(e) for e in (made.header, *made.events)))
+    async with driving(demo=demo, store=store) as d:
+        await d.say("how does it work?")
+        await d.reply("like this", upto=1, finish=False)
+        d.app.views.prompt.write("not sent yet")
+        await d.app.control.actions.demo.watch()
+        await wait_for(d.pilot, lambda: d.app.chat.running is not None)
+        player = d.app.control.session.link
+        d.app.control.close_chat()
+        assert d.app.control.session.link is d.link, "the engine is there to be closed"
+        assert player._closed
+    with open_to_read(store) as connection:
+        ((summary,), chats) = Chats(connection).summaries(), Chats(connection)
+        assert chats.draft(summary.id) == "not sent yet"
+        _, (question, reply) = chats.chat(summary.id)
+        assert (question.content, reply.status) == ("how does it work?", "interrupted")
+        assert reply.content == d.app.chat.last_reply().text != ""

@@ -21,7 +21,7 @@ async def test_saving_writes_what_differs_and_says_exactly_what_and_where():
     async with driving(engine_here=True) as d:
         await at_home(d, width=4, temperature=0.7)
         await d.pilot.press("f2")
-        assert "2 not saved" in str(d.app.control.side_panel.form.border_subtitle)
+        assert "2 unsaved" in str(d.app.control.side_panel.form.border_subtitle)
         await d.pilot.press("ctrl+s")
         await d.pilot.pause()
         assert "temperature = 0.7" in users_config().read_text()
@@ -31,6 +31,14 @@ async def test_saving_writes_what_differs_and_says_exactly_what_and_where():
         for word in ("temperature in", "[settings]", "width in", "[pairs.smol.defaults]"):
             assert word in words
         assert settings_of(load_catalog().pair("smol")).width == 4
+
+
+async def test_the_key_that_saves_is_not_cut_off_in_a_small_window():
+    async with driving((80, 24), engine_here=True) as d:
+        await at_home(d, width=4, temperature=0.7)
+        await d.pilot.press("f2")
+        await d.settle()
+        assert " 2 unsaved · Ctrl+S saves " in d.screen()
 
 
 async def test_the_keys_that_save_do_so_during_a_search_too():

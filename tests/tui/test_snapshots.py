@@ -209,7 +209,7 @@ def test_the_chats_that_were_kept(snap_compare, tmp_path, size):
         fill(tmp_path / "chats.db")
         app = pilot.app
         ports = {"notify": app.ports.notify, "redraw": app.views.status.repaint, "call_later": app.call_later}
-        ports |= {"note": app.views.transcript.add_note, "listening": lambda: True}
+        ports |= {"note": app.views.transcript.add_note}
         app.control.archive = ChatArchive(app.chat, tmp_path / "chats.db", **ports)
         app.control.archive.start()
         await pilot.pause()

@@ -13,7 +13,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-import textual
 from driving import driving
 
 import specchat.tui
@@ -22,14 +21,6 @@ from specchat.tui.textual_fixes.compositing import DiffingCompositor
 from specchat.tui.textual_fixes.keys import key_of_character
 
 TUI = Path(specchat.tui.__file__).parent
-
-
-@pytest.fixture
-def newer_textual(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(textual, "__version__", "8.99.0")
-    version.tested.cache_clear()
-    yield
-    version.tested.cache_clear()
 
 
 def test_the_installed_version_is_tested():

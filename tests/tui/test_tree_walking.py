@@ -114,6 +114,23 @@ async def test_the_round_that_is_walked_stays_while_others_are_written():
         assert d.app.views.tree_panel.round is rounds[5]
 
 
+async def test_the_next_reply_is_followed_though_a_round_of_the_one_before_is_selected():
+    async with driving() as d:
+        await d.say("hi")
+        first = await d.reply()
+        panel = d.app.views.tree_panel
+        panel.focus()
+        await d.pilot.press("pageup", "right")
+        assert panel.round is first[-2]
+        d.app.views.prompt.focus()
+        await d.say("and now?")
+        await d.settle()
+        assert panel.round is first[-2], "there is nothing else to show yet"
+        second = await d.reply(upto=3, finish=False)
+        assert panel.round is second[2]
+        assert not panel.walking
+
+
 async def test_past_the_last_round_the_panel_follows_again():
     async with driving() as d:
         await d.say("How does it work?")

@@ -20,6 +20,7 @@ from specchat.engine.protocol.commands import Quit
 from specchat.engine.protocol.describe import hello
 from specchat.engine.protocol.environment import engine_environment
 from specchat.engine.protocol.events import Event, Failed, Loading
+from specchat.errors import InstallationError
 
 _LAST_CALL_S = 5.0
 """How long a running pass may take to end after the client has gone."""
@@ -43,8 +44,11 @@ def serve() -> None:
     threading.Thread(target=_listen, args=(sys.stdin.buffer, commands, emit), name="commands", daemon=True).start()
     emit(Loading(stage="import", item="torch", unit="steps"))
     os.environ.update(engine_environment())  # before torch is imported: it reads them once
-    from specchat.engine.far.worker import Worker
-
+    try:
+        from specchat.engine.far.worker import Worker
+    except (ImportError, OSError) as error:
+        print(InstallationError.of(error), file=sys.stderr, flush=True)
+        os._exit(InstallationError.exit_code)  # the thread that reads commands would keep Python from ending
     Worker(commands, emit).run()
     with suppress(OSError):  # its reader has gone
         output.close()

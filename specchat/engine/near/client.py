@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -25,6 +26,12 @@ from specchat.engine.protocol.environment import engine_environment
 from specchat.engine.protocol.events import Died, Event
 from specchat.errors import EngineError, short
 from specchat.models.files.foreign_code_limits import ENDED_BY
+
+_SIGNALS = {
+    ENDED_BY: "the model's tokenizer or chat template used up its processor time and was ended",
+    getattr(signal, "SIGKILL", None): "it was killed, as the system does when memory runs out",
+}
+"""What an engine that a signal ended cannot say itself."""
 
 _LOOK_UP_S = 0.25
 """Waiting for an event is resumed so often. A signal that comes in the few microseconds before a wait begins does not
@@ -164,6 +171,4 @@ class Engine:
             words = read_end(self.log, 2000).decode("utf-8", "replace").strip()
         except OSError:
             words = ""
-        if ENDED_BY is not None and returncode == -ENDED_BY:
-            words += "\nthe model's tokenizer or chat template used up its processor time and was ended"
-        return words.strip()
+        return f"{words}\n{_SIGNALS.get(-returncode, '')}".strip()

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from specchat.config.regular_file import open_file_or_pipe
 from specchat.engine.near.waiting_events import take_all
 from specchat.engine.protocol.codec import EventReader
 from specchat.engine.protocol.commands import Cancel, Change, Command, Generate, Load, Quit
@@ -51,7 +52,7 @@ class Recording:
     def read(cls, path: Path) -> Recording:
         """Read a recording from its file; raises RecordingError naming the file and the line."""
         try:
-            with path.open("rb") as file:
+            with open_file_or_pipe(path) as file:
                 data = file.read(LARGEST_BYTES + 1)
         except (OSError, ValueError) as error:  # ValueError: a name that no file can have
             why = getattr(error, "strerror", None) or error

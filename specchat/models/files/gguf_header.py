@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from specchat.config.regular_file import open_regular
 from specchat.errors import WeightsError
 from specchat.models.files.gguf_formats import FORMATS
 from specchat.models.files.number_limits import is_name, shown
@@ -80,7 +81,7 @@ def read_header(path: Path, lists: bool = False) -> Header:
         WeightsError: the file cannot be read as GGUF, or a tensor does not lie inside it.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         return _Reader(data, lists).header()
     except (OSError, ValueError, _Damaged) as error:  # ValueError: an empty file cannot be mapped

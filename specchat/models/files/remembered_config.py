@@ -72,18 +72,25 @@ def remember_config(folder: Path, config: Any, tokenizer: Any) -> None:
     with suppress(OSError, WeightsError):
         with replacing(file := _kept_in(folder), durable=False) as draft:
             draft.write_bytes(data)
-        _remove_oldest(file.parent)
+        _remove_oldest(file)
 
 
 def _hash_of(values: dict[str, Any]) -> str:
     return hashlib.blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
-def _remove_oldest(folder: Path) -> None:
-    """Keep the newest files alone. Those that a killed program left unfinished grow old like all others."""
-    files = sorted(folder.iterdir(), key=lambda file: file.stat().st_mtime_ns, reverse=True)
-    for file in files[_MOST:]:
-        file.unlink(missing_ok=True)
+def _remove_oldest(written: Path) -> None:
+    """Keep this file and the newest beside it alone. What a killed program left unfinished grows old like all others.
+
+    Other programs do the same meanwhile: what one finds may be gone, and what cannot be removed stays.
+    """
+    others = []
+    for file in written.parent.iterdir():
+        with suppress(OSError):
+            others += [(file.lstat().st_mtime_ns, file)] if file != written else []
+    for _, file in sorted(others, reverse=True)[_MOST - 1 :]:
+        with suppress(OSError):
+            file.unlink()
 
 
 def _kept_in(folder: Path) -> Path:

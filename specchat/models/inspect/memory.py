@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from specchat.compiled.processor import cpu_flags
+from specchat.models.inspect.container_limits import memory_left
 
 _BYTES_EACH = {"float32": 4.0, "bfloat16": 2.0, "int8": 1.0, "int4": 0.65}
 _WORKING_BYTES = 200_000_000
@@ -33,6 +34,11 @@ def parameters_of(size: int, *, gguf: bool) -> int:
 
 def free_bytes() -> int | None:
     """Main memory that could be taken now, or None where the system does not tell."""
+    known = [left for left in (_free_in_machine(), memory_left()) if left is not None]
+    return min(known, default=None)
+
+
+def _free_in_machine() -> int | None:
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
         for line in meminfo.read_text(encoding="utf-8", errors="replace").splitlines():

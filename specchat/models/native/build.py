@@ -7,12 +7,12 @@ from pathlib import Path
 
 from specchat.compiled.build import Compiled, NativeUnavailable, Sources, find_compiler
 from specchat.compiled.build import load as load_library
-from specchat.compiled.processor import cpu_flags, processor_option
+from specchat.compiled.processor import cpu_flags, machine, processor_option
 
 _FOLDER = Path(__file__).parent
 _FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=off", "-Wno-psabi", "-shared", "-fPIC", "-pthread")
 _NEEDED = {"x86_64": ("avx2", "f16c", "fma"), "aarch64": ("asimddp",)}
-_WRITTEN_FOR = "x86 processors with AVX2 and 64-bit ARM processors with dot products, under Linux"
+_WRITTEN_FOR = "x86 processors with AVX2 and 64-bit ARM processors with dot products, under Linux and macOS"
 
 
 def load(processor: str = "native") -> Compiled:
@@ -39,9 +39,10 @@ def compile_command(processor: str = "native") -> tuple[str, ...]:
     Raises:
         NativeUnavailable: another processor, or no compiler.
     """
-    needed = _NEEDED.get(platform.machine())
+    needed = _NEEDED.get(machine())
     if needed is None or not cpu_flags().issuperset(needed):
         lacks = "".join(f" without {flag}" for flag in needed or () if flag not in cpu_flags())
         here = f"this is {platform.system()} on {platform.machine()}{lacks}"
         raise NativeUnavailable(f"they are written for {_WRITTEN_FOR}, and {here}")
-    return (*find_compiler(), processor_option(processor), *_FLAGS)
+    compiler = find_compiler()
+    return (*compiler, processor_option(compiler, processor), *_FLAGS)

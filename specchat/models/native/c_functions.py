@@ -35,5 +35,6 @@ def declare_functions(library: ctypes.CDLL) -> None:
     library.floor_operations.argtypes = [_POINTER]
     library.packs.argtypes = [_INTEGER]
     library.pack.argtypes = [_POINTER, _INTEGER, _POINTER, ctypes.c_int64]
+    library.finite_rows.argtypes = [_POINTER]
     library.unpack_rows.argtypes = [_POINTER, _POINTER]
     library.refusal.restype = ctypes.c_char_p

@@ -234,6 +234,14 @@ class Kernels:
         """
         self._done(self._library.pack(ctypes.byref(stored), bits, blocks, room))
 
+    def finite(self, stored: Any) -> None:
+        """Look at every weight of some rows; `stored` as pack.c declares it.
+
+        Raises:
+            NotNumbers: one is not a finite number.
+        """
+        self._done(self._library.finite_rows(ctypes.byref(stored)))
+
     def unpack(self, stored: Any, to: int) -> None:
         """Write rows as float32 to this address, (rows, length); `stored` as pack.c declares it."""
         self._done(self._library.unpack_rows(ctypes.byref(stored), to))

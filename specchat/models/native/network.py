@@ -78,6 +78,8 @@ class NativeNetwork:
         with ThreadPoolExecutor(self.threads) as pool:
             self._layers = list(pool.map(partial(self._layer, packer), range(shape.layers)))
             self._head = packer.product("embed" if shape.tied else "head", share_out=pool.map)
+            if not shape.tied:  # as the head it was looked at while it was packed
+                packer.check("embed", share_out=pool.map)
         self._norm = self._source.dense("norm")
         stored = self._source.stored("embed") if shape.embedding_scale == 1.0 else None
         plain = stored is not None and self._kernels.packs(stored.kind) and stored.length == shape.hidden

@@ -161,6 +161,21 @@ int pack(const Stored *from, int bits, uint8_t *to, int64_t room) {
     return finite ? DONE : NOT_NUMBERS;
 }
 
+/* Whether all weights of these rows are finite numbers: DONE, else NOT_NUMBERS or REFUSED. */
+int finite_rows(const Stored *from) {
+    if (stored_check(from)) return REFUSED;
+    bool finite = true;
+    for (int i = 0; i < from->rows; i++) {
+        const uint8_t *row = from->data + (from->order ? from->order[i] : i) * from->row_bytes;
+        for (int group = 0; group * GROUP < from->length; group++) {
+            float x[GROUP] __attribute__((aligned(64))) = {0};
+            unpack(from, row, group, x);
+            finite &= all_finite(x);
+        }
+    }
+    return finite ? DONE : NOT_NUMBERS;
+}
+
 int unpack_rows(const Stored *from, float *to) {
     if (stored_check(from)) return REFUSED;
     for (int i = 0; i < from->rows; i++) {

@@ -50,25 +50,48 @@ class Packer:
         Raises:
             ModelError: the weight holds numbers that are not finite; names the tensor and its file.
         """
-        source = self._source
-        stored = source.stored(name, layer)
-        readable = stored is not None and self._kernels.packs(stored.kind)
-        weight = stored if stored is not None and readable else _Unpacked(source, name, layer)
+        source, weight = self._source, self._rows_of(name, layer)
         bias = source.dense(name, layer, "bias") if source.has(name, layer, "bias") else None
         bits = self._bits(weight)
         minima = bits == 4 and weight.kind != Kind.Q4_0
         product = Product.empty(weight.rows, weight.length, bits, minima, bias, self._arena)
 
         def fill(outputs: slice) -> None:
-            try:
-                pack_into(self._kernels, weight.some(outputs), bits, product.room_at(outputs.start))
-            except NotNumbers:
-                raise not_finite(source, name, layer) from None
-            source.let_go()
+            pack_into(self._kernels, weight.some(outputs), bits, product.room_at(outputs.start))
 
-        for _ in share_out(fill, [slice(at, at + _AT_ONCE) for at in range(0, product.out, _AT_ONCE)]):
-            pass  # what failed in another thread is raised here
+        self._for_all(name, layer, product.out, fill, share_out)
         return product
+
+    def check(self, name: str, share_out: ShareOut = map) -> None:
+        """Read a weight that is not packed, but used as it lies, row by row.
+
+        Raises:
+            ModelError: it holds numbers that are not finite; names the tensor and its file.
+        """
+        weight = self._rows_of(name, None)
+
+        def look(rows: slice) -> None:
+            self._kernels.finite(_as_c(weight.some(rows)))
+
+        self._for_all(name, None, weight.rows, look, share_out)
+
+    def _for_all(
+        self, name: str, layer: int | None, rows: int, part: Callable[[slice], None], share_out: ShareOut
+    ) -> None:
+        def one(some: slice) -> None:
+            try:
+                part(some)
+            except NotNumbers:
+                raise not_finite(self._source, name, layer) from None
+            self._source.let_go()
+
+        for _ in share_out(one, [slice(at, at + _AT_ONCE) for at in range(0, rows, _AT_ONCE)]):
+            pass  # what failed in another thread is raised here
+
+    def _rows_of(self, name: str, layer: int | None) -> StoredRows | _Unpacked:
+        stored = self._source.stored(name, layer)
+        readable = stored is not None and self._kernels.packs(stored.kind)
+        return stored if stored is not None and readable else _Unpacked(self._source, name, layer)
 
     def _bits(self, weight: StoredRows | _Unpacked) -> int:
         if self._precision != "int4":

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from specchat.tui.control.branches import Branches
 from specchat.tui.control.clips import Clips
 from specchat.tui.control.current_chat import CurrentChat
+from specchat.tui.control.demo import Demo
 from specchat.tui.control.engine_server import EngineServer
 from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.control.learning import LearningControl
@@ -34,6 +35,7 @@ class Actions:
     views: ViewPorts
     ports: AppPorts
     session: EngineSession
+    demo: Demo
     branches: Branches
     current_chat: CurrentChat
     archive: ChatArchive

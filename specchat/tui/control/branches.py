@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from specchat.tui.ports import AppPorts
 from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.state.chat import Chat
@@ -14,16 +12,12 @@ from specchat.tui.view_ports import ViewPorts
 class Branches:
     """Switches between what was said at one place of a chat, and edits it."""
 
-    def __init__(
-        self, chat: Chat, views: ViewPorts, archive: ChatArchive, ports: AppPorts, replaying: Callable[[], bool]
-    ) -> None:
-        """`replaying` returns whether a recording is shown in place of the chat; it is not changed."""
+    def __init__(self, chat: Chat, views: ViewPorts, archive: ChatArchive, ports: AppPorts) -> None:
         self._chat, self._views, self._archive, self._ports = chat, views, archive, ports
-        self._replaying = replaying
 
     def edit(self, turn: Turn | None = None, *, reply: bool = False) -> None:
         """Put a message, or a reply, into the prompt; what is sent next begins a branch beside it."""
-        if self._replaying():
+        if self._chat.background.replaying:
             self._ports.notify(self._ports.recording_reason, "warn")
             return
         found = self._chat.reply_turn(turn) if reply else self._chat.question(turn)
@@ -43,7 +37,7 @@ class Branches:
 
     async def switch(self, turn: Turn | None, step: int) -> None:
         """Show another branch at this turn, or at the last turn that has siblings."""
-        if self._replaying():
+        if self._chat.background.replaying:
             self._ports.notify(self._ports.recording_reason, "warn")
         elif self._chat.running is not None:
             self._ports.notify(self._ports.busy_reason, "warn")
@@ -61,3 +55,4 @@ class Branches:
         self._archive.save()
         self._ports.notify(remark)
         self._ports.redraw()
+        self._ports.tick()  # its tokens may have to be counted

@@ -79,6 +79,11 @@ class ContextLimit:
         """A message is being counted, or waits for the user to choose."""
         return self._pending is not None
 
+    @property
+    def busy(self) -> bool:
+        """An answer of the engine is awaited, or the user's choice."""
+        return bool(self._asked or self.problem)
+
     async def ask(self, text: str, accept: Callable[[], None] = _nothing) -> None:
         """Send the message if it fits; else count its tokens first.
 

@@ -90,6 +90,7 @@ class CurrentChat:
         self._show()
         self._offers_pair = True
         await self.offer_pair()
+        self._ports.tick()  # its tokens may have to be counted
 
     async def offer_pair(self) -> None:
         """Once a pair is loaded, say if the chat that was opened was written with another one."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from specchat.engine.near.client import Engine, Link
-from specchat.engine.near.replay import Player, Recording
+from specchat.engine.near.replay import Player
 from specchat.engine.protocol.commands import Cancel, Command, Generate
 from specchat.errors import SpecchatError, UsageError
 from specchat.tui.control.branches import Branches
@@ -18,7 +17,6 @@ from specchat.tui.ports import AppPorts
 from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.services.garbage_collection import GarbageCollection
 from specchat.tui.state.chat import Chat
-from specchat.tui.state.chat_aside import set_aside, take_back
 from specchat.tui.state.engine_state import change_of
 from specchat.tui.state.turn import Turn
 from specchat.tui.system.engine_priority import EnginePriority, wants_every_core
@@ -44,22 +42,14 @@ class EngineSession:
         ports: AppPorts,
         *,
         factory: LinkFactory,
-        demo: Path | None,
-        before_reply: Callable[[int], None],
     ) -> None:
-        """`before_reply` is called with the id of a reply before the engine is asked for it."""
+        self.before_reply: Callable[[int], None] = lambda id: None  # called before the engine is asked for this reply
         self.link: Link | None = None
         self.player: Player | None = None
         self._chat, self._views, self._pump, self._archive, self._ports = chat, views, pump, archive, ports
-        self._branches, self._tour, self._garbage, self._before_reply = branches, tour, garbage, before_reply
+        self._branches, self._tour, self._garbage = branches, tour, garbage
         self._factory = factory
         self._priority = EnginePriority()
-        self._demo = demo
-        self._aside: tuple[Link | None, dict[str, Any]] | None = None  # engine and chat, while the demo is played
-
-    @property
-    def has_demo(self) -> bool:
-        return self._demo is not None and self._demo.exists()
 
     @property
     def engine_pid(self) -> int:
@@ -83,7 +73,7 @@ class EngineSession:
 
     async def connect(self) -> None:
         """Start an engine and load the wanted pair; a former engine is closed."""
-        await self._connect_to(self._factory)
+        await self.connect_to(self._factory)
 
     async def reconnect(self) -> None:
         """Start the engine again if it is gone, load again if loading failed."""
@@ -179,7 +169,7 @@ class EngineSession:
 
     def require_free(self) -> None:
         """Raise UsageError with the reason if no reply can be requested now."""
-        if self.replaying:
+        if self._chat.background.replaying:
             raise UsageError(self._ports.recording_reason)
         if not self._chat.can_generate:
             restart = self._ports.key_of("restart") or "/restart"
@@ -213,47 +203,24 @@ class EngineSession:
         self._chat.clear()
         self._archive.save()
 
-    async def watch_demo(self) -> None:
-        """Play the shipped recording instead of talking to an engine."""
-        if self._demo is None or not self._demo.exists():
-            self._ports.notify("no demo is shipped with this installation", "warn")
-            return
-        if self._chat.background.serving:
-            raise UsageError("other programs use the engine; /serve off ends that, and then the demo can be played")
-        recording = Recording.read(self._demo)
-        if self._aside is None:
-            self._aside = (self.link, set_aside(self._chat))
-            self.link = None
-        await self._ports.new_chat()
-        await self._connect_to(lambda wake: Player(recording, wake))
+    def detach(self) -> Link | None:
+        """Leave the engine, which is the caller's now, so that a recording can take its place until `attach`."""
+        engine, self.link = self.link, None
+        self._chat.background.replaying = True
+        return engine
 
-    async def leave_replay(self) -> None:
-        """Return to the chat and the engine after the demo; end the app if it was started to play a recording."""
-        if self._aside is None:
-            self._ports.exit()
-            return
-        player, (self.link, chat) = self.link, self._aside
-        self.player = self._aside = None
-        take_back(self._chat, chat)
-        self._show_replay(None)
-        self._views.status.repaint()
-        await self._ports.show_chat()
-        self._pump.wake()  # for what the engine said meanwhile
-        if player is not None:
-            await asyncio.to_thread(player.close)
+    def attach(self, engine: Link | None) -> Link | None:
+        """Talk to the engine again; returns the recording's link, which the caller closes."""
+        played, self.link = self.link, engine
+        self.player, self._chat.background.replaying = None, False
+        return played
 
     def close(self) -> None:
-        """End the engine, also one that waits for the end of the demo."""
-        for link in (self.link, self._aside[0] if self._aside else None):
-            if link is not None:
-                link.close()
+        """End the engine."""
+        if self.link is not None:
+            self.link.close()
 
-    @property
-    def replaying(self) -> bool:
-        """Whether a recording is played in place of the chat."""
-        return self.player is not None or self._aside is not None
-
-    async def _connect_to(self, factory: LinkFactory) -> None:
+    async def connect_to(self, factory: LinkFactory) -> None:
         """Close the old link and open a new one."""
         old, self.link = self.link, None
         if old is not None:
@@ -266,14 +233,15 @@ class EngineSession:
             self._ports.redraw()
             return
         self.player = self.link if isinstance(self.link, Player) else None
-        self._show_replay(self.player)
+        self._chat.background.replaying = self.player is not None
+        self.show_replay()
         self.link.send(self._chat.engine.load())
         self._ports.redraw()
 
     async def _begin(self, command: Generate, new_turns: int) -> None:
         """Send the command that starts a reply, and show the turns it adds."""
         assert self.link is not None, "a reply is asked of a link"
-        self._before_reply(command.id)
+        self.before_reply(command.id)
         self._archive.save()
         await self._archive.wait_until_written()
         self.link.send(command)
@@ -288,8 +256,9 @@ class EngineSession:
         self._ports.redraw()
         self._ports.after_refresh(self._garbage.collect_if_many)  # the engine reads the prompt
 
-    def _show_replay(self, player: Player | None) -> None:
-        """Show the replay bar in place of the prompt, or the prompt again; hidden, it must not take the keys."""
+    def show_replay(self) -> None:
+        """Show a recording's controls in place of the prompt, or the prompt, which must take no key while hidden."""
+        player = self.player
         self._ports.chat_screen().set_class(player is not None, "-replay")
         self._views.replay_bar.show(player)
         self._views.prompt.can_focus = player is None

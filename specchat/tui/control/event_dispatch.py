@@ -21,6 +21,7 @@ from specchat.engine.protocol.events import (
 from specchat.engine.protocol.text import visible
 from specchat.tui.control.actions import Actions
 from specchat.tui.control.context_limit import ContextLimit
+from specchat.tui.control.context_use import ContextUse
 from specchat.tui.services.garbage_collection import GarbageCollection
 from specchat.tui.services.terminal_window import TerminalWindow
 
@@ -29,26 +30,23 @@ class EventDispatch:
     """Gives each event of a tick to the chat's state and to the controllers that act on it."""
 
     def __init__(
-        self, actions: Actions, context_limit: ContextLimit, terminal: TerminalWindow, garbage: GarbageCollection
+        self,
+        actions: Actions,
+        context_limit: ContextLimit,
+        context_use: ContextUse,
+        terminal: TerminalWindow,
+        garbage: GarbageCollection,
     ) -> None:
-        self._actions, self._context_limit = actions, context_limit
+        self._actions, self._context_limit, self._context_use = actions, context_limit, context_use
         self._terminal, self._garbage = terminal, garbage
         self._chat, self._session, self._ports = actions.chat, actions.session, actions.ports
         self._transcript, self._side = actions.views.transcript, actions.side_panel
 
     async def apply(self, events: Sequence[Event], redraw: bool = False) -> None:
         """Apply the events in order, then draw once; `redraw`: draw even without events."""
-        if not events and not redraw and self._chat.queued is None:
-            return
-        for event in events:
-            await self._apply(event)
-        if self._chat.running is None:
-            self._actions.speed.reply_ended()
-        for view in self._transcript.unfinished_replies():
-            await view.show_new()
-        self._actions.archive.save()
-        self._ports.redraw()
-        await self._send_queued()
+        if events or redraw or self._chat.queued is not None:
+            await self._apply_all(events)
+        self._context_use.update()
 
     async def answered(self, choice: str) -> None:
         """Do what the button of an alert says."""
@@ -58,9 +56,20 @@ class EventDispatch:
             case "pairs":
                 self._actions.choose_pair()
             case "demo":
-                await self._session.watch_demo()
+                await self._actions.demo.watch()
             case _:
                 await self._context_limit.answered(choice)
+
+    async def _apply_all(self, events: Sequence[Event]) -> None:
+        for event in events:
+            await self._apply(event)
+        if self._chat.running is None:
+            self._actions.speed.reply_ended()
+        for view in self._transcript.unfinished_replies():
+            await view.show_new()
+        self._actions.archive.save()
+        self._ports.redraw()
+        await self._send_queued()
 
     async def _apply(self, event: Event) -> None:
         chat = self._chat

@@ -92,6 +92,7 @@ class PromptController:
             bool(command.usage),
             values=lambda given: command.choices(self._actions, given),
             joins=lambda given: [command.name, *given][-1] in JOINED,
+            needs=command.needs,
         )
 
     def hint(self) -> str:
@@ -143,6 +144,8 @@ class PromptController:
 
     def search(self) -> None:
         """Look for something that was sent before, and put it into the prompt."""
+        if self._refused_by_recording():
+            return
         prompt = self._views.prompt
 
         def chosen(text: str | None) -> None:
@@ -154,6 +157,8 @@ class PromptController:
 
     def open_editor(self) -> None:
         """Edit the prompt in the user's editor; the app waits."""
+        if self._refused_by_recording():
+            return
         prompt = self._views.prompt
         try:
             command = editor.editor_command()
@@ -178,6 +183,12 @@ class PromptController:
         put_back(text, prompt, self._ports)
         self._views.queued_message.update()
         return True
+
+    def _refused_by_recording(self) -> bool:
+        """Whether a recording hides the prompt, which must not change unseen; a remark says so."""
+        if self._chat.background.replaying:
+            self._ports.notify(self._ports.recording_reason, "warn")
+        return self._chat.background.replaying
 
     def _accept(self, text: str) -> None:
         """The text is on its way: it goes into the history, and out of the prompt if it is still there."""

@@ -53,9 +53,9 @@ class Races:
 
     @property
     def _setup(self) -> RaceSetup:
-        """The pair and the settings in force."""
-        ready = self._chat.engine.ready
-        return RaceSetup(ready.pair if ready else "", ready.dtype if ready else "", self._chat.engine.settings)
+        """The pair, and the settings that hold for a race."""
+        ready, settings = self._chat.engine.ready, {**self._chat.engine.settings, **self._changes()}
+        return RaceSetup(ready.pair if ready else "", ready.dtype if ready else "", settings)
 
     @property
     def on(self) -> bool:
@@ -145,7 +145,7 @@ class Races:
         kept = GREEDY.keys() if "temperature" in asked else asked.keys()
         changes = {name: value for name, value in RACE_DEFAULTS.items() if name not in kept}
         if "max_tokens" in changes:
-            changes["max_tokens"] = min(self._setup.max_tokens, changes["max_tokens"])
+            changes["max_tokens"] = min(settings.get("max_tokens", 0), changes["max_tokens"])
         return {name: value for name, value in changes.items() if settings.get(name, value) != value}
 
     def _seed(self) -> int:

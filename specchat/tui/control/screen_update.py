@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from specchat.tui.control.context_limit import ContextLimit
+from specchat.tui.control.demo import Demo
 from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.control.event_pump import EventPump
 from specchat.tui.control.playback_speed import PlaybackSpeed
@@ -34,6 +35,7 @@ class ScreenUpdate:
         *,
         context_limit: ContextLimit,
         speed: PlaybackSpeed,
+        demo: Demo,
         animation: RoundAnimation,
         pump: EventPump,
         terminal: TerminalWindow,
@@ -44,7 +46,7 @@ class ScreenUpdate:
         self._chat, self._views, self._session = chat, views, session
         self._context_limit, self._speed, self._animation = context_limit, speed, animation
         self._pump, self._terminal, self._show, self._side = pump, terminal, show, side
-        self._trainings = trainings
+        self._trainings, self._demo = trainings, demo
         self._cpu_meter = CpuMeter()
 
     def __call__(self) -> None:
@@ -72,9 +74,10 @@ class ScreenUpdate:
 
     def _draw_tree(self) -> None:
         chat, speed, looks_back = self._chat, self._speed, self._chat.shown_rounds.looks_back
-        rounds, figures = chat.visible_rounds, chat.visible_figures
+        visible = chat.visible
+        rounds, figures = visible.rounds, visible.figures
         over = not chat.writing and chat.newest_reply is not None
-        served = "served · " if chat.watched else ""
+        served = "served · " if visible.served else ""
         self._views.tree_panel.show(
             rounds,
             figures,
@@ -88,17 +91,17 @@ class ScreenUpdate:
         self._views.tree_strip.show(rounds[-1] if rounds else None, figures, speed.caption)
 
     def _facts(self) -> Facts:
-        chat = self._chat
+        chat, visible = self._chat, self._chat.visible
         return Facts(
-            figures=chat.visible_figures,
-            loss=chat.visible_loss,
+            figures=visible.figures,
+            loss=visible.loss,
             context_tokens=chat.context_tokens,
             context_limit=chat.engine.ready.context_tokens if chat.engine.ready else 0,
             memory_bytes=chat.engine.ready.memory_bytes if chat.engine.ready else 0,
             writing=chat.writing,
             effect=chat.engine.effect,
             shares=self._core_shares(),
-            plan=plan_of(chat.visible_rounds[-1] if chat.visible_rounds else None),
+            plan=plan_of(visible.rounds[-1] if visible.rounds else None),
         )
 
     def _core_shares(self) -> CoreShares | None:
@@ -109,7 +112,7 @@ class ScreenUpdate:
 
     def _draw_alert(self) -> None:
         chat, alert = self._chat, self._views.alert
-        demo = {"demo"} if self._session.has_demo else set()
+        demo = {"demo"} if self._demo.shipped else set()
         match chat.engine.phase:
             case "dead":
                 alert.show(chat.engine.problem, {"restart", "pairs", *demo})

@@ -44,7 +44,7 @@ class StopKeys:
         if views.prompt.close_menu():
             return
         if session.player is not None:
-            await session.leave_replay()
+            await self._actions.demo.leave()
             self._actions.side_panel.show_fields()
         elif self._chat.editing is not None:
             self._actions.branches.leave_edit()

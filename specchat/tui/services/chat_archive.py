@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 
 
 class ChatArchive:
-    """Saves the chat on the screen to a file; without a path (tests, recordings) nothing is saved."""
+    """Saves the chat on the screen to a file, unless it is a recording; without a path nothing is saved."""
 
     def __init__(
         self,
@@ -40,14 +40,13 @@ class ChatArchive:
         note: Callable[[str, str], Awaitable[None]],
         redraw: Redraw,
         call_later: CallLater,
-        listening: Callable[[], bool],
     ) -> None:
-        """`listening` returns whether the chat is to be saved; a recording is not. `note` adds a lasting line."""
+        """`note` adds a lasting line."""
         self.problem = ""  # one line: why nothing can be saved
         self.deleted: list[records.Summary] = []  # chats that the user deleted since the start, the last one last
         self._on_screen = chat
         self._notify, self._note, self._redraw = notify, note, redraw
-        self._call_later, self._listening = call_later, listening
+        self._call_later = call_later
         self._path = path
         self._writer: Writer | None = None
         self._chat = ""  # the id of the chat that the following fields are about
@@ -75,7 +74,7 @@ class ChatArchive:
     def save(self) -> None:
         """Write what changed since the last call: turns, replies, title, system prompt, branch."""
         chat, writer = self._on_screen, self._writer
-        if writer is None or not self._listening():
+        if writer is None or chat.background.replaying:
             return
         if chat.id != self._chat:
             self._put_replies(writer)
@@ -131,7 +130,7 @@ class ChatArchive:
 
     def keep_draft(self, text: str) -> None:
         """Keep this text with the chat on the screen, or for the next new one; an empty text removes what is kept."""
-        if self._writer is not None and self._listening():
+        if self._writer is not None and not self._on_screen.background.replaying:
             id, _ = self.stored() or (None, "")
             self._writer.put(lambda chats, _: chats.keep_draft(id, text))
 

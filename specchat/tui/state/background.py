@@ -1,4 +1,4 @@
-"""What goes on beside the chat: downloads, a training, other programs that use the engine."""
+"""What goes on beside the chat or in its place: downloads, a training, other programs that use the engine, the demo."""
 
 from __future__ import annotations
 
@@ -17,3 +17,4 @@ class Background:
     training: Training | None = None  # of a drafter, until its verdict is answered
     serving: str = ""  # the address at which other programs may use the engine
     waiting_client: str = ""  # one of them whose reply waits until the engine is free
+    replaying: bool = False  # a recording is played in place of the chat, or is about to be

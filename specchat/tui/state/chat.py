@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Generate
-from specchat.engine.protocol.events import Died, Event, Failed, Finished, Losslessness, Prefilled, RoundDone, Started
+from specchat.engine.protocol.events import Died, Event, Failed, Finished, Prefilled, RoundDone, Started
 from specchat.errors import UsageError
 from specchat.store.records import Chat as ChatRecord
 from specchat.store.records import new_id, title_of
@@ -23,6 +23,7 @@ from specchat.tui.state.sent_turns import SentTurns
 from specchat.tui.state.served_reply import ServedReply
 from specchat.tui.state.shown_rounds import ShownRounds
 from specchat.tui.state.turn import Reply, Turn
+from specchat.tui.state.visible_reply import VisibleReply
 
 
 @dataclass
@@ -71,33 +72,9 @@ class Chat:
         return self.running is not None or (self.served is not None and self.served.running)
 
     @property
-    def watched(self) -> ServedReply | None:
-        """The reply for another program that is shown; None where a reply of the chat is."""
-        return None if self.shown_rounds.looks_back else self.served
-
-    @property
-    def visible_rounds(self) -> Sequence[RoundDone]:
-        """The rounds of the reply that is shown."""
-        reply = self.watched.reply if self.watched else self.shown_rounds.reply
-        return reply.rounds.list if reply else ()
-
-    @property
-    def _reply_looked_at(self) -> Reply | None:
-        """The reply that is shown in place of the chat's last: another program's, or an earlier one."""
-        if self.watched:
-            return self.watched.reply
-        return self.shown_rounds.reply if self.shown_rounds.looks_back else None
-
-    @property
-    def visible_figures(self) -> Figures | None:
-        """The figures of the reply that is shown."""
-        return shown.figures if (shown := self._reply_looked_at) else self.figures
-
-    @property
-    def visible_loss(self) -> Losslessness | None:
-        """Whether the reply that is shown is lossless, as far as known; without one, whether the settings are."""
-        reply = self._reply_looked_at or self.last_reply()
-        return reply.loss if reply is not None and reply.figures.rounds else self.engine.loss
+    def visible(self) -> VisibleReply:
+        """The reply that is shown beside the chat."""
+        return VisibleReply(self.shown_rounds, self.served, self.last_reply(), self.figures, self.engine.loss)
 
     @property
     def newest_reply(self) -> Reply | None:
@@ -106,8 +83,9 @@ class Chat:
 
     @property
     def context_tokens(self) -> int | None:
-        """Tokens of the chat the engine holds; None where they were not counted, as of a reply that the user wrote."""
-        known = self.figures.context_tokens if self.figures else 0
+        """Tokens that the chat takes in the context; None where they were not counted yet."""
+        last = self.last_reply()
+        known = (self.figures.context_tokens if self.figures else 0) or (last.counted_context_tokens if last else 0)
         return known or (None if self.turns else 0)
 
     def ask(self, text: str, apart: dict[str, Any] | None = None) -> Generate:

@@ -32,6 +32,7 @@ class KnownCommand:
     takes_argument: bool
     values: Callable[[list[str]], Sequence[str]]  # the arguments before → what may come next
     joins: Callable[[list[str]], bool] = lambda _: False  # … → whether several of these may be joined by `+`
+    needs: int = 0  # arguments that must be given
 
 
 def complete(line: str, commands: Sequence[KnownCommand], folder: Path) -> Completion | None:
@@ -67,7 +68,8 @@ def _command(line: str, commands: Sequence[KnownCommand]) -> Completion | None:
     joined: list[str] = []
     if known.joins(given):
         *joined, typed = typed.split("+")
-    fitting = [value for value in known.values(given) if value.startswith(typed) and value not in joined]
+    end = " " if len(given) + 1 < known.needs else ""
+    fitting = [value + end for value in known.values(given) if value.startswith(typed) and value not in joined]
     return Completion(len(line) - len(typed), tuple(fitting)) if fitting else None
 
 

@@ -16,7 +16,7 @@ _SHORTEST_BAR = 64
 
 @dataclass(frozen=True)
 class RaceSetup:
-    """The pair in use, its number format, and the settings in force."""
+    """The pair in use, its number format, and the settings that hold for the race."""
 
     pair: str
     dtype: str

@@ -46,6 +46,7 @@ class Reply:
     apart: bool = False  # it is written with settings of its own
     facts: Facts = field(default_factory=Facts)  # how it was made
     rounds: ReplyRounds = field(default_factory=ReplyRounds)
+    counted_context_tokens: int = 0  # of the chat with this reply, where `figures` do not say it
     _pieces: list[tuple[str, str]] = field(default_factory=list)
     _in_force: Mapping[str, Any] | None = None  # the settings of the last round
 
@@ -65,7 +66,7 @@ class Reply:
                 self.lengths.append(last - 1 if last > 0 else last + 1)
         raw = list(self._raw_pieces())
         self._pieces = [(visible(text), origin) for text, origin in raw]
-        self.id, self.figures, self.stop = id, Figures(), None
+        self.id, self.figures, self.stop, self.counted_context_tokens = id, Figures(), None, 0
         self.begun, self.apart, self.prefilled = False, False, (0, 0)
         return [text for text, _ in raw]
 

@@ -210,7 +210,7 @@ class SettingsForm(PaintedLines, can_focus=True):
         looked = form.query + ("▏" if form.searching else "")
         self.border_title = Content(f"settings /{looked}" if looked else "settings")
         todo = f"{len(form.staged)} to apply · End Enter" if form.staged else ""
-        unsaved = f"{len(form.unsaved)} not saved · {hint(self, 'settings.save', 'saves')}" if form.unsaved else ""
+        unsaved = f"{len(form.unsaved)} unsaved · {hint(self, 'settings.save', 'saves')}" if form.unsaved else ""
         self.border_subtitle = Content(self._remark or todo or unsaved)
         super().repaint()
 

@@ -179,7 +179,8 @@ class TreePanel(PaintedLines, can_focus=True):
             empty: what stands here where there are no rounds.
         """
         before = self.round
-        if looks_back != self._looks_back or (looks_back and rounds is not self._rounds):
+        another = rounds is not self._rounds and not any(round is self._pinned for round in rounds)
+        if looks_back != self._looks_back or another:
             self._pinned = self._chosen = None
         self._rounds, self._frozen, self._pace, self._revealed = rounds, frozen, pace, None
         self._looks_back, self._empty = looks_back, empty
@@ -270,7 +271,7 @@ class TreePanel(PaintedLines, can_focus=True):
         if self._pinned is not None:
             kept = title_of(round).removesuffix(" guesses")  # short enough for a narrow panel
             at = self._place_of(self._pinned)
-            number = at if at < len(self._rounds) else self._pinned.index  # of a reply that is no longer shown
+            number = at if at < len(self._rounds) else self._pinned.index  # of a round that is still being animated
             self.entitle(title=f"round {number + 1} · {kept}")
         else:
             self.entitle(title=self._pace + title_of(round, told=self._revealed is None))

@@ -12,7 +12,7 @@ async def restart(actions: Actions, _: str) -> None:
 
 
 async def demo(actions: Actions, _: str) -> None:
-    await actions.session.watch_demo()
+    await actions.demo.watch()
 
 
 async def serve(actions: Actions, argument: str) -> None:

@@ -12,6 +12,8 @@ from specchat.tui.system.new_files import format_and_file, free_name, stem_of, w
 
 
 async def new_chat(actions: Actions, _: str) -> None:
+    if actions.chat.background.replaying:
+        raise UsageError(actions.ports.recording_reason)
     await actions.current_chat.new()
 
 

@@ -25,5 +25,6 @@ class Command:
         return self.values(actions, given) if self.values else values_of_usage(self.usage, len(given))
 
     @property
-    def needs_argument(self) -> bool:
-        return bool(self.usage) and not self.usage.startswith("[")
+    def needs(self) -> int:
+        """How many arguments must be given."""
+        return sum(not word.startswith("[") for word in self.usage.split())

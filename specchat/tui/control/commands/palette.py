@@ -53,9 +53,9 @@ class CommandsProvider(Provider):
 
     async def _run(self, command: Command) -> None:
         actions = self._actions
-        if command.needs_argument and actions.session.replaying:
+        if command.needs and actions.chat.background.replaying:
             actions.ports.notify(actions.ports.recording_reason, "warn")
-        elif command.needs_argument:
+        elif command.needs:
             actions.views.prompt.write(f"/{command.name} ")
             actions.views.prompt.focus()
         else:

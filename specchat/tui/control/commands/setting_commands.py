@@ -69,6 +69,8 @@ async def change_setting(actions: Actions, name: str, text: str) -> None:
     value = field.parse(text)
     if field.info.live:
         actions.session.change(name, value)
+        if actions.chat.engine.phase == "ready":  # else it says itself what becomes of the change
+            actions.ports.notify(f"{name} = {numbers.setting(value)}")
     else:
         await actions.session.load({name: value})
 
