@@ -39,9 +39,16 @@ def train(
         str,
         typer.Option(
             metavar="NAME",
-            help="Let a draft_model learn only from the 40 % of tokens where this trained one is furthest ahead.",
-            show_default=False,
+            help="An earlier draft_model, which decides from which tokens this one learns.",
+            show_default="learn from all",
             autocompletion=model_names,
+        ),
+    ] = "",
+    select: Annotated[
+        str,
+        typer.Option(
+            help="behind: the 40 % of tokens where the reference is furthest ahead; missed: those it guesses wrong.",
+            show_default="behind",
         ),
     ] = "",
     prompts: Annotated[
@@ -82,11 +89,11 @@ def train(
 
     target = trainable_target(pair)
     drafter = method_of(drafter, start, target)
-    refuse_unknown_loss(drafter, loss, reference)
+    refuse_unknown_loss(drafter, loss, reference, select)
     if reference:
         start_named(reference, target, drafter, "--reference")
     older = f"{pair}-{drafter}"  # the name of before, where a drafter that comes with specchat has it now
     name = name or (older if resume and is_begun(older) else suggested_name(pair, drafter))
-    request = TrainingRequest(pair, drafter, prompts, tokens, hours, name, seed, resume, start, loss, reference)
+    request = TrainingRequest(pair, drafter, prompts, tokens, hours, name, seed, resume, start, loss, reference, select)
     how = RunOptions(output, threads=threads, yes=yes, verdict=verdict, stop_at_eof=stop_at_eof)
     raise typer.Exit(run_training(request, how))

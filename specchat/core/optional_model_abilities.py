@@ -1,4 +1,5 @@
-"""What a model may do besides reading: say which parts of a text its layers look at, and hold those parts."""
+"""What a model may do besides reading: say which tokens it can guess, which parts of a text its layers look at, and
+hold those parts."""
 
 from __future__ import annotations
 
@@ -9,6 +10,15 @@ from torch import Tensor
 
 from specchat.core.record import record
 from specchat.core.seams import Model
+
+
+@runtime_checkable
+class GuessesSome(Protocol):
+    """A model that may have been trained to guess some tokens alone."""
+
+    @property
+    def guessable(self) -> Sequence[int]:
+        """These tokens, the most frequent first; empty where it can guess all."""
 
 
 @record

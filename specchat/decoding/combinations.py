@@ -81,12 +81,14 @@ def refuse_unknown_drafts(settings: Settings, drafts: Collection[str], trained: 
         CombinationError: with what the pair has, or what needs none.
     """
     for choice in choose_drafter(settings).leaves():
-        if choice.method.needs_draft_model and (refused := trained.refused.get(choice.options.model)) is not None:
-            others = [f"{choice.name}.model = {name!r}" for name in drafts] or ["drafter 'suffix'"]
-            raise CombinationError(
-                f"{choice.name}.model = {short(choice.options.model)} cannot be used: {refused.reason}; nearest that "
-                f"works: {others[0]}"
-            )
+        for name in choice.draft_models("").difference(drafts):
+            if (refused := trained.refused.get(name)) is not None:
+                others = [f"{choice.name}.model = {other!r}" for other in drafts] or ["drafter 'suffix'"]
+                reason = f"cannot be used: {refused.reason}; nearest that works: {others[0]}"
+                raise CombinationError(f"{choice.name}.model = {short(name)} {reason}")
+            if name in trained.fetchable.get(DRAFT_MODEL, ()):
+                where = f"is not here; `specchat models pull {name}` fetches it"
+                raise CombinationError(f"{choice.name}.model = {short(name)} {where}")
         if choice.method.needs_draft_model and not drafts:
             raise CombinationError(
                 f"drafter {choice.name!r} needs a draft model and pair {settings.pair!r} has none; "

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from specchat.core.optional_model_abilities import GuessesSome
 from specchat.core.request import LOGITS_ONLY, HeadOfSome, PassRequest
 from specchat.core.seams import Model
 from specchat.structures.token_counts import TokenCounts
@@ -17,7 +18,8 @@ class FrequentHead:
 
     Frequent are the tokens that the target wrote most in this user's chats, and after them those with the lowest
     numbers: a tokenizer that is trained by merging pairs or by likelihood numbers its tokens by frequency. In English
-    prose and in Python the lowest 65 536 of Qwen2.5's 151 936 are 98 of 100 tokens, and with the text's own 99.
+    prose and in Python the lowest 65 536 of Qwen2.5's 151 936 are 98 of 100 tokens, and with the text's own 99. A model
+    that was trained to guess some tokens alone knows which are frequent: of the others, only the text's own are added.
     """
 
     def __init__(self, model: Model, size: int, vocab_size: int) -> None:
@@ -27,9 +29,11 @@ class FrequentHead:
             size: so many tokens besides those of the text; 0 for all.
             vocab_size: tokens from this number on are never asked for.
         """
-        self._model, self._size = model, size
+        self._model = model
         self._vocab_size = min(vocab_size, model.vocab_size)
-        self._trims = 0 < size < self._vocab_size
+        self._known = model.guessable if isinstance(model, GuessesSome) and size else ()
+        self._size = min(size, len(self._known)) if self._known else size
+        self._trims = 0 < self._size < self._vocab_size
         self._used = TokenCounts(self._vocab_size)
         self._head: HeadOfSome | None = None
 
@@ -41,8 +45,10 @@ class FrequentHead:
     def start(self, history: Sequence[int]) -> None:
         """A text begins; its tokens can be guessed."""
         if self._trims and self._head is None:
-            ranked = [*self._used.ranked(), *range(self._size)]
-            self._head = self._model.trimmed_head(list(dict.fromkeys(ranked))[: self._size])
+            known = set(self._known) or range(self._vocab_size)
+            ranked = [token for token in self._used.ranked() if token in known]
+            frequent = dict.fromkeys([*ranked, *(self._known or range(self._size))])
+            self._head = self._model.trimmed_head(list(frequent)[: self._size])
         self._add(history)
 
     def learn(self, emitted: Sequence[int]) -> None:

@@ -12,7 +12,7 @@ from specchat.models.files.gguf_reader import FourBit
 from specchat.models.files.stored_rows import StoredRows
 from specchat.models.files.weight_source import ALL_ROWS, RowChoice, TensorFacts, WeightSource
 from specchat.models.learned.draft_language_model import DraftLanguageModel, shape_of
-from specchat.models.learned.networks import load_network
+from specchat.models.learned.networks import load_network, read_tokens
 from specchat.models.learned.shared_weights import SharedWeights
 from specchat.models.model_loading import Loaded
 from specchat.models.own.decoder import Decoder
@@ -41,11 +41,16 @@ def load_trained_draft(trained: TrainedDrafter, target: Loaded) -> Loaded:
             f"trained draft model {trained.name!r} has states of {layers.sizes.hidden} numbers; the target has "
             f"{whole.hidden}"
         )
+    tokens = read_tokens(trained.weights).tolist()
+    if max(tokens) >= whole.vocab_size:
+        raise ModelError(
+            f"trained draft model {trained.name!r} guesses token {max(tokens)}; the target has {whole.vocab_size}"
+        )
     shape = shape_of(layers.sizes, whole.vocab_size, tied=whole.tied, embedding_scale=whole.embedding_scale)
     between = LayersBetween(source, layers, str(trained.weights))
     network = file.network(shape, between)
     between.forget_layers()
-    model = Decoder(network, file.target.context_tokens, drafts=True, name=trained.name)
+    model = Decoder(network, file.target.context_tokens, drafts=True, name=trained.name, guessable=tokens)
     return Loaded(
         trained.name, model, target.tokenizer, target.eos_ids, network.nbytes, target.precision, network.kernels
     )

@@ -22,7 +22,7 @@ from specchat.engine.protocol.training_report import StageName
 from specchat.errors import TrainingError, WeightsError
 from specchat.models.files.weight_source import WeightSource
 from specchat.models.inspect.training_cost import texts_per_batch
-from specchat.models.inspect.training_limits import CHATS, LOSSES, SELF
+from specchat.models.inspect.training_limits import CHATS, LOSSES, SELECTIONS, SELF
 from specchat.models.learned import distillation
 from specchat.models.learned.frozen_target import FrozenTarget
 from specchat.models.learned.mask_learning import MaskLearning
@@ -100,7 +100,7 @@ class Job:
         Args:
             clock: seconds; those in which the process was stopped may be left out.
             start: with whose weights it begins; None for random ones.
-            reference: it learns only where this one is ahead; None for everywhere.
+            reference: this one decides which places are learnt from; None for all of them.
 
         Raises:
             UsageError: the start does not match what is trained.
@@ -201,14 +201,17 @@ class Job:
             return chain_loss
         earlier = self._reference
         reference = None if earlier is None else reference_network(earlier, network, self._subject.checksum)
-        return distillation.Distillation(distillation.LOSSES[self.request.loss or LOSSES[0]], reference)
+        loss = distillation.LOSSES[self.request.loss or LOSSES[0]]
+        return distillation.Distillation(loss, reference, distillation.SELECTIONS[self.request.select or SELECTIONS[0]])
 
     def _said_of_loss(self) -> dict[str, Any]:
         """What a checkpoint and drafter.toml say of it; nothing where there is no choice."""
         if not self._recipe.distils:
             return {}
-        label = label_of(self._reference)
-        return {"loss": self.request.loss or LOSSES[0], **({"reference": label} if label else {})}
+        said: dict[str, Any] = {"loss": self.request.loss or LOSSES[0]}
+        if self._reference is not None:
+            said |= {"reference": label_of(self._reference), "select": self.request.select or SELECTIONS[0]}
+        return said
 
     def _tell_learning(self, fitting: Fitting) -> Callable[[Standing], None]:
         def tell(standing: Standing) -> None:
@@ -282,6 +285,7 @@ def command(request: TrainingRequest) -> str:
     words += f" --from {request.start}" if request.start else ""
     words += f" --loss {request.loss}" if request.loss else ""
     words += f" --reference {request.reference}" if request.reference else ""
+    words += f" --select {request.select}" if request.select else ""
     hours = f" --hours {request.hours:g}" if request.hours else ""
     return f"{words} --tokens {request.tokens}{hours} --name {request.name} --seed {request.seed}"
 

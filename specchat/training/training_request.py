@@ -38,7 +38,8 @@ class TrainingRequest:
         resume: whether a training of this name is gone on with.
         start: the name of a trained drafter with whose weights it begins; empty for random ones.
         loss: how its law is brought to the target's, where that can be chosen; empty for the first of `LOSSES`.
-        reference: the name of a trained drafter: learnt from is only where it is ahead; empty for everywhere.
+        reference: the name of a trained drafter that decides which places are learnt from; empty for all of them.
+        select: how it decides; empty for the first of `SELECTIONS`.
     """
 
     pair: str
@@ -52,6 +53,7 @@ class TrainingRequest:
     start: str = ""
     loss: str = ""
     reference: str = ""
+    select: str = ""
 
     def check(self) -> None:
         """Refuse what cannot be, before anything is loaded.
@@ -61,7 +63,7 @@ class TrainingRequest:
             TrainingError: a drafter of this name is there already.
         """
         refuse_impossible(self.drafter, self.prompts, self.tokens, self.hours, self.name)
-        refuse_unknown_loss(self.drafter, self.loss, self.reference)
+        refuse_unknown_loss(self.drafter, self.loss, self.reference, self.select)
         refuse_replacing_start(self.name, self.start)
         if not (self.resume and is_begun(self.name)):
             refuse_hiding(self.name)

@@ -90,6 +90,20 @@ def error_of(*arguments: str) -> SpecchatError:
         ),
         (("smol", "--from", "smol-hydra", "--name", "smol-hydra"), "is also the drafter that --from names"),
         (("gemma", "--from", "smol-hydra"), "was trained for smollm2-135m-instruct; none for gemma-3-270m is known"),
+        (
+            ("smol", "--drafter", "draft_model", "--loss", "forwardkl"),
+            "--loss 'forwardkl' is not one that can be learnt with; did you mean 'forward_kl'",
+        ),
+        (("smol", "--loss", "tvd"), "--loss is for --drafter draft_model; hydra learns in chains of its guesses"),
+        (
+            ("smol", "--drafter", "draft_model", "--reference", "smol-hydra"),
+            "--reference 'smol-hydra' is a 'hydra', and --drafter says 'draft_model'",
+        ),
+        (
+            ("smol", "--drafter", "draft_model", "--reference", "mine"),
+            "--reference 'mine' names no trained drafter; none for smollm2-135m-instruct is known, so leave out "
+            "--reference",
+        ),
         (("smol", "--prompts", "chats", "--yes"), "--prompts chats: no chat of yours is kept here yet"),
     ],
 )
@@ -197,6 +211,26 @@ def test_masks_are_trained_through_a_model_from_its_file_and_used(tiny, monkeypa
     assert said["figures"]["tokens_seen"] > 500
     assert "alone" in [way["name"] for way in said["verdict"]["ways"]]
     assert all(way["same_text"] for way in said["verdict"]["ways"])
+
+
+def test_a_tiny_draft_model_is_trained_and_another_learns_where_it_is_ahead(tiny, monkeypatch):
+    monkeypatch.setattr(job, "_MEASUREMENTS", 3)
+    flags = ["tiny", "--drafter", "draft_model", "--prompts", tiny, "--tokens", "5200", "--threads", "1"]
+    found = CliRunner().invoke(app, [*flags, "--no-verdict"])
+    assert found.exit_code == 0, (found.output, found.exception)
+    assert "--drafter draft_model --set draft_model.model=tiny-draft_model" in found.stdout
+    first = read_drafter(data_dir() / "drafters" / "tiny-draft_model", ("draft_model",))
+    assert (first.options["layers"], first.data["loss"]) == (2, "forward_kl")
+    assert first.size < 400_000, "the target's embedding and head are not in it"
+    more = [*flags, "--name", "second", "--loss", "tvd", "--reference", "tiny-draft_model", "--no-verdict"]
+    found = CliRunner().invoke(app, [*more, "--output", "json"])
+    assert found.exit_code == 0, (found.output, found.exception)
+    data = json.loads(found.stdout)["data"]
+    assert (data["loss"], data["reference"]) == ("tvd", f"tiny-draft_model ({first.sha256[:12]})")
+    assert "--loss tvd --reference tiny-draft_model" in data["command"]
+    assert ways_to_use(settings_of(load_catalog().pair("tiny")), first)[0].changes["draft_model.model"] == first.name
+    again = error_of(*more[:-1], "--resume", "--loss", "jsd", "--no-verdict")
+    assert "was made with loss = tvd, not jsd" in str(again)
 
 
 @pytest.fixture

@@ -116,7 +116,7 @@ class OpenPair:
             CombinationError: the settings do not fit the pair, whatever is loaded.
             WeightsNotHere: the weights of one have to be fetched first.
         """
-        refuse_unknown_drafts(settings, self.loaded.offered)
+        refuse_unknown_drafts(settings, self.loaded.offered, self.loaded.trained)
         if not self.loaded.missing_drafts(settings):
             return ()
         self.conversation.check(settings, self.loaded.offered)

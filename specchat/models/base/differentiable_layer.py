@@ -20,7 +20,7 @@ class LayerWeights(Protocol):
     """The weights of some layers by our own names; rows that rotate together lie side by side."""
 
     def dense(self, name: str, layer: int | None = None, part: str = "weight") -> Tensor:
-        """A weight in floating point: (outputs, inputs) of a matrix, (d,) of a norm."""
+        """A weight in floating point: (outputs, inputs), or (n,) numbers of a norm or a bias."""
 
     def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
         """Whether there is such a weight."""

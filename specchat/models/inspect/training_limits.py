@@ -21,6 +21,9 @@ CHATS = "chats"
 LOSSES = ("forward_kl", "reverse_kl", "jsd", "tvd", "tvd_plus_plus")
 """How a draft model's law can be brought to the target's; the first where none is named."""
 
+SELECTIONS = ("behind", "missed")
+"""How a reference can decide what is learnt from; the first where none is named."""
+
 _DISTILLED = ("draft_model",)
 """What learns with such a loss."""
 
@@ -75,19 +78,23 @@ def refuse_unknown_method(drafter: str) -> None:
         )
 
 
-def refuse_unknown_loss(drafter: str, loss: str, reference: str) -> None:
-    """Refuse a loss that does not exist, or one, or a reference, for a drafter that learns in another way.
+def refuse_unknown_loss(drafter: str, loss: str, reference: str, select: str) -> None:
+    """Refuse a loss or a selection that does not exist, or either for a drafter that learns in another way.
 
     Raises:
         UsageError: with the nearest that can be.
     """
-    if drafter not in _DISTILLED and (loss or reference):
-        flag = "--loss" if loss else "--reference"
+    if drafter not in _DISTILLED and (loss or reference or select):
+        flag = "--loss" if loss else "--reference" if reference else "--select"
         raise UsageError(
             f"{flag} is for --drafter {' and '.join(_DISTILLED)}; {drafter} learns in chains of its guesses"
         )
     if loss and loss not in LOSSES:
         raise UsageError(f"--loss {short(loss)} is not one that can be learnt with{nearest(loss, LOSSES)}")
+    if select and select not in SELECTIONS:
+        raise UsageError(f"--select {short(select)} is not a way to select tokens{nearest(select, SELECTIONS)}")
+    if select and not reference:
+        raise UsageError(f"--select {select} needs --reference NAME, an earlier draft model that decides")
 
 
 def refuse_hiding(name: str) -> None:

@@ -17,7 +17,7 @@ DRAWS = 16
 """How many tokens are drawn at every place to estimate the gradient of the total variation."""
 
 SELECTED = 0.4
-"""The share of places that is learnt from where there is a reference."""
+"""The share of places that `behind` selects."""
 
 _LEAST = 1e-5
 
@@ -87,21 +87,59 @@ LOSSES: Mapping[str, Loss] = {
 
 
 @dataclass(frozen=True)
+class Compared:
+    """A network and its reference at the same places.
+
+    Args:
+        own, others: (n,) divergence of the target's law from the network's, and from the reference's.
+        missed: (n,) bool, whether the reference's likeliest token is not the target's, which can be guessed.
+    """
+
+    own: Tensor
+    others: Tensor
+    missed: Tensor
+
+
+def behind(compared: Compared) -> Tensor:
+    """(n,) bool, the share of places where the network is furthest behind its reference: most is left to learn there.
+
+    Reference: Hu et al., AdaSPEC, arXiv:2510.19779.
+    """
+    chosen = torch.zeros_like(compared.missed)
+    count = max(1, round(SELECTED * len(chosen)))
+    chosen[(compared.own - compared.others).topk(count).indices] = True
+    return chosen
+
+
+def missed(compared: Compared) -> Tensor:
+    """(n,) bool, the places where the reference guesses wrong, so that both together guess more in one tree.
+
+    Reference: Miao et al., SpecInfer, arXiv:2305.09781 (boost-tuning). Differs: single places are left out, not whole
+    texts.
+    """
+    return compared.missed
+
+
+SELECTIONS: Mapping[str, Callable[[Compared], Tensor]] = {"behind": behind, "missed": missed}
+"""What `--select` names."""
+
+
+@dataclass(frozen=True)
 class Distillation:
     """The loss of a language model that learns at every place of a reply what the target says there.
 
-    Reference: Zhou et al., DistillSpec, arXiv:2310.08461, for the distances; with a `reference` also Hu et al.,
-    AdaSPEC, arXiv:2510.19779. Differs: of the target's law its 32 likeliest tokens are known, all others count as one,
-    and the law is sharpened as for every network trained here; texts are the target's.
+    Reference: Zhou et al., DistillSpec, arXiv:2310.08461. Differs: of the target's law its 32 likeliest tokens are
+    known, all others count as one, and the law is sharpened as for every network trained here; texts are the target's.
 
     Args:
         loss: one of `LOSSES`.
-        reference: an earlier draft model for the same target. Learnt from are only those places where the network's
-            divergence is furthest above the reference's: where most is left to learn.
+        reference: an earlier draft model for the same target, that decides which places are learnt from; None: all.
+        select: one of `SELECTIONS`, which says how.
     """
 
     loss: Loss
     reference: LearnedNetwork | None = None
+    select: Callable[[Compared], Tensor] = behind
 
     def __call__(
         self, network: LearnedNetwork, batch: Batch, columns: Tensor, steps: int, generator: torch.Generator
@@ -113,18 +151,13 @@ class Distillation:
         found = self.loss(logits, labels, generator)
         if self.reference is not None and len(rows):
             with torch.no_grad():
-                others = divergence(self._logits(self.reference, batch, rows, places), labels)
-                chosen = most_to_learn(divergence(logits, labels), others)
-            found = found[chosen]
+                others = self._logits(self.reference, batch, rows, places)
+                wanted = columns[batch.likeliest[rows, places + 1, 0]]
+                wrong = (others.argmax(dim=1) != wanted) & (wanted >= 0)
+                compared = Compared(divergence(logits, labels), divergence(others, labels), wrong)
+            found = found[self.select(compared)]
         return found.sum() / max(1, len(found)), len(found)
 
     def _logits(self, network: LearnedNetwork, batch: Batch, rows: Tensor, places: Tensor) -> Tensor:
         (states,) = network.states(network.fused(batch.features), batch.tokens, 1)
         return logits_of(network, states[rows, places])
-
-
-def most_to_learn(own: Tensor, others: Tensor) -> Tensor:
-    """(n,) bool, the share of places that is selected: those with the largest (n,) `own` − (n,) `others`."""
-    chosen = torch.zeros(len(own), dtype=torch.bool, device=own.device)
-    chosen[(own - others).topk(max(1, round(SELECTED * len(own)))).indices] = True
-    return chosen

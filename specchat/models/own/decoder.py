@@ -34,6 +34,7 @@ class Decoder(CachedModel["Decoder"]):
         parts: SubLayers | None = None,
         source: Decoder | None = None,
         name: str = "",
+        guessable: Sequence[int] = (),
     ) -> None:
         """Nothing read yet.
 
@@ -42,11 +43,13 @@ class Decoder(CachedModel["Decoder"]):
             parts: what of the network is computed; None for all.
             source: the decoder whose rows `borrow` copies.
             name: of the model, for errors.
+            guessable: the tokens that it was trained to guess, the most frequent first; empty for all.
         """
         shape = network.shape
         self.network = network
         self._drafts = drafts
         self._name = name
+        self.guessable: Sequence[int] = guessable
         self._parts = parts or SubLayers.of_all(shape.layers)
         self.vocab_size = shape.vocab_size
         self.hidden_size = shape.hidden
@@ -67,7 +70,15 @@ class Decoder(CachedModel["Decoder"]):
         self.rotations: RotationTables = tables
 
     def _of_parts(self, parts: SubLayers) -> Decoder:
-        return Decoder(self.network, self.context_tokens, self._drafts, parts, source=self, name=self._name)
+        return Decoder(
+            self.network,
+            self.context_tokens,
+            self._drafts,
+            parts,
+            source=self,
+            name=self._name,
+            guessable=self.guessable,
+        )
 
     @torch.inference_mode()
     def embed(self, tokens: Sequence[int]) -> Tensor:

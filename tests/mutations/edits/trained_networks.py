@@ -9,6 +9,8 @@ KEPT_REPLIES = "tests/training/test_kept_replies.py"
 LEARNING = "tests/training/test_learning.py"
 START = "tests/training/test_training_start.py"
 WRITING = "tests/training/test_text_writing.py"
+DISTILLING = ("tests/training/test_distillation.py",)
+DRAFT_MODELS = ("tests/models/test_trained_draft_model.py",)
 UNROLLING = ("tests/training/test_unrolling.py",)
 
 EDITS = (
@@ -187,6 +189,62 @@ EDITS = (
         "torch.arange(len(tokens), device=tokens.device)",
         "torch.arange(len(tokens), device=tokens.device).flip(0)",
         UNROLLING,
+    ),
+    Mutation(
+        "training draft_model",
+        "takes the law of the place before as the label",
+        "models/learned/distillation.py",
+        "labels_at(batch, rows, places + 1, columns)",
+        "labels_at(batch, rows, places, columns)",
+        DISTILLING,
+    ),
+    Mutation(
+        "training draft_model",
+        "rewards what the target holds less likely",
+        "models/learned/distillation.py",
+        "laws.p > laws.q.detach()",
+        "laws.p < laws.q.detach()",
+        DISTILLING,
+    ),
+    Mutation(
+        "training draft_model",
+        "draws without a baseline",
+        "models/learned/distillation.py",
+        "(drawn - drawn.mean())",
+        "drawn",
+        DISTILLING,
+    ),
+    Mutation(
+        "training draft_model",
+        "learns where it is ahead of its reference",
+        "models/learned/distillation.py",
+        "(compared.own - compared.others)",
+        "(compared.others - compared.own)",
+        DISTILLING,
+    ),
+    Mutation(
+        "training draft_model",
+        "learns what its reference guesses right",
+        "models/learned/distillation.py",
+        "others.argmax(dim=1) != wanted",
+        "others.argmax(dim=1) == wanted",
+        DISTILLING,
+    ),
+    Mutation(
+        "trained draft model",
+        "has no factors of its own in front of the head",
+        "models/trained_draft_model.py",
+        'values * self._norm[rows] if name == "norm" else values',
+        "values",
+        DRAFT_MODELS,
+    ),
+    Mutation(
+        "trained draft model",
+        "takes rows that rotate together for halves",
+        "models/trained_draft_model.py",
+        "        return True\n",
+        "        return False\n",
+        DRAFT_MODELS,
     ),
     Mutation(
         "training",
