@@ -23,8 +23,9 @@ from specchat.training.corpus import Corpus
 from specchat.training.files import writing
 from specchat.training.optimizer import NetworkOptimizer
 
-BatchLoss = Callable[[Any, Batch, Tensor, int, torch.Generator], tuple[Tensor, int]]
-"""(network, texts, columns, steps, randomness) → the mean loss, over how many places; as `chain_loss`."""
+BatchLoss = Callable[..., tuple[Tensor, int]]
+"""(network, texts, columns, steps, randomness) → the mean loss, over how many places; as `chain_loss`. It is called
+with `glancing` only where the schedule has some."""
 
 BatchAcceptance = Callable[[Any, Batch, torch.Tensor, int], Acceptance]
 """(network, texts, columns, depth) → how far its guesses are right; as `acceptance`."""

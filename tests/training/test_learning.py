@@ -204,16 +204,17 @@ def test_learning_ends_where_it_no_longer_helps(model, shard, tmp_path, monkeypa
     assert fit.run(lambda standing: None).tokens >= 6000, "a drafter that learns further goes through its schedule"
 
 
-def test_a_network_that_guesses_blocks_is_shown_less_and_less_of_what_it_misses(model, shard, tmp_path, monkeypatch):
-    shown, loss = [], fitting.chain_loss
+def test_a_network_that_guesses_blocks_is_shown_less_and_less_of_what_it_misses(model, shard, tmp_path):
+    shown = []
 
-    def noted(*about):
-        shown.append(about[-1])
-        return loss(*about)
+    def noted(*about, glancing):
+        shown.append(glancing)
+        return chain_loss(*about, glancing)
 
-    monkeypatch.setattr(fitting, "chain_loss", noted)
     schedule = Schedule(2000, 0.0, 4e-3, 4000, glancing=RECIPES["falcon"].glancing)
-    fitted("falcon", model, shard, tmp_path, 2000, schedule=schedule).run(lambda standing: None)
+    fit = fitted("falcon", model, shard, tmp_path, 2000, schedule=schedule)
+    fit._loss = noted
+    fit.run(lambda standing: None)
     assert shown[0] == 0.4
     assert all(later < earlier for earlier, later in itertools.pairwise(shown))
     assert 0 < shown[-1] < 0.1
