@@ -58,7 +58,7 @@ def adapted_masks(hidden=32, keys=16, layers=3):
 def test_the_guesses_of_a_round_are_for_the_places_after_the_next_one(method):
     """Where what a mask says is always right, every round but the first accepts as many guesses as there are masks."""
     target = scripted()
-    drafter, context = drafter_of(target, method.name), context_for()
+    drafter, context = drafter_of(target, method.name, rows=12), context_for()
     text, rounds = speak(fixed_speculator(target, drafter, "chain", Budget(5, 5, 1)), 41, context)
     assert text == plain_text(scripted(), 41)
     assert [len(round.emitted) for round in rounds] == [1] + [4] * 10
@@ -117,9 +117,10 @@ def test_the_rows_of_the_tree_keep_their_bits_whether_the_adapter_acts_or_not(pa
     for parent, token in ((ROOT, 5), (ROOT, 9), (1, 7), (3, 11)):
         tree.add(parent, Guess(token, logprob=-0.5))
     tree.freeze()
+    model = BUILDERS[path](shared_network("llama"), 256)  # one: products round by where their rows lie in memory
     for given in (masks, MaskRows(masks.embeddings), None):
-        model = BUILDERS[path](shared_network("llama"), 256)
         riders = drafter_of(model, masks=given).riders(tree) if given else ()
+        model.prefill(())
         model.prefill([1, 7, 30, 7, 2, 59, 14])
         said.append(model.read(tree, request=requested(riders)))
     adapted, embeddings_alone, none = said
@@ -142,7 +143,7 @@ def test_adapted_masks_draft_and_leave_the_text_as_it_is(path):
 
 def test_nothing_is_guessed_after_a_round_without_masks_or_in_another_text():
     target = scripted()
-    drafter, context = drafter_of(target), context_for()
+    drafter, context = drafter_of(target, rows=12), context_for()
     speculator = fixed_speculator(target, drafter, "chain", budget := Budget(5, 5, 1))
     speak(speculator, 5, context)
     policy = make_policy(TREE_POLICIES["chain"])
