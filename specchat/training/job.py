@@ -177,7 +177,7 @@ class Job:
         between = max(1, seen // min(_MEASUREMENTS, recipe.measurements))
         schedule = Schedule(seen, 3600 * request.hours, rate, between, further, recipe.glancing)
         about = {"method": request.drafter, "options": sizes.options(), "seed": request.seed, "data": _digest(sources)}
-        about |= {"from": label_of(start), **self._said_of_loss()}
+        about |= {"from": label_of(start), "steps": recipe.steps, "glancing": recipe.glancing, **self._said_of_loss()}
         fitting = Fitting(
             network, corpus, schedule, self.places.run, model.vocab_size, recipe.steps, texts, request.seed, about,
             self._clock, *self._learning(network),

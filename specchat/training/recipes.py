@@ -144,7 +144,7 @@ def _multiple(width: float) -> int:
 RECIPES: Mapping[str, Recipe] = {
     "hydra": Recipe(_hydra, reads_back=False),
     "eagle": Recipe(_eagle, reads_back=True),
-    "medusa": Recipe(_medusa, reads_back=False),
+    "medusa": Recipe(_medusa, reads_back=False, steps=4),
     "amphista": Recipe(_amphista, reads_back=True, steps=4),
     "falcon": Recipe(_falcon, reads_back=True, steps=4, glancing=0.4),
     "parallel_spec": Recipe(_parallel_spec, reads_back=True, steps=4),

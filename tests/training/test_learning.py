@@ -133,10 +133,12 @@ def test_the_gradient_of_a_whole_unrolled_chain_is_that_of_finite_differences(me
 
 
 def fitted(method, model, shard, folder, tokens, texts=4, schedule=None, **changes):
-    corpus = Corpus([shard], STEPS, RECIPES[method].reads_back)
+    corpus = Corpus([shard], RECIPES[method].steps, RECIPES[method].reads_back)
     schedule = schedule or Schedule(tokens, 0.0, 4e-3, 2000)
     about = {"method": method, **changes}
-    return Fitting(network_for(method, model, corpus), corpus, schedule, folder, V, STEPS, texts, 0, about)
+    return Fitting(
+        network_for(method, model, corpus), corpus, schedule, folder, V, RECIPES[method].steps, texts, 0, about
+    )
 
 
 @pytest.mark.parametrize("method", OF_A_CHAIN)
@@ -146,7 +148,7 @@ def test_a_trained_network_beats_its_untrained_self(method, model, shard, tmp_pa
     before, after = standing.curve[0]["tau"], standing.best
     assert after > before + 0.3, standing.curve
     kept = load_network(method, fit.network.sizes.options(), fit.best_weights, lambda tokens: fit.network.shared)
-    corpus = Corpus([shard], STEPS, RECIPES[method].reads_back)
+    corpus = Corpus([shard], RECIPES[method].steps, RECIPES[method].reads_back)
     columns = columns_of(fit.network.shared.tokens, V)
     [batch] = corpus.unseen(16)
     with torch.autocast("cpu", torch.bfloat16):  # as while it learns: few chains are measured, and one counts much
