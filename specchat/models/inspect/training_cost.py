@@ -32,7 +32,8 @@ TOKENS_LEARNT_PER_S: Mapping[str, float] = {
     "prompt_tokens": 260.0, "mtp": 250.0,
 }  # fmt: skip
 """Tokens a second of one thread with SmolLM2-135M; docs/training.md says on which machine. Hydra's is measured; eagle's
-is 0.6 of what it was with AdamW, as hydra's is; medusa learns as many products as hydra."""
+is 0.6 of what it was with AdamW, as hydra's is; medusa learns as many products as hydra; those of
+the masks are measured, apart from measuring progress."""
 
 MASKS = ("prompt_tokens", "mtp")
 """What runs through the whole target while it learns."""
