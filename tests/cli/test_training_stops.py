@@ -144,7 +144,7 @@ def test_a_paused_training_ends_in_order_when_the_program_that_started_it_is_kil
     child = int(starter.stdout.readline())
     starter.kill()
     starter.wait()
-    for _ in range(300):
+    for _ in range(1200):
         if file.exists() and file.read_text():
             break
         time.sleep(0.05)

@@ -32,7 +32,7 @@ def test_a_setting_is_found_changed_saved_and_in_force_at_the_next_start(termina
     chat.type("/")
     chat.until("settings /")
     chat.type("width" + ENTER + "5" + ENTER)
-    chat.until("not saved · Ctrl+S saves")
+    chat.until("1 unsaved · Ctrl+S saves")
     chat.type("\x13")
     chat.until("saved 1 setting")
     assert "width = 5" in users_models().read_text()

@@ -71,7 +71,8 @@ class Packer:
         weight = self._rows_of(name, None)
 
         def look(rows: slice) -> None:
-            self._kernels.finite(_as_c(weight.some(rows)))
+            some = weight.some(rows)  # what C reads of it lives as long as it does
+            self._kernels.finite(_as_c(some))
 
         self._for_all(name, None, weight.rows, look, share_out)
 
