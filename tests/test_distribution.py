@@ -28,7 +28,14 @@ def test_logged(number):
         print("{name}", os.getpid(), file=log)
 """
 
-CRASHING = "import os\ndef test_before(): pass\ndef test_crash(): os._exit(3)\ndef test_after(): pass\n"
+CRASHING = """
+import os, time
+def test_before(): pass
+def test_crash():
+    time.sleep(0.5)  # until the report of the test before has been sent
+    os._exit(3)
+def test_after(): pass
+"""
 
 
 FAILS_ONCE = """
