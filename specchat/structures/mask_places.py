@@ -43,7 +43,8 @@ def last_of_likeliest(tree: TokenTree, masks: int) -> dict[int, int]:
     """The same with all masks behind the end of the likeliest path alone."""
     node = ROOT
     while children := tree.children(node):
-        node = max(children, key=lambda child: _chances(tree, node)[child])
+        chances = _chances(tree, node)
+        node = max(children, key=chances.__getitem__)
     return {node: masks} if masks else {}
 
 

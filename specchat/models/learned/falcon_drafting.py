@@ -51,13 +51,13 @@ class FalconDrafting:
         end = len(history) - 1
         if end < self._k or not self._given.complete(history):
             return False
-        network, given = self._network, self._given
-        for first, some in self._entries.unread(history, again=self._k):
+        network = self._network
+        for first, inputs, tokens in self._entries.unread(history, again=self._k):
             before = self._memory[first - 1] if first else network.lstm.empty()
-            entries = network.entries(given.text.rows(first, first + len(some)), given.tokens.of(some))
-            self._remember(first, network.lstm(entries, before))
-            rows = network.rows(self._memory[first : first + len(some)])
-            _, keys, values = network.layer.before_attention(rows, torch.arange(first, first + len(some)))
+            self._remember(first, network.lstm(network.entries(inputs, tokens), before))
+            behind = first + len(inputs)
+            rows = network.rows(self._memory[first:behind])
+            _, keys, values = network.layer.before_attention(rows, torch.arange(first, behind))
             self._rows.write(first, keys, values)
             self.passes += 1
         last = torch.arange(end - self._k, end)

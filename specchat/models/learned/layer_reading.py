@@ -47,14 +47,14 @@ class LayerReading:
         """Read what is new of the text, and the last entry in any case: its state is where drafting begins."""
         if not self._given.complete(history):
             return False
-        for first, some in self._entries.unread(history):
-            inputs, tokens = self._given.text.rows(first, first + len(some)), self._given.tokens.of(some)
-            if self._masks is not None and first + len(some) == len(history) - 1:
+        for first, inputs, tokens in self._entries.unread(history):
+            own = len(inputs)
+            if self._masks is not None and first + own == len(history) - 1:
                 inputs, tokens = (torch.cat(rows) for rows in zip((inputs, tokens), self._masks, strict=True))
             count = len(inputs)
             seen = torch.ones(count, first + count, dtype=torch.bool).tril(first)
             states = self.step(inputs, tokens, torch.arange(first, first + count), first, seen)
-            self._root = states[len(some) - 1 :]
+            self._root = states[own - 1 :]
         return True
 
     def root(self) -> Tensor:

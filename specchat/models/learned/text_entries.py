@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from torch import Tensor
+
 from specchat.core.request import CHUNK_TOKENS
 from specchat.core.states import TextStates
 from specchat.models.base.cache_rows import common_prefix
@@ -25,8 +27,10 @@ class TextEntries:
         self._given.take(states)
         del self._read[max(0, states.first - 1) :]  # entry s is made of state s
 
-    def unread(self, history: Sequence[int], again: int = 1) -> Iterator[tuple[int, Sequence[int]]]:
-        """The first entry and the tokens of each piece that is to be read now. Read are they once all were asked for.
+    def unread(self, history: Sequence[int], again: int = 1) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Each piece that is to be read now: its first entry, and (n, d) what is taken of states and of tokens.
+
+        They count as read once all were asked for.
 
         Args:
             history: whose states are known but for its last token.
@@ -35,5 +39,6 @@ class TextEntries:
         tokens = history[1:]
         kept = min(common_prefix(self._read, tokens), max(0, len(tokens) - again))
         for first in range(kept, len(tokens), CHUNK_TOKENS):
-            yield first, tokens[first : first + CHUNK_TOKENS]
+            some = tokens[first : first + CHUNK_TOKENS]
+            yield first, self._given.text.rows(first, first + len(some)), self._given.tokens.of(some)
         self._read = list(tokens)

@@ -84,8 +84,7 @@ class WholeText:
     def begin(self, history: Sequence[int]) -> bool:
         if not self._given.complete(history):
             return False
-        for first, some in self._entries.unread(history):
-            inputs, tokens = self._given.text.rows(first, first + len(some)), self._given.tokens.of(some)
+        for first, inputs, tokens in self._entries.unread(history):
             self._root = self._network.entries(inputs, tokens, partial(self._over, first))[-1:]
             self.passes += 1
         return True
