@@ -42,9 +42,9 @@ class Jacobi:
     """Keeps a guess for each of the next places; every pass replaces all of them by what the target says after them.
 
     Guesses that the target has said are proposed as nodes, at each place the likeliest first, or, above temperature 0,
-    those that win with the target's own noise. The remaining guesses are extra rows behind them: guesses without a place
-    in the tree, and the root's token where nothing was said yet. So the iteration goes on whatever the budget is. A guess
-    is right at the latest when all guesses before it are; it saves a pass where it is right earlier.
+    those that win with the target's own noise. The remaining guesses are extra rows behind them: guesses without a
+    place in the tree, and the root's token where nothing was said yet. So the iteration goes on whatever the budget is.
+    A guess is right at the latest when all guesses before it are; it saves a pass where it is right earlier.
 
     Reference: Santilli et al., Accelerating Transformer Inference for Translation via Parallel Decoding,
     arXiv:2305.10427. Differs: the line moves along with the text instead of standing until a block of it is done;

@@ -138,8 +138,8 @@ def test_it_guesses_the_tokens_that_it_was_trained_for_and_those_of_the_text(tmp
 
     def guessed(**options) -> set[int]:
         said = reply(
-            target, draft.with_new_cache(), PROMPT, drafter="draft_model", policy="chain", max_tokens=30, depth=4, nodes=4,
-            controller="fixed", method_options={f"draft_model.{key}": value for key, value in options.items()},
+            target, draft.with_new_cache(), PROMPT, drafter="draft_model", policy="chain", max_tokens=30, depth=4,
+            nodes=4, controller="fixed", method_options={f"draft_model.{key}": value for key, value in options.items()},
         )  # fmt: skip
         own = {*PROMPT, *said.tokens}
         return {token for round in said.rounds for token in round.tree.tokens[1:]} - own
