@@ -16,7 +16,7 @@ from contracts.kit import (
     scripted_target,
     speak,
 )
-from structures.operations import operations
+from indexes.operations import operations
 
 from specchat.core.budget import Budget
 from specchat.core.sampling import Sampling

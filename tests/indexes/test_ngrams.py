@@ -6,7 +6,7 @@ from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
-from structures.operations import operations
+from indexes.operations import operations
 
 from specchat.indexes.ngrams import NgramIndex
 

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from structures.operations import operations
+from indexes.operations import operations
 
 from specchat.indexes.suffix_tree import SuffixTree
 
