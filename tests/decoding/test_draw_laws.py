@@ -21,7 +21,7 @@ from specchat.drafters import DRAFTERS
 from specchat.drafters.choice import choose
 from specchat.drafters.parts import Parts
 from specchat.drafters.several import Several
-from specchat.models.other.scripted import ScriptedModel
+from specchat.models.backends.scripted import ScriptedModel
 from specchat.registry import options_of
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES

@@ -64,7 +64,7 @@ EDITS = (
     Mutation(
         "drafter draft_model",
         "copies another output of a block",
-        "models/native/gather.h",
+        "models/cpu_kernels/gather.h",
         "size_t lane = (size_t)(output % LANES)",
         "size_t lane = (size_t)((output + 1) % LANES)",
         ("tests/models/test_native_gathered_head.py",),
@@ -91,7 +91,7 @@ EDITS = (
         "structures/token_translation.py",
         "            self._ngrams[ngram] = token\n",
         "            pass\n",
-        ("tests/structures/test_token_translation.py", "tests/drafters/test_cross_vocabulary.py", "-k", "ngram"),
+        ("tests/indexes/test_token_translation.py", "tests/drafters/test_cross_vocabulary.py", "-k", "ngram"),
     ),
     Mutation(
         "drafter retrieved_context",
@@ -99,7 +99,7 @@ EDITS = (
         "structures/retrieved_text.py",
         "math.log((1 + len(chunks)) / (1 + count))",
         "1.0",
-        ("tests/structures/test_retrieved_text.py",),
+        ("tests/indexes/test_retrieved_text.py",),
     ),
     Mutation(
         "drafter retrieved_context",
@@ -107,7 +107,7 @@ EDITS = (
         "structures/retrieved_text.py",
         "len(text) - self._chosen_at < self._refresh",
         "len(text) - self._chosen_at < 1",
-        ("tests/structures/test_retrieved_text.py",),
+        ("tests/indexes/test_retrieved_text.py",),
     ),
     Mutation(
         "several draft models",

@@ -95,7 +95,7 @@ EDITS = (
         "structures/lookahead_window.py",
         "                after = len(rows) - 1\n",
         "",
-        ("tests/structures/test_lookahead_window.py", "tests/drafters/test_lookahead.py"),
+        ("tests/indexes/test_lookahead_window.py", "tests/drafters/test_lookahead.py"),
     ),
     Mutation(
         "drafter lookahead",
@@ -103,7 +103,7 @@ EDITS = (
         "structures/lookahead_window.py",
         "own = self._age >= self._levels",
         "own = True",
-        ("tests/structures/test_lookahead_window.py",),
+        ("tests/indexes/test_lookahead_window.py",),
     ),
     Mutation(
         "drafter lookahead",
@@ -135,7 +135,7 @@ EDITS = (
         "structures/text_chunks.py",
         "descending=True, stable=True",
         "descending=False, stable=True",
-        ("tests/structures/test_text_chunks.py",),
+        ("tests/indexes/test_text_chunks.py",),
     ),
     Mutation(
         "drafter sparse_context",
