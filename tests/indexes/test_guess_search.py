@@ -10,7 +10,7 @@ from contracts.kit import context_for
 from specchat.compiled.build import NativeUnavailable
 from specchat.core.budget import Budget
 from specchat.core.compiled_guessing import CompiledTable, GrowthPlan
-from specchat.structures.guess_search import GuessSearch
+from specchat.indexes.guess_search import GuessSearch
 
 TOKENS = 6
 ROOT = 3
