@@ -35,7 +35,7 @@ from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
 from specchat.drafters.choice import choose
 from specchat.drafters.parts import Parts
-from specchat.models.other.scripted import ScriptedModel
+from specchat.models.backends.scripted import ScriptedModel
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
 

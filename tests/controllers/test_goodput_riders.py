@@ -52,7 +52,7 @@ def test_a_guess_is_priced_with_all_the_rows_that_come_with_it(each):
     for index in range(400):
         drafted = 1 + index // 4 % 2
         rows = each * (1 + drafted)
-        subject.observe(a_round(drafted, drafted, given=given, riders=rows - 1 - drafted, logprob=0.0))
+        subject.observe(a_round(drafted, drafted, given=given, extra_rows=rows - 1 - drafted, logprob=0.0))
     prices = subject.plan(context(50)).prices
     tokens_a_second = 2.5 / given.verify_s(each * 3)  # on average, by the time of the larger trees
     node_s = each * 0.05 + 0.004  # the host's share: 0.4 % of a plain pass
