@@ -12,7 +12,7 @@ from specchat.tui.state.turn import Reply, Turn
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import ScreenLine
 from specchat.tui.text.markdown_blocks import BlockSplitter
-from specchat.tui.textual_fixes.growing_lines import GrowingLines
+from specchat.tui.textual_patches.growing_lines import GrowingLines
 from specchat.tui.widgets.finished_markdown import FinishedMarkdown
 from specchat.tui.widgets.tinted_text import TintedText
 
