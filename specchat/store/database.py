@@ -71,6 +71,17 @@ def open_to_read(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 @contextmanager
+def open_copy(path: Path) -> Iterator[sqlite3.Connection]:
+    """A copy of an older version, to be changed as it is; raises StoreError where it cannot be."""
+    with saying(path):
+        _refuse_odd(path)
+        with closing(_connect(path)) as connection:
+            _refuse_newer(connection, path)
+            _refuse_foreign(connection, path)
+            yield connection
+
+
+@contextmanager
 def saying(path: Path) -> Iterator[None]:
     """Turn whatever goes wrong with the file into one line."""
     try:
@@ -171,9 +182,8 @@ def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
     """Refuse views in the place of tables, other triggers and other virtual tables: their queries may never end."""
     known = _objects(tuple(schema.MIGRATIONS[: _version(connection)]))
     for name, (kind, sql) in _objects_of(connection).items():
-        if kind == "trigger" or name in known:
-            if known.get(name) != (kind, sql):
-                raise StoreError(f"{path}: not a file of chats as specchat keeps them: {kind} {short(name)} is foreign")
+        if (kind == "trigger" or name in known) and known.get(name) != (kind, sql):
+            raise StoreError(f"{path}: not a file of chats as specchat keeps them: {kind} {short(name)} is foreign")
 
 
 @lru_cache(maxsize=2)
