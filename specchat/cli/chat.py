@@ -25,8 +25,8 @@ from specchat.config import (
     user_keys,
     user_settings,
 )
-from specchat.engine.near.client import Link
-from specchat.engine.near.replay import Player, Recording
+from specchat.engine.client.client import Link
+from specchat.engine.client.replay import Player, Recording
 from specchat.engine.protocol.text import visible
 from specchat.errors import SpecchatError
 from specchat.store.database import default_path

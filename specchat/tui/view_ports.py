@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from specchat.engine.near.replay import Player
+from specchat.engine.client.replay import Player
 from specchat.engine.protocol.events import RoundDone
 from specchat.store.prompt_history import History
 from specchat.tui.draw.stats_lines import Facts

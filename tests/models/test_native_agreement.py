@@ -7,7 +7,7 @@ from test_decoder import FAMILIES, PRECISIONS, decoder, network, prompt, two_rou
 
 from specchat.compiled.processor import cpu_flags
 from specchat.decoding.pass_breakdown import break_down
-from specchat.models.other.transformers_model import ReferenceModel
+from specchat.models.backends.transformers_model import ReferenceModel
 
 
 @needs_native

@@ -109,7 +109,7 @@ EDITS = (
     ),
     Mutation(
         "controller goodput",
-        "does not charge what riders take that lead to no guess",
+        "does not charge what extra rows take that lead to no guess",
         "controllers/drafting_account.py",
         "min(0.0, gain + _IN_VAIN)",
         "0.0",
