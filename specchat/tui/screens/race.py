@@ -12,7 +12,7 @@ from textual.events import Resize
 from textual.message import Message
 from textual.screen import ModalScreen
 
-from specchat.engine.near.race import SIDES, Side
+from specchat.engine.client.race import SIDES, Side
 from specchat.engine.protocol.events import RoundDone
 from specchat.engine.protocol.text import visible
 from specchat.tui.draw.race_lines import (

@@ -7,9 +7,9 @@ from textual.widgets import Markdown
 from textual.widgets.markdown import MarkdownBlock, MarkdownFence
 
 from specchat.tui.text.markdown_blocks import reply_parser
-from specchat.tui.textual_fixes.aligned_tables import AlignedTable
-from specchat.tui.textual_fixes.growing_lines import GrowingLines
-from specchat.tui.textual_fixes.markdown_layout import append_blocks, without_second_layout
+from specchat.tui.textual_patches.aligned_tables import AlignedTable
+from specchat.tui.textual_patches.growing_lines import GrowingLines
+from specchat.tui.textual_patches.markdown_layout import append_blocks, without_second_layout
 
 _DIFF = ("diff", "patch", "udiff")
 _STYLES = {"+": "$text-success", "-": "$text-error", "@": "$text-accent"}
