@@ -42,6 +42,14 @@ EDITS = (
         ("tests/controllers/test_cost_model.py",),
     ),
     Mutation(
+        "controller cost_model",
+        "forgets what levels take",
+        "controllers/cost_model.py",
+        "depth * self._level_s.value",
+        "0.0",
+        ("tests/controllers/test_cost_model.py", "-k", "of_its_rows"),
+    ),
+    Mutation(
         "controller memory",
         "forgets what the last round left",
         "controllers/memory.py",
@@ -186,6 +194,22 @@ EDITS = (
         "costs.draft[0][1] if costs is not None and costs.draft else 0.0",
         "0.0",
         PASSES,
+    ),
+    Mutation(
+        "controller goodput",
+        "believes what the drafter promises a pass to gain",
+        "controllers/goodput.py",
+        "seen.rate.value * seen.calibration.value / goodput",
+        "seen.rate.value / goodput",
+        (*PASSES, "-k", "gets_a_pass"),
+    ),
+    Mutation(
+        "controller goodput",
+        "saves for a trial what it costs, and not what it may lose",
+        "controllers/goodput.py",
+        "self._plain_goodput(seen) - 1.0",
+        "self._plain_goodput(seen)",
+        (*ACCOUNT, "-k", "set_aside"),
     ),
     Mutation(
         "controller goodput",
