@@ -5,6 +5,9 @@ from __future__ import annotations
 from textual.content import Content, Span
 from textual.widgets.markdown import MarkdownFence
 
+LONGEST_GUESSED = 4_000
+"""Characters of code whose language is guessed from it, by all that Pygments knows."""
+
 _DIFF = ("diff", "patch", "udiff")
 _STYLES = {"+": "$text-success", "-": "$text-error", "@": "$text-accent"}
 
@@ -17,6 +20,8 @@ class CodeBlock(MarkdownFence):
         """The code in colours; + and - begin added and removed lines, so colour is not all that tells them apart."""
         if language.strip().lower() in _DIFF:
             return diff(code)
+        if not language and len(code) > LONGEST_GUESSED:
+            language = "text"
         return super().highlight(code, language, ansi, dark)
 
 

@@ -23,8 +23,8 @@ class FinishedMarkdown(Markdown, GrowingLines):
         name: without_second_layout(block) for name, block in (Markdown.BLOCKS | _OWN_BLOCKS).items()
     }
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text, parser_factory=reply_parser, open_links=False)
+    def __init__(self) -> None:
+        super().__init__(parser_factory=reply_parser, open_links=False)
 
     async def extend(self, text: str) -> None:
         """Append finished blocks."""

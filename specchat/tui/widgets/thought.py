@@ -7,7 +7,7 @@ from textual.containers import Vertical
 from textual.reactive import reactive
 
 from specchat.tui.text import numbers
-from specchat.tui.text.cells import ScreenLine
+from specchat.tui.text.cells import ScreenLine, first_runs
 from specchat.tui.widgets.tinted_text import TintedText
 
 
@@ -51,7 +51,7 @@ class ThoughtView(Vertical):
             return
         if not self.display:
             self.display = self.unfolded = True
-        self._thoughts.add([(text, "dim")])
+        self._thoughts.add(first_runs([(text, "dim")]))
         self._caption = ("thinking", f" · {numbers.count(tokens)} tokens")
         self._draw()
 
