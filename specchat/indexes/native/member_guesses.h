@@ -76,16 +76,16 @@ static int32_t look_up(const Search *s, Growing *g, int32_t member, int32_t node
     return DONE;
 }
 
-/* The successors of a guess's token. */
+/* The successors of a guess's token, up to the first that is no token. */
 static void follow_token(const Search *s, const Growing *g, int32_t member, int32_t node, Said *said) {
     const Asked *asked = &s->asked[member];
     int32_t token = g->guesses.all[node].token;
     if (token < 0 || token >= asked->tokens) return;
     const int32_t *successors = asked->successors + (size_t)token * (size_t)asked->count;
-    if (successors[0] < 0) return;
-    for (; said->count < asked->count && said->count < wanted_of(s, member); said->count++) {
-        said->tokens[said->count] = successors[said->count];
-        said->logprobs[said->count] = asked->by_rank[said->count];
+    for (int32_t i = 0; i < asked->count && i < wanted_of(s, member); i++) {
+        if (successors[i] < 0 || successors[i] >= asked->tokens) return;
+        said->tokens[said->count] = successors[i];
+        said->logprobs[said->count++] = asked->by_rank[i];
     }
 }
 

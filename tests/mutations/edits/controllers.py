@@ -211,6 +211,22 @@ if True:
     ),
     Mutation(
         "controller goodput",
+        "does not price the rows that come with a guess",
+        "controllers/goodput.py",
+        "max(each * rows_s[",
+        "max(rows_s[",
+        (GOODPUT[1], "-k", "priced"),
+    ),
+    Mutation(
+        "controller goodput",
+        "pays for a pass and not for the row of its guess",
+        "controllers/goodput.py",
+        "(seen.draft.step_s + row_s)",
+        "seen.draft.step_s",
+        (*PASSES, "-k", "gets_a_pass"),
+    ),
+    Mutation(
+        "controller goodput",
         "forgets what a pass of the draft model was measured to take",
         "Goodput.__init__",
         "costs.draft[0][1] if costs is not None and costs.draft else 0.0",

@@ -31,6 +31,14 @@ EDITS = (
     ),
     Mutation(
         "drafter draft_model",
+        "makes all draws after a node with the same noise",
+        "drafters/draft_model.py",
+        "(*salt, draw)",
+        "salt",
+        ("tests/decoding/test_draw_laws.py", "-k", "their_places and draft_model and IID"),
+    ),
+    Mutation(
+        "drafter draft_model",
         "couples with noise of another position",
         "coupled",
         "context.noise.gumbel_of_few(Stream.TARGET, position, named[:count])",

@@ -153,4 +153,28 @@ EDITS = (
         "self._view.copy_rows_by_layer(text, chosen[:1].expand_as(chosen))",
         ("tests/drafters/test_cache_parts.py", "-k", "brute_force"),
     ),
+    Mutation(
+        "drafter sparse_context",
+        "draws with the target's own noise where the rule looks at probabilities",
+        "drafters/sparse_context.py",
+        "if context.wanted is not DrawKind.POINT:",
+        "if False:",
+        ("tests/decoding/test_draw_laws.py", "-k", "members_draw_independently and sparse_context"),
+    ),
+    Mutation(
+        "drafter sparse_context",
+        "writes points with noise of its own",
+        "drafters/sparse_context.py",
+        "if context.wanted is not DrawKind.POINT:",
+        "if True:",
+        ("tests/drafters/test_sparse_context.py", "-k", "every_guess_is_right"),
+    ),
+    Mutation(
+        "drafter sparse_context",
+        "draws with the noise of every other such drafter",
+        "drafters/sparse_context.py",
+        "self._noise(noise).child(",
+        "noise.child(",
+        ("tests/decoding/test_draw_laws.py", "-k", "members_draw_independently and sparse_context"),
+    ),
 )
