@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specchat.errors import ModelError
+from specchat.errors import DamagedModel
 from specchat.models.files.families import FAMILIES, Family
 from specchat.models.files.number_limits import LIMITS, shown
 
@@ -94,7 +94,7 @@ class Shape:
         """The shape a configuration describes. Call `unsupported` first.
 
         Raises:
-            ModelError: its numbers are out of bounds, or do not go together.
+            DamagedModel: its numbers are out of bounds, or do not go together.
         """
         family = FAMILIES[config.model_type]
         heads, hidden, head_dim = (
@@ -121,7 +121,7 @@ class Shape:
             post_norms="post_attention_norm" in family.hub_names,
         )
         if wrong := shape._contradiction():
-            raise ModelError(f"the configuration says {wrong}")
+            raise DamagedModel(f"the configuration says {wrong}")
         return shape
 
     def rotated_slower(self, linear: float, factors: Tensor | None) -> Shape:
@@ -132,12 +132,12 @@ class Shape:
             factors: (head_dim / 2,) what divides those of every layer, pair by pair.
 
         Raises:
-            ModelError: factors that do not fit, or that are not finite numbers above zero.
+            DamagedModel: factors that do not fit, or that are not finite numbers above zero.
         """
         if factors is not None and not (
             factors.shape == (self.head_dim // 2,) and bool((factors.isfinite() & (factors > 0)).all())
         ):
-            raise ModelError(f"its factors of rotation are not {self.head_dim // 2} finite numbers above zero")
+            raise DamagedModel(f"its factors of rotation are not {self.head_dim // 2} finite numbers above zero")
         kinds = (kind.divided(linear) if kind.window is None else kind for kind in self.attention_kinds)
         return replace(self, attention_kinds=tuple(k if factors is None else k.divided(factors) for k in kinds))
 
@@ -172,19 +172,19 @@ def said_by(file: Path) -> Iterator[None]:
     """An error about a shape begins with the file, or the folder, that says what is wrong.
 
     Raises:
-        ModelError: in place of what was raised inside.
+        DamagedModel: in place of what was raised inside.
     """
     try:
         yield
-    except ModelError as error:
-        raise ModelError(f"{file}: {error}") from None
+    except DamagedModel as error:
+        raise DamagedModel(f"{file}: {error}") from None
 
 
 def windows_of(config: Any) -> tuple[int | None, ...]:
     """For each layer of a configuration of one of our families, how many tokens back it sees; None for all.
 
     Raises:
-        ModelError: its numbers are missing or out of bounds.
+        DamagedModel: its numbers are missing or out of bounds.
     """
     windows = FAMILIES[config.model_type].windows and _said(config, "sliding_window") is not None
     window = _whole(config, "sliding_window") if windows else None
@@ -207,13 +207,13 @@ def _number(about: Any, key: str, otherwise: float | None = None) -> float:
         otherwise: what it is where it is left out or null.
 
     Raises:
-        ModelError: it is out of bounds, or left out and nothing stands for it.
+        DamagedModel: it is out of bounds, or left out and nothing stands for it.
     """
     value = _said(about, key)
     if value is None:
         value = otherwise
     if not LIMITS[key].accepts(value):
-        raise ModelError(f"the configuration says {key} = {shown(value)} is not {LIMITS[key]}")
+        raise DamagedModel(f"the configuration says {key} = {shown(value)} is not {LIMITS[key]}")
     return float(value)
 
 
@@ -229,7 +229,7 @@ def _attention_kinds(config: Any, family: Family) -> tuple[tuple[AttentionKind, 
     kinds = config.layer_types if per_kind else [None] * layers
     for name, told in (("no_rope_layers", without), ("layer_types", kinds), ("layer_types", windows)):
         if len(told) != layers:
-            raise ModelError(f"the configuration says num_hidden_layers = {layers} and {name} for {len(told)}")
+            raise DamagedModel(f"the configuration says num_hidden_layers = {layers} and {name} for {len(told)}")
     keys = list(zip(windows, kinds, map(bool, without), strict=True))
     different = list(dict.fromkeys(keys))
     found: list[AttentionKind] = []
@@ -254,7 +254,7 @@ def _frequencies(config: Any, about: Mapping[str, Any]) -> Tensor:
         about: one object of the configuration's `rope_parameters`.
 
     Raises:
-        ModelError: its numbers are missing or out of bounds.
+        DamagedModel: its numbers are missing or out of bounds.
     """
     size, kind = _head_dim(config), about["rope_type"]
     frequencies = 1.0 / _number(about, "rope_theta") ** (torch.arange(0, size, 2, dtype=torch.float32) / size)
