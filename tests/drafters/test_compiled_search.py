@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from array import array
 
 import pytest
 import torch
@@ -12,8 +13,10 @@ from contracts.tiny_networks import all_tiny_trained, tiny_trained
 from specchat.compiled.build import NativeUnavailable
 from specchat.config.trained_drafters import TrainedDrafters
 from specchat.core.budget import Budget
-from specchat.core.compiled_guessing import GrowthPlan
+from specchat.core.compiled_guessing import CompiledTable, GrowthPlan
 from specchat.core.context import Context
+from specchat.core.noise import Noise
+from specchat.core.sampling import Sampling
 from specchat.decoding.assemble import assemble, sampling
 from specchat.drafters import compiled_search
 from specchat.drafters.draft_model import DraftModel
@@ -275,3 +278,17 @@ def test_states_that_are_no_numbers_are_refused_by_name(target, monkeypatch):
     monkeypatch.setattr(TextInputs, "at", lambda self, position: torch.full((target.hidden_size,), torch.nan))
     with pytest.raises(ModelError, match="not numbers"):
         spoken(target, "suffix+hydra", (Budget(6, 3, 3),))
+
+
+def test_a_row_of_successors_ends_where_nothing_more_is_known():
+    table, by_rank = array("i", [3, -1, 4, -1, -1, -1]), array("d", [-0.1, -0.2, -0.3])
+    asked = CompiledTable(table.buffer_info()[0], 2, 3, by_rank.buffer_info()[0])
+    try:
+        search = GuessSearch(1, sure=1.1, learns=False)
+    except NativeUnavailable as error:
+        pytest.skip(str(error))
+    plan = GrowthPlan(Budget(8, 1, 4))
+    for root, guesses in ((0, [3]), (1, [])):
+        found = search.grow(Context([root], 1, 10, Sampling(temperature=0.0), Noise(0)), plan, [asked])
+        assert isinstance(found, tuple)
+        assert list(found[1]) == guesses

@@ -7,6 +7,7 @@ from tests.mutations.edits import (
     combined_drafters,
     controllers,
     draft_models,
+    kernels,
     lookups,
     rounds,
     target_views,
@@ -24,4 +25,5 @@ MUTATIONS = (
     *acceptance_rules.EDITS,
     *controllers.EDITS,
     *rounds.EDITS,
+    *kernels.EDITS,
 )

@@ -82,8 +82,8 @@ static void follow_token(const Search *s, const Growing *g, int32_t member, int3
     int32_t token = g->guesses.all[node].token;
     if (token < 0 || token >= asked->tokens) return;
     const int32_t *successors = asked->successors + (size_t)token * (size_t)asked->count;
-    if (successors[0] < 0) return;
     for (; said->count < asked->count && said->count < wanted_of(s, member); said->count++) {
+        if (successors[said->count] < 0) return;
         said->tokens[said->count] = successors[said->count];
         said->logprobs[said->count] = asked->by_rank[said->count];
     }
