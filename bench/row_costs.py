@@ -44,8 +44,8 @@ def main() -> None:
 
 
 def kernels_by_name(names: list[str]) -> dict[str, Any]:
-    from specchat.models.native import build
-    from specchat.models.native.kernels import Kernels
+    from specchat.models.cpu_kernels import build
+    from specchat.models.cpu_kernels.kernels import Kernels
 
     own, found = build._FOLDER, {}
     for name in names:
@@ -81,9 +81,9 @@ def measure(asked: argparse.Namespace) -> None:
             for rows in asked.rows[:: 1 if turn % 2 else -1]:
                 for name in order:
                     network._kernels = kernels[name]
-                    model.pretend(context)
+                    model.fill_for_benchmark(context)
                     model.read(trees[rows])  # a build's first pass after another's finds cold instructions
-                    model.pretend(context)
+                    model.fill_for_benchmark(context)
                     took = timed(lambda rows=rows: model.read(trees[rows]).logits[0].argmax().item())
                     if turn >= WARM_UP:
                         passes[context, rows, name].append(took)

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specchat.models.inspect.training_cost import EPOCHS, LEAST_TEXTS, MASK_EPOCHS
-from specchat.models.learned.sizes import (
+from specchat.models.draft_heads.sizes import (
     AmphistaSizes,
     CloverSizes,
     DraftModelSizes,
@@ -22,6 +21,7 @@ from specchat.models.learned.sizes import (
     ParallelSpecSizes,
     PromptTokenSizes,
 )
+from specchat.models.inspect.training_cost import EPOCHS, LEAST_TEXTS, MASK_EPOCHS
 
 if TYPE_CHECKING:  # it imports torch, and requests are checked before that is loaded
     from specchat.models.base.shape import Shape

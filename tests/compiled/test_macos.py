@@ -12,7 +12,7 @@ import pytest
 from specchat.compiled import apple_system, build, processor
 from specchat.compiled.build import NativeUnavailable
 from specchat.models import machine
-from specchat.models.native import build as kernels
+from specchat.models.cpu_kernels import build as kernels
 
 M1 = {"hw.optional.arm.FEAT_DotProd": 1, "hw.optional.arm.FEAT_I8MM": 0, "hw.perflevel0.physicalcpu": 4}
 M2 = {**M1, "hw.optional.arm.FEAT_I8MM": 1}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from engine_driver import HELLO, PATIENCE_S, SCRIPTED, Driver
 
-from specchat.engine.near.client import Engine, engine_environment, local_command
+from specchat.engine.client.client import Engine, engine_environment, local_command
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import decode_event, encode
@@ -171,7 +171,7 @@ def test_a_load_may_be_stopped_before_it_has_begun(own):
 
 CHATTER = """
 import os, sys
-import specchat.engine.far.pair_loading as pairs
+import specchat.engine.server.pair_loading as pairs
 load = pairs.load_scripted
 def noisy(*arguments):
     print("a library says hello")
@@ -180,7 +180,7 @@ def noisy(*arguments):
     os.system("echo from a child process")
     return load(*arguments)
 pairs.load_scripted = noisy
-from specchat.engine.far.host import serve
+from specchat.engine.server.host import serve
 serve()
 """
 

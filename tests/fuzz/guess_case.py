@@ -16,12 +16,12 @@ from specchat.core.compiled_guessing import Asked, CompiledNetwork, CompiledTabl
 from specchat.core.context import Context
 from specchat.core.noise import Noise
 from specchat.core.sampling import Sampling
-from specchat.structures.called_network import Named, named_of
-from specchat.structures.guess_search import MOST_MEMBERS, MOST_WIDTH, Found, GuessSearch
-from specchat.structures.native_suffix_tree import NativeDrafter, NativeSuffixTree
-from specchat.structures.suffix_draft import DraftLimits
-from specchat.structures.token_translation import UNKNOWN
-from specchat.structures.translated_network import TranslatedNetwork
+from specchat.indexes.called_network import Named, named_of
+from specchat.indexes.guess_search import MOST_MEMBERS, MOST_WIDTH, Found, GuessSearch
+from specchat.indexes.native_suffix_tree import NativeDrafter, NativeSuffixTree
+from specchat.indexes.suffix_draft import DraftLimits
+from specchat.indexes.token_translation import UNKNOWN
+from specchat.indexes.translated_network import TranslatedNetwork
 from specchat.trees.ranks import StaticShape
 
 _INT, _INTS, _FLOATS = ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_float)

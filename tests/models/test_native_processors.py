@@ -13,8 +13,8 @@ from specchat.compiled.build import NativeUnavailable, find_compiler
 from specchat.compiled.processor import cpu_flags
 from specchat.models import model_loading
 from specchat.models.base.shape import Shape
-from specchat.models.files.tensor_source import TensorSource
-from specchat.models.native import build, kernels
+from specchat.models.cpu_kernels import build, kernels
+from specchat.models.weights.tensor_source import TensorSource
 
 DRIVER = Path(__file__).with_name("native_driver.c")
 FLAGS = ("-O2", "-std=gnu11", "-ffp-contract=off", "-Wno-psabi", "-pthread")

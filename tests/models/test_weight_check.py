@@ -12,10 +12,10 @@ from tiny_models import HIDDEN, KV_HEADS, TOKENS, tiny_folder, tiny_gguf, write_
 from specchat.config import ModelSpec, PathSource
 from specchat.errors import ModelError
 from specchat.models.base.shape import Shape
-from specchat.models.files.families import FAMILIES as HUB_FAMILIES
-from specchat.models.files.tensor_source import TensorSource
+from specchat.models.decoder.layer_weights import Builder
 from specchat.models.inspect.pair_check import check_pair
-from specchat.models.own.layer_weights import Builder
+from specchat.models.weights.families import FAMILIES as HUB_FAMILIES
+from specchat.models.weights.tensor_source import TensorSource
 
 CPU = torch.device("cpu")
 KERNELS = ["auto", "torch"]

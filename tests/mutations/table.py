@@ -7,6 +7,7 @@ from tests.mutations.edits import (
     combined_drafters,
     controllers,
     draft_models,
+    kept_chats,
     kernels,
     lookups,
     rounds,
@@ -26,4 +27,5 @@ MUTATIONS = (
     *controllers.EDITS,
     *rounds.EDITS,
     *kernels.EDITS,
+    *kept_chats.EDITS,
 )

@@ -8,7 +8,7 @@ import pytest
 from driving import driving, wait_for
 from fake import hello
 
-from specchat.engine.near.client import Engine
+from specchat.engine.client.client import Engine
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Generate

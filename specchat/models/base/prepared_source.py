@@ -5,8 +5,8 @@ from __future__ import annotations
 from specchat.errors import DamagedModel
 from specchat.models.base.shape import Shape
 from specchat.models.base.weight_check import check_weights
-from specchat.models.files.derived_sources import PairedSource, ScaledSource
-from specchat.models.files.weight_source import WeightSource
+from specchat.models.weights.derived_sources import PairedSource, ScaledSource
+from specchat.models.weights.weight_source import WeightSource
 
 
 def prepared(source: WeightSource, shape: Shape) -> WeightSource:

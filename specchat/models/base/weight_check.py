@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specchat.errors import DamagedModel
 from specchat.models.base.shape import Shape
-from specchat.models.files.weight_source import WeightSource
+from specchat.models.weights.weight_source import WeightSource
 
 _JOINED = (("q", "k", "v"), ("o",), ("gate", "up"), ("down",))
 """A layer's matrices. Those that are multiplied as one have a bias all, or none has."""

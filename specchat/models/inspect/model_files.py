@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from specchat.errors import DamagedWeights, WeightsError
-from specchat.models.files.config_file import CONFIG, read_config
-from specchat.models.files.families import FAMILIES, GGUF_FAMILIES
-from specchat.models.files.gguf_formats import FOUR_BIT
-from specchat.models.files.gguf_header import read_header
-from specchat.models.files.gguf_rotation import rotation_scaling
-from specchat.models.files.number_limits import GGUF_NAMES, wrong_number
-from specchat.models.files.safetensors_header import tensors_in
-from specchat.models.files.tokenizer_files import tokens_of
+from specchat.models.weights.config_file import CONFIG, read_config
+from specchat.models.weights.families import FAMILIES, GGUF_FAMILIES
+from specchat.models.weights.gguf_formats import FOUR_BIT
+from specchat.models.weights.gguf_header import read_header
+from specchat.models.weights.gguf_rotation import rotation_scaling
+from specchat.models.weights.number_limits import GGUF_NAMES, wrong_number
+from specchat.models.weights.safetensors_header import tensors_in
+from specchat.models.weights.tokenizer_files import tokens_of
 
 REWINDABLE = frozenset({"full_attention", "sliding_attention"})
 """Kinds of layers whose cache can go back to before a rejected draft."""

@@ -11,7 +11,7 @@ from textual.events import Resize
 from textual.message import Message
 from textual.screen import ModalScreen
 
-from specchat.engine.near.race import SIDES, Side
+from specchat.engine.client.race import SIDES, Side
 from specchat.tui.draw.race_lines import (
     NAMES,
     bar_lines,

@@ -6,9 +6,9 @@ from textual.widgets import Markdown
 from textual.widgets.markdown import MarkdownBlock
 
 from specchat.tui.text.markdown_blocks import reply_parser
-from specchat.tui.textual_fixes.aligned_tables import AlignedTable
-from specchat.tui.textual_fixes.growing_lines import GrowingLines
-from specchat.tui.textual_fixes.markdown_layout import append_blocks, without_second_layout
+from specchat.tui.textual_patches.aligned_tables import AlignedTable
+from specchat.tui.textual_patches.growing_lines import GrowingLines
+from specchat.tui.textual_patches.markdown_layout import append_blocks, without_second_layout
 from specchat.tui.widgets.code_block import CodeBlock
 
 _OWN_BLOCKS: dict[str, type[MarkdownBlock]] = {

@@ -7,7 +7,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 
 from specchat.tui.text.cells import ScreenLine, clip
-from specchat.tui.textual_fixes.widget_drawing import drop_drawn_lines, set_border_titles
+from specchat.tui.textual_patches.widget_drawing import drop_drawn_lines, set_border_titles
 from specchat.tui.widgets.text_roles import RoleStyles
 
 

@@ -11,11 +11,11 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.reactive import reactive
 
+from specchat.store.prompt_history import History
 from specchat.tui.state.completion import Completion
 from specchat.tui.state.pasted_text import Pastes, is_long, with_unix_line_ends
-from specchat.tui.state.prompt_history import History
 from specchat.tui.text.key_names import typed_by
-from specchat.tui.textual_fixes.editing import Edit, EditResult, FixedTextArea, Location
+from specchat.tui.textual_patches.editing import Edit, EditResult, FixedTextArea, Location
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from specchat.tui.state.thoughts import Thoughts, closes_unopened_thought
 from specchat.tui.state.turn import Reply, Turn
 from specchat.tui.text.cells import ScreenLine
 from specchat.tui.text.markdown_blocks import BlockSplitter
-from specchat.tui.textual_fixes.growing_lines import GrowingLines
+from specchat.tui.textual_patches.growing_lines import GrowingLines
 from specchat.tui.widgets.finished_markdown import FinishedMarkdown
 from specchat.tui.widgets.thought import ThoughtView
 from specchat.tui.widgets.tinted_text import TintedText

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from textual.geometry import Size
 
-from specchat.engine.near.replay import Player
+from specchat.engine.client.replay import Player
 from specchat.tui.draw.loading_line import loading_line
 from specchat.tui.draw.training_lines import short_text
 from specchat.tui.state.chat import Chat

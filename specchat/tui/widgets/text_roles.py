@@ -12,7 +12,7 @@ from rich.style import Style
 from textual.widget import Widget
 
 from specchat.tui.draw.theme import ROLES
-from specchat.tui.textual_fixes.part_styles import styles_of_part
+from specchat.tui.textual_patches.part_styles import styles_of_part
 
 
 class RoleStyles(Widget):

@@ -13,7 +13,7 @@ from textual.strip import Strip
 
 from specchat.tui.text.cells import ScreenLine
 from specchat.tui.text.wrap import wrap
-from specchat.tui.textual_fixes.growing_lines import GrowingLines
+from specchat.tui.textual_patches.growing_lines import GrowingLines
 from specchat.tui.widgets.text_roles import RoleStyles
 
 _TAB = "    "

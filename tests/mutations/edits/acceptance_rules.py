@@ -55,6 +55,22 @@ EDITS = (
         ("tests/acceptance/test_lossy_rules.py",),
     ),
     Mutation(
+        "rule typical",
+        "asks as much of a decided target as delta says",
+        "acceptance/typical.py",
+        "min(self._epsilon, self._delta * math.exp(-entropy))",
+        "self._delta * math.exp(-entropy)",
+        ("tests/acceptance/test_lossy_rules.py",),
+    ),
+    Mutation(
+        "rule typical",
+        "has the published numbers exchanged",
+        "acceptance/typical.py",
+        "options.epsilon, options.delta",
+        "options.delta, options.epsilon",
+        ("tests/acceptance/test_lossy_rules.py",),
+    ),
+    Mutation(
         "rule lenient",
         "forgets the lenience",
         "acceptance/recursion.py",

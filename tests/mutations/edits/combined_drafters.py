@@ -90,6 +90,14 @@ EDITS = (
     ),
     Mutation(
         "drafter several",
+        "lets all members draw with the same noise",
+        "drafters/parts.py",
+        'noise.child(f"drafter/{self.label}")',
+        'noise.child("drafter")',
+        ("tests/decoding/test_draw_laws.py", "-k", "members_draw_independently"),
+    ),
+    Mutation(
+        "drafter several",
         "puts all draws of the first member before those of the second",
         "drafters/merged_guesses.py",
         "return (guess for rank in itertools.zip_longest(*said) for guess in rank if guess is not None)",

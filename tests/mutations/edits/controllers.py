@@ -109,7 +109,7 @@ EDITS = (
     ),
     Mutation(
         "controller goodput",
-        "does not charge what riders take that lead to no guess",
+        "does not charge what extra rows take that lead to no guess",
         "controllers/drafting_account.py",
         "min(0.0, gain + _IN_VAIN)",
         "0.0",
@@ -162,6 +162,22 @@ EDITS = (
         "[False] * judged",
         "[False]",
         GOODPUT,
+    ),
+    Mutation(
+        "controller goodput",
+        "does not price the rows that come with a guess",
+        "controllers/goodput.py",
+        "max(each * rows_s[",
+        "max(rows_s[",
+        (GOODPUT[1], "-k", "priced"),
+    ),
+    Mutation(
+        "controller goodput",
+        "pays for a pass and not for the row of its guess",
+        "controllers/goodput.py",
+        "(seen.draft.step_s + row_s)",
+        "seen.draft.step_s",
+        (*PASSES, "-k", "gets_a_pass"),
     ),
     Mutation(
         "controller goodput",

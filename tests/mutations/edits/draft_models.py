@@ -31,6 +31,14 @@ EDITS = (
     ),
     Mutation(
         "drafter draft_model",
+        "makes all draws after a node with the same noise",
+        "drafters/draft_model.py",
+        "(*salt, draw)",
+        "salt",
+        ("tests/decoding/test_draw_laws.py", "-k", "their_places and draft_model and IID"),
+    ),
+    Mutation(
+        "drafter draft_model",
         "couples with noise of another position",
         "drafters/point_guesses.py",
         "context.noise.gumbel_of_few(Stream.TARGET, position,",
@@ -56,7 +64,7 @@ EDITS = (
     Mutation(
         "drafter draft_model",
         "copies another output of a block",
-        "models/native/gather.h",
+        "models/cpu_kernels/gather.h",
         "size_t lane = (size_t)(output % LANES)",
         "size_t lane = (size_t)((output + 1) % LANES)",
         ("tests/models/test_native_gathered_head.py",),
@@ -83,7 +91,7 @@ EDITS = (
         "structures/token_translation.py",
         "            self._ngrams[ngram] = token\n",
         "            pass\n",
-        ("tests/structures/test_token_translation.py", "tests/drafters/test_cross_vocabulary.py", "-k", "ngram"),
+        ("tests/indexes/test_token_translation.py", "tests/drafters/test_cross_vocabulary.py", "-k", "ngram"),
     ),
     Mutation(
         "drafter retrieved_context",
@@ -91,7 +99,7 @@ EDITS = (
         "structures/retrieved_text.py",
         "math.log((1 + len(chunks)) / (1 + count))",
         "1.0",
-        ("tests/structures/test_retrieved_text.py",),
+        ("tests/indexes/test_retrieved_text.py",),
     ),
     Mutation(
         "drafter retrieved_context",
@@ -99,7 +107,7 @@ EDITS = (
         "structures/retrieved_text.py",
         "len(text) - self._chosen_at < self._refresh",
         "len(text) - self._chosen_at < 1",
-        ("tests/structures/test_retrieved_text.py",),
+        ("tests/indexes/test_retrieved_text.py",),
     ),
     Mutation(
         "several draft models",

@@ -10,7 +10,7 @@ EDITS = (
     Mutation(
         "layers in C",
         "adds up more weights of keys than 32 bits hold",
-        "models/native/attention.h",
+        "models/cpu_kernels/attention.h",
         "enum { SUMMED = 512 };",
         "enum { SUMMED = 8192 };",
         (AGREEMENT, "-k", "weigh_alike"),

@@ -21,7 +21,7 @@ EDITS = (
         "structures/aligned_text.py",
         "        if token in window:",
         "        if False and token in window:",
-        ("tests/structures/test_aligned_text.py",),
+        ("tests/indexes/test_aligned_text.py",),
     ),
     Mutation(
         "reference",
@@ -29,7 +29,7 @@ EDITS = (
         "structures/aligned_text.py",
         "return Alignment(at.place + 1, min(LONGEST_RUN, at.run + 1))",
         "return Alignment(at.place, min(LONGEST_RUN, at.run + 1))",
-        ("tests/structures/test_aligned_text.py", "tests/drafters/test_reference.py"),
+        ("tests/indexes/test_aligned_text.py", "tests/drafters/test_reference.py"),
     ),
     Mutation(
         "drafter prompt_lookup",
@@ -118,7 +118,7 @@ EDITS = (
         "structures/datastore.py",
         "end = bisect.bisect_right(self._rows, run, first, match.end, key=read)",
         "end = first + 1",
-        ("tests/structures/test_datastore.py",),
+        ("tests/indexes/test_datastore.py",),
     ),
     Mutation(
         "drafter datastore",
@@ -126,6 +126,6 @@ EDITS = (
         "structures/suffix_array.py",
         "while n and int(rank[order[-1]]) < n - 1:",
         "while n and size < 2 and int(rank[order[-1]]) < n - 1:",
-        ("tests/structures/test_suffix_array.py",),
+        ("tests/indexes/test_suffix_array.py",),
     ),
 )

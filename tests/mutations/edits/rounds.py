@@ -49,6 +49,23 @@ EDITS = (
         ("tests/core/test_target_draw.py", "-k", "as_likely"),
     ),
     Mutation(
+        "truncation",
+        "keeps one token more where top-p is exactly the mass of those before it",
+        "core/truncation.py",
+        "(mass[:, :-1] < sampling.top_p)",
+        "(mass[:, :-1] <= sampling.top_p)",
+        ("tests/core/test_sampling.py", "-k", "smallest_set"),
+        quick=True,
+    ),
+    Mutation(
+        "truncation",
+        "takes more tokens to be needed where those looked at have exactly the mass of top-p",
+        "core/truncation.py",
+        "(mass[:, -1] >= sampling.top_p)",
+        "(mass[:, -1] > sampling.top_p)",
+        ("tests/core/test_sampling.py", "-k", "smallest_set"),
+    ),
+    Mutation(
         "drawing in C",
         "looks at too few tokens for top-p",
         "core/native/draw.c",

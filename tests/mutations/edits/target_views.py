@@ -95,7 +95,7 @@ EDITS = (
         "structures/lookahead_window.py",
         "                after = len(rows) - 1\n",
         "",
-        ("tests/structures/test_lookahead_window.py", "tests/drafters/test_lookahead.py"),
+        ("tests/indexes/test_lookahead_window.py", "tests/drafters/test_lookahead.py"),
     ),
     Mutation(
         "drafter lookahead",
@@ -103,7 +103,7 @@ EDITS = (
         "structures/lookahead_window.py",
         "own = self._age >= self._levels",
         "own = True",
-        ("tests/structures/test_lookahead_window.py",),
+        ("tests/indexes/test_lookahead_window.py",),
     ),
     Mutation(
         "drafter lookahead",
@@ -135,7 +135,7 @@ EDITS = (
         "structures/text_chunks.py",
         "descending=True, stable=True",
         "descending=False, stable=True",
-        ("tests/structures/test_text_chunks.py",),
+        ("tests/indexes/test_text_chunks.py",),
     ),
     Mutation(
         "drafter sparse_context",
@@ -152,5 +152,29 @@ EDITS = (
         "self._view.borrow_of_layers(text, chosen)",
         "self._view.borrow_of_layers(text, chosen[:1].expand_as(chosen))",
         ("tests/drafters/test_cache_parts.py", "-k", "brute_force"),
+    ),
+    Mutation(
+        "drafter sparse_context",
+        "draws with the target's own noise where the rule looks at probabilities",
+        "drafters/sparse_context.py",
+        "if context.wanted is not DrawKind.POINT:",
+        "if False:",
+        ("tests/decoding/test_draw_laws.py", "-k", "members_draw_independently and sparse_context"),
+    ),
+    Mutation(
+        "drafter sparse_context",
+        "writes points with noise of its own",
+        "drafters/sparse_context.py",
+        "if context.wanted is not DrawKind.POINT:",
+        "if True:",
+        ("tests/drafters/test_sparse_context.py", "-k", "every_guess_is_right"),
+    ),
+    Mutation(
+        "drafter sparse_context",
+        "draws with the noise of every other such drafter",
+        "drafters/sparse_context.py",
+        "self._noise(noise).child(",
+        "noise.child(",
+        ("tests/decoding/test_draw_laws.py", "-k", "members_draw_independently and sparse_context"),
     ),
 )

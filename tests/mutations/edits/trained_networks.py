@@ -17,7 +17,7 @@ EDITS = (
     Mutation(
         "drafter hydra",
         "starts from the state of the token before",
-        "models/learned/hydra_drafting.py",
+        "models/draft_heads/hydra_drafting.py",
         "self._last, self._ahead = len(history) - 2",
         "self._last, self._ahead = len(history) - 3",
         ("tests/models/test_learned_drafting.py", "-k", "hydra"),
@@ -25,7 +25,7 @@ EDITS = (
     Mutation(
         "drafter medusa",
         "starts from the state of the token before",
-        "models/learned/text_reading.py",
+        "models/draft_heads/text_reading.py",
         "given.text.rows(entries - 1, entries)",
         "given.text.rows(entries - 2, entries - 1)",
         ("tests/models/test_learned_drafting.py", "-k", "medusa"),
@@ -33,7 +33,7 @@ EDITS = (
     Mutation(
         "drafter amphista",
         "lets heads know of those before them alone",
-        "models/learned/decoder_layer.py",
+        "models/draft_heads/decoder_layer.py",
         "self._before(states), causal=False",
         "self._before(states), causal=True",
         ("tests/models/test_amphista.py", "-k", "behind_it"),
@@ -41,7 +41,7 @@ EDITS = (
     Mutation(
         "drafter amphista",
         "reads what is new of the text as if it stood at its beginning",
-        "models/learned/text_reading.py",
+        "models/draft_heads/text_reading.py",
         "partial(self._over, first)",
         "partial(self._over, 0)",
         ("tests/models/test_learned_drafting.py", "-k", "amphista"),
@@ -49,7 +49,7 @@ EDITS = (
     Mutation(
         "drafter clover",
         "goes on from the root's state below every node",
-        "models/learned/clover_drafting.py",
+        "models/draft_heads/clover_drafting.py",
         "self._running[parents]",
         "self._running[[0] * len(parents)]",
         ("tests/models/test_learned_drafting.py", "-k", "clover"),
@@ -57,7 +57,7 @@ EDITS = (
     Mutation(
         "drafter clover",
         "lets the length of a key count",
-        "models/learned/token_attention.py",
+        "models/draft_heads/token_attention.py",
         "F.cosine_similarity(queries, keys, dim=-1).unsqueeze(-1)",
         "(queries * keys).sum(-1, keepdim=True)",
         ("tests/models/test_clover.py",),
@@ -65,7 +65,7 @@ EDITS = (
     Mutation(
         "drafter eagle",
         "takes every node for one token later",
-        "models/learned/eagle_drafting.py",
+        "models/draft_heads/eagle_drafting.py",
         "entries - 1 + tree.depths[nodes[0]]",
         "entries + tree.depths[nodes[0]]",
         ("tests/models/test_learned_drafting.py", "-k", "eagle"),
@@ -73,7 +73,7 @@ EDITS = (
     Mutation(
         "drafter parallel_spec",
         "lets every row of a group see the mask behind it",
-        "models/learned/parallel_spec.py",
+        "models/draft_heads/parallel_spec.py",
         ".tril(-1)",
         ".tril(0)",
         ("tests/models/test_parallel_spec.py",),
@@ -81,7 +81,7 @@ EDITS = (
     Mutation(
         "drafter falcon",
         "takes entries of guessed blocks for one token later",
-        "models/learned/falcon_drafting.py",
+        "models/draft_heads/falcon_drafting.py",
         "(text + depth - k + torch.arange(k))",
         "(text + depth - k + 1 + torch.arange(k))",
         ("tests/models/test_learned_drafting.py", "-k", "falcon"),
@@ -89,7 +89,7 @@ EDITS = (
     Mutation(
         "drafter falcon",
         "shows the state that is to be guessed without its token",
-        "models/learned/falcon.py",
+        "models/draft_heads/falcon.py",
         "torch.where(shown[..., None], every[:, further], entries)",
         "torch.where(shown[..., None], self.entries(fused[:, further], taken[:, at + 1]), entries)",
         ("tests/models/test_glancing.py",),
@@ -98,22 +98,22 @@ EDITS = (
         "drafter prompt_tokens",
         "reads what was said behind the root, whatever was accepted",
         "drafters/mask_rows.py",
-        "riding.riders.get(path[-1] if path else ROOT)",
-        "riding.riders.get(ROOT)",
+        "riding.extra_rows.get(path[-1] if path else ROOT)",
+        "riding.extra_rows.get(ROOT)",
         ("tests/drafters/test_mask_rows.py", "-k", "after_the_next_one"),
     ),
     Mutation(
         "drafter mtp",
         "leaves its adapter out",
         "drafters/mask_rows.py",
-        "Rider(node, masks[mask], after, self._masks.adapter)",
-        "Rider(node, masks[mask], after, None)",
+        "ExtraRow(node, masks[mask], after, self._masks.adapter)",
+        "ExtraRow(node, masks[mask], after, None)",
         ("tests/drafters/test_mask_rows.py", "-k", "keep_their_bits"),
     ),
     Mutation(
         "learning",
         "puts masks one place too early",
-        "models/learned/frozen_target.py",
+        "models/draft_heads/frozen_target.py",
         "places[..., None] + 1 + torch.arange",
         "places[..., None] + torch.arange",
         ("tests/models/test_frozen_target.py",),
@@ -121,7 +121,7 @@ EDITS = (
     Mutation(
         "learning",
         "takes the states of the next token",
-        "models/learned/reply_recorder.py",
+        "models/draft_heads/reply_recorder.py",
         "text.kept(first - 1, first - 1 + count)",
         "text.kept(first, first + count)",
         (KEPT_REPLIES, "-k", "every_round"),
@@ -129,7 +129,7 @@ EDITS = (
     Mutation(
         "learning",
         "learns from a reply before it is judged",
-        "models/learned/online_learning.py",
+        "models/draft_heads/online_learning.py",
         "        while self._new:\n",
         "        yield from self._update()\n        while self._new:\n",
         (ONLINE, "-k", "before_it_is_learnt"),
@@ -137,7 +137,7 @@ EDITS = (
     Mutation(
         "learning",
         "keeps weights that do worse",
-        "models/learned/online_learning.py",
+        "models/draft_heads/online_learning.py",
         "if self._judgement.worse:",
         "if self._judgement.worse and not self._updates:",
         (ONLINE, "-k", "worse_goes_back"),
@@ -145,7 +145,7 @@ EDITS = (
     Mutation(
         "learning",
         "records replies while it is off",
-        "models/learned/learning_network.py",
+        "models/draft_heads/learning_network.py",
         "        if self._wanted:\n",
         "        if True:\n",
         (KEPT_REPLIES, "-k", "kept_while_learning_is_off"),
@@ -153,7 +153,7 @@ EDITS = (
     Mutation(
         "learning",
         "learns within a reply",
-        "models/learned/learning_network.py",
+        "models/draft_heads/learning_network.py",
         "            self._recorder.observe(round)\n",
         "            self._recorder.observe(round)\n            self.idle(0.0)\n",
         (ONLINE, "-k", "newest_weights"),
@@ -169,7 +169,7 @@ EDITS = (
     Mutation(
         "training",
         "learns deeper guesses of chains that were wrong",
-        "models/learned/unrolling.py",
+        "models/draft_heads/unrolling.py",
         "        going = going & batch.drafted(step, anchors)\n",
         "        going = batch.drafted(step, anchors)\n",
         UNROLLING,
@@ -177,7 +177,7 @@ EDITS = (
     Mutation(
         "training",
         "takes the law of the place before as the label",
-        "models/learned/unrolling.py",
+        "models/draft_heads/unrolling.py",
         "places + step\n",
         "places + step - 1\n",
         UNROLLING,
@@ -185,7 +185,7 @@ EDITS = (
     Mutation(
         "training",
         "learns the target's state of the place before",
-        "models/learned/unrolling.py",
+        "models/draft_heads/unrolling.py",
         "batch.features[rows, at, -1]",
         "batch.features[rows, at - 1, -1]",
         UNROLLING,
@@ -193,7 +193,7 @@ EDITS = (
     Mutation(
         "training",
         "counts a guess as right that is one place early",
-        "models/learned/unrolling.py",
+        "models/draft_heads/unrolling.py",
         "batch.tokens[rows, places + step + 1]",
         "batch.tokens[rows, places + step]",
         UNROLLING,
@@ -201,7 +201,7 @@ EDITS = (
     Mutation(
         "training",
         "learns the likeliest token instead of the target's law",
-        "models/learned/losses.py",
+        "models/draft_heads/losses.py",
         "p = torch.where(places >= 0, log_p.exp(), 0.0)",
         "p = torch.where(places >= 0, (log_p >= log_p.max(dim=1, keepdim=True).values).to(rest.dtype), 0.0)",
         (LEARNING, "-k", "shares_out or loss_is_zero"),
@@ -209,7 +209,7 @@ EDITS = (
     Mutation(
         "training",
         "gives each token of a trimmed head another one's column",
-        "models/learned/losses.py",
+        "models/draft_heads/losses.py",
         "torch.arange(len(tokens), device=tokens.device)",
         "torch.arange(len(tokens), device=tokens.device).flip(0)",
         UNROLLING,
@@ -217,7 +217,7 @@ EDITS = (
     Mutation(
         "training draft_model",
         "takes the law of the place before as the label",
-        "models/learned/distillation.py",
+        "models/draft_heads/distillation.py",
         "labels_at(batch, rows, places + 1, columns)",
         "labels_at(batch, rows, places, columns)",
         DISTILLING,
@@ -225,7 +225,7 @@ EDITS = (
     Mutation(
         "training draft_model",
         "rewards what the target holds less likely",
-        "models/learned/distillation.py",
+        "models/draft_heads/distillation.py",
         "laws.p > laws.q.detach()",
         "laws.p < laws.q.detach()",
         DISTILLING,
@@ -233,7 +233,7 @@ EDITS = (
     Mutation(
         "training draft_model",
         "draws without a baseline",
-        "models/learned/distillation.py",
+        "models/draft_heads/distillation.py",
         "(drawn - drawn.mean())",
         "drawn",
         DISTILLING,
@@ -241,7 +241,7 @@ EDITS = (
     Mutation(
         "training draft_model",
         "learns where it is ahead of its reference",
-        "models/learned/distillation.py",
+        "models/draft_heads/distillation.py",
         "(compared.own - compared.others)",
         "(compared.others - compared.own)",
         DISTILLING,
@@ -249,7 +249,7 @@ EDITS = (
     Mutation(
         "training draft_model",
         "learns what its reference guesses right",
-        "models/learned/distillation.py",
+        "models/draft_heads/distillation.py",
         "others.argmax(dim=1) != wanted",
         "others.argmax(dim=1) == wanted",
         DISTILLING,

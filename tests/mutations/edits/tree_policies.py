@@ -192,4 +192,12 @@ EDITS = (
         "budget.price(1)",
         (PRICES, "-k", "its_own_price"),
     ),
+    Mutation(
+        "prices",
+        "compares them with what a draw's own token is worth",
+        "trees/growth.py",
+        "worth, below, left = sure * left, sure * left * drawn,",
+        "worth, below, left = sure * left * drawn, sure * left * drawn,",
+        ("tests/acceptance/test_law.py", "-k", "under_prices"),
+    ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specchat.engine.near.client import Engine
+from specchat.engine.client.client import Engine
 from specchat.tui.control.actions import Actions
 from specchat.tui.screens.log import LogScreen
 

@@ -1,0 +1,16 @@
+"""Edits that break how chats are stored."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+EDITS = (
+    Mutation(
+        "chats",
+        "forgets text that arrived while an older state was written",
+        "store/writer.py",
+        "if self._growing.get(name) is job:",
+        "if name in self._growing:",
+        ("tests/store/test_writer.py", "-k", "arrives_while"),
+    ),
+)
