@@ -57,7 +57,7 @@ EDITS = (
     Mutation(
         "rule typical",
         "asks as much of a decided target as delta says",
-        "acceptance/typical.py",
+        "Typical.threshold",
         "min(self._epsilon, self._delta * math.exp(-entropy))",
         "self._delta * math.exp(-entropy)",
         ("tests/acceptance/test_lossy_rules.py",),
@@ -65,7 +65,7 @@ EDITS = (
     Mutation(
         "rule typical",
         "has the published numbers exchanged",
-        "acceptance/typical.py",
+        "Typical.__init__",
         "options.epsilon, options.delta",
         "options.delta, options.epsilon",
         ("tests/acceptance/test_lossy_rules.py",),

@@ -91,7 +91,7 @@ EDITS = (
     Mutation(
         "drafter several",
         "lets all members draw with the same noise",
-        "drafters/parts.py",
+        "Parts.noise",
         'noise.child(f"drafter/{self.label}")',
         'noise.child("drafter")',
         ("tests/decoding/test_draw_laws.py", "-k", "members_draw_independently"),

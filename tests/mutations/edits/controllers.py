@@ -212,17 +212,17 @@ if True:
     Mutation(
         "controller goodput",
         "does not price the rows that come with a guess",
-        "controllers/goodput.py",
-        "max(each * rows_s[",
-        "max(rows_s[",
+        "Goodput._prices",
+        "max(each * rows_s[math.ceil(node * each) - 1], least_s)",
+        "max(rows_s[math.ceil(node * each) - 1], least_s)",
         (GOODPUT[1], "-k", "priced"),
     ),
     Mutation(
         "controller goodput",
         "pays for a pass and not for the row of its guess",
-        "controllers/goodput.py",
-        "(seen.draft.step_s + row_s)",
-        "seen.draft.step_s",
+        "Goodput._drafting_with_passes",
+        "(seen.draft.step_s + row_s) / max(0.02 / goodput, gain)",
+        "seen.draft.step_s / max(0.02 / goodput, gain)",
         (*PASSES, "-k", "gets_a_pass"),
     ),
     Mutation(

@@ -32,7 +32,7 @@ EDITS = (
     Mutation(
         "drafter draft_model",
         "makes all draws after a node with the same noise",
-        "drafters/draft_model.py",
+        "DraftModel._sampled",
         "(*salt, draw)",
         "salt",
         ("tests/decoding/test_draw_laws.py", "-k", "their_places and draft_model and IID"),

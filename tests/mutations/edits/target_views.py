@@ -156,25 +156,37 @@ EDITS = (
     Mutation(
         "drafter sparse_context",
         "draws with the target's own noise where the rule looks at probabilities",
-        "drafters/sparse_context.py",
-        "if context.wanted is not DrawKind.POINT:",
-        "if False:",
+        "SparseContext._begin",
+        """
+if context.wanted is not DrawKind.POINT:
+    noise = self._noise(noise).child(str(context.round))
+""",
+        """
+if False:
+    noise = self._noise(noise).child(str(context.round))
+""",
         ("tests/decoding/test_draw_laws.py", "-k", "members_draw_independently and sparse_context"),
     ),
     Mutation(
         "drafter sparse_context",
         "writes points with noise of its own",
-        "drafters/sparse_context.py",
-        "if context.wanted is not DrawKind.POINT:",
-        "if True:",
+        "SparseContext._begin",
+        """
+if context.wanted is not DrawKind.POINT:
+    noise = self._noise(noise).child(str(context.round))
+""",
+        """
+if True:
+    noise = self._noise(noise).child(str(context.round))
+""",
         ("tests/drafters/test_sparse_context.py", "-k", "every_guess_is_right"),
     ),
     Mutation(
         "drafter sparse_context",
         "draws with the noise of every other such drafter",
-        "drafters/sparse_context.py",
-        "self._noise(noise).child(",
-        "noise.child(",
+        "SparseContext._begin",
+        "self._noise(noise).child(str(context.round))",
+        "noise.child(str(context.round))",
         ("tests/decoding/test_draw_laws.py", "-k", "members_draw_independently and sparse_context"),
     ),
 )

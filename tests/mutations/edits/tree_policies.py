@@ -203,9 +203,9 @@ if left < 0.0:
     Mutation(
         "prices",
         "compares them with what a draw's own token is worth",
-        "trees/growth.py",
-        "worth, below, left = sure * left, sure * left * drawn,",
-        "worth, below, left = sure * left * drawn, sure * left * drawn,",
+        "Growth._offers",
+        "worth, below, left = sure * left, sure * left * drawn, left * (1.0 - drawn)",
+        "worth, below, left = sure * left * drawn, sure * left * drawn, left * (1.0 - drawn)",
         ("tests/acceptance/test_law.py", "-k", "under_prices"),
     ),
 )
