@@ -50,7 +50,7 @@ if False:
     Mutation(
         "controller cost_model",
         "forgets what levels take",
-        "controllers/cost_model.py",
+        "CostModel.predicted_s",
         "depth * self._level_s.value",
         "0.0",
         ("tests/controllers/test_cost_model.py", "-k", "of_its_rows"),
@@ -244,7 +244,7 @@ if True:
     Mutation(
         "controller goodput",
         "believes what the drafter promises a pass to gain",
-        "controllers/goodput.py",
+        "Goodput._drafting_with_passes",
         "seen.rate.value * seen.calibration.value / goodput",
         "seen.rate.value / goodput",
         (*PASSES, "-k", "gets_a_pass"),
@@ -252,9 +252,9 @@ if True:
     Mutation(
         "controller goodput",
         "saves for a trial what it costs, and not what it may lose",
-        "controllers/goodput.py",
-        "self._plain_goodput(seen) - 1.0",
-        "self._plain_goodput(seen)",
+        "Goodput._trial_loss",
+        "self._seconds(seen, seen.rows(1), 1.0) * self._plain_goodput(seen) - 1.0",
+        "self._seconds(seen, seen.rows(1), 1.0) * self._plain_goodput(seen)",
         (*ACCOUNT, "-k", "set_aside"),
     ),
     Mutation(
