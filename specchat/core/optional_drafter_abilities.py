@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from specchat.core.head_needs import FIRST, HeadNeeds
-from specchat.core.learnt import Learnt
+from specchat.core.drafting_networks import Learnt
+from specchat.core.request import FIRST, HeadNeeds
 
 
 @runtime_checkable

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from specchat.core.optional_model_abilities import HoldsPartsByLayer
+from specchat.core.drafting_networks import HoldsPartsByLayer
 from specchat.core.seams import Model
 from specchat.core.states import HiddenStateSink
 from specchat.indexes.text_chunks import TextChunks, chunk_positions

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specchat.core.optional_model_abilities import GuessesSome
+from specchat.core.drafting_networks import GuessesSome
 from specchat.core.request import DEFAULT_REQUEST, HeadOfSome, PassRequest
 from specchat.core.seams import Model
 from specchat.indexes.token_counts import TokenCounts

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from specchat.core.candidate_penalties import penalised_candidates
 from specchat.core.context import Context
-from specchat.core.point_rows import PointRows, joined
 from specchat.core.reading import Reading
-from specchat.core.tree import TokenTree
+from specchat.core.tree import PointRows, TokenTree, joined
 from specchat.drafters.point_guesses import Scores, Tokens
 from specchat.indexes.called_network import Named, as_named, named_of
 

@@ -8,10 +8,9 @@ import itertools
 import operator
 from collections.abc import Sequence
 
-from specchat.core.head_needs import FIRST, HeadNeeds
 from specchat.core.optional_drafter_abilities import needs_of
 from specchat.core.reading import Reading
-from specchat.core.request import ExtraRow
+from specchat.core.request import FIRST, ExtraRow, HeadNeeds
 from specchat.core.round import Round
 from specchat.core.seams import Drafter
 from specchat.core.states import HiddenStateSink, TextStates

@@ -12,9 +12,8 @@ import numpy as np
 
 from specchat.core.context import Context
 from specchat.core.noise import Stream
-from specchat.core.point_rows import PointRows
 from specchat.core.sampling import Sampling
-from specchat.core.tree import DrawKind
+from specchat.core.tree import DrawKind, PointRows
 
 _HOPELESS = 9.0
 """Tokens whose score is lower than the best by more win once in 8000 times: not worth their noise.

@@ -7,9 +7,8 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from specchat.core.context import Context
-from specchat.core.head_needs import HeadNeeds
 from specchat.core.optional_drafter_abilities import needs_of
-from specchat.core.request import ExtraRow
+from specchat.core.request import ExtraRow, HeadNeeds
 from specchat.core.round import Round
 from specchat.core.seams import Drafter, Proposal
 from specchat.core.states import HiddenStateSink

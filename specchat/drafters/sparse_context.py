@@ -10,12 +10,10 @@ import torch
 from torch import Tensor
 
 from specchat.core.context import Context
-from specchat.core.head_needs import LOGITS
-from specchat.core.request import ExtraRow
+from specchat.core.request import LOGITS, ExtraRow
 from specchat.core.round import Round
-from specchat.core.sampling import law, penalise
+from specchat.core.sampling import best_tokens, law, penalise
 from specchat.core.seams import Proposal
-from specchat.core.top_tokens import best_tokens
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.drafters.cache_parts import part_of
 from specchat.drafters.options import SparseContextOptions
