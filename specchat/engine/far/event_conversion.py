@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from specchat.core.ledger import Ledger
 from specchat.core.round import Round
@@ -21,7 +21,7 @@ from specchat.engine.protocol import events, round_parts
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Compare, Generate
 from specchat.engine.protocol.describe import settings_message
-from specchat.errors import WeightsNotHere
+from specchat.errors import SpecchatError, WeightsNotHere
 
 _LONGEST_MESSAGE = 4000
 """Characters of an error: it may quote what it refuses, and that may be anything."""
@@ -245,10 +245,13 @@ def compared_message(asked: Compare, divergence: FirstDivergence | None, vocabul
 
 def failure(error: Exception, during: str, id: int | None = None) -> events.Failed:
     """An error as one line. Anything that is not a SpecchatError is a fault of ours and says so."""
-    deliberate: Mapping[str, int] = {"exit_code": getattr(error, "exit_code", 1)}
-    text = str(error) if hasattr(error, "exit_code") else f"internal error: {type(error).__name__}: {error}"
+    text = str(error) if isinstance(error, SpecchatError) else f"internal error: {type(error).__name__}: {error}"
     missing = dict(error.models) if isinstance(error, WeightsNotHere) else {}
-    message = text[:_LONGEST_MESSAGE]
     return events.Failed(
-        kind=type(error).__name__, message=message, id=id, during=during, missing=missing, **deliberate
+        kind=type(error).__name__,
+        message=text[:_LONGEST_MESSAGE],
+        exit_code=error.exit_code if isinstance(error, SpecchatError) else 1,
+        id=id,
+        during=during,
+        missing=missing,
     )
