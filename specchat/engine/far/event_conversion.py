@@ -52,7 +52,7 @@ def ready_message(pair: LoadedPair, conversation: Conversation) -> events.Ready:
         memory_bytes=memory_bytes(pair.device),
         load_s=pair.load_s,
         settings=settings_message(conversation.settings),
-        loss=loss_message(conversation.losslessness),
+        loss=loss_message(conversation.losslessness, pair),
         notes=pair.notes,
         kernels=pair.target.kernels,
         trained=list(dict.fromkeys(one.method for one in pair.trained.fitting)),
@@ -68,18 +68,20 @@ def changed_message(pair: LoadedPair, conversation: Conversation, *, grown: bool
     """The settings in force after a change; `grown`: draft models were loaded for it."""
     return events.Changed(
         settings_message(conversation.settings),
-        loss_message(conversation.losslessness),
+        loss_message(conversation.losslessness, pair),
         pair.drafts_in_use(conversation.settings),
         memory_bytes(pair.device) if grown else 0,
     )
 
 
-def loss_message(claim: Losslessness) -> events.Losslessness:
-    """What may be claimed for the combination in force."""
-    return events.Losslessness(claim.lossless, claim.reason)
+def loss_message(claim: Losslessness, pair: LoadedPair) -> events.Losslessness:
+    """What may be claimed for the combination in force on this pair."""
+    return events.Losslessness(claim.lossless, claim.reason, pair.near_ties if claim.lossless else "")
 
 
-def started_message(command: Generate, started: ReplyStarted, conversation: Conversation) -> events.Started:
+def started_message(
+    command: Generate, started: ReplyStarted, conversation: Conversation, pair: LoadedPair
+) -> events.Started:
     """A reply begins, with the settings that hold for it."""
     return events.Started(
         id=command.id,
@@ -88,7 +90,7 @@ def started_message(command: Generate, started: ReplyStarted, conversation: Conv
         reused_tokens=started.reused_tokens,
         seed=started.seed,
         settings=settings_message(conversation.settings),
-        loss=loss_message(conversation.losslessness),
+        loss=loss_message(conversation.losslessness, pair),
         pair=conversation.settings.pair,
         text=command.text,
         begun=command.begun,

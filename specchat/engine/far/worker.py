@@ -207,7 +207,7 @@ class Worker:
             match event:
                 case ReplyStarted():
                     started = event
-                    self._emit(started_message(command, event, conversation))
+                    self._emit(started_message(command, event, conversation, self._pair.open.loaded))
                 case RoundWritten():
                     self._emit(round_message(id, event, conversation.vocabulary, copies, command.logprobs))
                     self._answer_between_rounds(watch)
