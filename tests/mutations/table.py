@@ -9,6 +9,7 @@ from tests.mutations.edits import (
     draft_models,
     lookups,
     rounds,
+    serving,
     target_views,
     trained_networks,
     tree_policies,
@@ -24,4 +25,5 @@ MUTATIONS = (
     *acceptance_rules.EDITS,
     *controllers.EDITS,
     *rounds.EDITS,
+    *serving.EDITS,
 )
