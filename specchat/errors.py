@@ -8,11 +8,12 @@
     │   ├── PromptEmpty           … a prompt without any token
     │   └── PromptTooLong         … a prompt that leaves no room in the context
     ├── WeightsError              weights could not be found, fetched, trusted or read
-    │   └── WeightsNotHere        … that have to be fetched first
-    ├── ModelError                this network cannot be run the way specchat needs
+    │   ├── WeightsNotHere        … that have to be fetched first
+    │   └── WeightsRefused        … that are damaged, or of a kind that is not read (exit code 2)
+    ├── ModelError                this network cannot be run the way specchat needs (exit code 2)
     │   ├── TokenizerMismatch     target and draft model do not share one token table
-    │   ├── NotNumbers            its logits are not numbers: weights are damaged
-    │   └── NotEnoughMemory       weights that do not fit into the memory that is free
+    │   ├── NotNumbers            a running network's logits are not numbers: weights are damaged (exit code 1)
+    │   └── NotEnoughMemory       weights that do not fit into the memory that is free (exit code 1)
     │       └── MemoryLimitTooLow … or into what the setting `memory` allows (exit code 2)
     ├── ProposalError             a drafter proposed something that is not a token
     ├── TrainingError             a drafter cannot be trained: data, disk or memory
@@ -76,8 +77,16 @@ class WeightsNotHere(WeightsError):
         self.models = models
 
 
+class WeightsRefused(WeightsError):
+    """Weights, or what belongs to them, that are damaged, contradict themselves or are of a kind that is not read."""
+
+    exit_code = 2
+
+
 class ModelError(SpecchatError):
     """A network that cannot be run the way specchat needs."""
+
+    exit_code = 2
 
 
 class TokenizerMismatch(ModelError):
@@ -87,6 +96,8 @@ class TokenizerMismatch(ModelError):
 class NotNumbers(ModelError):
     """A network whose logits are not finite numbers. `who` is its name, empty where that is not known."""
 
+    exit_code = 1
+
     def __init__(self, who: str = "") -> None:
         name = who or "a network"
         super().__init__(f"{name} gives logits that are not numbers: its weights, or what it was given, are damaged")
@@ -95,6 +106,8 @@ class NotNumbers(ModelError):
 
 class NotEnoughMemory(ModelError):
     """Weights that do not fit into the memory that is free."""
+
+    exit_code = 1
 
 
 class MemoryLimitTooLow(NotEnoughMemory):
