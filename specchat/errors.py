@@ -9,11 +9,12 @@
     │   └── PromptTooLong         … a prompt that leaves no room in the context
     ├── WeightsError              weights could not be found, fetched, trusted or read
     │   ├── WeightsNotHere        … that have to be fetched first
-    │   └── WeightsRefused        … that are damaged, or of a kind that is not read (exit code 2)
-    ├── ModelError                this network cannot be run the way specchat needs (exit code 2)
+    │   └── DamagedWeights        … files that are not what they should be, or contradict themselves (exit code 2)
+    ├── ModelError                this network cannot be run the way specchat needs
     │   ├── TokenizerMismatch     target and draft model do not share one token table
-    │   ├── NotNumbers            a running network's logits are not numbers: weights are damaged (exit code 1)
-    │   └── NotEnoughMemory       weights that do not fit into the memory that is free (exit code 1)
+    │   ├── DamagedModel          its description and its weights do not go together (exit code 2)
+    │   ├── NotNumbers            its logits are not numbers: weights are damaged
+    │   └── NotEnoughMemory       weights that do not fit into the memory that is free
     │       └── MemoryLimitTooLow … or into what the setting `memory` allows (exit code 2)
     ├── ProposalError             a drafter proposed something that is not a token
     ├── TrainingError             a drafter cannot be trained: data, disk or memory
@@ -77,14 +78,18 @@ class WeightsNotHere(WeightsError):
         self.models = models
 
 
-class WeightsRefused(WeightsError):
-    """Weights, or what belongs to them, that are damaged, contradict themselves or are of a kind that is not read."""
+class DamagedWeights(WeightsError):
+    """Files of a model that are not what they should be, or that contradict themselves."""
 
     exit_code = 2
 
 
 class ModelError(SpecchatError):
     """A network that cannot be run the way specchat needs."""
+
+
+class DamagedModel(ModelError):
+    """A network whose description and weights do not go together."""
 
     exit_code = 2
 
@@ -96,8 +101,6 @@ class TokenizerMismatch(ModelError):
 class NotNumbers(ModelError):
     """A network whose logits are not finite numbers. `who` is its name, empty where that is not known."""
 
-    exit_code = 1
-
     def __init__(self, who: str = "") -> None:
         name = who or "a network"
         super().__init__(f"{name} gives logits that are not numbers: its weights, or what it was given, are damaged")
@@ -106,8 +109,6 @@ class NotNumbers(ModelError):
 
 class NotEnoughMemory(ModelError):
     """Weights that do not fit into the memory that is free."""
-
-    exit_code = 1
 
 
 class MemoryLimitTooLow(NotEnoughMemory):

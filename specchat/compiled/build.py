@@ -31,8 +31,6 @@ _log = logging.getLogger(__name__)
 class NativeUnavailable(ModelError):
     """What is written in C is not available on this machine; torch or Python does the same instead."""
 
-    exit_code = 1
-
 
 @dataclass(frozen=True)
 class Sources:

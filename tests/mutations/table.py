@@ -8,6 +8,7 @@ from tests.mutations.edits import (
     controllers,
     draft_models,
     kept_chats,
+    kernels,
     lookups,
     rounds,
     target_views,
@@ -25,5 +26,6 @@ MUTATIONS = (
     *acceptance_rules.EDITS,
     *controllers.EDITS,
     *rounds.EDITS,
+    *kernels.EDITS,
     *kept_chats.EDITS,
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from specchat.config.regular_file import open_regular
-from specchat.errors import WeightsRefused
+from specchat.errors import DamagedWeights, WeightsError
 
 _MOST_BYTES = 256 << 20
 """Tokenizers of the largest vocabularies have some 35 MB."""
@@ -26,7 +26,7 @@ def opened_file(file: Path) -> Iterator[BinaryIO]:
         with open_regular(file) as opened:
             yield opened
     except OSError as error:
-        raise WeightsRefused(f"{file} cannot be read: {error.strerror or error}") from None
+        raise WeightsError(f"{file} cannot be read: {error.strerror or error}") from None
 
 
 def read_object(file: Path) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def read_whole(file: Path) -> bytes:
     with opened_file(file) as opened:
         data = opened.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
-        raise WeightsRefused(f"{file} is larger than {_MOST_BYTES >> 20} MB")
+        raise DamagedWeights(f"{file} is larger than {_MOST_BYTES >> 20} MB")
     return data
 
 
@@ -60,9 +60,9 @@ def parse_object(data: bytes, name: str) -> dict[str, Any]:
     try:
         said = json.loads(data.decode("utf-8"))
     except RecursionError:
-        raise WeightsRefused(f"{name} cannot be read: it is nested too deep") from None
+        raise DamagedWeights(f"{name} cannot be read: it is nested too deep") from None
     except ValueError as error:  # UnicodeDecodeError and JSONDecodeError are of this kind
-        raise WeightsRefused(f"{name} cannot be read: {error}") from None
+        raise DamagedWeights(f"{name} cannot be read: {error}") from None
     if not isinstance(said, dict):
-        raise WeightsRefused(f"{name} is not a JSON object")
+        raise DamagedWeights(f"{name} is not a JSON object")
     return said
