@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from contracts.tiny_datastore import tiny_datastores
@@ -14,10 +15,13 @@ from specchat.config.trained_drafters import WEIGHTS, TrainedDrafter, TrainedDra
 from specchat.core.memory import NetworkMemory
 from specchat.core.network_pruning import Ranking
 from specchat.core.seams import Model, Weights
+from specchat.core.vocabulary import TokenTable
 from specchat.drafters.parts import PairResources
-from specchat.models.learned.networks import MASKS, NETWORKS, new_network, save_weights
-from specchat.models.learned.shared_weights import SharedWeights
-from specchat.models.learned.sizes import (
+from specchat.models.draft_heads.mask_loading import mask_rows
+from specchat.models.draft_heads.network_loading import trained_network
+from specchat.models.draft_heads.networks import MASKS, NETWORKS, new_network, save_weights
+from specchat.models.draft_heads.shared_weights import SharedWeights
+from specchat.models.draft_heads.sizes import (
     AmphistaSizes,
     CloverSizes,
     EagleSizes,
@@ -89,17 +93,22 @@ class PrunedOfNothing:
         yield Ranking.of(torch.arange(heads).expand(layers, -1), torch.arange(channels).expand(layers, -1))
 
     def memory(self, ratio: float, texts: int, tokens: int) -> NetworkMemory:
-        return NetworkMemory(self._target.twin(), 0, 0)
+        return NetworkMemory(self._target.with_new_cache(), 0, 0)
 
     def pruned(self, ranking: Ranking, ratio: float) -> Model:
         assert ranking.fits(*self.sizes)
-        return self._target.twin()
+        return self._target.with_new_cache()
 
 
 def tiny_resources(target: Weights) -> PairResources:
     """All that a drafter may need of a pair, for any target."""
     stores = tiny_datastores(target.vocab_size)
-    return PairResources(trained=all_tiny_trained(target), datastores=stores, prunable=PrunedOfNothing(target))
+    return trained_resources(trained=all_tiny_trained(target), datastores=stores, prunable=PrunedOfNothing(target))
+
+
+def trained_resources(*tokens: TokenTable, **about: Any) -> PairResources:
+    """Resources of a pair whose trained weights become networks and masks."""
+    return PairResources(*tokens, make_network=trained_network, make_masks=mask_rows, **about)
 
 
 @cache

@@ -13,7 +13,7 @@ from specchat.core.verdict import Reason
 from specchat.decoding.assemble import assemble, sampling
 from specchat.decoding.early_head import EarlyHead
 from specchat.decoding.early_pruning import EarlyPruning
-from specchat.models.other.scripted import ScriptedModel
+from specchat.models.backends.scripted import ScriptedModel
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
 from tests.models.test_decoder import V, decoder, network, prompt

@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 from contracts.models import shared_network
-from contracts.tiny_networks import all_tiny_trained, tiny_trained
+from contracts.tiny_networks import all_tiny_trained, tiny_trained, trained_resources
 
 from specchat.compiled.build import NativeUnavailable
 from specchat.config.trained_drafters import TrainedDrafters
@@ -19,20 +19,19 @@ from specchat.drafters import compiled_search
 from specchat.drafters.draft_model import DraftModel
 from specchat.drafters.merge import Merge
 from specchat.drafters.merging_group import MergingGroup
-from specchat.drafters.parts import PairResources
 from specchat.drafters.suffix import Suffix
 from specchat.drafters.token_recycling import TokenRecycling
 from specchat.drafters.trained_network import TrainedNetworkDrafter
 from specchat.errors import ModelError
+from specchat.indexes.guess_search import GuessSearch
 from specchat.models.base.shape import Shape
-from specchat.models.files.tensor_source import TensorSource
-from specchat.models.learned import network_loading
-from specchat.models.learned.networks import NETWORKS
-from specchat.models.learned.text_inputs import TextInputs
-from specchat.models.native.network import NativeNetwork
-from specchat.models.own.decoder import Decoder
+from specchat.models.cpu_kernels.network import NativeNetwork
+from specchat.models.decoder.decoder import Decoder
+from specchat.models.draft_heads import network_loading
+from specchat.models.draft_heads.networks import NETWORKS
+from specchat.models.draft_heads.text_inputs import TextInputs
+from specchat.models.weights.tensor_source import TensorSource
 from specchat.settings import Settings
-from specchat.structures.guess_search import GuessSearch
 
 TEXT = [3, 5, 9, 5, 3, 7, 9, 2, 5, 3, 11, 4]
 BUDGETS = (
@@ -77,7 +76,7 @@ def grown(monkeypatch):
 def spoken(target, of, budgets=BUDGETS, tokens=120, draft=None, **settings):
     """Trees, passes and text of a reply whose rounds have these budgets in turn."""
     chosen = {"drafter": "merge", "policy": "best_first", "temperature": 0.0, "method_options": {"merge.of": of}}
-    resources = PairResources(trained=all_tiny_trained(target))
+    resources = trained_resources(trained=all_tiny_trained(target))
     settings = Settings().but({**chosen, **settings})
     speculator = assemble(settings, target, draft, resources=resources)
     context = Context(list(TEXT), len(TEXT), target.vocab_size, sampling=sampling(settings))
@@ -141,7 +140,7 @@ ALONE = ("draft_model", "suffix", "token_recycling")
 @pytest.mark.parametrize("of", PARTS + ALONE)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_has_the_trees_it_would_grow_itself(target, monkeypatch, grown, policy, of):
-    options = {"policy": policy, "draft": target.twin()}
+    options = {"policy": policy, "draft": target.with_new_cache()}
     if of in ALONE:
         options["drafter"] = of
     given = {"confidence.fallback": "0.02", "confidence.alpha": "0.01", "specexec.decay": "0.9"}
@@ -152,7 +151,7 @@ def test_every_policy_has_the_trees_it_would_grow_itself(target, monkeypatch, gr
     assert sum(len(tokens) - 1 for tokens, *_ in at_once[0]) > 60
     level_by_level(monkeypatch)
     grown.clear()
-    options["draft"] = target.twin()
+    options["draft"] = target.with_new_cache()
     step_by_step = spoken(target, of, method_options=given, tokens=80, **options)
     assert not grown
     assert step_by_step == at_once
@@ -194,12 +193,12 @@ GROUPS = (
 def test_members_with_trees_of_their_own_are_asked_by_compiled_code_too(target, monkeypatch, grown, given, settings):
     drafter, _ = next(iter(given)).split(".")
     options = {"drafter": drafter, "method_options": given, "tokens": 60, **settings}
-    at_once = spoken(target, "none", draft=target.twin(), **options)
+    at_once = spoken(target, "none", draft=target.with_new_cache(), **options)
     assert len(grown) > 8
     assert sum(len(tokens) - 1 for tokens, *_ in at_once[0]) > 40
     level_by_level(monkeypatch)
     grown.clear()
-    same_up_to_rounding(spoken(target, "none", draft=target.twin(), **options), at_once)
+    same_up_to_rounding(spoken(target, "none", draft=target.with_new_cache(), **options), at_once)
     assert not grown
 
 
@@ -246,7 +245,7 @@ def test_these_sampling_settings_change_which_tokens_are_guessed(target, setting
 def test_a_rule_that_looks_at_the_law_behind_guesses_has_trees_grown_level_by_level(target, grown):
     context, plan = Context(list(TEXT), len(TEXT), target.vocab_size), GrowthPlan(Budget(2, 2, 2))
     settings = Settings().but({"drafter": "merge", "method_options": {"merge.of": "suffix+hydra"}})
-    resources = PairResources(trained=TrainedDrafters("tiny", (tiny_trained("hydra", target),)))
+    resources = trained_resources(trained=TrainedDrafters("tiny", (tiny_trained("hydra", target),)))
     drafter = assemble(settings, target, None, resources=resources).drafter
     drafter.start(context.history)
     context.wants_q = True

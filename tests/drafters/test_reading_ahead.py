@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from contracts.models import shared_network
-from contracts.tiny_networks import tiny_trained
+from contracts.tiny_networks import tiny_trained, trained_resources
 
 from specchat.compiled.build import NativeUnavailable
 from specchat.config.trained_drafters import TrainedDrafters
@@ -13,14 +13,13 @@ from specchat.core.context import Context
 from specchat.decoding.assemble import assemble
 from specchat.decoding.speculate import Plan
 from specchat.drafters.merging_group import MergingGroup
-from specchat.drafters.parts import PairResources
 from specchat.drafters.trained_network import TrainedNetworkDrafter
 from specchat.models.base.shape import Shape
-from specchat.models.files.tensor_source import TensorSource
-from specchat.models.learned import hydra_drafting
-from specchat.models.native.kernels import Kernels
-from specchat.models.native.network import NativeNetwork
-from specchat.models.own.decoder import Decoder
+from specchat.models.cpu_kernels.kernels import Kernels
+from specchat.models.cpu_kernels.network import NativeNetwork
+from specchat.models.decoder.decoder import Decoder
+from specchat.models.draft_heads import hydra_drafting
+from specchat.models.weights.tensor_source import TensorSource
 from specchat.settings import Settings
 
 TEXT = [3, 5, 9, 5, 3, 7, 9, 2, 5, 3, 11, 4]
@@ -64,7 +63,7 @@ def drafted(target, chosen, budget):
 
 
 def begun(target, chosen, budget):
-    resources = PairResources(trained=TrainedDrafters("tiny", (tiny_trained("hydra", target),)))
+    resources = trained_resources(trained=TrainedDrafters("tiny", (tiny_trained("hydra", target),)))
     speculator = assemble(Settings().but(chosen), target, None, resources=resources)
     context = Context(list(TEXT), len(TEXT), target.vocab_size)
     speculator.start(context.history)

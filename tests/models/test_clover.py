@@ -6,10 +6,10 @@ import pytest
 import torch
 from contracts.tiny_networks import sizes_for
 
-from specchat.models.learned.networks import new_network
-from specchat.models.learned.shared_weights import SharedWeights
-from specchat.models.learned.sizes import CloverSizes
-from specchat.models.learned.token_attention import TokenAttention
+from specchat.models.draft_heads.networks import new_network
+from specchat.models.draft_heads.shared_weights import SharedWeights
+from specchat.models.draft_heads.sizes import CloverSizes
+from specchat.models.draft_heads.token_attention import TokenAttention
 
 D, STEPS, HEADS = 32, 3, 4
 

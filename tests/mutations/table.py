@@ -7,6 +7,8 @@ from tests.mutations.edits import (
     combined_drafters,
     controllers,
     draft_models,
+    kept_chats,
+    kernels,
     lookups,
     rounds,
     serving,
@@ -26,4 +28,6 @@ MUTATIONS = (
     *controllers.EDITS,
     *rounds.EDITS,
     *serving.EDITS,
+    *kernels.EDITS,
+    *kept_chats.EDITS,
 )
