@@ -159,7 +159,7 @@ class _Run:
 
 
 def near_ties_of(started: events.Started | None) -> dict[str, str]:
-    """The number format up to whose near-ties a reply is lossless, for an object; nothing where it is exact or lossy."""
+    """The number format up to whose near-ties a reply is lossless, as JSON; empty where it is exact or lossy."""
     return {"near_ties": started.loss.near_ties} if started and started.loss.near_ties else {}
 
 

@@ -63,9 +63,9 @@ def test_json_is_one_object_with_the_agreed_keys():
 
 
 ROUNDING_ENGINE = """
-from specchat.engine.far.loaded_pair import LoadedPair
+from specchat.engine.server.loaded_pair import LoadedPair
 LoadedPair.exact = property(lambda pair: False)
-from specchat.engine.far.host import serve
+from specchat.engine.server.host import serve
 serve()
 """
 

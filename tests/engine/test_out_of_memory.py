@@ -9,15 +9,15 @@ import time
 import pytest
 from engine_driver import PATIENCE_S, SCRIPTED, Driver
 
-from specchat.engine.far.event_conversion import failure
-from specchat.engine.far.memory import no_memory_left
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Load
+from specchat.engine.server.event_conversion import failure
+from specchat.engine.server.memory import no_memory_left
 
 ENGINE = """
 import ctypes, os, pathlib, resource
-import specchat.engine.far.pair_loading as pairs
-from specchat.engine.far import host
+import specchat.engine.server.pair_loading as pairs
+from specchat.engine.server import host
 host._LAST_CALL_S = 0.2
 
 def stuck(*_):

@@ -21,6 +21,7 @@ from specchat.engine.protocol.commands import Command, Quit
 from specchat.engine.protocol.describe import hello
 from specchat.engine.protocol.environment import engine_environment
 from specchat.engine.protocol.events import Event, Failed, Loading
+from specchat.engine.server.command_queue import CommandQueue
 from specchat.errors import InstallationError, NoMemoryLeft
 
 _LAST_CALL_S = 5.0
