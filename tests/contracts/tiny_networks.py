@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import torch
+from contracts.random_networks import random_network
 from contracts.tiny_datastore import tiny_datastores
 
 from specchat.config.trained_drafters import WEIGHTS, TrainedDrafter, TrainedDrafters, write_drafter
@@ -15,7 +16,7 @@ from specchat.core.memory import NetworkMemory
 from specchat.core.network_pruning import Ranking
 from specchat.core.seams import Model, Weights
 from specchat.drafters.parts import PairResources
-from specchat.models.learned.networks import MASKS, NETWORKS, new_network, save_weights
+from specchat.models.learned.networks import MASKS, NETWORKS, save_weights
 from specchat.models.learned.shared_weights import SharedWeights
 from specchat.models.learned.sizes import (
     AmphistaSizes,
@@ -108,7 +109,7 @@ def _made(method: str, hidden: int, layers: int, vocab_size: int, share: float) 
     folder.mkdir()
     sizes, tokens = sizes_for(method, hidden, layers), torch.arange(round(share * vocab_size))
     shared = SharedWeights(torch.nn.Identity(), tokens, torch.empty(0))
-    save_weights(new_network(method, sizes, shared, torch.Generator().manual_seed(3)), folder / WEIGHTS)
+    save_weights(random_network(method, sizes, shared, torch.Generator().manual_seed(3)), folder / WEIGHTS)
     return write_drafter(
         folder,
         method=method,

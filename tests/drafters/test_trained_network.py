@@ -6,6 +6,7 @@ import pytest
 import torch
 from contracts.kit import Letters, collect, converse, every
 from contracts.models import V, shared_network
+from contracts.random_networks import random_network
 from contracts.tiny_networks import all_tiny_trained, sizes_for, tiny_trained
 
 from specchat.config.trained_drafters import WEIGHTS, TrainedDrafters, write_drafter
@@ -14,7 +15,7 @@ from specchat.core.request import LOGITS_ONLY
 from specchat.core.tree import ROOT, TokenTree
 from specchat.drafters import DRAFTERS
 from specchat.drafters.parts import PairResources
-from specchat.models.learned.networks import new_network, save_weights
+from specchat.models.learned.networks import save_weights
 from specchat.models.learned.shared_weights import SharedWeights
 from specchat.models.other.transformers_model import ReferenceModel
 
@@ -53,7 +54,7 @@ def hydra(lessons):
     """A hydra that has learnt these texts."""
     texts, states, probabilities = lessons
     shared = SharedWeights.of(a_target(), torch.arange(V))
-    network = new_network("hydra", sizes_for("hydra", 32, 3), shared, torch.Generator().manual_seed(0))
+    network = random_network("hydra", sizes_for("hydra", 32, 3), shared, torch.Generator().manual_seed(0))
     optimiser = torch.optim.AdamW(network.parameters(), lr=2e-2)
     for _ in range(60):
         loss = torch.zeros(())

@@ -8,11 +8,11 @@ import pytest
 import torch
 from contracts.kit import Letters, collect, converse
 from contracts.models import V, shared_network
+from contracts.random_networks import random_network
 from contracts.tiny_networks import all_tiny_trained
 
 from specchat.drafters.parts import PairResources
 from specchat.models.learned.lstm import Lstm
-from specchat.models.learned.networks import new_network
 from specchat.models.learned.shared_weights import SharedWeights
 from specchat.models.learned.sizes import FalconSizes
 from specchat.models.other.transformers_model import ReferenceModel
@@ -26,7 +26,7 @@ def made(block):
     generator = torch.Generator().manual_seed(1)
     table, head = torch.randn(61, D, generator=generator), torch.randn(20, D, generator=generator)
     shared = SharedWeights(lambda tokens: table[tokens], torch.arange(20), head)
-    network = new_network("falcon", sizes, shared, generator)
+    network = random_network("falcon", sizes, shared, generator)
     with torch.no_grad():
         network.layer.o.weight *= 10.0  # attention counts
     return network.requires_grad_(False)
