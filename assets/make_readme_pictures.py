@@ -16,7 +16,7 @@ from typing import Any
 from app_picture import picture_of
 from textual.pilot import Pilot
 
-from specchat.engine.near.replay import FASTEST, Player, Recording
+from specchat.engine.client.replay import FASTEST, Player, Recording
 from specchat.engine.protocol.events import Finished, RoundDone
 from specchat.tui.app import SpecchatApp
 from specchat.tui.control.app_setup import AppSetup

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from specchat import __version__
-from specchat.engine.near.client import Engine
-from specchat.engine.near.machine_summary import machine
+from specchat.engine.client.client import Engine
+from specchat.engine.client.machine_summary import machine
 from specchat.engine.protocol import events
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import encode

@@ -111,7 +111,7 @@ def choose_by(choice: str, drafter: Any, layers: int) -> None:
     scores = view.chunk_scores
     if choice == "states":
         drafter._part = PartByStates(view, layers // 2)
-        drafter.text_tap = drafter._part.text_tap
+        drafter.hidden_state_sink = drafter._part.hidden_state_sink
     elif choice != "layers":
 
         def others(text: list[int], chunk_tokens: int) -> ChunkScores:
@@ -131,7 +131,7 @@ def costs(model: Any, budget: int) -> None:
 
     text = [(7 * i + i // 13) % (model.vocab_size - 100) + 100 for i in range(4001)]
     model.prefill(text[:-1])
-    view, tree = model.twin(), TokenTree(text[-1], model.vocab_size).freeze()
+    view, tree = model.with_new_cache(), TokenTree(text[-1], model.vocab_size).freeze()
     part, took = part_of(view, model.layers), []
     for _ in range(20):
         began = time.perf_counter()
@@ -141,7 +141,7 @@ def costs(model: Any, budget: int) -> None:
         scoring = time.perf_counter()
         view.chunk_scores(text, 8)
         whole = time.perf_counter()
-        part.borrow(text, budget)
+        part.copy_rows_from(text, budget)
         took.append((plain - began, whole - scoring, time.perf_counter() - whole))
     ms = [1000 * statistics.median(each) for each in zip(*took[4:], strict=True)]
     print(f"at 4,000 tokens, ms: a plain pass {ms[0]:.1f}, scores {ms[1]:.1f}, scores and {budget} rows {ms[2]:.1f}")

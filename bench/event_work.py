@@ -38,9 +38,9 @@ def measure(asked: argparse.Namespace) -> None:
     from specchat.decoding.conversation import Conversation
     from specchat.decoding.reply_events import RoundWritten
     from specchat.decoding.speculate import Speculator
-    from specchat.engine.far.copy_sources import CopySources
-    from specchat.engine.far.event_conversion import round_message
     from specchat.engine.protocol.codec import encode
+    from specchat.engine.server.copy_sources import CopySources
+    from specchat.engine.server.event_conversion import round_message
 
     sizes = {"nodes": asked.nodes, "depth": asked.nodes, "width": 2, "controller": asked.controller, "threads": 2}
     chosen = {"pair": asked.pair, "drafter": "suffix", "policy": "best_first", "temperature": 0.0, "max_tokens": 200}

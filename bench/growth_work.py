@@ -58,15 +58,15 @@ class Clock:
 
 def apart_from_c(clock: Clock, address: int) -> Any:
     """A `ReadRows` that counts the time of the one at this address as a model's."""
-    from specchat.structures.called_network import READ_ROWS
+    from specchat.indexes.called_network import READ_ROWS
 
     return READ_ROWS(clock.apart(READ_ROWS(address)))
 
 
 def calls_python(turn: object) -> bool:
     """Whether a network's passes are called back in Python, where they are patched."""
-    from specchat.structures.called_network import CalledNetwork
-    from specchat.structures.translated_network import TranslatedNetwork
+    from specchat.indexes.called_network import CalledNetwork
+    from specchat.indexes.translated_network import TranslatedNetwork
 
     return isinstance(turn, CalledNetwork | TranslatedNetwork)
 
@@ -74,9 +74,9 @@ def calls_python(turn: object) -> bool:
 @contextmanager
 def models_apart(clock: Clock) -> Iterator[None]:
     """Count what passes of models and steps of trained networks take as theirs, those that compiled code makes too."""
-    from specchat.models.learned.hydra_drafting import HydraDrafting
-    from specchat.models.own.decoder import Decoder
-    from specchat.structures import guess_search
+    from specchat.indexes import guess_search
+    from specchat.models.decoder.decoder import Decoder
+    from specchat.models.draft_heads.hydra_drafting import HydraDrafting
 
     as_c, timed = guess_search._as_c, []
 
@@ -90,7 +90,12 @@ def models_apart(clock: Clock) -> Iterator[None]:
 
     with ExitStack() as patches:
         patches.enter_context(patch.object(guess_search, "_as_c", apart_in_c))
-        for owner, name in ((Decoder, "read"), (Decoder, "prefill"), (Decoder, "borrow"), (HydraDrafting, "read")):
+        for owner, name in (
+            (Decoder, "read"),
+            (Decoder, "prefill"),
+            (Decoder, "copy_rows_from"),
+            (HydraDrafting, "read"),
+        ):
             patches.enter_context(patch.object(owner, name, clock.apart(getattr(owner, name))))
         yield
 

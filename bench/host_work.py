@@ -58,9 +58,9 @@ def tiny_model() -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     from specchat.models.base.shape import Shape
-    from specchat.models.files.tensor_source import TensorSource
-    from specchat.models.native.network import NativeNetwork
-    from specchat.models.own.decoder import Decoder
+    from specchat.models.cpu_kernels.network import NativeNetwork
+    from specchat.models.decoder.decoder import Decoder
+    from specchat.models.weights.tensor_source import TensorSource
 
     torch.manual_seed(0)
     config = LlamaConfig(

@@ -2,7 +2,7 @@
 
     python bench/row_costs.py [--pair smol] [--rows 1,8,16] [--contexts 200,512,2000,4000] [--prompts 512,4000]
     python bench/row_costs.py --kernels native,alderlake,haswell      # other processors' code on this one
-    python bench/row_costs.py --kernels native,../other/specchat/models/native   # another checkout's
+    python bench/row_costs.py --kernels native,../other/specchat/models/cpu_kernels   # another checkout's
 
 All builds and sizes take turns, so ratios hold on a loaded machine too. Medians, in milliseconds by phase; prompts in
 tokens a second, and their products as a share of the operations on 8-bit numbers that the cores manage at most.
@@ -44,8 +44,8 @@ def main() -> None:
 
 
 def kernels_by_name(names: list[str]) -> dict[str, Any]:
-    from specchat.models.native import build
-    from specchat.models.native.kernels import Kernels
+    from specchat.models.cpu_kernels import build
+    from specchat.models.cpu_kernels.kernels import Kernels
 
     own, found = build._FOLDER, {}
     for name in names:
@@ -81,9 +81,9 @@ def measure(asked: argparse.Namespace) -> None:
             for rows in asked.rows[:: 1 if turn % 2 else -1]:
                 for name in order:
                     network._kernels = kernels[name]
-                    model.pretend(context)
+                    model.fill_for_benchmark(context)
                     model.read(trees[rows])  # a build's first pass after another's finds cold instructions
-                    model.pretend(context)
+                    model.fill_for_benchmark(context)
                     took = timed(lambda rows=rows: model.read(trees[rows]).logits[0].argmax().item())
                     if turn >= WARM_UP:
                         passes[context, rows, name].append(took)

@@ -95,7 +95,7 @@ def rounds_of(asked: argparse.Namespace) -> Iterator[tuple[float, ...]]:
     from specchat.bench.workloads import own_workload
     from specchat.decoding.conversation import Conversation
     from specchat.decoding.reply_events import RoundWritten
-    from specchat.models.native.kernels import Kernels
+    from specchat.models.cpu_kernels.kernels import Kernels
 
     chosen: dict[str, Any] = {"pair": asked.pair, "threads": 2, "max_tokens": 96}
     chosen |= {"temperature": 0.0, "repetition_penalty": 1.0, "top_p": 1.0}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from specchat.models.other.scripted import ScriptedModel
+from specchat.models.backends.scripted import ScriptedModel
 
 TEXT = "the cat sat on the mat and the hen ran to the fox; "
 

@@ -51,7 +51,7 @@ class Fair:
         """
         self._share = options.share
         self._other = (
-            Counterfactual(target.twin(), vocabulary, options.pairs())
+            Counterfactual(target.with_new_cache(), vocabulary, options.pairs())
             if target is not None and vocabulary is not None
             else None
         )

@@ -14,7 +14,7 @@ from specchat.decoding.reply_events import ReplyEnded, ReplyStarted, RoundWritte
 
 if TYPE_CHECKING:
     from specchat.core.costs import Costs
-    from specchat.engine.far.loaded_pair import LoadedPair
+    from specchat.engine.server.loaded_pair import LoadedPair
 
 _WARM_UP_TOKENS = 16
 

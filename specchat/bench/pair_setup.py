@@ -11,7 +11,7 @@ from specchat.engine.protocol.environment import engine_environment
 from specchat.settings import GREEDY, Settings
 
 if TYPE_CHECKING:
-    from specchat.engine.far.loaded_pair import LoadedPair
+    from specchat.engine.server.loaded_pair import LoadedPair
 
 
 def prepare_environment(threads: int = 0) -> None:
@@ -28,9 +28,9 @@ def load_pair(
     settings: Settings, say: Callable[[str], None] = lambda what: None, others: Sequence[Settings] = ()
 ) -> LoadedPair:
     """The pair the settings name, with the draft models that they or `others` use; what is missing is fetched first."""
-    from specchat.engine.far.pair_loading import Loader
     from specchat.engine.protocol.events import Event, Loading
     from specchat.engine.protocol.stage_text import loading_text
+    from specchat.engine.server.pair_loading import Loader
 
     def emit(event: Event) -> None:
         if isinstance(event, Loading):

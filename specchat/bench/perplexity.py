@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from specchat.decoding.teacher_forcing import chained
 
 if TYPE_CHECKING:
-    from specchat.engine.far.loaded_pair import LoadedPair
+    from specchat.engine.server.loaded_pair import LoadedPair
 
 TEXT = Path(__file__).with_name("text.txt")
 """A short story of our own, the same for every model and precision."""
@@ -45,7 +45,7 @@ def measure_perplexity(pair: LoadedPair, text: str | None = None) -> Perplexity 
 def _tokens(pair: LoadedPair, text: str) -> list[int]:
     """The text as tokens, without a chat format around it."""
     if pair.target.tokenizer is None:
-        from specchat.models.other.scripted_text import ScriptedVocabulary
+        from specchat.models.backends.scripted_text import ScriptedVocabulary
 
         return ScriptedVocabulary().encode(text)
     return [int(token) for token in pair.target.tokenizer.encode(text)]

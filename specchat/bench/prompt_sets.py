@@ -13,7 +13,7 @@ from specchat.bench.workloads import Workload, load_workload, own_workload
 from specchat.config import PACKAGE, cache_dir, private_dir
 from specchat.config.directories import expanded
 from specchat.config.mirrors import mirror_tables
-from specchat.config.toml_checks import Place
+from specchat.config.toml_checks import TableLocation
 from specchat.errors import UsageError, WeightsError, nearest, short
 
 OWN_NAME = "own"
@@ -61,7 +61,7 @@ def prompt_sets() -> tuple[PromptSet, ...]:
     return tuple(_prompt_set(place, table) for place, table in mirror_tables("prompts"))
 
 
-def _prompt_set(place: Place, table: dict[str, Any]) -> PromptSet:
+def _prompt_set(place: TableLocation, table: dict[str, Any]) -> PromptSet:
     needed = ("name", "package", "member")
     said = place.read(table, dict.fromkeys((*needed, "licence"), str), required=needed)
     if not PACKAGE.fullmatch(said["package"]):

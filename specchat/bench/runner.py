@@ -19,14 +19,14 @@ from specchat.bench.workloads import Question, Workload
 from specchat.config import load_catalog
 from specchat.config.trained_drafters import NO_TRAINED
 from specchat.decoding.combinations import check_settings, needs_weights
-from specchat.engine.near.race import same_text_promised
+from specchat.engine.client.race import same_text_promised
 from specchat.errors import UsageError, nearest
 from specchat.settings import OPTIONS, Settings
 
 if TYPE_CHECKING:
     from specchat.bench.contestants import Contestant, Ours
     from specchat.bench.interleaved_run import InterleavedRun
-    from specchat.engine.far.loaded_pair import LoadedPair
+    from specchat.engine.server.loaded_pair import LoadedPair
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ class _Precision:
 
 def _refuse_early(plan: Plan) -> None:
     """Refuse typing errors and parts that do not fit before anything is loaded."""
-    from specchat.engine.far.pair_loading import Loader
+    from specchat.engine.server.pair_loading import Loader
 
     catalog = load_catalog()
     pair, loader = catalog.pair(plan.settings.pair), Loader(catalog, lambda event: None, lambda: False)

@@ -217,7 +217,7 @@ app.command()(web)
 @app.command(hidden=True)
 def engine() -> None:
     """Run an engine that speaks its protocol over standard input and output."""
-    from specchat.engine.far.host import serve
+    from specchat.engine.server.host import serve
 
     serve()
 

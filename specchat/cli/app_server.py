@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from specchat.cli.listening import address_of, listening
 from specchat.cli.serve import KEY_VARIABLE, check_packages, own_key
-from specchat.engine.near.client import Link
+from specchat.engine.client.client import Link
 from specchat.errors import SpecchatError
 
 HOST = "127.0.0.1"

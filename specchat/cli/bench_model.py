@@ -112,7 +112,7 @@ def _plan(settings: dict[str, Any], request: Request) -> Plan:
         from specchat.config import load_catalog
         from specchat.config.datastore_files import datastore_files
         from specchat.config.trained_drafters import DRAFT_MODEL
-        from specchat.engine.far.pair_loading import Loader
+        from specchat.engine.server.pair_loading import Loader
 
         catalog = load_catalog()
         trained = Loader(catalog, lambda event: None, lambda: False).drafters_here(chosen).fitting

@@ -146,9 +146,9 @@ def _vocabulary_of(target: str) -> TokenTable:
     """The target's tokens; its weights are not read."""
     from specchat.config import load_catalog
     from specchat.decoding.vocabulary import TransformersVocabulary
+    from specchat.models.backends.scripted_text import ScriptedVocabulary
     from specchat.models.fetch import locate
     from specchat.models.model_loading import load_tokenizer
-    from specchat.models.other.scripted_text import ScriptedVocabulary
 
     spec = load_catalog().model(target)
     return ScriptedVocabulary() if spec.scripted else TransformersVocabulary(*load_tokenizer(spec.name, locate(spec)))
@@ -172,7 +172,7 @@ def _write(file: Path, target: str, vocabulary: TokenTable, texts: list[list[int
     from specchat.config.file_replacing import replacing
     from specchat.core.vocabulary import table_sha256
     from specchat.errors import StoreError
-    from specchat.structures.datastore import joined, token_width, write_datastore
+    from specchat.indexes.datastore import joined, token_width, write_datastore
 
     size, made = vocabulary.size, datetime.now(UTC).isoformat(timespec="seconds")
     tokens = joined(texts, size)

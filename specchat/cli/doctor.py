@@ -72,8 +72,8 @@ def print_costs(settings: dict[str, Any], plot: Path | None) -> None:
     from specchat.decoding.pass_breakdown import break_down
     from specchat.decoding.plain_times import measure_plain
     from specchat.decoding.profiling import measure_costs
-    from specchat.models.native.network import NativeNetwork
-    from specchat.models.own.decoder import Decoder
+    from specchat.models.cpu_kernels.network import NativeNetwork
+    from specchat.models.decoder.decoder import Decoder
 
     if plot is not None:
         plot = expanded(str(plot), "--plot")
@@ -175,8 +175,8 @@ def _machine() -> Iterator[tuple[str, str]]:
 def _whole_numbers(device: torch.device) -> str:
     """Which kernels multiply weights of 4 and 8 bits."""
     from specchat.compiled.build import NativeUnavailable, find_compiler
+    from specchat.models.cpu_kernels.build import load
     from specchat.models.machine import multiplies
-    from specchat.models.native.build import load
 
     if device.type != "cpu":
         works = [precision for precision in ("int4", "int8") if multiplies(precision, device)]

@@ -16,8 +16,8 @@ from specchat.cli.flags import Output
 from specchat.cli.run_output import Outputs
 from specchat.cli.start_engine import engine_log, start_engine
 from specchat.cli.streams import piped_text
-from specchat.engine.near.client import Engine
-from specchat.engine.near.speedup import speedup_of, speedup_text
+from specchat.engine.client.client import Engine
+from specchat.engine.client.speedup import speedup_of, speedup_text
 from specchat.engine.protocol import events
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Cancel, Generate, Load

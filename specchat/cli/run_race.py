@@ -15,9 +15,9 @@ import msgspec
 from specchat.cli.flags import Output
 from specchat.cli.run import EngineFailure, death, with_engine
 from specchat.cli.run_output import Outputs
-from specchat.engine.near.client import Engine
-from specchat.engine.near.race import RACE_DEFAULTS, SIDES, Heat, Race, fresh_seed, refuse_plain
-from specchat.engine.near.race_result import race_result, settings_line
+from specchat.engine.client.client import Engine
+from specchat.engine.client.race import RACE_DEFAULTS, SIDES, Heat, Race, fresh_seed, refuse_plain
+from specchat.engine.client.race_result import race_result, settings_line
 from specchat.engine.protocol import events
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Load

@@ -124,7 +124,7 @@ def _subject(settings: Settings, target: ModelSpec, tell: Tell) -> Subject:
     from specchat.bench.pair_setup import load_pair
     from specchat.decoding.assemble import sampling
     from specchat.models import fetch
-    from specchat.models.own.decoder import Decoder
+    from specchat.models.decoder.decoder import Decoder
     from specchat.models.pruning.prunable_file import PrunableFile
     from specchat.training.job import Stage, Subject
 

@@ -8,12 +8,12 @@ from typing import Any
 from specchat.config.directories import config_dir, shipped_file
 from specchat.config.mirrors import load_mirrors, with_mirrors
 from specchat.config.tables import read_drafters, read_models, read_pairs, refuse_unknown_models, refuse_unknown_target
-from specchat.config.toml_checks import Place
+from specchat.config.toml_checks import TableLocation
 from specchat.config.toml_file import parse, parse_if_there
 from specchat.config.values import Catalog
 
 
-def load_catalog(users: tuple[Place, dict[str, Any]] | None = None) -> Catalog:
+def load_catalog(users: tuple[TableLocation, dict[str, Any]] | None = None) -> Catalog:
     """What the shipped models.toml says, the user's own on top of it (by name), mirrors added.
 
     `users` stands for the user's file before it is written.

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from specchat.config.directories import config_dir, expanded
 from specchat.config.tables import accept_checksum, accept_file_name, index_source
-from specchat.config.toml_checks import Place
+from specchat.config.toml_checks import TableLocation
 from specchat.config.toml_file import parse_if_there
 from specchat.config.values import Mirror, ModelFile, ModelSpec
 from specchat.errors import ConfigError, short
@@ -20,7 +20,7 @@ def load_mirrors() -> tuple[Mirror, ...]:
     return tuple(_mirror(place, table) for place, table in mirror_tables("file"))
 
 
-def mirror_tables(kind: Literal["file", "prompts"]) -> list[tuple[Place, dict[str, Any]]]:
+def mirror_tables(kind: Literal["file", "prompts"]) -> list[tuple[TableLocation, dict[str, Any]]]:
     """The tables of that file with this name, each with its place.
 
     Raises:
@@ -64,7 +64,7 @@ def _agreed(model: ModelSpec, own: ModelFile, mirror: Mirror) -> ModelFile:
     return mirror.file
 
 
-def _mirror(place: Place, table: dict[str, Any]) -> Mirror:
+def _mirror(place: TableLocation, table: dict[str, Any]) -> Mirror:
     kinds = {"name": str, "model": str, "licence": str, "size": int, "sha256": str}
     required = ("name", "size", "sha256", "package", "member")
     said = place.read(table, kinds | {"package": str, "member": str, "parts": int}, required=required)

@@ -10,7 +10,7 @@ import tomlkit
 
 from specchat.config.catalog import load_catalog, users_models
 from specchat.config.directories import shipped_file
-from specchat.config.toml_checks import Place
+from specchat.config.toml_checks import TableLocation
 from specchat.config.toml_editing import Document, change_file, put
 from specchat.config.toml_file import parse
 from specchat.config.values import Catalog, HubSource, ModelSpec, PairSpec, PathSource
@@ -108,5 +108,5 @@ def _model_table(model: ModelSpec) -> dict[str, Any]:
     return {"sources": sources, **{key: value for key, value in about.items() if value}}
 
 
-def _check(place: Place, data: dict[str, Any]) -> None:
+def _check(place: TableLocation, data: dict[str, Any]) -> None:
     load_catalog((place, data))

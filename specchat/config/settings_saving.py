@@ -10,7 +10,7 @@ from typing import Any
 
 from specchat.config.catalog import load_catalog, users_models
 from specchat.config.setting_layers import flat, settings_of, shipped_settings
-from specchat.config.toml_checks import Place
+from specchat.config.toml_checks import TableLocation
 from specchat.config.toml_editing import Document, as_table, change_file, put, take_out
 from specchat.config.user_config import check_user_config, user_settings, users_config
 from specchat.config.values import PairSpec
@@ -157,7 +157,7 @@ def _spelling_in(document: Document, path: tuple[str, ...], name: str) -> tuple[
     return spellings[0]
 
 
-def _check(file: Path, place: Place, data: dict[str, Any]) -> None:
+def _check(file: Path, place: TableLocation, data: dict[str, Any]) -> None:
     """Refuse what specchat could not read again."""
     if file == users_config():
         check_user_config(place, data)

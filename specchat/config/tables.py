@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from specchat.config.directories import expanded
-from specchat.config.toml_checks import NAME, Place
+from specchat.config.toml_checks import NAME, TableLocation
 from specchat.config.values import (
     COMPANION_SUFFIXES,
     DRAFTER_FILES,
@@ -29,12 +29,12 @@ PACKAGE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?==[A-Za-z0-9][A
 """A pinned package and nothing else: it can hold neither an option nor an address."""
 
 
-def read_models(place: Place, data: dict[str, Any]) -> dict[str, ModelSpec]:
+def read_models(place: TableLocation, data: dict[str, Any]) -> dict[str, ModelSpec]:
     tables = place.read(data, {"models": dict, "pairs": dict, "drafters": dict}).get("models", {})
     return {name: _model(place.inside(f"models.{name}"), name, place.table_at(name, t)) for name, t in tables.items()}
 
 
-def _model(place: Place, name: str, table: dict[str, Any]) -> ModelSpec:
+def _model(place: TableLocation, name: str, table: dict[str, Any]) -> ModelSpec:
     place.named(name)
     kinds = {"source": str, "sources": list, "files": list, "licence": str, "notes": str}
     said = place.read(table, kinds | {"context_tokens": int, "parameters": int})
@@ -47,7 +47,7 @@ def _model(place: Place, name: str, table: dict[str, Any]) -> ModelSpec:
     return ModelSpec(name=name, sources=sources, files=files, **said)
 
 
-def read_drafters(place: Place, data: dict[str, Any]) -> dict[str, DrafterSpec]:
+def read_drafters(place: TableLocation, data: dict[str, Any]) -> dict[str, DrafterSpec]:
     tables = data.get("drafters", {})
     return {
         name: _drafter(place.inside(f"drafters.{name}"), name, place.table_at(name, table))
@@ -55,7 +55,7 @@ def read_drafters(place: Place, data: dict[str, Any]) -> dict[str, DrafterSpec]:
     }
 
 
-def _drafter(place: Place, name: str, table: dict[str, Any]) -> DrafterSpec:
+def _drafter(place: TableLocation, name: str, table: dict[str, Any]) -> DrafterSpec:
     place.named(name)
     kinds = {"method": str, "target": str, "sources": list, "files": list, "licence": str, "notes": str}
     said = place.read(table, kinds, required=("method", "target", "sources", "files"))
@@ -72,14 +72,14 @@ def _drafter(place: Place, name: str, table: dict[str, Any]) -> DrafterSpec:
     return DrafterSpec(name=name, **said)
 
 
-def _file(place: Place, table: dict[str, Any]) -> ModelFile:
+def _file(place: TableLocation, table: dict[str, Any]) -> ModelFile:
     said = place.read(table, {"name": str, "size": int, "sha256": str}, required=("name",), within="files.")
     accept_file_name(place, "files.name", said["name"])
     accept_checksum(place, "files.", said)
     return ModelFile(**said)
 
 
-def _sources(place: Place, word: str | None, tables: Any, files: tuple[ModelFile, ...]) -> tuple[Source, ...]:
+def _sources(place: TableLocation, word: str | None, tables: Any, files: tuple[ModelFile, ...]) -> tuple[Source, ...]:
     if word is not None:
         if word != "scripted":
             raise place.error("source", f"= {short(word)} is not one of its values{nearest(word, ('scripted',))}")
@@ -91,7 +91,7 @@ def _sources(place: Place, word: str | None, tables: Any, files: tuple[ModelFile
     return tuple(_source(place, place.table_at("sources", table), files) for table in tables)
 
 
-def _source(place: Place, table: dict[str, Any], files: tuple[ModelFile, ...]) -> Source:
+def _source(place: TableLocation, table: dict[str, Any], files: tuple[ModelFile, ...]) -> Source:
     kinds: dict[str, Mapping[str, type]] = {
         "hub": {"hub": str, "file": str, "revision": str},
         "package": {"package": str, "member": str, "file": str, "parts": int},
@@ -114,14 +114,14 @@ def _source(place: Place, table: dict[str, Any], files: tuple[ModelFile, ...]) -
     return source
 
 
-def _path_source(place: Place, path: str) -> PathSource:
+def _path_source(place: TableLocation, path: str) -> PathSource:
     try:
         return PathSource(place.file.parent / expanded(path))
     except ConfigError as error:
         raise place.error("sources.path", f"= {error}") from None
 
 
-def _hub_source(place: Place, said: dict[str, Any], files: tuple[ModelFile, ...]) -> HubSource:
+def _hub_source(place: TableLocation, said: dict[str, Any], files: tuple[ModelFile, ...]) -> HubSource:
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", said["hub"], re.ASCII):
         raise place.error("sources.hub", f"= {short(said['hub'])} is not a repository: owner/name")
     if "file" in said and base_name(said["file"]) not in {file.name for file in files}:
@@ -129,7 +129,7 @@ def _hub_source(place: Place, said: dict[str, Any], files: tuple[ModelFile, ...]
     return HubSource(said["hub"], said.get("file"), said.get("revision"))
 
 
-def index_source(place: Place, within: str, said: Mapping[str, Any]) -> IndexSource:
+def index_source(place: TableLocation, within: str, said: Mapping[str, Any]) -> IndexSource:
     for key in ("member", "file"):
         if not said.get(key):
             raise place.error(within + key, "is missing: say which file the package holds")
@@ -144,7 +144,7 @@ def index_source(place: Place, within: str, said: Mapping[str, Any]) -> IndexSou
 
 
 def read_pairs(
-    place: Place, data: dict[str, Any], shipped: Mapping[str, PairSpec] | None = None
+    place: TableLocation, data: dict[str, Any], shipped: Mapping[str, PairSpec] | None = None
 ) -> dict[str, PairSpec]:
     """The pairs of a file; with `shipped`, of the user's file, which may add pairs, replace them or only tune them."""
     tables = data.get("pairs", {})
@@ -154,7 +154,7 @@ def read_pairs(
     }
 
 
-def _pair(place: Place, name: str, table: dict[str, Any], shipped: Mapping[str, PairSpec] | None) -> PairSpec:
+def _pair(place: TableLocation, name: str, table: dict[str, Any], shipped: Mapping[str, PairSpec] | None) -> PairSpec:
     place.named(name)
     kinds = {"target": str, "draft": str, "drafts": list, "defaults": dict, "summary": str, "notes": str}
     said = place.read(table, kinds)
@@ -170,7 +170,7 @@ def _pair(place: Place, name: str, table: dict[str, Any], shipped: Mapping[str, 
     return PairSpec(name=name, own=settings, yours=True, **said)
 
 
-def _drafts(place: Place, one: str | None, several: list[Any] | None) -> tuple[str, ...]:
+def _drafts(place: TableLocation, one: str | None, several: list[Any] | None) -> tuple[str, ...]:
     """The draft models: `draft` names one, `drafts` several, the one that is used unless another is asked for first."""
     if several is None:
         return () if one is None else (one,)
@@ -182,7 +182,7 @@ def _drafts(place: Place, one: str | None, several: list[Any] | None) -> tuple[s
     return names
 
 
-def _tuned(place: Place, name: str, said: dict[str, Any], shipped: Mapping[str, PairSpec]) -> PairSpec:
+def _tuned(place: TableLocation, name: str, said: dict[str, Any], shipped: Mapping[str, PairSpec]) -> PairSpec:
     """The shipped pair that an entry without a target gives other settings to."""
     if name not in shipped:
         raise place.error("target", f"is missing{meant(name, shipped)}")
@@ -191,7 +191,7 @@ def _tuned(place: Place, name: str, said: dict[str, Any], shipped: Mapping[str, 
     return shipped[name]
 
 
-def refuse_unknown_models(place: Place, pair: PairSpec, models: Mapping[str, ModelSpec]) -> None:
+def refuse_unknown_models(place: TableLocation, pair: PairSpec, models: Mapping[str, ModelSpec]) -> None:
     if pair.target not in models:
         raise place.error("target", f"= {short(pair.target)} is not a model{nearest(pair.target, models)}")
     for model in pair.drafts:
@@ -200,7 +200,7 @@ def refuse_unknown_models(place: Place, pair: PairSpec, models: Mapping[str, Mod
             raise place.error(key, f"= {short(model)} is not a model{nearest(model, models)}")
 
 
-def refuse_unknown_target(place: Place, drafter: DrafterSpec, models: Mapping[str, ModelSpec]) -> None:
+def refuse_unknown_target(place: TableLocation, drafter: DrafterSpec, models: Mapping[str, ModelSpec]) -> None:
     if drafter.target not in models:
         raise place.error("target", f"= {short(drafter.target)} is not a model{nearest(drafter.target, models)}")
 
@@ -209,14 +209,14 @@ def base_name(path: str) -> str:
     return path.rsplit("/", 1)[-1]
 
 
-def accept_file_name(place: Place, key: str, name: str) -> None:
+def accept_file_name(place: TableLocation, key: str, name: str) -> None:
     if not NAME.fullmatch(name):
         raise place.error(key, f"= {short(name)} must be a plain file name")
     if not name.endswith(WEIGHT_SUFFIXES + COMPANION_SUFFIXES):
         raise place.error(key, f"= {short(name)} is refused: weights are read from .gguf and .safetensors files only")
 
 
-def accept_checksum(place: Place, within: str, said: Mapping[str, Any]) -> None:
+def accept_checksum(place: TableLocation, within: str, said: Mapping[str, Any]) -> None:
     if said.get("size", 1) < 1:
         raise place.error(within + "size", f"= {short(said['size'])} must be above 0")
     if not re.fullmatch(r"[0-9a-f]{64}", said.get("sha256", "0" * 64)):

@@ -27,7 +27,7 @@ _KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
 
 
 @dataclass(frozen=True)
-class Place:
+class TableLocation:
     """A table of a file, so that whatever is wrong with it can be pointed at."""
 
     file: Path
@@ -35,7 +35,7 @@ class Place:
     table: str = ""
     index: int = 0  # which of several [[table]]s
 
-    def inside(self, table: str, index: int = 0) -> Place:
+    def inside(self, table: str, index: int = 0) -> TableLocation:
         return dataclasses.replace(self, table=table, index=index)
 
     def where(self, key: str) -> str:

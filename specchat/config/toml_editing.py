@@ -14,12 +14,12 @@ from tomlkit.items import InlineTable, Item, Table
 from specchat.config.directories import private_dir
 from specchat.config.file_locking import locked
 from specchat.config.file_replacing import replacing
-from specchat.config.toml_checks import Place
+from specchat.config.toml_checks import TableLocation
 from specchat.config.toml_file import parse_if_there, tables
 from specchat.errors import ConfigError
 
 Document = MutableMapping[str, Any]
-Check = Callable[[Place, dict[str, Any]], object]
+Check = Callable[[TableLocation, dict[str, Any]], object]
 """Reads the changed file the way specchat will read it later; raises ConfigError where it could not."""
 
 _PATIENCE_S = 2.0
@@ -73,7 +73,7 @@ def _change_alone(file: Path, change: Callable[[Document], None], check: Check) 
         raise ConfigError(
             f"{file}: the keys {table}.… cannot be changed here by specchat; write them as a [{table}] table"
         )
-    check(Place(file, text), read_back)
+    check(TableLocation(file, text), read_back)
     replace_text(file, text)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.config.regular_file import open_regular
-from specchat.config.toml_checks import Place
+from specchat.config.toml_checks import TableLocation
 from specchat.errors import ConfigError, cut
 
 _LARGEST_BYTES = 4 << 20
@@ -23,17 +23,17 @@ _LONG_KEY = re.compile(rf"(?:^|[\[{{,])[ \t]*(?:{_PART}\.[ \t]*){{64}}", re.MULT
 """A key of very many parts: too deep in any case, and the parser takes time quadratic in their number."""
 
 
-def parse(file: Path) -> tuple[Place, dict[str, Any]]:
+def parse(file: Path) -> tuple[TableLocation, dict[str, Any]]:
     """The file's text, as a place to point at, and its tables.
 
     Raises:
         ConfigError: it cannot be read or is not TOML.
     """
     text = read_text(file)
-    return Place(file, text), tables(file, text)
+    return TableLocation(file, text), tables(file, text)
 
 
-def parse_if_there(file: Path) -> tuple[Place, dict[str, Any]] | None:
+def parse_if_there(file: Path) -> tuple[TableLocation, dict[str, Any]] | None:
     """The same; None where there is no such file."""
     try:
         file.stat()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.config.tables import accept_checksum
-from specchat.config.toml_checks import NAME, Place
+from specchat.config.toml_checks import NAME, TableLocation
 from specchat.config.toml_file import parse, tables
 from specchat.config.values import DRAFTER_FILES
 from specchat.errors import CombinationError, ConfigError, nearest, short
@@ -196,12 +196,14 @@ def write_drafter(
     said |= {"options": dict(options), "data": dict(data), "figures": dict(figures)}
     text = tomlkit.dumps(said)
     file = folder / DESCRIPTION
-    drafter = _checked(Place(file, text), tables(file, text), folder, (method,), folder.name)
+    drafter = _checked(TableLocation(file, text), tables(file, text), folder, (method,), folder.name)
     replace_text(file, text)
     return drafter
 
 
-def _checked(place: Place, data: dict[str, Any], folder: Path, methods: Collection[str], name: str) -> TrainedDrafter:
+def _checked(
+    place: TableLocation, data: dict[str, Any], folder: Path, methods: Collection[str], name: str
+) -> TrainedDrafter:
     if type(version := data.get("format", FORMAT)) is int and version != FORMAT:
         raise place.error("format", f"= {short(version)} is not read by this specchat, which reads {FORMAT}")
     said = place.read(data, _KINDS, required=_REQUIRED)
@@ -223,7 +225,7 @@ def _checked(place: Place, data: dict[str, Any], folder: Path, methods: Collecti
     return TrainedDrafter(name=name, folder=folder, **said)
 
 
-def _accept_options(place: Place, options: Mapping[str, Any]) -> None:
+def _accept_options(place: TableLocation, options: Mapping[str, Any]) -> None:
     """Sizes are plain numbers, words, or lists of numbers, and none of them is beyond reason."""
     if len(options) > _MOST_OPTIONS:
         raise place.error("", f"has {len(options)} keys, more than {_MOST_OPTIONS}")

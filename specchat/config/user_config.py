@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.config.directories import config_dir
-from specchat.config.toml_checks import Place
+from specchat.config.toml_checks import TableLocation
 from specchat.config.toml_file import parse_if_there
 from specchat.errors import nearest, short
 
@@ -63,23 +63,23 @@ def users_config() -> Path:
     return config_dir() / "config.toml"
 
 
-def check_user_config(place: Place, data: dict[str, Any]) -> None:
+def check_user_config(place: TableLocation, data: dict[str, Any]) -> None:
     """Refuse a config.toml that could not be read again, before it is written."""
     data = place.read(data, _TABLES)
     for read in (_settings, _keys, _app):
         read(place, data)
 
 
-def _settings(place: Place, data: dict[str, Any]) -> dict[str, Any]:
+def _settings(place: TableLocation, data: dict[str, Any]) -> dict[str, Any]:
     return place.inside("settings").settings(data.get("settings", {}))
 
 
-def _keys(place: Place, data: dict[str, Any]) -> dict[str, str]:
+def _keys(place: TableLocation, data: dict[str, Any]) -> dict[str, str]:
     place = place.inside("keys")
     return {key: place.typed(key, value, str) for key, value in _flat(data.get("keys", {}))}
 
 
-def _app(place: Place, data: dict[str, Any]) -> AppOptions:
+def _app(place: TableLocation, data: dict[str, Any]) -> AppOptions:
     place = place.inside("app")
     kinds = {field.name: type(field.default) for field in dataclasses.fields(AppOptions)}
     said = place.read(data.get("app", {}), kinds)
@@ -97,6 +97,6 @@ def _flat(table: Mapping[str, Any], within: str = "") -> Iterable[tuple[str, Any
             yield within + key, value
 
 
-def _user_config() -> tuple[Place, dict[str, Any]]:
-    place, data = parse_if_there(users_config()) or (Place(users_config(), ""), {})
+def _user_config() -> tuple[TableLocation, dict[str, Any]]:
+    place, data = parse_if_there(users_config()) or (TableLocation(users_config(), ""), {})
     return place, place.read(data, _TABLES)

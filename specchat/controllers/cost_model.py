@@ -14,7 +14,7 @@ from specchat.core.context import Context
 from specchat.core.costs import Costs
 from specchat.core.round import Round
 from specchat.core.tree import ROOT
-from specchat.structures.recent_linear_fit import RecentLinearFit
+from specchat.indexes.recent_linear_fit import RecentLinearFit
 
 _PRIOR_RATES = (0.5, 0.15, 0.08, 0.05, 0.04, 0.03, 0.02, 0.015)
 """How often the best, second best, … guess is taken to stand until that is measured."""
@@ -54,7 +54,7 @@ class CostModel:
         self._timed = costs is not None
         self._level_s = Average(options.memory, 0.0)
         self._learn_s = Average(options.memory, 0.0)
-        self._rows_each = Average(options.memory, 1.0)  # rows that come with a node, riders included
+        self._rows_each = Average(options.memory, 1.0)  # rows that come with a node, extra rows included
         self._rates: list[list[Average]] = []  # by depth, by rank
         self._rounds = self._plain_rounds = 0
 

@@ -67,11 +67,11 @@ class Goodput:
     Rounds without drafts give no acceptance statistics, so a single guess is tried now and then. A draft model is tried
     only when a reply begins, unless its passes are cheap: reading the text it missed would cost more than a trial is
     worth. Until then no passes of it are allowed, and the guesses that need no pass (`merge` has such) are judged
-    separately. Results of riders are available one round later, so a trial with riders takes two rounds.
+    separately. Results of extra rows are available one round later, so a trial with extra rows takes two rounds.
 
-    Riders' rows and all that a round does besides its pass count as costs of speculation. Where passes do not pay, none
-    are allowed, and a drafter that reads the target's states is not even given those (`StateTap.skip`): what it would
-    cost to keep it ready is not paid while it is not used.
+    Extra rows and all that a round does besides its pass count as costs of speculation. Where passes do not pay, none
+    are allowed, and a drafter that reads the target's states is not even given those (`HiddenStateSink.skip`): what it
+    would cost to keep it ready is not paid while it is not used.
 
     Reference: Liu et al., SmartSpec, arXiv:2406.14066. Differs: acceptance is tracked per depth, and nodes are chosen
     by their own chances instead of a length for all.
@@ -252,7 +252,7 @@ class Goodput:
         # cost of the likely rows.
         likely = max(2, math.ceil(seen.nodes.value))
         least_s = (self._costs.verify_s(seen.rows(likely)) - self._costs.one_s) / likely
-        each = 1.0 + seen.riders.slope  # rows that come with a node, its own included
+        each = 1.0 + seen.extra_rows.slope  # rows that come with a node, its own included
         rows_s = list(self._costs.rows_s(math.ceil(self._ceiling.nodes * each)))
         prices: list[float] = []
         for node in range(1, self._ceiling.nodes + 1):

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 
 from specchat.core.costs import Costs, interpolate, marginal
-from specchat.structures.recent_linear_fit import RecentCostFit
+from specchat.indexes.recent_linear_fit import RecentCostFit
 
 UNKNOWN_ROW = 0.1
 """What an extra row is taken to cost, as a share of one token, until it is measured."""

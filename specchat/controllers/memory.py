@@ -54,7 +54,7 @@ class Memory:
 
     def observe(self, round: Round) -> None:
         """Take in what was held beyond what was predicted."""
-        self._riders = max(self._riders, round.riders)
+        self._riders = max(self._riders, round.extra_rows)
         if self._limit is not None and self._pair is not None:
             tokens = round.start
             done = self.predicted_bytes(round.tree.drafted, tokens) - self._unforeseen_bytes

@@ -8,7 +8,7 @@ from dataclasses import InitVar, dataclass, field
 
 from specchat.core.round import Round, Timings
 from specchat.core.tree import ROOT, TokenTree
-from specchat.structures.recent_linear_fit import RecentCostFit
+from specchat.indexes.recent_linear_fit import RecentCostFit
 
 UNKNOWN_RATE = 0.6
 """The acceptance rate assumed at the first depth until it is measured."""
@@ -107,13 +107,13 @@ class RoundStatistics:
         calibration: accepted nodes over the number expected from the drafter's probabilities.
         passes: whether drafting ran a model.
         gives_probabilities: whether guesses came with probabilities.
-        riders: how many there are, by the rows of the tree they ride with.
+        extra_rows: how many there are, by the rows of the tree they ride with.
         draft: what drafting took.
         steps, steps_per_level: steps of a drafting, and of each level of its tree; see `DraftTime`.
         other_s, plain_other_s: what judging, keeping and learning took in rounds with guesses, and in those without; 0
             until it is known. The first round with guesses does not count: code takes longer when it first runs.
-        primed: whether the last round led to no guess yet, but to what the next one needs: results of riders, or states
-            that a network waits for.
+        primed: whether the last round led to no guess yet, but to what the next one needs: results of extra rows, or
+            states that a network waits for.
         plain_rounds: rounds without a guess since the last with one.
     """
 
@@ -128,7 +128,7 @@ class RoundStatistics:
         self.steps_per_level = Average(memory, 1.0)
         self.tokens = Average(memory, 1.0)
         self.nodes = Average(memory, 1.0)
-        self.riders = RecentCostFit(1.0 - 1.0 / memory)
+        self.extra_rows = RecentCostFit(1.0 - 1.0 / memory)
         self.other_s = Average(memory, 0.0, prior_weight=0.0)
         self.plain_other_s = Average(memory, 0.0, prior_weight=0.0)
         self.primed = False
@@ -138,16 +138,16 @@ class RoundStatistics:
         self.plain_rounds = 0
 
     def rows(self, nodes: int) -> int:
-        """Rows of a pass over so many guesses, riders included."""
-        return math.ceil(1 + nodes + self.riders.at(1 + nodes))
+        """Rows of a pass over so many guesses, extra rows included."""
+        return math.ceil(1 + nodes + self.extra_rows.at(1 + nodes))
 
     def add(self, round: Round) -> None:
         """Learn from a round."""
         tree = round.tree
         waited = self.passes and round.budget.nodes > 0 and round.budget.passes and round.draft_passes == 0
-        self.primed = tree.drafted == 0 and (round.riders > 0 or waited) and not self.primed
+        self.primed = tree.drafted == 0 and (round.extra_rows > 0 or waited) and not self.primed
         if round.budget.nodes:
-            self.riders.add(float(len(tree)), float(round.riders))
+            self.extra_rows.add(float(len(tree)), float(round.extra_rows))
         self.tokens.add(float(len(round.emitted)))
         self.nodes.add(float(tree.drafted))
         self.passes = self.passes or round.draft_passes > 0

@@ -67,9 +67,9 @@ class PairMemory:
     made: tuple[NetworkMemory, ...] = ()
     map_bytes: int = 0
 
-    def round_bytes(self, nodes: int, tokens: int, riders: int = 0) -> int:
+    def round_bytes(self, nodes: int, tokens: int, extra_rows: int = 0) -> int:
         """The most in a round with so many nodes behind a text of so many tokens, with the caches it ends with."""
-        return self._held(tokens + 1 + nodes + riders) + self._round(nodes, tokens, riders)
+        return self._held(tokens + 1 + nodes + extra_rows) + self._round(nodes, tokens, extra_rows)
 
     def kept_bytes(self, nodes: int) -> int:
         """What a finished round with so many nodes still holds, for those who read its record."""
@@ -103,8 +103,8 @@ class PairMemory:
         passes = (model.pass_bytes(CHUNK_TOKENS, tokens, logits=False) for model in self._models)
         return max(*passes, *(network.working_bytes for network in self.made), 0)
 
-    def _round(self, nodes: int, tokens: int, riders: int) -> int:
-        taken = self.target.pass_bytes(1 + nodes + riders, tokens) + nodes * self.law_bytes
+    def _round(self, nodes: int, tokens: int, extra_rows: int) -> int:
+        taken = self.target.pass_bytes(1 + nodes + extra_rows, tokens) + nodes * self.law_bytes
         if nodes:
             drafting = (*self.drafts, *(network.stand_in for network in self.made))
             taken += sum(draft.pass_bytes(nodes, tokens) for draft in drafting)

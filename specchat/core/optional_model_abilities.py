@@ -47,8 +47,8 @@ class HoldsPartsByLayer(Model, Protocol):
         whose text stays as it is; it is counted here.
         """
 
-    def borrow_of_layers(self, tokens: Sequence[int], positions: Tensor) -> None:
-        """As `borrow`, with positions for each layer.
+    def copy_rows_by_layer(self, tokens: Sequence[int], positions: Tensor) -> None:
+        """As `copy_rows_from`, with positions for each layer.
 
         Args:
             positions: (layers, n) int64, ascending; of tokens that the source holds. The same in all layers that see

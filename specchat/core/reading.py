@@ -24,9 +24,9 @@ class Reading:
         alive: the nodes that stayed to the end of the pass.
         pruned: for every dropped node, the layer after which it went.
         taps: layer → (R, d) hidden states after that layer, where asked for.
-        rider_logits: (riders, V), in the order the riders were given.
-        rider_states: layer → (riders, d), for the tapped layers.
-        rider_likeliest: (riders, K), like the head's for nodes.
+        rider_logits: (extra rows, V), in the order the extra rows were given.
+        rider_states: layer → (extra rows, d), for the tapped layers.
+        rider_likeliest: (extra rows, K), like the head's for nodes.
         text_states: the tapped states of tokens of the text that were read in the same pass, where there were any.
     """
 
@@ -35,9 +35,9 @@ class Reading:
     alive: frozenset[int]
     pruned: Mapping[int, int] = field(default_factory=dict)
     taps: Mapping[int, Tensor] = field(default_factory=dict)
-    rider_logits: Tensor | None = None
-    rider_states: Mapping[int, Tensor] = field(default_factory=dict)
-    rider_likeliest: Tensor | None = None
+    extra_row_logits: Tensor | None = None
+    extra_row_states: Mapping[int, Tensor] = field(default_factory=dict)
+    extra_row_likeliest: Tensor | None = None
     text_states: TextStates | None = None
 
     @property
@@ -61,12 +61,12 @@ class Reading:
         named = _named(likeliest, rows, count)
         return best_tokens(self.logits[rows], count)[1].tolist() if named is None else named
 
-    def best_after_riders(self, riders: Sequence[int], count: int) -> list[list[int]]:
-        """The same after riders, by their numbers."""
-        assert self.rider_logits is not None, "no riders went along"
-        rows = list(riders)
-        named = _named(self.rider_likeliest, rows, count)
-        return best_tokens(self.rider_logits[rows], count)[1].tolist() if named is None else named
+    def best_after_riders(self, extra_rows: Sequence[int], count: int) -> list[list[int]]:
+        """The same after extra rows, by their numbers."""
+        assert self.extra_row_logits is not None, "no extra rows went along"
+        rows = list(extra_rows)
+        named = _named(self.extra_row_likeliest, rows, count)
+        return best_tokens(self.extra_row_logits[rows], count)[1].tolist() if named is None else named
 
     def totals_after(self, nodes: Sequence[int]) -> Tensor:
         """(n,) float32: what is to be taken from the logits after these nodes to make log-probabilities of them."""

@@ -31,15 +31,15 @@ class Adapter:
 
 
 @dataclass(frozen=True)
-class Rider:
+class ExtraRow:
     """An extra row that a drafter attaches to the target's own pass, so that its next proposal costs no pass.
 
-    The row attends to the prefix, to its parent node's path, and to the riders it comes after.
+    The row attends to the prefix, to its parent node's path, and to the extra rows it comes after.
 
     Args:
         parent: the node it hangs below.
         embedding: (d,) what stands in for a token's embedding (a mask or prompt embedding).
-        after: index of the rider it follows, or None where it follows the node itself.
+        after: index of the extra row it follows, or None where it follows the node itself.
         adapter: what is added to the network's products for this row alone.
     """
 
@@ -82,16 +82,16 @@ class PassRequest:
     """What all parts of an engine together ask of one pass.
 
     Args:
-        taps: layers whose states are wanted: of every node, of every rider, and of the tokens of the text that are read
-            in the same pass. Layers count from 0; tap i is the state after layer i.
-        riders: extra rows; their results come back in the same order.
+        taps: layers whose states are wanted: of every node, of every extra row, and of the tokens of the text that are
+            read in the same pass. Layers count from 0; tap i is the state after layer i.
+        extra_rows: rows that a drafter adds; their results come back in the same order.
         hooks: looks between layers. Where several drop nodes after one layer, each sees what the one before left.
         head: what makes logits of the last states, one that the same model made; None for the model's whole head.
         needs: what of the head's output is going to be looked at.
     """
 
     taps: frozenset[int] = frozenset()
-    riders: tuple[Rider, ...] = ()
+    extra_rows: tuple[ExtraRow, ...] = ()
     hooks: tuple[LayerHook, ...] = ()
     head: HeadOfSome | None = None
     needs: HeadNeeds = EVERYTHING
@@ -99,8 +99,8 @@ class PassRequest:
     @property
     def watched(self) -> bool:
         """Whether anything besides the head's output is asked for."""
-        return bool(self.taps or self.hooks or self.riders)
+        return bool(self.taps or self.hooks or self.extra_rows)
 
 
-LOGITS_ONLY = PassRequest()
+DEFAULT_REQUEST = PassRequest()
 """A request for the head's output alone."""

@@ -38,7 +38,7 @@ class Round:
         draft_passes: forward passes of draft models.
         timings: complete once the round is over; while it is observed, what has been measured so far. The controller
             observes it after the drafter.
-        riders: rows that the drafter attached to the target's pass.
+        extra_rows: rows that the drafter attached to the target's pass.
     """
 
     index: int
@@ -51,12 +51,12 @@ class Round:
     emitted: tuple[int, ...]
     draft_passes: int = 0
     timings: Timings = field(default_factory=Timings)
-    riders: int = 0
+    extra_rows: int = 0
 
     @property
     def rows(self) -> int:
-        """Rows that the target's pass was asked for: the tree's and the riders'."""
-        return len(self.tree) + self.riders
+        """Rows that the target's pass was asked for: the tree's and the extra rows'."""
+        return len(self.tree) + self.extra_rows
 
     @property
     def accepted(self) -> int:

@@ -12,10 +12,10 @@ from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.head_needs import HeadNeeds
 from specchat.core.reading import Counters, Reading
-from specchat.core.request import LOGITS_ONLY, HeadOfSome, LayerHook, PassRequest, Rider
+from specchat.core.request import DEFAULT_REQUEST, ExtraRow, HeadOfSome, LayerHook, PassRequest
 from specchat.core.round import Round
 from specchat.core.sampling import Sampling
-from specchat.core.states import StateTap
+from specchat.core.states import HiddenStateSink
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.core.verdict import Verdict
 
@@ -45,7 +45,7 @@ class Weights(Protocol):
     def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
         """A head with rows for these tokens alone, for passes that ask for it (`PassRequest.head`)."""
 
-    def twin(self) -> Model:
+    def with_new_cache(self) -> Model:
         """The same network with a cache of its own."""
 
     def view(
@@ -81,7 +81,7 @@ class Model(Weights, Protocol):
         self,
         tokens: Sequence[int],
         on_chunk: Callable[[int, int], None] | None = None,
-        tap: StateTap | None = None,
+        tap: HiddenStateSink | None = None,
     ) -> None:
         """Make the cache hold exactly these tokens, reading only what it does not hold yet.
 
@@ -94,7 +94,7 @@ class Model(Weights, Protocol):
             Exception: whatever `on_chunk` or `tap` raises.
         """
 
-    def borrow(self, tokens: Sequence[int], positions: Sequence[int]) -> None:
+    def copy_rows_from(self, tokens: Sequence[int], positions: Sequence[int]) -> None:
         """Make the cache hold some rows of a text: copies of those that the model it was made from holds.
 
         To what is read afterwards it is as if the text's other tokens could not be seen; positions stay those of the
@@ -107,12 +107,12 @@ class Model(Weights, Protocol):
         """
 
     def read(
-        self, tree: TokenTree, new_nodes: Sequence[int] | None = None, request: PassRequest = LOGITS_ONLY
+        self, tree: TokenTree, new_nodes: Sequence[int] | None = None, request: PassRequest = DEFAULT_REQUEST
     ) -> Reading:
         """Read nodes of a tree in one pass: all of it, or the new ones (ascending, their parents read before).
 
         Raises:
-            ModelError: the adapter of a rider does not fit the network.
+            ModelError: the adapter of an extra row does not fit the network.
             Exception: whatever a hook of the request raises.
         """
 
@@ -123,7 +123,7 @@ class Model(Weights, Protocol):
         raises nothing.
         """
 
-    def pretend(self, tokens: int) -> None:
+    def fill_for_benchmark(self, tokens: int) -> None:
         """Act as if so many tokens had been read, with arbitrary contents: for measuring costs only."""
 
     def cache_bytes(self, tokens: int, longest: int | None = None) -> int:
@@ -172,7 +172,7 @@ class Drafter(Protocol):
         """Layers of the target whose states it wants to find in the reading of rounds that may draft with passes."""
 
     @property
-    def text_tap(self) -> StateTap | None:
+    def hidden_state_sink(self) -> HiddenStateSink | None:
         """Who takes the target's states of the text itself, or None.
 
         It is given the states of every token that the target read, each exactly once and without a gap, those of the
@@ -187,7 +187,7 @@ class Drafter(Protocol):
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         """Up to `width` guesses for each frontier node of a growing tree."""
 
-    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
         """Rows to attach to the target's pass over this tree; their logits come back in the round's reading.
 
         Not asked in rounds that were planned without any nodes: plain decoding stays a pass of one row.

@@ -68,7 +68,7 @@ class _Stretch:
 
 
 @dataclass
-class Gaps:
+class RoundIntervals:
     """The gaps of a reply's rounds: each from a round's beginning to the next one's, pauses left out.
 
     A gap holds everything a round costs: planning, drafting, verifying, learning, and telling what came of it. It is

@@ -152,7 +152,7 @@ class TextStates:
 
 
 @dataclass(frozen=True)
-class StateTap:
+class HiddenStateSink:
     """A request for the states of a text while it is read.
 
     Args:

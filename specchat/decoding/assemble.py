@@ -26,8 +26,8 @@ from specchat.drafters.choice import DrafterChoice, choose_drafter
 from specchat.drafters.parts import NO_RESOURCES, EngineFactory, PairResources, Parts
 from specchat.errors import CombinationError
 from specchat.memory_size import memory_text
-from specchat.models.learned.mask_loading import mask_rows
-from specchat.models.learned.network_loading import trained_network
+from specchat.models.draft_heads.mask_loading import mask_rows
+from specchat.models.draft_heads.network_loading import trained_network
 from specchat.registry import Method
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES

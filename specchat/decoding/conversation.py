@@ -15,7 +15,7 @@ from specchat.core.ledger import Ledger
 from specchat.core.noise import Noise
 from specchat.core.round import Round
 from specchat.core.seams import Model
-from specchat.core.speedup import Gaps
+from specchat.core.speedup import RoundIntervals
 from specchat.decoding.assemble import assemble, sampling
 from specchat.decoding.begun_reply import tokens_of
 from specchat.decoding.combinations import Losslessness, check_settings, losslessness
@@ -199,7 +199,7 @@ class Conversation:
         room = self.target.context_tokens - len(history)
         emission = Emission(self.vocabulary, self._limits(room), begun=bool(begun))
         expected = ExpectedReply(reference) if reference else None
-        ledger, gaps = Ledger(), Gaps()
+        ledger, gaps = Ledger(), RoundIntervals()
         watch = watch or Stopwatch()
         watch.start()
 

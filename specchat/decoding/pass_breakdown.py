@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from specchat.decoding.profiling import tree_of
 from specchat.models.base.large_pages import zeroed_bytes
 from specchat.models.base.shape import Shape
-from specchat.models.native.network import NativeNetwork
-from specchat.models.own.decoder import Decoder
+from specchat.models.cpu_kernels.network import NativeNetwork
+from specchat.models.decoder.decoder import Decoder
 
 ROWS = (1, 4, 8, 16)
 CONTEXTS = (200, 512, 2000)
@@ -78,7 +78,7 @@ def _taken(
     taken: dict[int, list[tuple[float, dict[str, float]]]] = {count: [] for count in rows}
     for turn in range(_WARM + _TIMED):
         for count in rows if turn % 2 else rows[::-1]:
-            model.pretend(context)
+            model.fill_for_benchmark(context)
             network.time_phases(True)
             began = time.perf_counter()
             model.read(trees[count])

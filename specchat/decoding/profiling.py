@@ -11,7 +11,7 @@ from specchat.core.seams import Model
 from specchat.core.tree import ROOT, Guess, TokenTree
 
 VERIFY_ROWS = (1, 2, 3, 4, 6, 8, 9, 12, 14, 16, 24, 32, 48, 64)
-"""The most are rows of a wide tree with riders. Kernels take 8 or 14 rows at once: the next row costs more."""
+"""The most are rows of a wide tree with extra rows. Kernels take 8 or 14 rows at once: the next row costs more."""
 
 DRAFT_ROWS = (1, 4)
 
@@ -66,7 +66,7 @@ def _curve(
 
 
 def _timed_read(model: Model, tree: TokenTree, context_tokens: int) -> float:
-    model.pretend(context_tokens)
+    model.fill_for_benchmark(context_tokens)
     began = time.perf_counter()
     reading = model.read(tree)
     reading.logits[0].argmax().item()  # waits for the device

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from specchat.core.ledger import Ledger
 from specchat.core.record import record
 from specchat.core.round import Round
-from specchat.core.speedup import Gaps
+from specchat.core.speedup import RoundIntervals
 from specchat.decoding.stopping import Stop
 
 
@@ -46,7 +46,7 @@ class ReplyEnded:
     stop: Stop
     tail: str
     ledger: Ledger
-    gaps: Gaps
+    gaps: RoundIntervals
     prefill_s: float
     at_s: float
     stop_string: str | None

@@ -133,14 +133,14 @@ class Speculator:
 
     def request(self, tree: TokenTree, budget: Budget, needs: HeadNeeds = EVERYTHING) -> PassRequest:
         """What drafter, policy and rule together ask of the target's pass over this tree; `needs` of its head."""
-        tap = self.drafter.text_tap
+        tap = self.drafter.hidden_state_sink
         layers = tap.layers if tap is not None and wants_states(tap, budget) else frozenset()
         drafting, running = budget.nodes > 0, budget.nodes > 0 and budget.passes
         others = [*(self.drafter.taps if running else ()), *self.policy.taps, *self.rule.taps]
         taps = layers.union(others) if others else layers
-        riders = tuple(self.drafter.riders(tree)) if drafting else ()
+        extra_rows = tuple(self.drafter.extra_rows(tree)) if drafting else ()
         hooks = tuple(self.policy.hooks(tree))
-        return PassRequest(taps, riders, hooks, needs=needs)
+        return PassRequest(taps, extra_rows, hooks, needs=needs)
 
     def submit(self, draft: Draft) -> Submitted:
         """Give the target its pass. A device goes on by itself; on the host the pass is over when this returns."""
@@ -175,7 +175,7 @@ class Speculator:
             emitted=emitted,
             draft_passes=draft.passes,
             timings=Timings(draft.took_s, verify_s),
-            riders=len(draft.request.riders),
+            extra_rows=len(draft.request.extra_rows),
         )
         self._learn(round, since=judged - draft.plan.took_s)
         context.emit(round.emitted)

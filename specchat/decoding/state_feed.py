@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from specchat.core.budget import Budget
 from specchat.core.round import Round
 from specchat.core.seams import Drafter, Model
-from specchat.core.states import PickedRows, StateTap, TextStates
+from specchat.core.states import HiddenStateSink, PickedRows, TextStates
 from specchat.core.tree import ROOT
 
 
-def wants_states(tap: StateTap, budget: Budget) -> bool:
+def wants_states(tap: HiddenStateSink, budget: Budget) -> bool:
     """Whether a round's states are asked for: not where no model may run and its drafter can do without."""
     return budget.passes or tap.skip is None
 
@@ -30,11 +30,11 @@ class StateFeed:
     def reusable(self, target: Model, text: Sequence[int]) -> int:
         """How many leading tokens of the text need not be read."""
         cached = target.cached(text)
-        return cached if self.drafter.text_tap is None else min(cached, self._known(text))
+        return cached if self.drafter.hidden_state_sink is None else min(cached, self._known(text))
 
     def read(self, target: Model, text: Sequence[int], on_chunk: Callable[[int, int], None] | None = None) -> None:
         """Make the target hold a text. States of tokens that are put off come with the next round."""
-        tap = self.drafter.text_tap
+        tap = self.drafter.hidden_state_sink
         if tap is None:
             target.prefill(text, on_chunk)
             return
@@ -42,11 +42,11 @@ class StateFeed:
         del self._given[known:]
         if target.cached(text) > known:
             target.prefill(text[:known])
-        target.prefill(text, on_chunk, StateTap(tap.layers, self._give))
+        target.prefill(text, on_chunk, HiddenStateSink(tap.layers, self._give))
 
     def take(self, round: Round) -> None:
         """Give the states of what a round read of the text: the root, the accepted path, and what was put off."""
-        tap, reading = self.drafter.text_tap, round.reading
+        tap, reading = self.drafter.hidden_state_sink, round.reading
         if tap is None:
             return
         path = (ROOT, *round.verdict.path)
@@ -63,7 +63,7 @@ class StateFeed:
 
     def _skip(self, round: Round, read: Sequence[int]) -> None:
         """Tell the drafter of tokens whose states were not asked for: what was put off, and what the round read."""
-        tap, known = self.drafter.text_tap, len(self._given)
+        tap, known = self.drafter.hidden_state_sink, len(self._given)
         assert tap is not None, "it asked for states"
         assert tap.skip is not None, "states that a drafter needs are not skipped"
         tokens = [*round.history[known : round.start - 1], *read]
@@ -71,7 +71,7 @@ class StateFeed:
         self._given.extend(tokens)
 
     def _give(self, states: TextStates) -> None:
-        tap, known = self.drafter.text_tap, len(self._given)
+        tap, known = self.drafter.hidden_state_sink, len(self._given)
         assert tap is not None, "it asked for states"
         assert states.first <= known, "a text is read from what the drafter knows on"
         if states.first < known:

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from specchat.core.optional_model_abilities import HoldsPartsByLayer
 from specchat.core.seams import Model
-from specchat.core.states import StateTap
-from specchat.structures.text_chunks import TextChunks, chunk_positions
+from specchat.core.states import HiddenStateSink
+from specchat.indexes.text_chunks import TextChunks, chunk_positions
 
 _CHUNK_TOKENS = 8
 _RECENT = 4
@@ -20,9 +20,9 @@ _RECENT = 4
 class CachePart(Protocol):
     """Chooses the part that a view holds."""
 
-    text_tap: StateTap | None
+    hidden_state_sink: HiddenStateSink | None
 
-    def borrow(self, history: Sequence[int], budget: int) -> None:
+    def copy_rows_from(self, history: Sequence[int], budget: int) -> None:
         """Let the view hold a part of the text before its last token, no more than so many rows in a layer."""
 
     def forget(self) -> None:
@@ -40,16 +40,16 @@ class PartByLayer:
     The queries are those of the text's last token, which the target reads next.
     """
 
-    text_tap: StateTap | None = None
+    hidden_state_sink: HiddenStateSink | None = None
 
     def __init__(self, view: HoldsPartsByLayer) -> None:
         self._view = view
 
-    def borrow(self, history: Sequence[int], budget: int) -> None:
+    def copy_rows_from(self, history: Sequence[int], budget: int) -> None:
         """Hold what each layer asks for; a text within the budget as it is, without a pass."""
         text = history[:-1]
         if len(text) <= budget:
-            self._view.borrow(text, range(len(text)))
+            self._view.copy_rows_from(text, range(len(text)))
             return
         found = self._view.chunk_scores(history, _CHUNK_TOKENS)
 
@@ -57,10 +57,10 @@ class PartByLayer:
             return found.scores[:, first // _CHUNK_TOKENS : end // _CHUNK_TOKENS]
 
         if found.tokens <= budget:
-            self._view.borrow(text, range(found.tokens))
+            self._view.copy_rows_from(text, range(found.tokens))
         else:
             chosen = chunk_positions(found.tokens, budget, budget // _RECENT, _CHUNK_TOKENS, between)
-            self._view.borrow_of_layers(text, chosen)
+            self._view.copy_rows_by_layer(text, chosen)
 
     def forget(self) -> None:
         """Nothing is known between two choices."""
@@ -72,13 +72,13 @@ class PartByStates:
     def __init__(self, view: Model, layer: int) -> None:
         self._view = view
         self._chunks = TextChunks(layer, _CHUNK_TOKENS)
-        self.text_tap: StateTap | None = StateTap(frozenset({layer}), self._chunks.take)
+        self.hidden_state_sink: HiddenStateSink | None = HiddenStateSink(frozenset({layer}), self._chunks.take)
 
-    def borrow(self, history: Sequence[int], budget: int) -> None:
+    def copy_rows_from(self, history: Sequence[int], budget: int) -> None:
         """Hold the chunks most like the end."""
         text = history[:-1]
         chosen = self._chunks.choose(len(text), budget, recent_tokens=budget // _RECENT)
-        self._view.borrow(text, chosen)
+        self._view.copy_rows_from(text, chosen)
 
     def forget(self) -> None:
         """Forget the states."""

@@ -10,7 +10,7 @@ from specchat.core.compiled_guessing import Asked, AskedByCompiledCode, Compiled
 from specchat.core.context import Context
 from specchat.core.tree import TokenTree, point
 from specchat.drafters.merged_guesses import Cell
-from specchat.structures.guess_search import (
+from specchat.indexes.guess_search import (
     MOST_DOUBLINGS,
     MOST_MEMBERS,
     MOST_WIDTH,

@@ -10,10 +10,10 @@ import numpy as np
 from specchat.core.candidate_penalties import penalised_candidates
 from specchat.core.compiled_guessing import CompiledNetwork, GrowthPlan
 from specchat.core.context import Context
-from specchat.core.request import Rider
+from specchat.core.request import ExtraRow
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
-from specchat.core.states import StateTap
+from specchat.core.states import HiddenStateSink
 from specchat.core.tree import ROOT, TokenTree, point
 from specchat.drafters.compiled_search import lone_search
 from specchat.drafters.likeliest_tokens import Floats, Likeliest, LikeliestByNode, likeliest_of, named_by
@@ -22,10 +22,10 @@ from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import Scores, Tokens, coupled, points_of
 from specchat.drafters.points_alone import points_alone
 from specchat.drafters.translated_guesses import Merged, TranslatedGuesses
-from specchat.structures.called_network import Named, grow_rows
-from specchat.structures.token_translation import LONGEST_NGRAM, TokenTranslation
-from specchat.structures.translated_network import TranslatedNetwork
-from specchat.structures.translated_text import TranslatedText
+from specchat.indexes.called_network import Named, grow_rows
+from specchat.indexes.token_translation import LONGEST_NGRAM, TokenTranslation
+from specchat.indexes.translated_network import TranslatedNetwork
+from specchat.indexes.translated_text import TranslatedText
 
 _CANDIDATES = 16
 """How many of the draft model's likeliest tokens are translated at a node."""
@@ -65,7 +65,7 @@ class CrossVocabulary:
     """
 
     taps: Sequence[int] = ()
-    text_tap: StateTap | None = None
+    hidden_state_sink: HiddenStateSink | None = None
     draw_kinds = staticmethod(points_alone)
 
     def __init__(self, options: CrossVocabularyOptions, parts: Parts) -> None:
@@ -131,7 +131,7 @@ class CrossVocabulary:
     def count_passes(self, count: int) -> None:
         """The model counts them."""
 
-    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
         """None: it needs nothing of the target's pass but the reading."""
         return ()
 

@@ -9,17 +9,17 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from specchat.core.context import Context
-from specchat.core.request import Rider
+from specchat.core.request import ExtraRow
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
-from specchat.core.states import StateTap
+from specchat.core.states import HiddenStateSink
 from specchat.core.tree import Guess, TokenTree
 from specchat.drafters.options import DatastoreOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.points_alone import points_alone
-from specchat.structures.datastore import Datastore, Match
-from specchat.structures.learnt_rates import LearntRates
-from specchat.structures.ngrams import NgramIndex
+from specchat.indexes.datastore import Datastore, Match
+from specchat.indexes.learnt_rates import LearntRates
+from specchat.indexes.ngrams import NgramIndex
 
 _TEXT_MATCHES = 2
 """How many of the text's longest matches are used; of the datastore only the longest is."""
@@ -67,7 +67,7 @@ class DatastoreDrafter:
     """
 
     taps: Sequence[int] = ()
-    text_tap: StateTap | None = None
+    hidden_state_sink: HiddenStateSink | None = None
     passes = 0
     draw_kinds = staticmethod(points_alone)
 
@@ -92,7 +92,7 @@ class DatastoreDrafter:
         tail = context.history[-self._longest :]
         return [self._guesses(tail, tuple(tree.path_tokens(node)), width) for node in frontier]
 
-    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
         """None: it needs nothing of the target's pass but the reading."""
         return ()
 

@@ -11,11 +11,11 @@ from specchat.core.compiled_guessing import CompiledNetwork, GrowthPlan
 from specchat.core.context import Context
 from specchat.core.noise import Stream
 from specchat.core.reading import Reading
-from specchat.core.request import Rider
+from specchat.core.request import ExtraRow
 from specchat.core.round import Round
 from specchat.core.sampling import Law
 from specchat.core.seams import Proposal
-from specchat.core.states import StateTap
+from specchat.core.states import HiddenStateSink
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.drafters.compiled_search import lone_search
 from specchat.drafters.frequent_head import FrequentHead, over_vocabulary
@@ -23,7 +23,7 @@ from specchat.drafters.likeliest_tokens import LikeliestByNode, likeliest_of, na
 from specchat.drafters.network_proposals import for_frontier, points_below
 from specchat.drafters.options import DraftModelOptions
 from specchat.drafters.parts import Parts
-from specchat.structures.called_network import CalledNetwork, Named, grow_rows
+from specchat.indexes.called_network import CalledNetwork, Named, grow_rows
 
 _CANDIDATES = 64
 """How many of its likeliest tokens are considered as points."""
@@ -45,7 +45,7 @@ class DraftModel:
     """
 
     taps: Sequence[int] = ()
-    text_tap: StateTap | None = None
+    hidden_state_sink: HiddenStateSink | None = None
 
     @staticmethod
     def draw_kinds(options: DraftModelOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
@@ -107,7 +107,7 @@ class DraftModel:
     def count_passes(self, count: int) -> None:
         """The model counts them."""
 
-    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
         """None: it needs nothing of the target's pass but the reading."""
         return ()
 

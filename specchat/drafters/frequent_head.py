@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from specchat.core.optional_model_abilities import GuessesSome
-from specchat.core.request import LOGITS_ONLY, HeadOfSome, PassRequest
+from specchat.core.request import DEFAULT_REQUEST, HeadOfSome, PassRequest
 from specchat.core.seams import Model
-from specchat.structures.token_counts import TokenCounts
+from specchat.indexes.token_counts import TokenCounts
 
 
 class FrequentHead:
@@ -40,7 +40,7 @@ class FrequentHead:
     @property
     def request(self) -> PassRequest:
         """What to ask of a pass."""
-        return LOGITS_ONLY if self._head is None else PassRequest(head=self._head)
+        return DEFAULT_REQUEST if self._head is None else PassRequest(head=self._head)
 
     def start(self, history: Sequence[int]) -> None:
         """A text begins; its tokens can be guessed."""

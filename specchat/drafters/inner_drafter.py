@@ -6,10 +6,10 @@ from collections.abc import Collection, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from specchat.core.context import Context
-from specchat.core.request import Rider
+from specchat.core.request import ExtraRow
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
-from specchat.core.states import StateTap
+from specchat.core.states import HiddenStateSink
 from specchat.core.tree import DrawKind, TokenTree
 
 
@@ -42,7 +42,7 @@ class InnerDrafter(Generic[Inner]):
     What the drafters that extend it add is the choice of the network, or of the text that the network reads.
     """
 
-    text_tap: StateTap | None = None
+    hidden_state_sink: HiddenStateSink | None = None
 
     @staticmethod
     def draw_kinds(options: Any, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
@@ -70,7 +70,7 @@ class InnerDrafter(Generic[Inner]):
         """(F,) for each node what the inner drafter holds likely."""
         return self._drafting.propose(tree, frontier, width, context)
 
-    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
         """None: drafting makes passes of its own."""
         return ()
 

@@ -13,17 +13,17 @@ from specchat.core.candidate_penalties import penalised_candidates
 from specchat.core.context import Context
 from specchat.core.head_needs import LIKELIEST, HeadNeeds
 from specchat.core.reading import Reading
-from specchat.core.request import Rider
+from specchat.core.request import ExtraRow
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
-from specchat.core.states import StateTap
+from specchat.core.states import HiddenStateSink
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.drafters.options import JacobiOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import Scores, Tokens, coupled
 from specchat.drafters.points_alone import points_alone
-from specchat.structures.embedding_rows import EmbeddingRows
-from specchat.structures.learnt_rates import LearntRates
+from specchat.indexes.embedding_rows import EmbeddingRows
+from specchat.indexes.learnt_rates import LearntRates
 
 _CANDIDATES = 16
 """How many of the likeliest tokens after a guess are considered for the next place."""
@@ -42,9 +42,9 @@ class Jacobi:
     """Keeps a guess for each of the next places; every pass replaces all of them by what the target says after them.
 
     Guesses that the target has said are proposed as nodes, at each place the likeliest first, or, above temperature 0,
-    those that win with the target's own noise. The remaining guesses are riders behind them: guesses without a place in
-    the tree, and the root's token where nothing was said yet. So the iteration goes on whatever the budget is. A guess
-    is right at the latest when all guesses before it are; it saves a pass where it is right earlier.
+    those that win with the target's own noise. The remaining guesses are extra rows behind them: guesses without a
+    place in the tree, and the root's token where nothing was said yet. So the iteration goes on whatever the budget is.
+    A guess is right at the latest when all guesses before it are; it saves a pass where it is right earlier.
 
     Reference: Santilli et al., Accelerating Transformer Inference for Translation via Parallel Decoding,
     arXiv:2305.10427. Differs: the line moves along with the text instead of standing until a block of it is done;
@@ -54,7 +54,7 @@ class Jacobi:
 
     taps: Sequence[int] = ()
     needs: HeadNeeds = LIKELIEST
-    text_tap: StateTap | None = None
+    hidden_state_sink: HiddenStateSink | None = None
     passes = 0
     draw_kinds = staticmethod(points_alone)
 
@@ -83,7 +83,7 @@ class Jacobi:
             self._line = self._candidates(context)
         return [self._guesses(tree, node, width) for node in frontier]
 
-    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
         """The rest of the line, behind the last node that follows it."""
         nodes = self._nodes(tree)
         rest = [candidates[0] for candidates in self._line[len(nodes) :]]
@@ -91,7 +91,7 @@ class Jacobi:
         tokens = [*rest, *[tree.tokens[ROOT]] * fresh]
         self._riding = len(tokens)
         parent, rows = (ROOT, *nodes)[-1], enumerate(self._embeddings.of(tokens))
-        return [Rider(parent, row, place - 1 if place else None) for place, row in rows]
+        return [ExtraRow(parent, row, place - 1 if place else None) for place, row in rows]
 
     def observe(self, round: Round) -> None:
         """Count which guesses were right; what was said after the rest of the line is the next one."""
@@ -153,33 +153,33 @@ class Jacobi:
         return self._rates.rate((place, learnt), claimed=0.3 ** (1 + learnt)) * 0.5 ** (rank - learnt)
 
     def _read(self, round: Round) -> _Said | None:
-        """What was said about the places behind the emitted tokens, after the line's nodes and riders there."""
+        """What was said about the places behind the emitted tokens, after the line's nodes and extra rows there."""
         reading, nodes = round.reading, self._nodes(round.tree)
         standing = [node for node in (ROOT, *nodes) if node in reading.alive]
         behind = range(len(round.emitted), len(standing))
         rows = [standing[place] for place in behind]
-        riders: range = range(0)
+        extra_rows: range = range(0)
         if (
-            reading.rider_logits is not None
-            and len(reading.rider_logits) == self._riding
+            reading.extra_row_logits is not None
+            and len(reading.extra_row_logits) == self._riding
             and len(standing) > len(nodes)
         ):
-            riders = range(max(0, len(round.emitted) - len(standing)), self._riding)
-        return _likely(reading, rows, riders, self._named, self._scored) if rows or riders else None
+            extra_rows = range(max(0, len(round.emitted) - len(standing)), self._riding)
+        return _likely(reading, rows, extra_rows, self._named, self._scored) if rows or extra_rows else None
 
 
-def _likely(reading: Reading, nodes: Sequence[int], riders: Sequence[int], count: int, scored: bool) -> _Said:
-    """What the target holds likely after nodes and then riders; log-probabilities only where they are needed."""
+def _likely(reading: Reading, nodes: Sequence[int], extra_rows: Sequence[int], count: int, scored: bool) -> _Said:
+    """What the target holds likely after nodes and then extra rows; log-probabilities only where they are needed."""
     best = [
         *(reading.best_after(nodes, count) if nodes else ()),
-        *(reading.best_after_riders(riders, count) if riders else ()),
+        *(reading.best_after_riders(extra_rows, count) if extra_rows else ()),
     ]
     if not scored:
         return _Said(np.array(best), np.zeros((len(best), count)), np.zeros(len(best)))
     rows = [reading.logits[[reading.row(node) for node in nodes]]]
-    if riders:
-        assert reading.rider_logits is not None, "they rode along"
-        rows.append(reading.rider_logits[list(riders)])
+    if extra_rows:
+        assert reading.extra_row_logits is not None, "they rode along"
+        rows.append(reading.extra_row_logits[list(extra_rows)])
     logits = torch.cat(rows).float()
     totals = torch.logsumexp(logits, dim=-1).double()
     values = logits.gather(1, torch.tensor(best, device=logits.device)).double() - totals[:, None]

@@ -81,7 +81,7 @@ class LayerSkip(InnerDrafter[ViewDrafting]):
         None where the target does not hold the text before them any more.
         """
         read, following = self._text[: -self._window - 1], self._text[-self._window - 1 :]
-        view.borrow(read, range(len(read)))
+        view.copy_rows_from(read, range(len(read)))
         if view.cached(read) < len(read) or len(self._text) >= view.context_tokens:
             return None
         tree = TokenTree(following[0], self._target.vocab_size)

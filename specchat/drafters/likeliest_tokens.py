@@ -15,7 +15,7 @@ from specchat.core.point_rows import PointRows, joined
 from specchat.core.reading import Reading
 from specchat.core.tree import TokenTree
 from specchat.drafters.point_guesses import Scores, Tokens
-from specchat.structures.called_network import Named, as_named, named_of
+from specchat.indexes.called_network import Named, as_named, named_of
 
 Floats = np.ndarray[Any, np.dtype[np.float32 | np.float64]]
 Source = TypeVar("Source")

@@ -1,4 +1,4 @@
-"""Proposes n-grams that the target itself computes in parallel, several places ahead, as riders of its passes."""
+"""Proposes n-grams that the target itself computes in parallel, several places ahead, as extra rows of its passes."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Sequence
 
 from specchat.core.context import Context
 from specchat.core.reading import Reading
-from specchat.core.request import Rider
+from specchat.core.request import ExtraRow
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
-from specchat.core.states import StateTap
+from specchat.core.states import HiddenStateSink
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.drafters.options import LookaheadOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.points_alone import points_alone
-from specchat.structures.continuation_rates import RANKS, ContinuationRates
-from specchat.structures.embedding_rows import EmbeddingRows
-from specchat.structures.lookahead_window import LookaheadWindow
-from specchat.structures.ngram_pool import NgramPool
+from specchat.indexes.continuation_rates import RANKS, ContinuationRates
+from specchat.indexes.embedding_rows import EmbeddingRows
+from specchat.indexes.lookahead_window import LookaheadWindow
+from specchat.indexes.ngram_pool import NgramPool
 
 
 class Lookahead:
@@ -35,7 +35,7 @@ class Lookahead:
     """
 
     taps: Sequence[int] = ()
-    text_tap: StateTap | None = None
+    hidden_state_sink: HiddenStateSink | None = None
     passes = 0
     draw_kinds = staticmethod(points_alone)
 
@@ -58,16 +58,16 @@ class Lookahead:
         tail = context.history[-self._pool.length :]
         return [self._guesses([*tail, *tree.path_tokens(node)], width) for node in frontier]
 
-    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
         """The window's rows, below the root."""
         rows = self._window.rows()
         embeddings = self._embeddings.of([row.token for row in rows])
-        return [Rider(ROOT, embedding, row.after) for row, embedding in zip(rows, embeddings, strict=True)]
+        return [ExtraRow(ROOT, embedding, row.after) for row, embedding in zip(rows, embeddings, strict=True)]
 
     def observe(self, round: Round) -> None:
         """Count which n-grams were right, and let the window go on from what its rows said."""
         self._learn(round)
-        said = round.reading.rider_logits
+        said = round.reading.extra_row_logits
         if said is not None and len(said) == self._window.size:
             for ngram in self._window.advance(round.tree.tokens[ROOT], self._said(round.reading)):
                 self._pool.add(ngram)
@@ -78,9 +78,9 @@ class Lookahead:
     def _said(self, reading: Reading) -> list[int]:
         """(W,) the likeliest token after each tip of the window. One copy to the host."""
         tips = self._window.tips()
-        riders = reading.best_after_riders([tip for tip in tips if tip is not None], 1)
+        extra_rows = reading.best_after_riders([tip for tip in tips if tip is not None], 1)
         own = [] if None not in tips else reading.best_after([ROOT], 1)
-        return [best[0] for best in (*own, *riders)]
+        return [best[0] for best in (*own, *extra_rows)]
 
     def _guesses(self, run: Sequence[int], width: int) -> list[Guess]:
         return [

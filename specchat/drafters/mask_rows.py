@@ -10,18 +10,18 @@ from torch import Tensor
 
 from specchat.core.context import Context
 from specchat.core.head_needs import LOGITS, HeadNeeds
-from specchat.core.request import Rider
+from specchat.core.request import ExtraRow
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
-from specchat.core.states import StateTap
+from specchat.core.states import HiddenStateSink
 from specchat.core.tree import ROOT, TokenTree
 from specchat.drafters.likeliest_tokens import Likeliest, LikeliestByNode
 from specchat.drafters.network_proposals import for_frontier, points_below
 from specchat.drafters.options import MaskRowsOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.points_alone import points_alone
-from specchat.structures.learnt_rates import LearntRates
-from specchat.structures.mask_places import last_of_likeliest, likeliest_places
+from specchat.indexes.learnt_rates import LearntRates
+from specchat.indexes.mask_places import last_of_likeliest, likeliest_places
 
 _CANDIDATES = 32
 """How many of the likeliest tokens after a mask can be guessed."""
@@ -31,10 +31,10 @@ _CLAIMED = 0.3
 
 
 class _Riding(NamedTuple):
-    """What rides along with a pass over a tree: for each node with masks the numbers of its riders."""
+    """What rides along with a pass over a tree: for each node with masks the numbers of its extra rows."""
 
     tree: TokenTree
-    riders: dict[int, range]
+    extra_rows: dict[int, range]
     rows: int
 
 
@@ -59,7 +59,7 @@ class MaskRowsDrafter:
 
     taps: Sequence[int] = ()
     needs: HeadNeeds = LOGITS
-    text_tap: StateTap | None = None
+    hidden_state_sink: HiddenStateSink | None = None
     passes = 0
     draw_kinds = staticmethod(points_alone)
 
@@ -98,7 +98,7 @@ class MaskRowsDrafter:
         ) if nodes else ()  # fmt: skip
         return for_frontier(frontier, nodes, guesses)
 
-    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
         """The masks behind nodes of this tree, those of a node one after the other."""
         masks = self._masks.embeddings
         if self._linear:
@@ -106,15 +106,15 @@ class MaskRowsDrafter:
         else:
             rates = [self._rates.rate(place, _CLAIMED) for place in range(len(masks))]
             placed = likeliest_places(tree, rates, self._rows)
-        riders: list[Rider] = []
+        extra_rows: list[ExtraRow] = []
         numbers: dict[int, range] = {}
         for node, count in placed.items():
-            numbers[node] = range(len(riders), len(riders) + count)
+            numbers[node] = range(len(extra_rows), len(extra_rows) + count)
             for mask in range(count):
-                after = len(riders) - 1 if mask else None
-                riders.append(Rider(node, masks[mask], after, self._masks.adapter))
-        self._riding = _Riding(tree, numbers, len(riders))
-        return riders
+                after = len(extra_rows) - 1 if mask else None
+                extra_rows.append(ExtraRow(node, masks[mask], after, self._masks.adapter))
+        self._riding = _Riding(tree, numbers, len(extra_rows))
+        return extra_rows
 
     def observe(self, round: Round) -> None:
         """Count which guesses were right, and read what was said after the masks of the last accepted node."""
@@ -132,12 +132,12 @@ class MaskRowsDrafter:
 
     def _read(self, round: Round) -> tuple[Likeliest, Tensor] | None:
         """What was said after the masks behind the node that was accepted last; None where it had none."""
-        riding, logits = self._riding, round.reading.rider_logits
+        riding, logits = self._riding, round.reading.extra_row_logits
         if riding is None or logits is None or len(logits) != riding.rows:
             return None
         accepted = round.emitted[:-1]
         path = riding.tree.follow(accepted)
-        numbers = riding.riders.get(path[-1] if path else ROOT)
+        numbers = riding.extra_rows.get(path[-1] if path else ROOT)
         if len(path) < len(accepted) or not numbers:
             return None
         said = logits[numbers.start : numbers.stop, : self._vocab_size].float()

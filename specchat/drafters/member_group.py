@@ -1,4 +1,4 @@
-"""What every drafter that is made of others hands on to them: states, riders, rounds."""
+"""What every drafter that is made of others hands on to them: states, extra rows, rounds."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from specchat.core.head_needs import FIRST, HeadNeeds
 from specchat.core.optional_drafter_abilities import needs_of
 from specchat.core.reading import Reading
-from specchat.core.request import Rider
+from specchat.core.request import ExtraRow
 from specchat.core.round import Round
 from specchat.core.seams import Drafter
-from specchat.core.states import StateTap, TextStates
+from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import TokenTree
 
 
@@ -26,7 +26,7 @@ class MemberGroup:
 
     def __init__(self, members: Sequence[Drafter]) -> None:
         self.members = tuple(members)
-        self.text_tap = _joined([member.text_tap for member in members])
+        self.hidden_state_sink = _joined([member.hidden_state_sink for member in members])
         self._riders = [0] * len(self.members)  # how many of each member ride along in this round
 
     @property
@@ -56,22 +56,24 @@ class MemberGroup:
         for member in self.members:
             member.start(history)
 
-    def riders(self, tree: TokenTree) -> Sequence[Rider]:
-        """All members' riders, one member after the other; links between riders are renumbered."""
-        riders: list[Rider] = []
+    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
+        """All members' extra rows, one member after the other; links between extra rows are renumbered."""
+        extra_rows: list[ExtraRow] = []
         for index, member in enumerate(self.members):
-            own, before = member.riders(tree), len(riders)
+            own, before = member.extra_rows(tree), len(extra_rows)
             self._riders[index] = len(own)
             if own:
-                riders += [
-                    rider if rider.after is None else dataclasses.replace(rider, after=rider.after + before)
-                    for rider in own
+                extra_rows += [
+                    extra_row
+                    if extra_row.after is None
+                    else dataclasses.replace(extra_row, after=extra_row.after + before)
+                    for extra_row in own
                 ]
-        return riders
+        return extra_rows
 
     def observe(self, round: Round) -> None:
-        """Let every member learn; each sees the rows of its own riders alone."""
-        if round.reading.rider_logits is None:
+        """Let every member learn; each sees the rows of its own extra rows alone."""
+        if round.reading.extra_row_logits is None:
             for member in self.members:
                 member.observe(round)
             return
@@ -86,7 +88,7 @@ class MemberGroup:
             member.close()
 
 
-def _joined(taps: Sequence[StateTap | None]) -> StateTap | None:
+def _joined(taps: Sequence[HiddenStateSink | None]) -> HiddenStateSink | None:
     """One tap for all members that want states of the text: each is given those of its own layers."""
     wanted = [tap for tap in taps if tap is not None]
     if len(wanted) < 2:
@@ -102,16 +104,16 @@ def _joined(taps: Sequence[StateTap | None]) -> StateTap | None:
                 tap.skip(first, tokens)
 
     layers = frozenset[int]().union(*(tap.layers for tap in wanted))
-    return StateTap(layers, take, skip if all(tap.skip is not None for tap in wanted) else None)
+    return HiddenStateSink(layers, take, skip if all(tap.skip is not None for tap in wanted) else None)
 
 
 def _with_riders(reading: Reading, start: int, end: int) -> Reading:
-    """The reading with the rows of some riders alone."""
-    if reading.rider_logits is None:
+    """The reading with the rows of some extra rows alone."""
+    if reading.extra_row_logits is None:
         return reading
     return dataclasses.replace(
         reading,
-        rider_logits=reading.rider_logits[start:end],
-        rider_states={layer: rows[start:end] for layer, rows in reading.rider_states.items()},
-        rider_likeliest=None if reading.rider_likeliest is None else reading.rider_likeliest[start:end],
+        extra_row_logits=reading.extra_row_logits[start:end],
+        extra_row_states={layer: rows[start:end] for layer, rows in reading.extra_row_states.items()},
+        extra_row_likeliest=None if reading.extra_row_likeliest is None else reading.extra_row_likeliest[start:end],
     )

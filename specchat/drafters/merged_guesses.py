@@ -12,7 +12,7 @@ from typing import Protocol
 from torch import Tensor
 
 from specchat.core.tree import DrawKind, Guess, point
-from specchat.structures.learnt_rates import LearntRates
+from specchat.indexes.learnt_rates import LearntRates
 
 _first = itemgetter(0)
 

@@ -198,12 +198,12 @@ class Parts:
     def _with_twins(self, names: Collection[str]) -> Parts:
         """The same with draft models that have caches of their own in place of these."""
         further = {
-            name: dataclasses.replace(one, model=one.model.twin()) if name in names else one
+            name: dataclasses.replace(one, model=one.model.with_new_cache()) if name in names else one
             for name, one in self.resources.further.items()
         }
         first = self.draft_model
         if first is not None and self.resources.draft_name in names:
-            first = first.twin()
+            first = first.with_new_cache()
         resources = dataclasses.replace(self.resources, further=further)
         return dataclasses.replace(self, draft_model=first, resources=resources)
 

@@ -6,16 +6,16 @@ import math
 from collections.abc import Sequence
 
 from specchat.core.context import Context
-from specchat.core.request import Rider
+from specchat.core.request import ExtraRow
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
-from specchat.core.states import StateTap
+from specchat.core.states import HiddenStateSink
 from specchat.core.tree import Guess, TokenTree
 from specchat.drafters.options import PromptLookupOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.points_alone import points_alone
-from specchat.structures.continuation_rates import RANKS, ContinuationRates
-from specchat.structures.ngrams import NgramIndex
+from specchat.indexes.continuation_rates import RANKS, ContinuationRates
+from specchat.indexes.ngrams import NgramIndex
 
 
 class PromptLookup:
@@ -30,7 +30,7 @@ class PromptLookup:
     """
 
     taps: Sequence[int] = ()
-    text_tap: StateTap | None = None
+    hidden_state_sink: HiddenStateSink | None = None
     passes = 0
     draw_kinds = staticmethod(points_alone)
 
@@ -55,7 +55,7 @@ class PromptLookup:
         tail = context.history[-self._index.max_ngram :]
         return [self._guesses([*tail, *tree.path_tokens(node)], width) for node in frontier]
 
-    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
         """None: it needs nothing of the target's pass but the reading."""
         return ()
 

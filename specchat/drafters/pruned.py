@@ -12,10 +12,10 @@ from safetensors.torch import load, save
 from specchat.core.context import Context
 from specchat.core.memory import NetworkMemory
 from specchat.core.network_pruning import Prunable, Ranking
-from specchat.core.request import Rider
+from specchat.core.request import ExtraRow
 from specchat.core.round import Round
 from specchat.core.seams import Model, Proposal
-from specchat.core.states import StateTap
+from specchat.core.states import HiddenStateSink
 from specchat.core.tree import DrawKind, TokenTree
 from specchat.drafters.draft_model import DraftModel
 from specchat.drafters.options import DraftModelOptions, PrunedOptions
@@ -38,7 +38,7 @@ class Pruned:
     """
 
     taps: Sequence[int] = ()
-    text_tap: StateTap | None = None
+    hidden_state_sink: HiddenStateSink | None = None
 
     @staticmethod
     def draw_kinds(options: PrunedOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
@@ -88,7 +88,7 @@ class Pruned:
         """What the narrower network holds likely."""
         return self._network().propose(tree, frontier, width, context)
 
-    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
         """None: it drafts with passes of its own."""
         return ()
 

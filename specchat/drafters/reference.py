@@ -9,13 +9,13 @@ from typing import Any
 from specchat.core.context import Context
 from specchat.core.head_needs import HeadNeeds
 from specchat.core.optional_drafter_abilities import needs_of
-from specchat.core.request import Rider
+from specchat.core.request import ExtraRow
 from specchat.core.round import Round
 from specchat.core.seams import Drafter, Proposal
-from specchat.core.states import StateTap
+from specchat.core.states import HiddenStateSink
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.drafters import REFERENCE
-from specchat.structures.aligned_text import AlignedText, Alignment
+from specchat.indexes.aligned_text import AlignedText, Alignment
 
 _HABIT = 4.0
 """How many trials of experience the first guess at a rate counts for."""
@@ -87,9 +87,9 @@ class WithReference:
         return needs_of(self._drafter)
 
     @property
-    def text_tap(self) -> StateTap | None:
+    def hidden_state_sink(self) -> HiddenStateSink | None:
         """The drafter's."""
-        return self._drafter.text_tap
+        return self._drafter.hidden_state_sink
 
     @property
     def passes(self) -> int:
@@ -108,9 +108,9 @@ class WithReference:
         said = dict(zip(unsure, asked, strict=True))
         return [_joined(expected[node], said.get(node, ()), width) for node in frontier]
 
-    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
         """The drafter's."""
-        return self._drafter.riders(tree)
+        return self._drafter.extra_rows(tree)
 
     def observe(self, round: Round) -> None:
         """Follow the reference with what was emitted, then let the drafter learn."""

@@ -8,7 +8,7 @@ from specchat.drafters.draft_model import DraftModel
 from specchat.drafters.inner_drafter import InnerDrafter
 from specchat.drafters.options import DraftModelOptions, RetrievedContextOptions
 from specchat.drafters.parts import Parts
-from specchat.structures.retrieved_text import RetrievedText
+from specchat.indexes.retrieved_text import RetrievedText
 
 
 class RetrievedContext(InnerDrafter[DraftModel]):

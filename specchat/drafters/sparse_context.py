@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specchat.core.context import Context
 from specchat.core.head_needs import LOGITS
-from specchat.core.request import Rider
+from specchat.core.request import ExtraRow
 from specchat.core.round import Round
 from specchat.core.sampling import law, penalise
 from specchat.core.seams import Proposal
@@ -60,14 +60,14 @@ class SparseContext:
         (below,) = parts.choices
         self._name, self._noise = parts.proposer, parts.noise
         self._options = options
-        self._view = parts.target.twin()
+        self._view = parts.target.with_new_cache()
         self._drafts = parts.drafts_of(below)
         inner = {"drafter": below.name, "nodes": options.ahead, "depth": options.ahead, "width": 1}
         given = {f"{below.name}.{option}": value for option, value in options.members[0].given}
         draft = parts.draft_model if self._drafts else None
         self._engine = parts.engine({**inner, "method_options": given}, self._view, draft)
         self._part = part_of(self._view, parts.target.layers)
-        self.text_tap = self._part.text_tap
+        self.hidden_state_sink = self._part.hidden_state_sink
         self._chosen_at = 0  # tokens of the text when the part was chosen
         self._tree: TokenTree | None = None
         self._inner: Context | None = None
@@ -94,7 +94,7 @@ class SparseContext:
             self._begin(context)
         return [self._after(tree, node, width, context) for node in frontier]
 
-    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
         """None: it drafts with passes of its own."""
         return ()
 
@@ -121,7 +121,7 @@ class SparseContext:
         self._written = []
 
     def _choose(self, history: Sequence[int]) -> None:
-        self._part.borrow(history, self._options.budget)
+        self._part.copy_rows_from(history, self._options.budget)
         self._chosen_at = len(history)
 
     def _after(self, tree: TokenTree, node: int, width: int, context: Context) -> Sequence[Guess]:

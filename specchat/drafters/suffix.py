@@ -7,17 +7,17 @@ from collections.abc import Sequence
 
 from specchat.core.compiled_guessing import CompiledLookup, GrowthPlan
 from specchat.core.context import Context
-from specchat.core.request import Rider
+from specchat.core.request import ExtraRow
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
-from specchat.core.states import StateTap
+from specchat.core.states import HiddenStateSink
 from specchat.core.tree import Guess, TokenTree
 from specchat.drafters.compiled_search import lone_search
 from specchat.drafters.options import SuffixOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.points_alone import points_alone
-from specchat.structures.suffix_draft import Draft, DraftLimits
-from specchat.structures.suffix_trees import suffix_trees
+from specchat.indexes.suffix_draft import Draft, DraftLimits
+from specchat.indexes.suffix_trees import suffix_trees
 
 
 class Suffix:
@@ -38,7 +38,7 @@ class Suffix:
     """
 
     taps: Sequence[int] = ()
-    text_tap: StateTap | None = None
+    hidden_state_sink: HiddenStateSink | None = None
     passes = 0
     draw_kinds = staticmethod(points_alone)
 
@@ -74,7 +74,7 @@ class Suffix:
     def count_passes(self, count: int) -> None:
         """It runs no network."""
 
-    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
         """None: it needs nothing of the target's pass but the reading."""
         return ()
 

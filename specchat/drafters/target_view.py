@@ -77,7 +77,7 @@ class ViewDrafting:
 
     def _borrow(self, text: Sequence[int]) -> None:
         if len(text) < self.view.context_tokens:
-            self.view.borrow(text, range(len(text)))
+            self.view.copy_rows_from(text, range(len(text)))
 
     def _goes_on(self, tree: TokenTree, node: int) -> bool:
         sureness = None if node == ROOT else self._inner.sureness(tree, tree.parents[node])

@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from specchat.core.compiled_guessing import CompiledTable, GrowthPlan
 from specchat.core.context import Context
 from specchat.core.head_needs import LIKELIEST, HeadNeeds
-from specchat.core.request import Rider
+from specchat.core.request import ExtraRow
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
-from specchat.core.states import StateTap
+from specchat.core.states import HiddenStateSink
 from specchat.core.tree import Guess, TokenTree, point
 from specchat.drafters.compiled_search import lone_search
 from specchat.drafters.options import TokenRecyclingOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.points_alone import points_alone
-from specchat.structures.successors import Successors
+from specchat.indexes.successors import Successors
 
 _HABIT = 32
 """Weight of the acceptance rates assumed at the beginning, in observed tokens."""
@@ -42,7 +42,7 @@ class TokenRecycling:
     """
 
     taps: Sequence[int] = ()
-    text_tap: StateTap | None = None
+    hidden_state_sink: HiddenStateSink | None = None
     needs: HeadNeeds = LIKELIEST
     passes = 0
     draw_kinds = staticmethod(points_alone)
@@ -77,7 +77,7 @@ class TokenRecycling:
     def count_passes(self, count: int) -> None:
         """It runs no network."""
 
-    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
         """None: it needs nothing of the target's pass but the reading."""
         return ()
 

@@ -11,10 +11,10 @@ from specchat.core.compiled_guessing import CompiledNetwork, GrowthPlan
 from specchat.core.context import Context
 from specchat.core.head_needs import HeadNeeds
 from specchat.core.learnt import Learnt
-from specchat.core.request import Rider
+from specchat.core.request import ExtraRow
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
-from specchat.core.states import StateTap
+from specchat.core.states import HiddenStateSink
 from specchat.core.trained_network import Ahead, Guessed
 from specchat.core.tree import TokenTree
 from specchat.drafters.compiled_search import lone_search
@@ -24,7 +24,7 @@ from specchat.drafters.network_proposals import for_frontier, points_below
 from specchat.drafters.options import TrainedNetworkOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.points_alone import points_alone
-from specchat.structures.called_network import CalledNetwork, Named, grow_rows, nothing_named
+from specchat.indexes.called_network import CalledNetwork, Named, grow_rows, nothing_named
 
 
 class TrainedNetworkDrafter:
@@ -45,7 +45,7 @@ class TrainedNetworkDrafter:
         self._network = parts.network(options.tokens)
         self.proposer = parts.proposer
         self._vocab_size = parts.vocab_size
-        self.text_tap = StateTap(self._network.layers, self._network.take, self._network.skip)
+        self.hidden_state_sink = HiddenStateSink(self._network.layers, self._network.take, self._network.skip)
         self._tree: TokenTree | None = None
         self._ready = False
         self._said = LikeliestByNode[Guessed]()
@@ -101,7 +101,7 @@ class TrainedNetworkDrafter:
         if self._in_c:
             self._network.count_passes(count)
 
-    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
         """None: it reads the target's states, not rows of its own."""
         return ()
 

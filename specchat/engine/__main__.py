@@ -1,6 +1,6 @@
 """`python -m specchat.engine`: an engine without the command line's packages, for machines that have only torch."""
 
-from specchat.engine.far.host import serve
+from specchat.engine.server.host import serve
 
 if __name__ == "__main__":
     serve()

@@ -83,7 +83,7 @@ def multiplies(precision: str, device: torch.device) -> bool:
 def _native_works() -> bool:
     """Whether the native kernels, which multiply both, are available."""
     from specchat.compiled.build import NativeUnavailable
-    from specchat.models.native.kernels import kernels_for
+    from specchat.models.cpu_kernels.kernels import kernels_for
 
     try:
         kernels_for()

@@ -15,34 +15,34 @@ from specchat.config import ModelSpec
 from specchat.core.network_pruning import Prunable
 from specchat.core.seams import Model
 from specchat.errors import ModelError, NotEnoughMemory, TokenizerMismatch
+from specchat.models.backends.scripted import ScriptedModel
+from specchat.models.backends.scripted_text import ScriptedVocabulary, scripted_says
+from specchat.models.backends.transformers_model import ReferenceModel
+from specchat.models.backends.transformers_network import load_network, refuse_stateful
 from specchat.models.base.network import Network
 from specchat.models.base.shape import Shape, said_by, unsupported
+from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.cuda.choose import cuda_network
-from specchat.models.files.derived_sources import RoundedSource
-from specchat.models.files.end_tokens import end_tokens
-from specchat.models.files.families import FAMILIES, Family
-from specchat.models.files.foreign_errors import first_line, one_line
-from specchat.models.files.gguf_file import is_converted
-from specchat.models.files.gguf_header import read_header
-from specchat.models.files.gguf_rotation import rotation_scaling
-from specchat.models.files.gguf_source import GgufSource
-from specchat.models.files.remembered_config import RememberedConfig, remember_config
-from specchat.models.files.tensor_source import TensorSource
-from specchat.models.files.tokenizer_files import open_tokenizer, same_tokenizer
-from specchat.models.files.weight_source import WeightSource
+from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.eager import EagerNetwork
+from specchat.models.decoder.layer_weights import Builder
 from specchat.models.inspect.memory import needed_bytes
 from specchat.models.inspect.model_files import REWINDABLE, SMALLEST_WINDOW, describe_model
 from specchat.models.machine import available_bytes, choose_precision, multiplies
 from specchat.models.model_config import known_config
-from specchat.models.native.network import NativeNetwork
-from specchat.models.other.scripted import ScriptedModel
-from specchat.models.other.scripted_text import ScriptedVocabulary, scripted_says
-from specchat.models.other.transformers_model import ReferenceModel
-from specchat.models.other.transformers_network import load_network, refuse_stateful
-from specchat.models.own.decoder import Decoder
-from specchat.models.own.eager import EagerNetwork
-from specchat.models.own.layer_weights import Builder
 from specchat.models.pruning.prunable_file import PrunableFile
+from specchat.models.weights.derived_sources import RoundedSource
+from specchat.models.weights.end_tokens import end_tokens
+from specchat.models.weights.families import FAMILIES, Family
+from specchat.models.weights.foreign_errors import first_line, library_error, one_line
+from specchat.models.weights.gguf_file import is_converted
+from specchat.models.weights.gguf_header import read_header
+from specchat.models.weights.gguf_rotation import rotation_scaling
+from specchat.models.weights.gguf_source import GgufSource
+from specchat.models.weights.remembered_config import RememberedConfig, remember_config
+from specchat.models.weights.tensor_source import TensorSource
+from specchat.models.weights.tokenizer_files import open_tokenizer, same_tokenizer
+from specchat.models.weights.weight_source import WeightSource
 
 _SCRIPTED = {"target": (6, 0.012), "draft": (2, 0.003)}
 """How many tokens the scripted models look back, and how long a pass of theirs takes, in seconds."""
@@ -130,8 +130,10 @@ def load_model(
             notes += (f"{spec.name} runs through transformers, which is slower: {why_not}",)
     except torch.OutOfMemoryError as error:
         raise NotEnoughMemory(f"{spec.name} does not fit into the memory of {device}: {first_line(error)}") from None
-    except (ValueError, OSError, KeyError, RuntimeError, ImportError, AttributeError) as error:
+    except RuntimeError as error:  # of a device as well as of what is loaded
         raise ModelError(f"{spec.name} cannot be loaded: {first_line(error)}") from None
+    except (ValueError, OSError, KeyError, ImportError, AttributeError) as error:
+        raise library_error(f"{spec.name} cannot be loaded", error) from None
     return Loaded(spec.name, model, tokenizer, ends, weight_bytes, precision, multiplied_by, notes, folder, prunable)
 
 

@@ -7,16 +7,16 @@ from torch import Tensor
 
 from specchat.config.trained_drafters import TrainedDrafter
 from specchat.errors import ModelError
-from specchat.models.files.derived_sources import ForwardingSource
-from specchat.models.files.gguf_reader import FourBit
-from specchat.models.files.stored_rows import StoredRows
-from specchat.models.files.weight_source import ALL_ROWS, RowChoice, TensorFacts, WeightSource
-from specchat.models.learned.draft_language_model import DraftLanguageModel, shape_of
-from specchat.models.learned.networks import load_network, read_tokens
-from specchat.models.learned.shared_weights import SharedWeights
+from specchat.models.decoder.decoder import Decoder
+from specchat.models.draft_heads.draft_language_model import DraftLanguageModel, shape_of
+from specchat.models.draft_heads.networks import load_network, read_tokens
+from specchat.models.draft_heads.shared_weights import SharedWeights
 from specchat.models.model_loading import Loaded
-from specchat.models.own.decoder import Decoder
 from specchat.models.pruning.prunable_file import PrunableFile
+from specchat.models.weights.derived_sources import ForwardingSource
+from specchat.models.weights.gguf_reader import FourBit
+from specchat.models.weights.stored_rows import StoredRows
+from specchat.models.weights.weight_source import ALL_ROWS, RowChoice, TensorFacts, WeightSource
 
 
 def load_trained_draft(trained: TrainedDrafter, target: Loaded) -> Loaded:

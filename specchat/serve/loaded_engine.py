@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from specchat.engine.near.client import Link
+from specchat.engine.client.client import Link
 from specchat.engine.protocol.commands import Command, Load
 from specchat.engine.protocol.events import Died, Event, Failed, Loading, Notice, Ready
 from specchat.errors import EngineError, SpecchatError

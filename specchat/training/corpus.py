@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from specchat.models.learned.batch import Batch
+from specchat.models.draft_heads.batch import Batch
 from specchat.training.state_shards import StateShard
 
 _HELD_OUT = 20

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from specchat.errors import TrainingError
-from specchat.models.learned.batch import Batch
-from specchat.models.learned.losses import SHARPNESS, columns_of
-from specchat.models.learned.networks import save_weights
-from specchat.models.learned.unrolling import STATE_SHARE, Acceptance, acceptance, chain_loss
+from specchat.models.draft_heads.batch import Batch
+from specchat.models.draft_heads.losses import SHARPNESS, columns_of
+from specchat.models.draft_heads.networks import save_weights
+from specchat.models.draft_heads.unrolling import STATE_SHARE, Acceptance, acceptance, chain_loss
 from specchat.training.checkpoints import Point, Standing, load_checkpoint, save_checkpoint
 from specchat.training.corpus import Corpus
 from specchat.training.files import writing
@@ -111,7 +111,7 @@ class Fitting:
         """Where the checkpoint in the folder says, or at the beginning.
 
         Args:
-            network: one of `models.learned.networks`.
+            network: one of `models.draft_heads.networks`.
             folder: where checkpoints and the best weights go.
             steps: tokens guessed in a row.
             texts: in a step of learning.

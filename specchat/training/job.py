@@ -20,15 +20,15 @@ from specchat.core.sampling import Sampling
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.engine.protocol.training_report import StageName
 from specchat.errors import TrainingError, WeightsError
-from specchat.models.files.weight_source import WeightSource
+from specchat.models.decoder.decoder import Decoder
+from specchat.models.draft_heads import distillation
+from specchat.models.draft_heads.frozen_target import FrozenTarget
+from specchat.models.draft_heads.mask_learning import MaskLearning
+from specchat.models.draft_heads.networks import load_network
+from specchat.models.draft_heads.unrolling import acceptance, chain_loss
 from specchat.models.inspect.training_cost import texts_per_batch
 from specchat.models.inspect.training_limits import CHATS, LOSSES, SELECTIONS, SELF
-from specchat.models.learned import distillation
-from specchat.models.learned.frozen_target import FrozenTarget
-from specchat.models.learned.mask_learning import MaskLearning
-from specchat.models.learned.networks import load_network
-from specchat.models.learned.unrolling import acceptance, chain_loss
-from specchat.models.own.decoder import Decoder
+from specchat.models.weights.weight_source import WeightSource
 from specchat.training.checkpoints import Standing
 from specchat.training.corpus import Corpus
 from specchat.training.files import only_user

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specchat.models.inspect.training_cost import EPOCHS, LEAST_TEXTS, MASK_EPOCHS
-from specchat.models.learned.sizes import (
+from specchat.models.draft_heads.sizes import (
     AmphistaSizes,
     CloverSizes,
     DraftModelSizes,
@@ -22,6 +21,7 @@ from specchat.models.learned.sizes import (
     ParallelSpecSizes,
     PromptTokenSizes,
 )
+from specchat.models.inspect.training_cost import EPOCHS, LEAST_TEXTS, MASK_EPOCHS
 
 if TYPE_CHECKING:  # it imports torch, and requests are checked before that is loaded
     from specchat.models.base.shape import Shape
@@ -50,7 +50,7 @@ class Recipe:
         steps: tokens that are guessed in a row while training.
         epochs: how often every text is seen, by default.
         glancing: what share of its misses a network that guesses blocks is shown at the beginning; see
-            `models.learned.glancing`.
+            `models.draft_heads.glancing`.
         learning_rate: at its highest, with the fewest texts in a step; it grows with the square root of their number.
         distils: whether it learns at every place of a text by itself, with a loss that can be chosen, and not in chains
             of its own guesses.

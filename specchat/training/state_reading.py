@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specchat.core.seams import Model
-from specchat.core.states import StateTap, TextStates
+from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.top_tokens import best_tokens
 from specchat.models.base.cache_rows import LAZY_TOKENS
 from specchat.models.inspect.training_cost import LIKELIEST, bytes_of_token
@@ -101,7 +101,7 @@ class StateReading:
         """States and labels at every token of one text."""
         tokens, taken = text.tokens, list[TextStates]()
         self._target.prefill(())
-        self._target.prefill(tokens, tap=StateTap(frozenset(self.layers), taken.append))
+        self._target.prefill(tokens, tap=HiddenStateSink(frozenset(self.layers), taken.append))
         last = torch.cat([part.layers[self.layers[-1]] for part in taken])
         states = torch.stack(
             [torch.cat([part.layers[layer] for part in taken]).bfloat16() for layer in self.layers], dim=1

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from specchat.core.seams import Weights
-from specchat.models.learned.losses import columns_of
-from specchat.models.learned.shared_weights import SharedWeights
+from specchat.models.draft_heads.losses import columns_of
+from specchat.models.draft_heads.shared_weights import SharedWeights
 from specchat.training.corpus import Corpus
 
 

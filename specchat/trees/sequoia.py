@@ -13,7 +13,7 @@ from specchat.core.request import LayerHook
 from specchat.core.round import Round
 from specchat.core.seams import Drafter
 from specchat.core.tree import ROOT, TokenTree
-from specchat.structures.recent_linear_fit import RecentLinearFit
+from specchat.indexes.recent_linear_fit import RecentLinearFit
 from specchat.trees.optimal_shape import OptimalShapes
 from specchat.trees.options import SequoiaOptions
 from specchat.trees.ranks import StaticShape, grow_by_ranks

@@ -11,7 +11,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widget import Widget
 
-from specchat.engine.near.client import Link
+from specchat.engine.client.client import Link
 
 _Result = TypeVar("_Result")
 

@@ -16,7 +16,7 @@ from specchat.acceptance.options import FairOptions
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.errors import UsageError
-from specchat.models.other.scripted import ScriptedModel
+from specchat.models.backends.scripted import ScriptedModel
 
 GREEDY = Sampling()
 
@@ -103,8 +103,8 @@ def test_terms_are_exchanged_both_ways_the_longest_first_and_the_rest_stays():
 
 def test_a_tree_costs_a_second_pass_only_where_the_prompt_has_a_term():
     target = ScriptedModel(8, biased)
-    twin = target.twin()
-    target.twin = lambda: twin
+    twin = target.with_new_cache()
+    target.with_new_cache = lambda: twin
     made = Fair(FairOptions(swap="he:she"), target, Words(8))
     for prompt, passes in (([0, 6, 3], 0), ([0, HE, 3], 1)):
         before = twin.counters.passes

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from specchat.engine.far.loaded_pair import LoadedPair
+from specchat.engine.server.loaded_pair import LoadedPair
+from specchat.models.backends.scripted import ScriptedModel
+from specchat.models.backends.scripted_text import ScriptedVocabulary, scripted_says
 from specchat.models.model_loading import Loaded
-from specchat.models.other.scripted import ScriptedModel
-from specchat.models.other.scripted_text import ScriptedVocabulary, scripted_says
 from specchat.settings import Settings
 
 

@@ -21,8 +21,8 @@ from specchat.core.noise import Stream
 from specchat.core.tree import ROOT
 from specchat.core.verdict import Verdict
 from specchat.decoding.vocabulary import Vocabulary
-from specchat.models.other.scripted import ScriptedModel, random_says
-from specchat.models.other.scripted_text import ScriptedVocabulary
+from specchat.models.backends.scripted import ScriptedModel, random_says
+from specchat.models.backends.scripted_text import ScriptedVocabulary
 
 EFFORT = Effort(prompts=2, tokens=20, seeds=2, sampled_tokens=12, twin_tokens=16, adversary_tokens=12, samples=300)
 SAYS = random_says(ScriptedVocabulary().size, seed=2, memory=2, sharpness=1.0)
@@ -149,7 +149,7 @@ def test_a_control_that_catches_nothing_fails_the_check():
 
 def test_a_twin_that_is_none_fails():
     target = ScriptedModel(ScriptedVocabulary().size, SAYS)
-    target.twin = lambda: ScriptedModel(target.vocab_size, random_says(target.vocab_size, seed=3))
+    target.with_new_cache = lambda: ScriptedModel(target.vocab_size, random_says(target.vocab_size, seed=3))
     assert check_twin(subject(target=target)).status == FAILED
 
 

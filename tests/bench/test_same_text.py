@@ -5,7 +5,7 @@ from __future__ import annotations
 from specchat.bench.measured_reply import Measured, Written
 from specchat.bench.proof.same_text import Comparison
 from specchat.core.sampling import Sampling
-from specchat.models.other.scripted import ScriptedModel, random_says
+from specchat.models.backends.scripted import ScriptedModel, random_says
 
 SIZE, PROMPT = 10, (1, 2)
 SAYS = random_says(SIZE, seed=9, sharpness=0.5)

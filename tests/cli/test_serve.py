@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from specchat.cli.serve_watch import TreeWatch
-from specchat.engine.near.replay import Recording
+from specchat.engine.client.replay import Recording
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
 

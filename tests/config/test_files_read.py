@@ -22,10 +22,10 @@ from specchat.config.toml_editing import change_file
 from specchat.config.toml_file import parse, parse_if_there
 from specchat.config.trained_drafters import read_drafter
 from specchat.config.user_named_file import read_named
-from specchat.engine.near.replay import Recording
+from specchat.engine.client.replay import Recording
 from specchat.errors import ConfigError, StoreError, UsageError, WeightsError
-from specchat.models.files.gguf_header import read_header as read_gguf_header
-from specchat.models.files.json_file import read_object
+from specchat.models.weights.gguf_header import read_header as read_gguf_header
+from specchat.models.weights.json_file import read_object
 from specchat.store.chat_json import read_file
 
 

@@ -12,11 +12,11 @@ from specchat.core.context import Context
 from specchat.core.head_needs import always_logits
 from specchat.core.noise import Stream
 from specchat.core.reading import Reading
-from specchat.core.request import LayerHook, Rider
+from specchat.core.request import ExtraRow, LayerHook
 from specchat.core.round import Round
 from specchat.core.sampling import law, penalise
 from specchat.core.seams import AcceptanceRule, Drafter, Proposal
-from specchat.core.states import StateTap
+from specchat.core.states import HiddenStateSink
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.core.verdict import Verdict
 
@@ -147,7 +147,7 @@ class SamplingDrafter:
     """
 
     taps: Collection[int] = ()
-    text_tap: StateTap | None = None
+    hidden_state_sink: HiddenStateSink | None = None
     passes = 0
 
     def __init__(
@@ -167,7 +167,7 @@ class SamplingDrafter:
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         return [self._guesses(tree, node, width, context) for node in frontier]
 
-    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
         return ()
 
     def observe(self, round: Round) -> None: ...
@@ -198,7 +198,7 @@ class Together:
     """Several drafters at once: their guesses stand side by side, and share a node where they agree."""
 
     taps: Collection[int] = ()
-    text_tap: StateTap | None = None
+    hidden_state_sink: HiddenStateSink | None = None
     passes = 0
 
     def __init__(self, *drafters: Drafter) -> None:
@@ -212,7 +212,7 @@ class Together:
         proposals = [drafter.propose(tree, frontier, width, context) for drafter in self._drafters]
         return [[guess for guesses in each for guess in guesses] for each in zip(*proposals, strict=True)]
 
-    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
         return ()
 
     def observe(self, round: Round) -> None:

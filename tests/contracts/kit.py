@@ -29,9 +29,9 @@ from specchat.decoding.reply_events import ReplyEnded, ReplyStarted, RoundWritte
 from specchat.decoding.speculate import Speculator
 from specchat.drafters.choice import choose
 from specchat.drafters.parts import PairResources, Parts
-from specchat.models.learned.mask_loading import mask_rows
-from specchat.models.learned.network_loading import trained_network
-from specchat.models.other.scripted import Says, ScriptedModel, random_says
+from specchat.models.backends.scripted import Says, ScriptedModel, random_says
+from specchat.models.draft_heads.mask_loading import mask_rows
+from specchat.models.draft_heads.network_loading import trained_network
 from specchat.registry import Method, Table
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
@@ -72,13 +72,13 @@ def looks_up(method: Method) -> bool:
 
 def begin(drafter: Drafter, history: Sequence[int]) -> None:
     """Start a text of the scripted target, whose states a drafter is given that asks for them."""
-    if drafter.text_tap is not None:
+    if drafter.hidden_state_sink is not None:
         model = scripted_target()
         for end in range(1, len(history)):
             tree = TokenTree(history[end - 1], V)
             model.prefill(history[: end - 1])
-            states = model.read(tree.freeze(), request=requested(taps=drafter.text_tap.layers)).taps
-            drafter.text_tap.take(TextStates(end - 1, (history[end - 1],), states))
+            states = model.read(tree.freeze(), request=requested(taps=drafter.hidden_state_sink.layers)).taps
+            drafter.hidden_state_sink.take(TextStates(end - 1, (history[end - 1],), states))
     drafter.start(history)
 
 

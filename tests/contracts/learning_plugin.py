@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from safetensors.torch import load_file
 
 from specchat.core.context import Context
-from specchat.core.request import Rider
+from specchat.core.request import ExtraRow
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
-from specchat.core.states import StateTap
+from specchat.core.states import HiddenStateSink
 from specchat.core.tree import Guess, TokenTree
 from specchat.drafters.options import trained_weights
 from specchat.drafters.parts import Parts
@@ -28,14 +28,14 @@ class Constant:
     """Guesses the one token that its weights name, after everything."""
 
     taps: Collection[int] = ()
-    text_tap: StateTap | None = None
+    hidden_state_sink: HiddenStateSink | None = None
     passes = 0
 
     def __init__(self, options: ConstantOptions, parts: Parts) -> None:
         assert parts.trained is not None, "the table says that it needs weights"
         self.token = int(load_file(parts.trained.weights)["token"])
 
-    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
         return ()
 
     def close(self) -> None: ...
@@ -57,7 +57,7 @@ class Learning:
     """Counts the texts it has seen, guesses that number, and counts itself up further while the engine is idle."""
 
     taps: Collection[int] = ()
-    text_tap: StateTap | None = None
+    hidden_state_sink: HiddenStateSink | None = None
     passes = 0
 
     def __init__(self, options: LearningOptions, parts: Parts) -> None:
@@ -65,7 +65,7 @@ class Learning:
         self._owed = 0
         self._slices = options.slices
 
-    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
         return ()
 
     def close(self) -> None: ...

@@ -18,21 +18,21 @@ from specchat.core.reading import Counters, Reading
 from specchat.core.request import PassRequest
 from specchat.core.seams import Model
 from specchat.core.tree import TokenTree
+from specchat.models.backends.scripted import ScriptedModel, random_says
+from specchat.models.backends.transformers_model import ReferenceModel
 from specchat.models.base.cache_rows import Rows
 from specchat.models.base.kv_cache import KVCache
 from specchat.models.base.network import Pass
 from specchat.models.base.shape import Shape
 from specchat.models.base.sub_layers import SubLayers
+from specchat.models.cpu_kernels.kernels import kernels_for
+from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.cuda.graphs import GraphNetwork
-from specchat.models.files.families import FAMILIES
-from specchat.models.files.tensor_source import TensorSource
-from specchat.models.native.kernels import kernels_for
-from specchat.models.native.network import NativeNetwork
-from specchat.models.other.scripted import ScriptedModel, random_says
-from specchat.models.other.transformers_model import ReferenceModel
-from specchat.models.own.decoder import Decoder
-from specchat.models.own.eager import EagerNetwork
-from specchat.models.own.layer_weights import Builder
+from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.eager import EagerNetwork
+from specchat.models.decoder.layer_weights import Builder
+from specchat.models.weights.families import FAMILIES
+from specchat.models.weights.tensor_source import TensorSource
 
 V = 61
 HIDDEN = 32
@@ -222,7 +222,7 @@ def native(family: str, context_tokens: int) -> Subject:
         one = make().network
         plan = Rows().plan_prefix(list(range(len(rows))))
         table = tuple(kind.rotations(len(rows)) for kind in one.shape.attention_kinds)
-        cache, parts = KVCache(range(layers), 64, one.keys_together), SubLayers.of_all(layers)
+        cache, parts = KVCache(range(layers), 64, one.key_interleave), SubLayers.of_all(layers)
         running = Pass(plan, lambda tokens: rows.clone(), table, cache, Counters(), parts)
         return one.head(one.run(running)).logits[-1]
 

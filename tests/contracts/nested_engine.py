@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from specchat.core.context import Context
-from specchat.core.request import Rider
+from specchat.core.request import ExtraRow
 from specchat.core.round import Round
 from specchat.core.seams import Model, Proposal
-from specchat.core.states import StateTap
+from specchat.core.states import HiddenStateSink
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.decoding.speculate import Speculator
 
@@ -20,7 +20,7 @@ class NestedEngine:
     """
 
     taps: Collection[int] = ()
-    text_tap: StateTap | None = None
+    hidden_state_sink: HiddenStateSink | None = None
 
     def __init__(
         self, inner: Callable[[Model], Speculator], draft: Model, ahead: int = 4, label: str | None = "nested"
@@ -43,7 +43,7 @@ class NestedEngine:
             self._written = self._write(context)
         return [self._guesses(tree, node) for node in frontier]
 
-    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
         return ()
 
     def observe(self, round: Round) -> None: ...

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from specchat.core.request import LayerHook, PassRequest, Rider
+from specchat.core.request import ExtraRow, LayerHook, PassRequest
 from specchat.core.seams import TreePolicy
 from specchat.core.tree import TokenTree
 
 
-def requested(riders: Sequence[Rider] = (), taps: Collection[int] = (), look: Any = None) -> PassRequest:
+def requested(extra_rows: Sequence[ExtraRow] = (), taps: Collection[int] = (), look: Any = None) -> PassRequest:
     """A request; `look` is called after every layer there may be."""
     hooks = () if look is None else (LayerHook(frozenset(range(64)), look),)
-    return PassRequest(frozenset(taps), tuple(riders), hooks)
+    return PassRequest(frozenset(taps), tuple(extra_rows), hooks)
 
 
 class LookedInto:

@@ -14,7 +14,7 @@ class Proposing:
     """A drafter made of one function (tree, node, width, context) → guesses; remembers what it was asked."""
 
     taps: Sequence[int] = ()
-    text_tap = None
+    hidden_state_sink = None
     passes = 0
 
     def __init__(self, guess: Callable[[TokenTree, int, int, Context], Sequence[Guess]]) -> None:
@@ -30,7 +30,7 @@ class Proposing:
         self.widths.append(width)
         return [self._guess(tree, node, width, context) for node in frontier]
 
-    def riders(self, tree: TokenTree) -> Sequence[Any]:
+    def extra_rows(self, tree: TokenTree) -> Sequence[Any]:
         return ()
 
     def observe(self, round: Round) -> None: ...

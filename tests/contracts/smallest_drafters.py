@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from specchat.core.context import Context
-from specchat.core.request import Adapter, Rider
+from specchat.core.request import Adapter, ExtraRow
 from specchat.core.round import Round
 from specchat.core.seams import Drafter, Proposal
-from specchat.core.states import StateTap, TextStates
+from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.drafters.members import Member, parse_members
 from specchat.drafters.options import trained_weights
@@ -27,10 +27,10 @@ class _Quiet:
     """What most drafters do not need."""
 
     taps: Collection[int] = ()
-    text_tap: StateTap | None = None
+    hidden_state_sink: HiddenStateSink | None = None
     passes = 0
 
-    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
         return ()
 
     def start(self, history: Sequence[int]) -> None: ...
@@ -62,7 +62,7 @@ class Stateful(_Quiet):
     def __init__(self, options: StatefulOptions, parts: Parts) -> None:
         self._head = parts.target.head
         self.layer = options.layer
-        self.text_tap = StateTap(frozenset({options.layer}), self._take)
+        self.hidden_state_sink = HiddenStateSink(frozenset({options.layer}), self._take)
         self.tokens: list[int] = []
         self.states: list[Tensor] = []
         self.given: list[tuple[int, int]] = []  # (first, end) of every delivery
@@ -105,7 +105,7 @@ class Trained(Stateful):
 
 @dataclass(frozen=True)
 class RidingOptions:
-    length: int = option(2, "riders behind every node", minimum=1)
+    length: int = option(2, "extra rows behind every node", minimum=1)
     adapted: bool = option(False, "whether an adapter acts on them")
 
 
@@ -126,13 +126,13 @@ class Riding(_Quiet):
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         return chain_of(tree, frontier, self._next, "riding")
 
-    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
         places = [place if place else None for _ in tree.tokens for place in range(self.length)]
         after = [None if place is None else index - 1 for index, place in enumerate(places)]
-        return [Rider(i // self.length, self.mask, before, self.adapter) for i, before in enumerate(after)]
+        return [ExtraRow(i // self.length, self.mask, before, self.adapter) for i, before in enumerate(after)]
 
     def observe(self, round: Round) -> None:
-        if round.riders:
+        if round.extra_rows:
             last = ([ROOT, *round.tree.follow(round.emitted)])[-1]
             rows = range(last * self.length, (last + 1) * self.length)
             self._next = [best[0] for best in round.reading.best_after_riders(rows, 1)]
@@ -168,11 +168,11 @@ class PartOfCache(_Drafting):
     """The target with the first and the last few rows of its own cache drafts for the target."""
 
     def __init__(self, options: NoOptions, parts: Parts) -> None:
-        super().__init__(parts, parts.target.twin())
+        super().__init__(parts, parts.target.with_new_cache())
 
     def start(self, history: Sequence[int]) -> None:
         text = history[:-1]
-        self.model.borrow(text, [*range(min(2, len(text))), *range(max(2, len(text) - 6), len(text))])
+        self.model.copy_rows_from(text, [*range(min(2, len(text))), *range(max(2, len(text) - 6), len(text))])
         super().start(history)
 
 

@@ -1,4 +1,4 @@
-"""Riders with low-rank adapters say what merged weights would make them say, and all other rows keep their bits."""
+"""Extra rows with low-rank adapters say what merged weights would make them say, and all other rows keep their bits."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from contracts.models import BUILDERS, HIDDEN, V, shared_network
 from contracts.pass_requests import requested
 from transformers import DynamicCache
 
-from specchat.core.request import Adapter, Rider
+from specchat.core.request import Adapter, ExtraRow
 from specchat.core.tree import TokenTree
 from specchat.errors import ModelError
-from specchat.models.files.families import LLAMA
+from specchat.models.weights.families import LLAMA
 
 PREFIX = [1, 7, 30, 7, 2, 59, 14, 7, 30, 11, 5, 5, 41]
 SIZES = {"q": (32, 32), "k": (16, 32), "v": (16, 32), "o": (32, 32), "gate": (48, 32), "up": (48, 32), "down": (32, 48)}
@@ -55,11 +55,11 @@ def merged(given, family):
 
 
 @torch.no_grad()
-def truth(text, riders, family):
-    """(riders, V): a chain of riders behind a text, each run through its own network over the same cache."""
+def truth(text, extra_rows, family):
+    """(extra rows, V): a chain of extra rows behind a text, each run through its own network over the same cache."""
     cache, said = DynamicCache(), []
     shared_network(family)(input_ids=torch.tensor([text]), past_key_values=cache, use_cache=True)
-    for given in riders:
+    for given in extra_rows:
         network = shared_network(family) if given is None else merged(given, family)
         out = network(inputs_embeds=MASK[None, None], past_key_values=cache, use_cache=True)
         said.append(out.logits[0, -1])
@@ -71,9 +71,9 @@ def truth(text, riders, family):
 def test_a_rider_with_an_adapter_says_what_merged_weights_would_make_it_say(path, chosen, family, sizes):
     model, tree = BUILDERS[path](shared_network(family), 256), random_tree(V, 8, 8)
     one, other = adapter(chosen, sizes=sizes), adapter(chosen, 1, 5, sizes)
-    riders = [Rider(4, MASK, adapter=one), Rider(4, MASK, 0, other), Rider(4, MASK, 1), Rider(0, MASK)]
+    extra_rows = [ExtraRow(4, MASK, adapter=one), ExtraRow(4, MASK, 0, other), ExtraRow(4, MASK, 1), ExtraRow(0, MASK)]
     model.prefill(PREFIX)
-    said = model.read(tree, request=requested(riders)).rider_logits
+    said = model.read(tree, request=requested(extra_rows)).extra_row_logits
     text = [*PREFIX, tree.tokens[0], *tree.path_tokens(4)]
     expected = torch.cat([truth(text, [one, other, None], family), truth([*PREFIX, tree.tokens[0]], [None], family)])
     if path != "native":
@@ -92,24 +92,24 @@ def test_rows_without_an_adapter_keep_their_bits(path, chosen):
     for given in (adapter(chosen), None):
         model.prefill(())
         model.prefill(PREFIX[:8])  # read along with the tree
-        riders = [Rider(3, MASK), Rider(4, MASK, adapter=given), Rider(5, MASK)]
-        readings.append(model.read(tree, request=requested(riders, taps=range(3))))
+        extra_rows = [ExtraRow(3, MASK), ExtraRow(4, MASK, adapter=given), ExtraRow(5, MASK)]
+        readings.append(model.read(tree, request=requested(extra_rows, taps=range(3))))
         model.keep(tree.path(len(tree) - 1))
     adapted, plain = readings
-    assert not torch.equal(adapted.rider_logits[1], plain.rider_logits[1])
+    assert not torch.equal(adapted.extra_row_logits[1], plain.extra_row_logits[1])
     for one, two in ((adapted.logits, plain.logits), *((adapted.taps[i], plain.taps[i]) for i in range(3))):
         assert torch.equal(one, two)
-    assert torch.equal(adapted.rider_logits[[0, 2]], plain.rider_logits[[0, 2]])
+    assert torch.equal(adapted.extra_row_logits[[0, 2]], plain.extra_row_logits[[0, 2]])
     assert all(torch.equal(adapted.text_states.layers[i], plain.text_states.layers[i]) for i in range(3))
 
 
 def test_an_adapter_stays_with_its_rider_when_nodes_are_dropped(path):
     model, tree = BUILDERS[path](shared_network("llama"), 256), random_tree(V, 8, 8)
-    riders = [Rider(0, MASK), Rider(0, MASK, adapter=adapter(SETS["all"]))]
+    extra_rows = [ExtraRow(0, MASK), ExtraRow(0, MASK, adapter=adapter(SETS["all"]))]
     said = []
     for look in (None, lambda layer, hidden, nodes: [0, 1] if layer == 0 else None):
         model.prefill(PREFIX)
-        said.append(model.read(tree, request=requested(riders, look=look)).rider_logits)
+        said.append(model.read(tree, request=requested(extra_rows, look=look)).extra_row_logits)
     torch.testing.assert_close(said[0], said[1], atol=1e-5, rtol=1e-5)
 
 
@@ -121,7 +121,7 @@ def test_on_a_view_an_adapter_acts_on_what_is_left(path):
     said = []
     for given in (left, everything):
         view.prefill(PREFIX)
-        said.append(view.read(tree, request=requested([Rider(0, MASK, adapter=given)])).rider_logits)
+        said.append(view.read(tree, request=requested([ExtraRow(0, MASK, adapter=given)])).extra_row_logits)
     assert torch.equal(said[0], said[1])
 
 
@@ -145,4 +145,4 @@ BAD = {
 def test_an_adapter_that_does_not_fit_is_refused_by_name(path, factors, said):
     model = BUILDERS[path](shared_network("llama"), 256)
     with pytest.raises(ModelError, match=said):
-        model.read(TokenTree(3, V).freeze(), request=requested([Rider(0, MASK, adapter=Adapter(factors))]))
+        model.read(TokenTree(3, V).freeze(), request=requested([ExtraRow(0, MASK, adapter=Adapter(factors))]))

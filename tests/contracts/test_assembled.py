@@ -137,7 +137,7 @@ def test_a_part_of_the_targets_cache_is_not_read_again(make_model):
 def test_riders_without_an_adapter_say_what_a_plain_pass_says_behind_the_path(make_model):
     network = shared_network("llama")
     _, speculator, said = conversed(make_model, drafter="riding", width=1, policy="chain")
-    assert all(round.riders == 2 * len(round.tree) for round in said.rounds)
+    assert all(round.extra_rows == 2 * len(round.tree) for round in said.rounds)
     table, mask = network.get_input_embeddings().weight.detach(), speculator.drafter.mask
     agreed = 0
     for before, following in itertools.pairwise(said.rounds):
@@ -178,7 +178,7 @@ def test_a_nested_engine_draws_from_the_law_it_names(make_model):
     draws = [draw for round in said.rounds for node in range(len(round.tree)) for draw in round.tree.draws(node)]
     assert draws
     assert all(draw.guess.kind is DrawKind.IID for draw in draws)
-    inner = speculator.drafter.model.twin()
+    inner = speculator.drafter.model.with_new_cache()
     for round in said.rounds[:3]:
         text = [*PROMPT, *said.tokens][: round.start]
         for node in range(len(round.tree)):

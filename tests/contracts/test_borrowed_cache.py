@@ -11,7 +11,7 @@ from test_view_contract import CLOSE, PREFIX, rounds
 from specchat.core.tree import ROOT, TokenTree
 from specchat.models.base.cache_rows import OwnRows
 from specchat.models.base.kv_cache import KVCache
-from specchat.models.own.decoder import Decoder
+from specchat.models.decoder.decoder import Decoder
 
 
 def after(model, text):
@@ -29,7 +29,7 @@ def test_all_of_a_cache_that_is_borrowed_is_the_same_cache_to_the_bit(subject):
     model.keep(())
     text = [*PREFIX, 9]
     view = model.view()
-    view.borrow(text, range(len(text)))
+    view.copy_rows_from(text, range(len(text)))
     assert view.cached(text) == len(text)
     assert torch.equal(rounds(view, text), rounds(model, text))
 
@@ -61,7 +61,7 @@ def test_of_a_borrowed_part_only_that_part_is_seen_at_its_positions(path, family
     tree = TokenTree(5, V).freeze()
     model.read(tree)  # a tree in the middle of a round is no part of the text
     view = model.view()
-    view.borrow(PREFIX, kept)
+    view.copy_rows_from(PREFIX, kept)
     text = list(PREFIX)
     for token in (5, 9, 2, 40):
         text.append(token)
@@ -77,7 +77,7 @@ def test_native_rows_that_are_borrowed_say_to_the_bit_what_a_mask_would_make_the
     assert isinstance(model, Decoder)
     model.prefill(PREFIX)
     view = model.view()
-    view.borrow(PREFIX, kept)
+    view.copy_rows_from(PREFIX, kept)
     tree = random_tree(V, 6, 2)
     plan = model._text.rows.plan_tree(tree, None, ())
     hidden = [position for position in range(len(PREFIX)) if position not in kept]
@@ -94,9 +94,9 @@ def test_going_back_behind_what_was_borrowed_keeps_what_is_left_of_it(build):
     model.prefill(PREFIX)
     for back in (10, 5, 2, 0):
         view, again = model.view(), model.view()
-        view.borrow(PREFIX, [0, 4, 8, 12])
+        view.copy_rows_from(PREFIX, [0, 4, 8, 12])
         after(view, [*PREFIX, 5, 6])
-        again.borrow(PREFIX[:back], [position for position in (0, 4, 8, 12) if position < back])
+        again.copy_rows_from(PREFIX[:back], [position for position in (0, 4, 8, 12) if position < back])
         text = [*PREFIX[:back], 21, 22, 23]
         assert torch.equal(after(view, text), after(again, text))
         assert view.cached(text) == len(text)
@@ -107,11 +107,11 @@ def test_a_cache_is_borrowed_through_views_with_fewer_layers_and_past_the_first_
     model = build(network, 2048)
     model.prefill(text)
     view = model.view(layers=(0, 2))
-    view.borrow(text, range(0, 1030, 2))
+    view.copy_rows_from(text, range(0, 1030, 2))
     kept = view.view(skip_mlp=(2,))
-    kept.borrow(text, range(0, 1030, 10))
+    kept.copy_rows_from(text, range(0, 1030, 10))
     direct = model.view(layers=(0, 2), skip_mlp=(2,))
-    direct.borrow(text, range(0, 1030, 10))
+    direct.copy_rows_from(text, range(0, 1030, 10))
     assert torch.equal(after(kept, [*text, 5]), after(direct, [*text, 5]))
 
 
@@ -119,14 +119,14 @@ def test_of_a_part_only_what_is_there_is_borrowed_again(build):
     model = build(shared_network("llama"), 256)
     model.prefill(PREFIX)
     part = model.view()
-    part.borrow(PREFIX, [0, 4, 8, 12])
+    part.copy_rows_from(PREFIX, [0, 4, 8, 12])
     after(part, [*PREFIX, 5, 6])
     again, direct = part.view(), model.view()
-    again.borrow([*PREFIX, 5], range(len(PREFIX) + 1))
-    direct.borrow(PREFIX, [0, 4, 8, 12])
+    again.copy_rows_from([*PREFIX, 5], range(len(PREFIX) + 1))
+    direct.copy_rows_from(PREFIX, [0, 4, 8, 12])
     torch.testing.assert_close(after(again, [*PREFIX, 5, 9]), after(direct, [*PREFIX, 5, 9]), **CLOSE)
-    again.borrow(PREFIX, [3, 4, 5, 12])
-    direct.borrow(PREFIX, [4, 12])
+    again.copy_rows_from(PREFIX, [3, 4, 5, 12])
+    direct.copy_rows_from(PREFIX, [4, 12])
     assert torch.equal(after(again, [*PREFIX, 9]), after(direct, [*PREFIX, 9]))
 
 
@@ -140,23 +140,23 @@ def test_what_was_borrowed_before_is_not_copied_again(build, monkeypatch):
         "copy_rows_",
         lambda cache, source, rows, known=0: (copied.append(len(rows) - known), copy_rows_(cache, source, rows, known)),
     )
-    view.borrow(PREFIX, range(len(PREFIX)))
+    view.copy_rows_from(PREFIX, range(len(PREFIX)))
     after(view, [*PREFIX, 3, 3, 3])  # rows of its own, which go
     after(model, [*longer, 7])
-    view.borrow(longer, range(len(longer)))
+    view.copy_rows_from(longer, range(len(longer)))
     changed = [*PREFIX[:6], 33, *PREFIX[7:]]
     again = after(view, [*longer, 7])
     model.prefill(changed[:-1])
     after(model, changed)
-    view.borrow(changed, range(len(changed)))
+    view.copy_rows_from(changed, range(len(changed)))
     assert copied == [len(PREFIX), 4, len(PREFIX) - 6]
     direct = model.view(layers=(0, 2))
-    direct.borrow(changed, range(len(changed)))
+    direct.copy_rows_from(changed, range(len(changed)))
     assert torch.equal(after(view, [*changed, 7]), after(direct, [*changed, 7]))
     model.prefill(longer)
     after(model, [*longer, 7])
     other = model.view(layers=(0, 2))
-    other.borrow(longer, range(len(longer)))
+    other.copy_rows_from(longer, range(len(longer)))
     torch.testing.assert_close(again, after(other, [*longer, 7]), **CLOSE)
 
 
@@ -165,9 +165,9 @@ def test_only_what_was_read_is_borrowed(subject):
     subject.model.read(TokenTree(3, V).freeze())  # what was put off is read now
     subject.model.keep(())
     view, again = subject.model.view(), subject.model.view()
-    view.borrow([*PREFIX, 3, 8, 8], [0, 1, 14, 15])
+    view.copy_rows_from([*PREFIX, 3, 8, 8], [0, 1, 14, 15])
     assert view.cached([*PREFIX, 3, 8, 8]) == len(PREFIX) + 1
-    again.borrow([*PREFIX, 3], [0, 1])
+    again.copy_rows_from([*PREFIX, 3], [0, 1])
     assert torch.equal(after(view, [*PREFIX, 3, 8, 8, 5]), after(again, [*PREFIX, 3, 8, 8, 5]))
     with pytest.raises(AssertionError, match="made from"):
-        subject.fresh().borrow([], [])
+        subject.fresh().copy_rows_from([], [])

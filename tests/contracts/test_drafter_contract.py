@@ -187,9 +187,9 @@ def test_its_riders_and_taps_are_of_the_right_kind(method):
     drafter, context = make_drafter(method, scripted_draft()), context_for()
     begin(drafter, context.history)
     tree = grow(drafter, context, 2, levels=2)
-    riders = drafter.riders(tree)
-    assert all(0 <= rider.parent < len(tree) for rider in riders)
-    assert all(rider.after is None or rider.after < place for place, rider in enumerate(riders))
+    extra_rows = drafter.extra_rows(tree)
+    assert all(0 <= extra_row.parent < len(tree) for extra_row in extra_rows)
+    assert all(extra_row.after is None or extra_row.after < place for place, extra_row in enumerate(extra_rows))
     assert all(isinstance(layer, int) for layer in drafter.taps)
 
 

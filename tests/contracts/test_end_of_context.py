@@ -24,7 +24,7 @@ from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
-from specchat.models.other.scripted import ScriptedModel
+from specchat.models.backends.scripted import ScriptedModel
 from specchat.trees import TREE_POLICIES
 
 

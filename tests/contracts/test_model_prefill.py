@@ -122,7 +122,7 @@ def test_a_tree_may_reach_past_the_end_of_the_context(subject):
 
 
 def test_pretending_costs_like_reading_and_is_forgotten(subject):
-    subject.model.pretend(40)
+    subject.model.fill_for_benchmark(40)
     before = subject.model.counters.rows
     subject.model.read(TokenTree(3, V).freeze())
     subject.model.keep(())

@@ -1,4 +1,4 @@
-"""What every `Model` promises of taps, riders and layer hooks."""
+"""What every `Model` promises of taps, extra rows and layer hooks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from contracts.model_checks import CLOSE, PREFIX, check, check_next, deepest
 from contracts.models import HIDDEN, Subject, V, models_with
 from contracts.pass_requests import requested
 
-from specchat.core.request import LayerHook, PassRequest, Rider
-from specchat.core.states import StateTap, TextStates
+from specchat.core.request import ExtraRow, LayerHook, PassRequest
+from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.base.cache_rows import LAZY_TOKENS
 
@@ -34,14 +34,14 @@ def test_taps_not_asked_for_are_not_there(subject):
     subject.model.prefill(PREFIX)
     reading = subject.model.read(random_tree(V, 3, 0))
     assert not reading.taps
-    assert reading.rider_logits is None
+    assert reading.extra_row_logits is None
 
 
 @models_with("count", [1, LAZY_TOKENS, LAZY_TOKENS + 1, 300])
 def test_states_of_the_text_come_while_it_is_read_and_once(subject, count):
     text, layers = [(7 * i + i // 9) % V for i in range(count)], frozenset(range(subject.layers))
     taken: list[TextStates] = []
-    subject.model.prefill(text, tap=StateTap(layers, taken.append))
+    subject.model.prefill(text, tap=HiddenStateSink(layers, taken.append))
     reading = subject.model.read(random_tree(V, 4, 0), request=requested(taps=layers))
     late = reading.text_states
     assert (late is None) == (count > LAZY_TOKENS)
@@ -60,7 +60,7 @@ def test_states_that_were_not_asked_for_are_not_given(subject):
     assert subject.model.read(random_tree(V, 3, 0)).text_states is None
 
 
-# ------------------------------------------------------------------------------------------------ riders
+# ------------------------------------------------------------------------------------------------ extra rows
 
 
 def stand_in(subject: Subject, token: int) -> torch.Tensor:
@@ -71,13 +71,13 @@ def test_a_rider_says_what_its_embedding_would_say_at_the_end_of_the_path(subjec
     tree = random_tree(V, 8, 8)
     texts = [[*PREFIX, 3, *tree.path_tokens(node)] for node in range(len(tree))]
     follows = [int(subject.truth(text).argmax()) for text in texts]
-    riders = [Rider(node, stand_in(subject, follows[node])) for node in range(len(tree))]
+    extra_rows = [ExtraRow(node, stand_in(subject, follows[node])) for node in range(len(tree))]
     subject.model.prefill(PREFIX)
-    reading = subject.model.read(tree, request=requested(riders, taps=[0]))
-    assert reading.rider_logits.shape == (len(riders), V)
+    reading = subject.model.read(tree, request=requested(extra_rows, taps=[0]))
+    assert reading.extra_row_logits.shape == (len(extra_rows), V)
     for node, text in enumerate(texts):
-        torch.testing.assert_close(reading.rider_logits[node], subject.truth([*text, follows[node]]), **CLOSE)
-        tapped = reading.rider_states[0][node]
+        torch.testing.assert_close(reading.extra_row_logits[node], subject.truth([*text, follows[node]]), **CLOSE)
+        tapped = reading.extra_row_states[0][node]
         torch.testing.assert_close(tapped, subject.states([*text, follows[node]])[0], **CLOSE)
     check(subject, reading, PREFIX, tree, range(len(tree)))  # the nodes are not changed by them
 
@@ -86,46 +86,48 @@ def test_riders_may_follow_each_other(subject):
     tree = random_tree(V, 4, 8)
     text = [*PREFIX, 3, *tree.path_tokens(2)]
     chain = list(text)
-    riders: list[Rider] = []
+    extra_rows: list[ExtraRow] = []
     for place in range(3):
         token = int(subject.truth(chain).argmax())
-        riders.append(Rider(2, stand_in(subject, token), after=place - 1 if place else None))
+        extra_rows.append(ExtraRow(2, stand_in(subject, token), after=place - 1 if place else None))
         chain.append(token)
     subject.model.prefill(PREFIX)
-    reading = subject.model.read(tree, request=requested(riders))
+    reading = subject.model.read(tree, request=requested(extra_rows))
     for place in range(3):
         truth = subject.truth(chain[: len(text) + place + 1])
-        torch.testing.assert_close(reading.rider_logits[place], truth, **CLOSE)
+        torch.testing.assert_close(reading.extra_row_logits[place], truth, **CLOSE)
 
 
 def test_a_rider_may_be_no_token_at_all(network):
     tree = random_tree(V, 5, 8)
     mask = torch.linspace(-1, 1, HIDDEN)
     network.model.prefill(PREFIX)
-    reading = network.model.read(tree, request=requested([Rider(ROOT, mask), Rider(4, mask), Rider(4, -mask, after=1)]))
+    reading = network.model.read(
+        tree, request=requested([ExtraRow(ROOT, mask), ExtraRow(4, mask), ExtraRow(4, -mask, after=1)])
+    )
     root_text, text = [*PREFIX, 3], [*PREFIX, 3, *tree.path_tokens(4)]
     below_root = torch.stack([*map(network.embed, root_text), mask])
     below = torch.stack([*map(network.embed, text), mask])
     after = torch.stack([*map(network.embed, text), mask, -mask])
     for place, rows in enumerate((below_root, below, after)):
-        torch.testing.assert_close(reading.rider_logits[place], network.truth_embedded(rows), **CLOSE)
+        torch.testing.assert_close(reading.extra_row_logits[place], network.truth_embedded(rows), **CLOSE)
 
 
 def test_whom_a_model_names_likeliest_after_a_rider_has_the_highest_logits(subject):
     subject.model.prefill(PREFIX)
-    riders = [Rider(node, stand_in(subject, node)) for node in (0, 2, 3)]
-    reading = subject.model.read(random_tree(V, 5, 0), request=requested(riders))
-    if reading.rider_likeliest is not None:
-        best = reading.rider_logits.gather(1, reading.rider_likeliest.long())
-        assert torch.equal(best, reading.rider_logits.topk(best.shape[1]).values)
-    assert reading.best_after_riders([2, 0], 3) == reading.rider_logits[[2, 0]].topk(3).indices.tolist()
+    extra_rows = [ExtraRow(node, stand_in(subject, node)) for node in (0, 2, 3)]
+    reading = subject.model.read(random_tree(V, 5, 0), request=requested(extra_rows))
+    if reading.extra_row_likeliest is not None:
+        best = reading.extra_row_logits.gather(1, reading.extra_row_likeliest.long())
+        assert torch.equal(best, reading.extra_row_logits.topk(best.shape[1]).values)
+    assert reading.best_after_riders([2, 0], 3) == reading.extra_row_logits[[2, 0]].topk(3).indices.tolist()
 
 
 def test_riders_leave_nothing_in_the_cache(subject):
     tree = random_tree(V, 6, 9)
     path = deepest(tree)
     subject.model.prefill(PREFIX)
-    subject.model.read(tree, request=requested([Rider(node, stand_in(subject, 1)) for node in (0, 2, 4)]))
+    subject.model.read(tree, request=requested([ExtraRow(node, stand_in(subject, 1)) for node in (0, 2, 4)]))
     subject.model.keep(path)
     kept = [*PREFIX, 3, *(tree.tokens[n] for n in path)]
     assert subject.model.cached([*kept, 1, 1, 1, 1]) == len(kept)

@@ -111,7 +111,7 @@ def test_states_riders_and_members_go_through_it_too(path, drafter):
         given = loop.speculator.drafter.given
         assert all(end == first for (_, end), (first, _) in itertools.pairwise(given)), "each state once, without a gap"
     if drafter == "riding":
-        assert all(round.riders == 2 * len(round.tree) for round in rounds)
+        assert all(round.extra_rows == 2 * len(round.tree) for round in rounds)
 
 
 # --------------------------------------------------------------------------------------------- cutting a tree

@@ -10,8 +10,8 @@ from test_view_contract import CLOSE
 
 from specchat.core.optional_model_abilities import HoldsPartsByLayer
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.models.own import eager
-from specchat.models.own.decoder import Decoder
+from specchat.models.decoder import eager
+from specchat.models.decoder.decoder import Decoder
 
 ABLE = [name for name in BUILDERS if name != "reference"]
 TEXT = [(7 * i + i // 13) % V for i in range(150)]
@@ -36,7 +36,7 @@ def test_scores_are_the_products_of_queries_with_the_mean_keys_of_chunks(path, f
     network = shared_network(family)
     model = BUILDERS[path](network, 512)
     model.prefill(TEXT[:-1])
-    view = model.twin()
+    view = model.with_new_cache()
     assert isinstance(view, HoldsPartsByLayer)
     found = view.chunk_scores(TEXT, CHUNK)
     assert found.tokens == len(TEXT) - 1
@@ -62,7 +62,7 @@ def test_scoring_leaves_the_text_and_a_tree_that_is_being_read_alone(path):
         tree.freeze()
         one.read(tree, [ROOT])
         if one is model:
-            view = one.twin()
+            view = one.with_new_cache()
             before = one.counters.passes
             assert isinstance(view, HoldsPartsByLayer)
             view.chunk_scores(TEXT, CHUNK)
@@ -78,7 +78,7 @@ def test_layers_that_see_a_window_score_all_chunks_alike():
     for path in ABLE:
         model = BUILDERS[path](shared_network("gemma3_text"), 512)
         model.prefill(TEXT[:-1])
-        view = model.twin()
+        view = model.with_new_cache()
         assert isinstance(view, HoldsPartsByLayer)
         scores = view.chunk_scores(TEXT, CHUNK).scores
         assert [bool(layer.any()) for layer in scores] == [False, True, False]
@@ -95,9 +95,9 @@ def test_each_layer_sees_its_own_positions(path):
     network = shared_network("llama")
     model = BUILDERS[path](network, 512)
     model.prefill(TEXT[:-1])
-    view, positions = model.twin(), positions_of(model.layers)
+    view, positions = model.with_new_cache(), positions_of(model.layers)
     assert isinstance(view, HoldsPartsByLayer)
-    view.borrow_of_layers(TEXT[:-1], positions)
+    view.copy_rows_by_layer(TEXT[:-1], positions)
     assert view.cached(TEXT) == len(TEXT) - 1
     reference = BUILDERS["decoder"](network, 512)
     reference.prefill(TEXT[:-1])
@@ -139,10 +139,10 @@ def test_the_same_positions_everywhere_are_what_borrowing_them_is_to_the_bit(pat
         model = BUILDERS[path](shared_network(family), 512)
         model.prefill(TEXT[:-1])
         kept = [*range(8), *range(40, 64), *range(120, 149)]
-        one, each = model.twin(), model.twin()
+        one, each = model.with_new_cache(), model.with_new_cache()
         assert isinstance(each, HoldsPartsByLayer)
-        one.borrow(TEXT[:-1], kept)
-        each.borrow_of_layers(TEXT[:-1], torch.tensor(kept).expand(model.layers, -1))
+        one.copy_rows_from(TEXT[:-1], kept)
+        each.copy_rows_by_layer(TEXT[:-1], torch.tensor(kept).expand(model.layers, -1))
         assert torch.equal(after(one, [*TEXT, 4]), after(each, [*TEXT, 4]))
 
 
@@ -150,9 +150,9 @@ def test_the_same_positions_everywhere_are_what_borrowing_them_is_to_the_bit(pat
 def test_going_back_behind_parts_of_layers_reads_the_text_again(path):
     model = BUILDERS[path](shared_network("llama"), 512)
     model.prefill(TEXT[:-1])
-    view, fresh = model.twin(), model.twin()
+    view, fresh = model.with_new_cache(), model.with_new_cache()
     assert isinstance(view, HoldsPartsByLayer)
-    view.borrow_of_layers(TEXT[:-1], positions_of(model.layers))
+    view.copy_rows_by_layer(TEXT[:-1], positions_of(model.layers))
     text = [*TEXT[:60], 21, 22]
     assert torch.equal(after(view, text), after(fresh, text))
 
@@ -161,17 +161,17 @@ def test_going_back_behind_parts_of_layers_reads_the_text_again(path):
 def test_a_view_of_parts_of_layers_borrows_all_of_them_or_what_every_layer_holds(path):
     model = BUILDERS[path](shared_network("llama"), 512)
     model.prefill(TEXT[:-1])
-    part, text = model.twin(), [*TEXT, 4]
+    part, text = model.with_new_cache(), [*TEXT, 4]
     assert isinstance(part, HoldsPartsByLayer)
-    part.borrow_of_layers(TEXT[:-1], positions_of(model.layers))
+    part.copy_rows_by_layer(TEXT[:-1], positions_of(model.layers))
     after(part, text)
-    view, direct = part.view(), model.twin()
-    view.borrow(text, range(len(text)))
+    view, direct = part.view(), model.with_new_cache()
+    view.copy_rows_from(text, range(len(text)))
     assert isinstance(direct, HoldsPartsByLayer)
-    direct.borrow_of_layers(TEXT[:-1], positions_of(model.layers))
+    direct.copy_rows_by_layer(TEXT[:-1], positions_of(model.layers))
     after(direct, text)
     assert torch.equal(after(view, [*text, 8]), after(direct, [*text, 8]))
-    view.borrow(text, [3, 5, 149])
+    view.copy_rows_from(text, [3, 5, 149])
     assert view._text.rows.held == 1
     assert view.cached(text) == len(text)
 
@@ -180,11 +180,11 @@ def test_a_view_of_parts_of_layers_borrows_all_of_them_or_what_every_layer_holds
 def test_all_of_a_text_is_borrowed_over_parts_of_layers(path):
     model = BUILDERS[path](shared_network("llama"), 512)
     model.prefill(TEXT[:-1])
-    view, direct = model.twin(), model.twin()
+    view, direct = model.with_new_cache(), model.with_new_cache()
     assert isinstance(view, HoldsPartsByLayer)
-    view.borrow_of_layers(TEXT[:-1], positions_of(model.layers))
+    view.copy_rows_by_layer(TEXT[:-1], positions_of(model.layers))
     for one in (view, direct):
-        one.borrow(TEXT[:-1], range(149))
+        one.copy_rows_from(TEXT[:-1], range(149))
     assert torch.equal(after(view, TEXT), after(direct, TEXT))
 
 
@@ -192,7 +192,7 @@ def test_all_of_a_text_is_borrowed_over_parts_of_layers(path):
 def test_windows_refuse_positions_that_differ(path):
     model = BUILDERS[path](shared_network("gemma3_text"), 512)
     model.prefill(TEXT[:-1])
-    view = model.twin()
+    view = model.with_new_cache()
     assert isinstance(view, HoldsPartsByLayer)
     with pytest.raises(AssertionError, match="window"):
-        view.borrow_of_layers(TEXT[:-1], positions_of(model.layers))
+        view.copy_rows_by_layer(TEXT[:-1], positions_of(model.layers))

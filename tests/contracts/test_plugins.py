@@ -32,8 +32,8 @@ from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.core.verdict import Reason
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
-from specchat.models.files.families import FAMILIES
-from specchat.models.other.transformers_model import ReferenceModel
+from specchat.models.backends.transformers_model import ReferenceModel
+from specchat.models.weights.families import FAMILIES
 from specchat.trees import TREE_POLICIES
 
 WARM = Sampling(temperature=0.8)

@@ -9,7 +9,7 @@ import torch
 from contracts.kit import collect, converse
 from contracts.models import V
 
-from specchat.core.states import StateTap
+from specchat.core.states import HiddenStateSink
 from specchat.models.base.cache_rows import common_prefix
 
 pytestmark = pytest.mark.usefixtures("plugins_listed")
@@ -21,7 +21,9 @@ def true_states(make_model, tokens, layer):
     """(n, d) from one plain pass over the tokens."""
     taken = []
     model = make_model()
-    model.prefill([*tokens, *range(9)], tap=StateTap(frozenset({layer}), taken.append))  # long enough not to be put off
+    model.prefill(
+        [*tokens, *range(9)], tap=HiddenStateSink(frozenset({layer}), taken.append)
+    )  # long enough not to be put off
     return torch.cat([states.layers[layer] for states in taken])[: len(tokens)]
 
 

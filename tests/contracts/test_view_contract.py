@@ -12,8 +12,8 @@ from contracts.pass_requests import requested
 
 from specchat.core.tree import TokenTree
 from specchat.errors import ModelError
+from specchat.models.backends.transformers_view import without_parts
 from specchat.models.base.sub_layers import SubLayers
-from specchat.models.other.transformers_view import without_parts
 
 PREFIX = [1, 7, 30, 7, 2, 59, 14, 7, 30, 11, 5, 5, 41]
 CLOSE = {"atol": 2e-4, "rtol": 2e-4}
@@ -54,14 +54,14 @@ def silenced(family, layers=None, skip_attention=(), skip_mlp=()):
 def test_a_view_with_nothing_left_out_says_what_its_target_says_to_the_bit(subject):
     expected = rounds(subject.model)
     assert torch.equal(rounds(subject.model.view()), expected)
-    assert torch.equal(rounds(subject.model.twin()), expected)
+    assert torch.equal(rounds(subject.model.with_new_cache()), expected)
     everything = range(subject.model.layers)
     assert torch.equal(rounds(subject.model.view(layers=everything).view()), expected)
 
 
 def test_twins_and_views_have_caches_and_counters_of_their_own(subject):
     model = subject.model
-    twin, view = model.twin(), model.view(skip_mlp=[0])
+    twin, view = model.with_new_cache(), model.view(skip_mlp=[0])
     model.prefill(PREFIX)
     assert twin.cached(PREFIX) == view.cached(PREFIX) == 0
     assert twin.counters.rows == view.counters.rows == 0
@@ -126,7 +126,7 @@ def test_views_of_views_leave_out_more(build):
     model = build(shared_network("llama"), 256)
     once = model.view(layers=(0, 2), skip_mlp=(0,))
     assert torch.equal(rounds(model.view(layers=(0, 2)).view(skip_mlp=(0,))), rounds(once))
-    assert torch.equal(rounds(once.twin()), rounds(once.twin()))
+    assert torch.equal(rounds(once.with_new_cache()), rounds(once.with_new_cache()))
 
 
 def test_states_of_a_view_have_the_numbers_of_the_whole(build):

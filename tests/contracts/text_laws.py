@@ -10,7 +10,7 @@ import torch
 from specchat.core.context import Context
 from specchat.core.sampling import Sampling
 from specchat.core.tree import TokenTree
-from specchat.models.other.scripted import Says
+from specchat.models.backends.scripted import Says
 
 
 def chi_square_p(counts: Sequence[float], expected: Sequence[float]) -> float:

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from specchat.config.datastore_files import ENDING, DatastoreHeader, Datastores
-from specchat.structures.datastore import joined, token_width, write_datastore
+from specchat.indexes.datastore import joined, token_width, write_datastore
 
 _FOLDERS = tempfile.TemporaryDirectory(prefix="specchat-tiny-datastores-")
 

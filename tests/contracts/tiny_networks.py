@@ -16,9 +16,9 @@ from specchat.core.memory import NetworkMemory
 from specchat.core.network_pruning import Ranking
 from specchat.core.seams import Model, Weights
 from specchat.drafters.parts import PairResources
-from specchat.models.learned.networks import MASKS, NETWORKS, save_weights
-from specchat.models.learned.shared_weights import SharedWeights
-from specchat.models.learned.sizes import (
+from specchat.models.draft_heads.networks import MASKS, NETWORKS, save_weights
+from specchat.models.draft_heads.shared_weights import SharedWeights
+from specchat.models.draft_heads.sizes import (
     AmphistaSizes,
     CloverSizes,
     EagleSizes,
@@ -90,11 +90,11 @@ class PrunedOfNothing:
         yield Ranking.of(torch.arange(heads).expand(layers, -1), torch.arange(channels).expand(layers, -1))
 
     def memory(self, ratio: float, texts: int, tokens: int) -> NetworkMemory:
-        return NetworkMemory(self._target.twin(), 0, 0)
+        return NetworkMemory(self._target.with_new_cache(), 0, 0)
 
     def pruned(self, ranking: Ranking, ratio: float) -> Model:
         assert ranking.fits(*self.sizes)
-        return self._target.twin()
+        return self._target.with_new_cache()
 
 
 def tiny_resources(target: Weights) -> PairResources:

@@ -46,19 +46,19 @@ def a_round(
     passes=0,
     logprob=None,
     given=None,
-    riders=0,
+    extra_rows=0,
     learn_s=0.0,
     budget=None,
 ):
     tree = chain(drafted, logprob)
     path = tuple(range(1, accepted + 1))
     reading = Reading(tuple(range(len(tree))), HeadTensors(torch.zeros(len(tree), V)), frozenset(range(len(tree))))
-    seconds = (given or costs()).verify_s(len(tree) + riders) if verify_s is None else verify_s
+    seconds = (given or costs()).verify_s(len(tree) + extra_rows) if verify_s is None else verify_s
     verdict = Verdict(path, 9, tree)
     timings = Timings(draft_s, seconds, learn_s, learn_s)
     emitted = verdict.emitted
     budget = budget or Budget(drafted)
-    return Round(0, 3, [1, 2, 3], budget, tree, reading, verdict, emitted, passes, timings, riders)
+    return Round(0, 3, [1, 2, 3], budget, tree, reading, verdict, emitted, passes, timings, extra_rows)
 
 
 def judged(tree, path, bonus=9):

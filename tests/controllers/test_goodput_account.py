@@ -21,14 +21,14 @@ class Clock:
 
     Attributes:
         drafting_s: what a round with drafting takes.
-        riders: rows that ride along with every such round; their time is part of it.
+        extra_rows: rows that ride along with every such round; their time is part of it.
         passes, guesses: of a network in every such round.
         slower: how many times as long as measured everything takes.
     """
 
     subject: object
     drafting_s: float
-    riders: int = 0
+    extra_rows: int = 0
     passes: int = 1
     guesses: int = 1
     slower: float = 1.0
@@ -44,15 +44,15 @@ class Clock:
         plan = self.subject.plan(context(index))
         drafts = plan.nodes > 0 and plan.passes
         took = self.slower * (self.drafting_s if drafts else 1.0) * self.random.lognormvariate(-0.5 * NOISE**2, NOISE)
-        guesses, riders = self.guesses * drafts, self.riders * drafts
-        verify_s = min(took, self.slower * costs().verify_s(1 + guesses + riders)) if drafts else took
+        guesses, extra_rows = self.guesses * drafts, self.extra_rows * drafts
+        verify_s = min(took, self.slower * costs().verify_s(1 + guesses + extra_rows)) if drafts else took
         done = a_round(
             guesses,
             int(guesses > 0 and self.random.random() < chance),
             verify_s=verify_s,
             draft_s=took - verify_s,
             passes=self.passes * drafts,
-            riders=riders,
+            extra_rows=extra_rows,
             budget=plan,
         )
         self.subject.observe(dataclasses.replace(done, index=index))
@@ -121,8 +121,8 @@ LOSING = [
     {"drafting_s": 1.3, "chance": 0.17},
     {"drafting_s": 2.0, "chance": 0.3},
     {"drafting_s": 4.0, "chance": 0.5},
-    {"drafting_s": 1.6, "chance": 0.0, "riders": 9, "passes": 0, "guesses": 0},
-    {"drafting_s": 1.35, "chance": 0.05, "riders": 5, "passes": 0},
+    {"drafting_s": 1.6, "chance": 0.0, "extra_rows": 9, "passes": 0, "guesses": 0},
+    {"drafting_s": 1.35, "chance": 0.05, "extra_rows": 5, "passes": 0},
 ]
 
 
@@ -134,7 +134,7 @@ def test_drafting_that_loses_costs_no_more_than_three_per_cent(about):
 
 
 def test_riders_that_never_lead_to_a_guess_are_paid_for_and_given_up():
-    clock = Clock(controller(), drafting_s=1.7, riders=12, passes=0, guesses=0)
+    clock = Clock(controller(), drafting_s=1.7, extra_rows=12, passes=0, guesses=0)
     assert clock.rounds(150, chance=0.0) < 10
 
 

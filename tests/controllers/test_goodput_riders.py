@@ -1,4 +1,4 @@
-"""The goodput controller where guesses bring riders, learning takes time, or a network's passes must pay."""
+"""The goodput controller where guesses bring extra rows, learning takes time, or a network's passes must pay."""
 
 import math
 
@@ -6,17 +6,19 @@ import pytest
 import torch
 from goodput_rounds import a_round, context, controller, costs, taught
 
+from specchat.core.costs import Costs
+
 
 @pytest.mark.parametrize("riders_per_node", [0, 1, 3])
 def test_riders_are_rows_like_any_other(riders_per_node):
-    """With r riders at every node a round of n guesses reads (1 + n)(1 + r) rows."""
+    """With r extra rows at every node a round of n guesses reads (1 + n)(1 + r) rows."""
     given, rate = costs(per_row=0.1), 0.7
     subject, generator = controller(given, memory=1024), torch.Generator().manual_seed(1)
     for _ in range(3000):
         accepted = 0
         while accepted < 8 and float(torch.rand((), generator=generator)) < rate:
             accepted += 1
-        subject.observe(a_round(8, accepted, given=given, riders=9 * riders_per_node))
+        subject.observe(a_round(8, accepted, given=given, extra_rows=9 * riders_per_node))
 
     def goodput(k):
         rows = 1 + k if k == 0 else (1 + k) * (1 + riders_per_node)
@@ -28,15 +30,35 @@ def test_riders_are_rows_like_any_other(riders_per_node):
 
 
 def test_a_guess_that_brings_riders_must_be_likelier():
-    def prices(riders):
+    def prices(extra_rows):
         subject = controller()
         for _ in range(200):
-            subject.observe(a_round(3, 2, logprob=math.log(0.7), riders=riders))
+            subject.observe(a_round(3, 2, logprob=math.log(0.7), extra_rows=extra_rows))
         return subject.plan(context(50)).prices
 
     alone, ridden = prices(0), prices(8)
     assert all(more > 1.5 * less for less, more in zip(alone, ridden, strict=True))
     assert list(ridden) == sorted(ridden)
+
+
+@pytest.mark.parametrize("each", [1, 2, 3])
+def test_a_guess_is_priced_with_all_the_rows_that_come_with_it(each):
+    """Rows after the eighth take 0.05 s each. All guesses stand: one in four rounds, two in the next four.
+
+    Where drafting surely pays one round of four is learnt from.
+    """
+    given = Costs(((1, 1.0), (8, 1.07), (32, 2.27)))
+    subject = controller(given, memory=1024)
+    for index in range(400):
+        drafted = 1 + index // 4 % 2
+        rows = each * (1 + drafted)
+        subject.observe(a_round(drafted, drafted, given=given, extra_rows=rows - 1 - drafted, logprob=0.0))
+    prices = subject.plan(context(50)).prices
+    tokens_a_second = 2.5 / given.verify_s(each * 3)  # on average, by the time of the larger trees
+    node_s = each * 0.05 + 0.004  # the host's share: 0.4 % of a plain pass
+    first = math.ceil(9 / each)
+    assert len(prices) > first
+    assert prices[first:] == pytest.approx([tokens_a_second * node_s] * len(prices[first:]), rel=0.03)
 
 
 @pytest.mark.parametrize("logprob", [None, math.log(0.8)])
@@ -61,16 +83,16 @@ def test_learning_that_plain_rounds_pay_too_does_not_count_against_guesses():
 def test_a_trial_of_a_drafter_with_riders_takes_two_rounds():
     subject = controller()
     for _ in range(30):
-        subject.observe(a_round(8, 0, riders=9))
+        subject.observe(a_round(8, 0, extra_rows=9))
     plans, nothing_yet = [], True
     for index in range(1, 200):
         plan = subject.plan(context(index))
         plans.append(plan.nodes)
-        if plan.nodes and nothing_yet:  # its riders ride now; what they say can be guessed in the next round
-            subject.observe(a_round(0, 0, riders=1, budget=plan))
+        if plan.nodes and nothing_yet:  # its extra rows ride now; what they say can be guessed in the next round
+            subject.observe(a_round(0, 0, extra_rows=1, budget=plan))
             nothing_yet = False
         elif plan.nodes:
-            subject.observe(a_round(1, 1, riders=2, budget=plan))
+            subject.observe(a_round(1, 1, extra_rows=2, budget=plan))
             break
         else:
             subject.observe(a_round(0, 0))
@@ -80,12 +102,12 @@ def test_a_trial_of_a_drafter_with_riders_takes_two_rounds():
 def test_riders_that_lead_to_no_guess_do_not_keep_a_trial_going():
     subject = controller()
     for _ in range(30):
-        subject.observe(a_round(8, 0, riders=9))
+        subject.observe(a_round(8, 0, extra_rows=9))
     tried = 0
     for index in range(1, 400):
         plan = subject.plan(context(index))
         tried += plan.nodes > 0
-        subject.observe(a_round(0, 0, riders=1 if plan.nodes else 0, budget=plan))
+        subject.observe(a_round(0, 0, extra_rows=1 if plan.nodes else 0, budget=plan))
     assert tried <= 16
 
 

@@ -16,8 +16,8 @@ from specchat.core.memory import LEAST_TOKENS, MemoryLimit, PairMemory
 from specchat.decoding.reply_events import RoundWritten
 from specchat.decoding.speculate import Speculator
 from specchat.drafters.parts import PairResources
-from specchat.models.native.network import NativeNetwork
-from specchat.models.own.decoder import Decoder
+from specchat.models.cpu_kernels.network import NativeNetwork
+from specchat.models.decoder.decoder import Decoder
 from specchat.registry import NoOptions
 from specchat.trees import TREE_POLICIES
 
@@ -60,12 +60,12 @@ def test_the_predicted_cache_is_what_it_takes_while_it_grows(path, network):
     with counted:
         model.prefill([3 + i % 50 for i in range(1020)])
         grown = counted.held
-        model.pretend(1030)
+        model.fill_for_benchmark(1030)
         model.read(random_tree(WIDE_V, 1, 1))
     assert grown == pytest.approx(predicted[1000], rel=0.02)
     assert predicted[1030] <= counted.peak <= predicted[1030] + model.pass_bytes(256, 1024)
     both = model.cache_bytes(1030)
-    twin = model.twin()
+    twin = model.with_new_cache()
     assert model.cache_bytes(1030) == twin.cache_bytes(1030) > both, "twins share the memory"
 
 
@@ -132,7 +132,7 @@ def test_what_was_not_foreseen_counts_from_then_on():
 
 def test_riders_count_as_rows():
     pair = PairMemory(scripted_target())
-    assert pair.round_bytes(4, 10, riders=3) - pair.round_bytes(4, 10) == 3 * 8 * V
+    assert pair.round_bytes(4, 10, extra_rows=3) - pair.round_bytes(4, 10) == 3 * 8 * V
 
 
 def test_a_context_fits_into_what_is_left_and_the_least_is_what_it_says(network):

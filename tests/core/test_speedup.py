@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from specchat.core.speedup import FEWEST_PLAIN_ROUNDS, Gaps, Speedup
+from specchat.core.speedup import FEWEST_PLAIN_ROUNDS, RoundIntervals, Speedup
 
 PLAIN_S, DRAFTING_S = 0.010, 0.014
 TELLING_S = 0.001
@@ -28,9 +28,9 @@ def gaps_of(
     tokens: int = 3,
     load: Load = steady,
     noise: Callable[[], float] = lambda: 1.0,
-) -> tuple[Gaps, float]:
+) -> tuple[RoundIntervals, float]:
     """A reply's gaps, and the truth: what its tokens would have taken plainly, over what it took."""
-    gaps, now_s, plain_s = Gaps(), 0.5, 0.0
+    gaps, now_s, plain_s = RoundIntervals(), 0.5, 0.0
     for round in range(rounds):
         plain = plain_at(round)
         own_s = (PLAIN_S if plain else DRAFTING_S) * load(round) * noise()
@@ -56,7 +56,7 @@ def test_what_telling_takes_is_in_both_clocks():
 
 
 def test_a_gap_ends_where_the_next_round_begins_and_the_last_one_with_the_reply():
-    gaps = Gaps()
+    gaps = RoundIntervals()
     gaps.add(1.0, 0.2, 1, 0, True)
     assert gaps.seconds == 0.0
     gaps.add(1.5, 0.3, 2, 4, False)
@@ -69,7 +69,7 @@ def test_fewer_than_eight_plain_rounds_say_nothing():
     every = 240 // FEWEST_PLAIN_ROUNDS
     assert gaps_of(240, lambda round: round % every == 0)[0].speedup is not None
     assert gaps_of(239 - every, lambda round: round % every == 0)[0].speedup is None
-    assert Gaps().speedup is None
+    assert RoundIntervals().speedup is None
 
 
 def test_plain_decoding_claims_no_speed_up():

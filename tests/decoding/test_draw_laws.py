@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 
 import pytest
@@ -11,14 +12,16 @@ from contracts.text_laws import chi_square_p
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
-from specchat.core.sampling import Sampling
+from specchat.core.noise import Stream
+from specchat.core.sampling import Sampling, law
 from specchat.core.tree import ROOT, DrawKind, TokenTree
 from specchat.decoding.combinations import keeps_draws
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
 from specchat.drafters.choice import choose
+from specchat.drafters.parts import Parts
 from specchat.drafters.several import Several
-from specchat.models.other.scripted import ScriptedModel
+from specchat.models.backends.scripted import ScriptedModel
 from specchat.registry import options_of
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
@@ -81,23 +84,23 @@ def draws_at_the_root(drafter, policy, kind, seed, budget=TIGHT):
     return [draw.guess for draw in tree.draws(ROOT) if draw.guess.kind is not DrawKind.POINT]
 
 
-def least_p(drafter, policy, kind, seeds, q=DRAFT):
+def least_p(drafter, policy, kind, seeds, q=DRAFT, budget=TIGHT):
     """The least plausible of all draws from q, given the draws before them, corrected for how many are looked at."""
     seen = defaultdict(Counter)
     for seed in range(seeds):
         before = ()
-        for guess in draws_at_the_root(drafter, policy, kind, seed):
+        for guess in draws_at_the_root(drafter, policy, kind, seed, budget):
             assert torch.allclose(guess.q, q, atol=1e-6)
             seen[before][guess.token] += 1
             before = (*before, guess.token)
     assert seen[()].total() > seeds / 2, "draws have a place"
     values = []
     for before, counts in seen.items():
-        law = q.clone()
+        left = q.clone()
         if kind is DrawKind.WOR:
-            law[list(before)] = 0.0
-        law = (law / law.sum() * counts.total()).tolist()
-        values.append(chi_square_p([counts[token] for token in range(V)], law))
+            left[list(before)] = 0.0
+        expected = (left / left.sum() * counts.total()).tolist()
+        values.append(chi_square_p([counts[token] for token in range(V)], expected))
     return min(1.0, min(values) * len(values))
 
 
@@ -107,6 +110,22 @@ def test_whoever_makes_draws_their_places_never_depend_on_their_own_tokens(name,
     q = TARGET if DRAFTERS[name].runs_the_target else DRAFT
     policy = make_policy(method, **ASKED.get(method.name, {}))
     assert least_p(drafting(name, given_to(name)), policy, kind, 300, q) > PLAUSIBLE
+
+
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [
+        pytest.param(method, kind, id=f"{name}-{kind.value}")
+        for name, method in TREE_POLICIES.items()
+        for kind in KINDS
+        if keeps_draws(method, kind)
+    ],
+)
+def test_prices_take_no_place_from_a_draw_because_of_its_token(method, kind):
+    """Nodes are priced, and passes are: how many draws stay at the root depends on those that were drawn before."""
+    policy = make_policy(method, **ASKED.get(method.name, {}))
+    priced = Budget(6, 2, 4, prices=(0.1, 0.2, 0.3, 0.4, 0.5, 0.6), pass_price=0.3)
+    assert least_p(drafting("draft_model", {}), policy, kind, 300, DRAFT, priced) > PLAUSIBLE
 
 
 def test_drafters_that_draw_are_in_these_tests():
@@ -120,6 +139,64 @@ def test_a_member_that_is_asked_below_its_own_draws_alone_would_be_noticed():
     assert least_p(drafter, make_policy(TREE_POLICIES["best_first"]), DrawKind.IID, 1500) > PLAUSIBLE
     drafter._samplers = [False, False]
     assert least_p(drafter, make_policy(TREE_POLICIES["best_first"]), DrawKind.IID, 1500) < ABSURD
+
+
+PAIRS = [
+    "draft_model(trim=0)+draft_model",
+    "layer_skip(window=4)+layer_skip",
+    "early_exit(exits=4)+early_exit",
+    "sparse_context(refresh=8)+sparse_context",
+    "sparse_context+draft_model",
+    "pruned(samples=4)+pruned",
+    "retrieved_context(chunk=8)+retrieved_context",
+    "cascade(of=prompt_lookup+draft_model)+draft_model",
+    "merge(of=draft_model(trim=0)+suffix)+draft_model",
+]
+"""Two members each that draw from one law: with the same noise they would draw the same tokens."""
+
+
+def independence_p(draws):
+    """How plausible it is that the columns of these draws, (n, k), are independent: the least of all pairs."""
+    columns = list(zip(*draws, strict=True))
+    values = []
+    for first, second in itertools.combinations(columns, 2):
+        seen = Counter(zip(first, second, strict=True))
+        alone = Counter(first), Counter(second)
+        cells = list(itertools.product(range(V), repeat=2))
+        expected = [alone[0][one] * alone[1][other] / len(draws) for one, other in cells]
+        values.append(chi_square_p([seen[cell] for cell in cells], expected))
+    return min(1.0, min(values) * len(values))
+
+
+def draws_of_members_and_target(of, kind, seeds):
+    """The first draw of each member after a text, and the target's own with the same seed."""
+    drafter, found = drafting("several", {"several.of": of}), []
+    for seed in range(seeds):
+        context = context_for(Sampling(temperature=1.0), seed, V, [0, 1, 2, 3])
+        context.wanted = kind
+        drafter.start(context.history)
+        (said,) = drafter.propose(TokenTree(context.root, V), [ROOT], 2, context)
+        drawn = {guess.proposer: guess.token for guess in reversed(said) if guess.kind is kind}
+        assert len(drawn) == 2, "both members draw"
+        own = law(TARGET.log(), context.sampling).draw(context.noise, Stream.TARGET, len(context.history))
+        found.append((*(drawn[name] for name in sorted(drawn)), own))
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("of", PAIRS)
+def test_members_draw_independently_of_each_other_and_of_the_target(of, kind):
+    assert independence_p(draws_of_members_and_target(of, kind, 200)) > PLAUSIBLE
+
+
+def test_every_drafter_that_draws_by_itself_is_paired_with_one_of_its_name():
+    alone = [name for name in DRAWING if "of" not in {option.name for option in options_of(DRAFTERS[name].options)}]
+    assert {name for name in alone if not any(of.count(name) > 1 for of in PAIRS)} == set()
+
+
+def test_members_that_share_their_noise_would_be_noticed(monkeypatch):
+    monkeypatch.setattr(Parts, "noise", lambda self, noise: noise.child("drafter"))
+    assert independence_p(draws_of_members_and_target(PAIRS[0], DrawKind.IID, 200)) < ABSURD
 
 
 NESTED = [

@@ -15,7 +15,7 @@ from specchat.decoding.assemble import assemble, pair_memory, sampling
 from specchat.decoding.early_head import EarlyHead, low_rank_bytes
 from specchat.decoding.early_pruning import EarlyPruning
 from specchat.drafters.parts import PairResources
-from specchat.models.other.scripted import ScriptedModel
+from specchat.models.backends.scripted import ScriptedModel
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
 from tests.models.test_decoder import V, decoder, network, prompt

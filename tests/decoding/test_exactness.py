@@ -40,7 +40,7 @@ from specchat.core.tree import ROOT, Guess
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
 from specchat.errors import ProposalError
-from specchat.models.other.transformers_model import ReferenceModel
+from specchat.models.backends.transformers_model import ReferenceModel
 from specchat.settings import COLDEST
 from specchat.trees import TREE_POLICIES
 

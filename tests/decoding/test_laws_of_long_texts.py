@@ -12,7 +12,7 @@ from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
 from specchat.core.sampling import Sampling
 from specchat.decoding.speculate import Speculator
-from specchat.models.other.scripted import ScriptedModel, random_says
+from specchat.models.backends.scripted import ScriptedModel, random_says
 from specchat.trees import TREE_POLICIES
 
 V = 4

@@ -16,12 +16,12 @@ from specchat.controllers import CONTROLLERS
 from specchat.core.budget import Budget
 from specchat.core.round import Round
 from specchat.core.seams import Controller
-from specchat.core.speedup import Gaps
+from specchat.core.speedup import RoundIntervals
 from specchat.decoding import speculate, stopwatch
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.plain_rounds import EVERY, SOONER, PlainRounds
 from specchat.decoding.reply_events import ReplyEnded, RoundWritten
-from specchat.models.other.scripted import ScriptedModel
+from specchat.models.backends.scripted import ScriptedModel
 from specchat.settings import Settings
 
 Load = Callable[[int], float]
@@ -36,7 +36,7 @@ class Written:
 
     rounds: list[Round]
     tokens: list[int]
-    gaps: Gaps
+    gaps: RoundIntervals
     truth: float
 
     @property
@@ -181,9 +181,9 @@ def some_pattern(random: Random) -> Pattern:
     return Pattern(random.uniform(0.2, 10), random.uniform(0, 2), tuple(bursts))
 
 
-def simulate(load: Pattern, random: Random, rounds: int, inside: Controller) -> tuple[Gaps, float]:
+def simulate(load: Pattern, random: Random, rounds: int, inside: Controller) -> tuple[RoundIntervals, float]:
     """A reply's gaps and the true speed-up, by the cost of its rounds alone: no engine writes it."""
-    controller, gaps, clock, would_be_s = PlainRounds(inside), Gaps(), Clock(load), 0.0
+    controller, gaps, clock, would_be_s = PlainRounds(inside), RoundIntervals(), Clock(load), 0.0
     for index in range(rounds):
         clock.round = index
         nodes = (budget := controller.plan(SimpleNamespace(round=index))).nodes

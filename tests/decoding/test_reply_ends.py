@@ -22,7 +22,7 @@ from specchat.core.tree import ROOT
 from specchat.core.verdict import Reason
 from specchat.decoding.stopping import Stop
 from specchat.errors import UsageError
-from specchat.models.other.scripted import ScriptedModel
+from specchat.models.backends.scripted import ScriptedModel
 
 WARM = {"temperature": 0.8}
 SPAN = {"drafter": "draft_model", "policy": "chain", "depth": 5, "nodes": 5, "width": 1, "temperature": 0.8}

@@ -46,7 +46,7 @@ from specchat.decoding.combinations import keeps_draws
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
 from specchat.drafters.choice import choose
-from specchat.models.other.scripted import ScriptedModel
+from specchat.models.backends.scripted import ScriptedModel
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
 

@@ -8,7 +8,7 @@ import torch
 from specchat.core.noise import Noise, Stream
 from specchat.core.sampling import Sampling, law
 from specchat.decoding.teacher_forcing import Judge, allowed_gap, chained, disturbance, first_difference, forced
-from specchat.models.other.scripted import ScriptedModel, random_says
+from specchat.models.backends.scripted import ScriptedModel, random_says
 
 SIZE = 12
 SAYS = random_says(SIZE, seed=4)

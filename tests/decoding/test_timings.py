@@ -18,7 +18,7 @@ from specchat.core.reading import Reading
 from specchat.core.record import record
 from specchat.decoding import speculate
 from specchat.decoding.speculate import Speculator
-from specchat.models.other.scripted import ScriptedModel
+from specchat.models.backends.scripted import ScriptedModel
 from specchat.trees import TREE_POLICIES
 
 

@@ -10,7 +10,7 @@ from contracts.models import BUILDERS, V, shared_network, tiny_network
 from specchat.core.optional_model_abilities import HoldsPartsByLayer
 from specchat.drafters import cache_parts
 from specchat.drafters.cache_parts import PartByStates, part_of
-from specchat.models.own import eager
+from specchat.models.decoder import eager
 
 TEXT = torch.randint(3, V, (300,), generator=torch.Generator().manual_seed(5)).tolist()
 CHUNK, BUDGET = 8, 96
@@ -18,10 +18,10 @@ CHUNK, BUDGET = 8, 96
 
 def chosen_by(model, monkeypatch):
     """(layers, n) positions that a twin of the model holds for drafting after the text."""
-    view, found = model.twin(), []
+    view, found = model.with_new_cache(), []
     assert isinstance(view, HoldsPartsByLayer)
     monkeypatch.setattr(view, "borrow_of_layers", lambda text, positions: found.append(positions))
-    part_of(view, model.layers).borrow(TEXT, BUDGET)
+    part_of(view, model.layers).copy_rows_from(TEXT, BUDGET)
     return found[0]
 
 
@@ -78,8 +78,8 @@ def test_every_path_chooses_what_torch_chooses(path, monkeypatch):
 def test_a_text_within_the_budget_is_borrowed_whole_without_a_pass():
     model = BUILDERS["decoder"](shared_network("llama"), 512)
     model.prefill(TEXT[:BUDGET])
-    view = model.twin()
-    part_of(view, model.layers).borrow(TEXT[: BUDGET + 1], BUDGET)
+    view = model.with_new_cache()
+    part_of(view, model.layers).copy_rows_from(TEXT[: BUDGET + 1], BUDGET)
     assert view.counters.passes == 0
     assert view._text.rows.held == BUDGET
 
@@ -89,17 +89,17 @@ def test_what_the_target_does_not_hold_is_left_to_the_view():
     for held in (200, 40, 0):
         model.prefill([])
         model.prefill(TEXT[:held])
-        view = model.twin()
-        part_of(view, model.layers).borrow(TEXT, BUDGET)
+        view = model.with_new_cache()
+        part_of(view, model.layers).copy_rows_from(TEXT, BUDGET)
         assert view.cached(TEXT) == held
         assert BUDGET - CHUNK < view._text.rows.held <= BUDGET if held > BUDGET else view._text.rows.held == held
 
 
 def test_a_target_that_tells_no_keys_has_chunks_compared_by_states():
     model = BUILDERS["reference"](shared_network("llama"), 512)
-    part = part_of(model.twin(), model.layers)
+    part = part_of(model.with_new_cache(), model.layers)
     assert isinstance(part, PartByStates)
-    assert part.text_tap is not None
+    assert part.hidden_state_sink is not None
 
 
 def finding_network():

@@ -24,15 +24,15 @@ from specchat.drafters.suffix import Suffix
 from specchat.drafters.token_recycling import TokenRecycling
 from specchat.drafters.trained_network import TrainedNetworkDrafter
 from specchat.errors import ModelError
+from specchat.indexes.guess_search import GuessSearch
 from specchat.models.base.shape import Shape
-from specchat.models.files.tensor_source import TensorSource
-from specchat.models.learned import network_loading
-from specchat.models.learned.networks import NETWORKS
-from specchat.models.learned.text_inputs import TextInputs
-from specchat.models.native.network import NativeNetwork
-from specchat.models.own.decoder import Decoder
+from specchat.models.cpu_kernels.network import NativeNetwork
+from specchat.models.decoder.decoder import Decoder
+from specchat.models.draft_heads import network_loading
+from specchat.models.draft_heads.networks import NETWORKS
+from specchat.models.draft_heads.text_inputs import TextInputs
+from specchat.models.weights.tensor_source import TensorSource
 from specchat.settings import Settings
-from specchat.structures.guess_search import GuessSearch
 
 TEXT = [3, 5, 9, 5, 3, 7, 9, 2, 5, 3, 11, 4]
 BUDGETS = (
@@ -141,7 +141,7 @@ ALONE = ("draft_model", "suffix", "token_recycling")
 @pytest.mark.parametrize("of", PARTS + ALONE)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_has_the_trees_it_would_grow_itself(target, monkeypatch, grown, policy, of):
-    options = {"policy": policy, "draft": target.twin()}
+    options = {"policy": policy, "draft": target.with_new_cache()}
     if of in ALONE:
         options["drafter"] = of
     given = {"confidence.fallback": "0.02", "confidence.alpha": "0.01", "specexec.decay": "0.9"}
@@ -152,7 +152,7 @@ def test_every_policy_has_the_trees_it_would_grow_itself(target, monkeypatch, gr
     assert sum(len(tokens) - 1 for tokens, *_ in at_once[0]) > 60
     level_by_level(monkeypatch)
     grown.clear()
-    options["draft"] = target.twin()
+    options["draft"] = target.with_new_cache()
     step_by_step = spoken(target, of, method_options=given, tokens=80, **options)
     assert not grown
     assert step_by_step == at_once
@@ -194,12 +194,12 @@ GROUPS = (
 def test_members_with_trees_of_their_own_are_asked_by_compiled_code_too(target, monkeypatch, grown, given, settings):
     drafter, _ = next(iter(given)).split(".")
     options = {"drafter": drafter, "method_options": given, "tokens": 60, **settings}
-    at_once = spoken(target, "none", draft=target.twin(), **options)
+    at_once = spoken(target, "none", draft=target.with_new_cache(), **options)
     assert len(grown) > 8
     assert sum(len(tokens) - 1 for tokens, *_ in at_once[0]) > 40
     level_by_level(monkeypatch)
     grown.clear()
-    same_up_to_rounding(spoken(target, "none", draft=target.twin(), **options), at_once)
+    same_up_to_rounding(spoken(target, "none", draft=target.with_new_cache(), **options), at_once)
     assert not grown
 
 

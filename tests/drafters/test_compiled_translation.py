@@ -11,10 +11,10 @@ from two_vocabularies import COARSE, FINE, LETTERS, PAIRS, TEXT, writer
 
 from specchat.core.budget import Budget
 from specchat.core.tree import TokenTree, point
-from specchat.models.other.scripted import ScriptedModel
-from specchat.structures.called_network import READ_ROWS
-from specchat.structures.guess_search import MOST_WIDTH
-from specchat.structures.token_translation import UNKNOWN, TokenTranslation
+from specchat.indexes.called_network import READ_ROWS
+from specchat.indexes.guess_search import MOST_WIDTH
+from specchat.indexes.token_translation import UNKNOWN, TokenTranslation
+from specchat.models.backends.scripted import ScriptedModel
 from specchat.trees import TREE_POLICIES
 
 WIDTH = 5

@@ -242,7 +242,7 @@ def test_guesses_follow_the_penalties_of_the_chat():
     drafter.start(context.history)
     tree = TokenTree(context.root, V)
     (guesses,) = drafter.propose(tree, [ROOT], 4, context)
-    twin = draft.twin()
+    twin = draft.with_new_cache()
     text = other.encode("".join(own.token_bytes(token).decode() for token in context.history))
     twin.prefill(text[:-1])
     said = twin.read(TokenTree(text[-1], V).freeze()).after(ROOT).roll(1)  # by the target's numbers

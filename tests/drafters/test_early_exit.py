@@ -42,7 +42,7 @@ def test_shadow_tokens_are_right_as_often_as_really_drafting_at_that_exit(build,
         target.prefill(text)
         target.read(TokenTree(3, target.vocab_size).freeze())
         for end in range(len(PROMPT), len(text)):
-            view.borrow(text[: end - 1], range(end - 1))
+            view.copy_rows_from(text[: end - 1], range(end - 1))
             logits = view.read(TokenTree(text[end - 1], view.vocab_size).freeze()).after(ROOT)
             view.prefill([])
             right, probability = int(logits.argmax()) == text[end], float(logits.softmax(dim=-1).max())

@@ -15,7 +15,7 @@ from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, TokenTree
 from specchat.drafters import DRAFTERS
 from specchat.drafters.parts import Parts
-from specchat.models.other.scripted import ScriptedModel, random_says
+from specchat.models.backends.scripted import ScriptedModel, random_says
 from specchat.trees import TREE_POLICIES
 
 V = 60
@@ -64,7 +64,7 @@ def test_the_line_costs_as_many_rows_as_its_option_says_while_the_budget_is_smal
 @pytest.mark.parametrize("nodes", [1, 2, 4])
 @pytest.mark.parametrize("choice", list(network_models())[:2])
 def test_the_next_line_is_what_the_target_says_after_this_one(choice, nodes):
-    """Read by nodes and by riders alike: the greedy token after each of the line's own tokens."""
+    """Read by nodes and by extra rows alike: the greedy token after each of the line's own tokens."""
     factory, family = choice
     subject = factory(family, 256)
     drafter, plain = jacobi(subject.model, window=4), subject.fresh()
@@ -77,11 +77,11 @@ def test_the_next_line_is_what_the_target_says_after_this_one(choice, nodes):
         line += [context.root] * max(4 - len(line), int(len(drafter._nodes(tree)) == len(line)))
         model.prefill(context.history[:-1])
         before = list(context.history)
-        riders = drafter.riders(tree)
-        reading = model.read(tree, request=requested(riders))
+        extra_rows = drafter.extra_rows(tree)
+        reading = model.read(tree, request=requested(extra_rows))
         verdict = make_rule(ACCEPTANCE_RULES["follow"]).judge(tree, reading, context)
         emitted = verdict.emitted
-        round = _round(context, tree, reading, verdict, emitted, len(riders))
+        round = _round(context, tree, reading, verdict, emitted, len(extra_rows))
         drafter.observe(round)
         model.keep(verdict.path)
         context.emit(emitted)
@@ -94,7 +94,7 @@ def test_the_next_line_is_what_the_target_says_after_this_one(choice, nodes):
         assert ([] if found is None else found[0][:, 0].tolist()) == expected
 
 
-def _round(context, tree, reading, verdict, emitted, riders):
+def _round(context, tree, reading, verdict, emitted, extra_rows):
     return Round(
         context.round,
         len(context.history),
@@ -104,7 +104,7 @@ def _round(context, tree, reading, verdict, emitted, riders):
         reading,
         verdict,
         tuple(emitted),
-        riders=riders,
+        extra_rows=extra_rows,
     )
 
 

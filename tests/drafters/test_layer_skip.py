@@ -36,7 +36,7 @@ def in_the_last_tokens(drafter, view) -> int:
     """How many of the last tokens a view guesses, read one after the other."""
     text, window = list(drafter._text), drafter._window
     right = 0
-    view.borrow(text[: -window - 1], range(len(text) - window - 1))
+    view.copy_rows_from(text[: -window - 1], range(len(text) - window - 1))
     for token, following in zip(text[-window - 1 : -1], text[-window:], strict=True):
         tree = TokenTree(token, view.vocab_size).freeze()
         right += int(view.read(tree).after(ROOT).argmax()) == following
@@ -76,7 +76,7 @@ def test_rows_that_were_drafted_go_when_the_round_is_over(build):
     said, drafter = conversed(target)
     view, text = drafter._drafting.view, list(drafter._text)
     fresh = target.view(skip_attention=drafter.search.best.attention, skip_mlp=drafter.search.best.mlp)
-    fresh.borrow(text, range(len(text)))
+    fresh.copy_rows_from(text, range(len(text)))
     drafter._drafting._borrow(text)
     held = view.cached(text)
     assert held == fresh.cached(text) >= len(text) - 2

@@ -18,15 +18,15 @@ from specchat.core.tree import ROOT, TokenTree
 from specchat.drafters import DRAFTERS
 from specchat.drafters.choice import choose
 from specchat.drafters.parts import Parts
-from specchat.models.other.scripted import ScriptedModel
+from specchat.indexes.lookahead_window import LookaheadWindow
+from specchat.models.backends.scripted import ScriptedModel
 from specchat.settings import Settings
-from specchat.structures.lookahead_window import LookaheadWindow
 
 V = 400
 
 
 class Counting(ScriptedModel):
-    """A target that counts, so that its text repeats nothing. Its riders go on from the tokens they stand for."""
+    """A target that counts, so that its text repeats nothing. Its extra rows go on from the tokens they stand for."""
 
     def __init__(self) -> None:
         one_hot = torch.eye(V)
@@ -35,8 +35,8 @@ class Counting(ScriptedModel):
     def embed(self, tokens):
         return torch.eye(V)[list(tokens)]
 
-    def _rider(self, tree, riders, index):
-        return self._says([int(riders[index].embedding.argmax())])
+    def _rider(self, tree, extra_rows, index):
+        return self._says([int(extra_rows[index].embedding.argmax())])
 
 
 SHAPE = ("best_first", Budget(8, 4, 2))
@@ -51,7 +51,7 @@ def lookahead(target, **options):
 
 
 def said_plainly(model, text):
-    """The likeliest token after a text, read without riders."""
+    """The likeliest token after a text, read without extra rows."""
     model.prefill(text[:-1])
     return int(model.read(TokenTree(text[-1], model.vocab_size).freeze()).after(ROOT).argmax())
 
@@ -108,7 +108,7 @@ def test_it_costs_rows_of_the_targets_passes_and_no_passes():
     rounds = [speculator.round(context) for _ in range(12)]
     assert target.counters.passes - passes == len(rounds)
     assert drafter.passes == 0
-    assert all(round.riders == 4 + 5 * 2 for round in rounds)
+    assert all(round.extra_rows == 4 + 5 * 2 for round in rounds)
     missing = len(PROMPT) - 1  # read with the first round
     assert target.counters.rows - rows == sum(round.rows for round in rounds) + missing
 
@@ -119,7 +119,7 @@ def test_a_round_planned_without_nodes_is_a_plain_pass_and_the_window_waits():
     speculator = fixed_speculator(target, drafter, "best_first", Budget(0, 0, 0))
     speculator.start(context.history)
     before = drafter._window.rows()
-    assert speculator.round(context).riders == 0
+    assert speculator.round(context).extra_rows == 0
     assert drafter._window.rows() == before
 
 

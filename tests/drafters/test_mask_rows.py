@@ -19,8 +19,8 @@ from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.drafters import DRAFTERS
 from specchat.drafters.parts import Parts
-from specchat.models.learned.mask_loading import mask_rows
-from specchat.models.other.scripted import ScriptedModel, random_says
+from specchat.models.backends.scripted import ScriptedModel, random_says
+from specchat.models.draft_heads.mask_loading import mask_rows
 from specchat.trees import TREE_POLICIES
 
 METHODS = [method for method in every(DRAFTERS) if method.values[0].rides]
@@ -28,7 +28,7 @@ SAMPLINGS = [Sampling(), Sampling(temperature=0.8), Sampling(temperature=0.8, re
 
 
 def scripted():
-    """A target for whose riders every mask is the token that the target holds likeliest at its place."""
+    """A target for whose extra rows every mask is the token that the target holds likeliest at its place."""
     return ScriptedModel(V, random_says(V, memory=2, sharpness=1.2))
 
 
@@ -73,7 +73,7 @@ def test_there_is_no_pass_but_the_targets_and_every_row_is_counted(method):
         before = target.counters.rows, target.counters.passes
         _, rounds = speak(speculator, 30, context_for(Sampling(temperature=0.8)))
         assert drafter.passes == sum(round.draft_passes for round in rounds) == 0
-        assert [round.riders for round in rounds] == [min(rows, 3 * len(round.tree)) for round in rounds]
+        assert [round.extra_rows for round in rounds] == [min(rows, 3 * len(round.tree)) for round in rounds]
         prompt = len(context_for().history) - 1
         assert target.counters.rows - before[0] == prompt + sum(round.rows for round in rounds)
         assert target.counters.passes - before[1] <= 1 + len(rounds)
@@ -119,14 +119,14 @@ def test_the_rows_of_the_tree_keep_their_bits_whether_the_adapter_acts_or_not(pa
     tree.freeze()
     model = BUILDERS[path](shared_network("llama"), 256)  # one: products round by where their rows lie in memory
     for given in (masks, MaskRows(masks.embeddings), None):
-        riders = drafter_of(model, masks=given).riders(tree) if given else ()
+        extra_rows = drafter_of(model, masks=given).extra_rows(tree) if given else ()
         model.prefill(())
         model.prefill([1, 7, 30, 7, 2, 59, 14])
-        said.append(model.read(tree, request=requested(riders)))
+        said.append(model.read(tree, request=requested(extra_rows)))
     adapted, embeddings_alone, none = said
     assert torch.equal(adapted.logits, embeddings_alone.logits)
-    assert not torch.equal(adapted.rider_logits, embeddings_alone.rider_logits), "the adapter acts"
-    assert none.rider_logits is None
+    assert not torch.equal(adapted.extra_row_logits, embeddings_alone.extra_row_logits), "the adapter acts"
+    assert none.extra_row_logits is None
     torch.testing.assert_close(adapted.logits, none.logits, atol=1e-4, rtol=1e-4)
 
 

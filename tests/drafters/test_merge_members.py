@@ -17,21 +17,21 @@ from contracts.kit import (
 from test_merge import ask, build, of, play
 
 from specchat.core.budget import Budget
-from specchat.core.request import Rider
+from specchat.core.request import ExtraRow
 from specchat.core.tree import ROOT, TokenTree
 from specchat.errors import UsageError
 
 
 class Riding:
-    """Attaches so many riders, in a chain, and keeps what it is given back."""
+    """Attaches so many extra rows, in a chain, and keeps what it is given back."""
 
     passes = 3
-    text_tap = None
+    hidden_state_sink = None
 
     def __init__(self, layer, count, mark):
         self.taps = (layer, 7)
         self.started, self.seen = [], None
-        self._riders = [Rider(ROOT, torch.tensor([mark]), after=i - 1 if i else None) for i in range(count)]
+        self._riders = [ExtraRow(ROOT, torch.tensor([mark]), after=i - 1 if i else None) for i in range(count)]
 
     def start(self, history):
         self.started.append(list(history))
@@ -39,7 +39,7 @@ class Riding:
     def propose(self, tree, frontier, width, context):
         return [() for _ in frontier]
 
-    def riders(self, tree):
+    def extra_rows(self, tree):
         return self._riders
 
     def observe(self, round):
@@ -53,21 +53,21 @@ def test_riders_taps_passes_and_start_are_those_of_all_members():
     assert first.started == second.started == [[1, 2]]
     assert list(merged.taps) == [1, 4, 7]
     assert merged.passes == 6
-    riders = merged.riders(TokenTree(3, V).freeze())
-    assert [float(rider.embedding[0]) for rider in riders] == [1, 1, 2, 2, 2]
-    assert [rider.after for rider in riders] == [None, 0, None, 2, 3]
+    extra_rows = merged.extra_rows(TokenTree(3, V).freeze())
+    assert [float(extra_row.embedding[0]) for extra_row in extra_rows] == [1, 1, 2, 2, 2]
+    assert [extra_row.after for extra_row in extra_rows] == [None, 0, None, 2, 3]
 
 
 def test_every_member_sees_the_rows_of_its_own_riders():
     first, second = Riding(1, 2, 1.0), Riding(4, 3, 2.0)
     merged, tree = of(first, second), TokenTree(PROMPT[-1], V).freeze()
-    merged.riders(tree)
+    merged.extra_rows(tree)
     rows = torch.arange(5.0)[:, None].expand(5, V)
-    play(merged, tree, [2], rider_logits=rows, rider_states={4: rows * 10}, rider_likeliest=rows.int())
-    assert first.seen.rider_logits[:, 0].tolist() == [0, 1]
-    assert second.seen.rider_logits[:, 0].tolist() == [2, 3, 4]
-    assert second.seen.rider_states[4][:, 0].tolist() == [20, 30, 40]
-    assert second.seen.rider_likeliest[:, 0].tolist() == [2, 3, 4]
+    play(merged, tree, [2], extra_row_logits=rows, extra_row_states={4: rows * 10}, extra_row_likeliest=rows.int())
+    assert first.seen.extra_row_logits[:, 0].tolist() == [0, 1]
+    assert second.seen.extra_row_logits[:, 0].tolist() == [2, 3, 4]
+    assert second.seen.extra_row_states[4][:, 0].tolist() == [20, 30, 40]
+    assert second.seen.extra_row_likeliest[:, 0].tolist() == [2, 3, 4]
 
 
 def test_members_learn():

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 from contracts.kit import Always, V, context_for, make_policy, make_rule, scripted_target, speak
-from structures.operations import operations
+from indexes.operations import operations
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
@@ -20,7 +20,7 @@ from specchat.core.verdict import Verdict
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
 from specchat.drafters.parts import Parts
-from specchat.models.other.scripted import ScriptedModel
+from specchat.models.backends.scripted import ScriptedModel
 from specchat.trees import TREE_POLICIES
 
 

@@ -20,9 +20,9 @@ from specchat.drafters.parts import PairResources
 from specchat.errors import CombinationError
 from specchat.memory_size import parse_memory
 from specchat.models.base.shape import Shape
+from specchat.models.cpu_kernels.network import NativeNetwork
+from specchat.models.decoder.decoder import Decoder
 from specchat.models.model_loading import own_network
-from specchat.models.native.network import NativeNetwork
-from specchat.models.own.decoder import Decoder
 from specchat.models.pruning.prunable_file import PrunableFile
 from specchat.registry import NoOptions
 

@@ -16,11 +16,11 @@ from specchat.drafters.merging_group import MergingGroup
 from specchat.drafters.parts import PairResources
 from specchat.drafters.trained_network import TrainedNetworkDrafter
 from specchat.models.base.shape import Shape
-from specchat.models.files.tensor_source import TensorSource
-from specchat.models.learned import hydra_drafting
-from specchat.models.native.kernels import Kernels
-from specchat.models.native.network import NativeNetwork
-from specchat.models.own.decoder import Decoder
+from specchat.models.cpu_kernels.kernels import Kernels
+from specchat.models.cpu_kernels.network import NativeNetwork
+from specchat.models.decoder.decoder import Decoder
+from specchat.models.draft_heads import hydra_drafting
+from specchat.models.weights.tensor_source import TensorSource
 from specchat.settings import Settings
 
 TEXT = [3, 5, 9, 5, 3, 7, 9, 2, 5, 3, 11, 4]

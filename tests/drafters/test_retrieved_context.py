@@ -6,7 +6,7 @@ import torch
 from contracts.kit import V, reply
 from contracts.models import own_decoder, shared_network
 
-from specchat.models.other.scripted import ScriptedModel
+from specchat.models.backends.scripted import ScriptedModel
 
 FILLER = [3 + (i * i + i // 7) % 9 for i in range(600)]
 FACT = [18, 19, 20, 14, 16, 21, 15, 17, 13, 22]
@@ -46,7 +46,7 @@ def test_a_planted_fact_is_retrieved_and_its_words_are_drafted_right():
 
 def test_without_that_part_of_the_text_they_are_drafted_wrong(monkeypatch):
     monkeypatch.setattr(
-        "specchat.structures.retrieved_text.shared_words", lambda text, size, query: [0.0] * (len(text) // size)
+        "specchat.indexes.retrieved_text.shared_words", lambda text, size, query: [0.0] * (len(text) // size)
     )
     said, _ = spoken(
         drafter="retrieved_context", method_options={"retrieved_context.budget": 96, "retrieved_context.chunk": 16}

@@ -11,7 +11,7 @@ from specchat.decoding.assemble import nested_engines
 from specchat.drafters.choice import choose
 from specchat.drafters.parts import Parts
 from specchat.errors import CombinationError, UsageError
-from specchat.models.other.scripted import ScriptedModel, random_says
+from specchat.models.backends.scripted import ScriptedModel, random_says
 from specchat.settings import Settings
 
 CHAIN = {"drafter": "sparse_context", "policy": "chain", "controller": "fixed", "width": 1, "depth": 4, "nodes": 4}
@@ -82,7 +82,7 @@ def test_the_part_is_chosen_anew_as_the_text_grows():
     for refresh in (8, 1000):
         conversation = converse(far_sighted(4), max_tokens=64, **CHAIN, **options(budget=64, refresh=refresh))
         part, chosen = conversation._speculator.drafter._part, []
-        part.borrow = counting(part.borrow, chosen)
+        part.copy_rows_from = counting(part.copy_rows_from, chosen)
         said[refresh] = collect(conversation.reply(LONG, 7)).tokens, len(chosen)
     assert said[8][0] == said[1000][0]
     assert said[1000][1] == 1

@@ -16,18 +16,18 @@ from contracts.kit import (
     scripted_target,
     speak,
 )
-from structures.operations import operations
+from indexes.operations import operations
 
 from specchat.core.budget import Budget
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, TokenTree
 from specchat.drafters import DRAFTERS
 from specchat.drafters.parts import Parts
-from specchat.models.other.scripted import ScriptedModel
-from specchat.structures import suffix_draft, suffix_trees
-from specchat.structures.native_suffix_tree import NativeSuffixTree
-from specchat.structures.suffix_draft import chance
-from specchat.structures.suffix_tree import SuffixTree
+from specchat.indexes import suffix_draft, suffix_trees
+from specchat.indexes.native_suffix_tree import NativeSuffixTree
+from specchat.indexes.suffix_draft import chance
+from specchat.indexes.suffix_tree import SuffixTree
+from specchat.models.backends.scripted import ScriptedModel
 from specchat.trees import TREE_POLICIES
 
 BIG = 5000

@@ -52,8 +52,8 @@ class Watched:
 
     def __init__(self, drafter):
         self.inner, self.watcher = Proposing(counting_up), drafter
-        self.taps, self.text_tap, self.passes = (), None, 0
-        self.propose, self.riders = self.inner.propose, self.inner.riders
+        self.taps, self.hidden_state_sink, self.passes = (), None, 0
+        self.propose, self.extra_rows = self.inner.propose, self.inner.extra_rows
 
     def start(self, history):
         self.watcher.start(history)

@@ -11,13 +11,13 @@ from contracts.tiny_networks import all_tiny_trained, sizes_for, tiny_trained
 
 from specchat.config.trained_drafters import WEIGHTS, TrainedDrafters, write_drafter
 from specchat.core.budget import Budget
-from specchat.core.request import LOGITS_ONLY
+from specchat.core.request import DEFAULT_REQUEST
 from specchat.core.tree import ROOT, TokenTree
 from specchat.drafters import DRAFTERS
 from specchat.drafters.parts import PairResources
-from specchat.models.learned.networks import save_weights
-from specchat.models.learned.shared_weights import SharedWeights
-from specchat.models.other.transformers_model import ReferenceModel
+from specchat.models.backends.transformers_model import ReferenceModel
+from specchat.models.draft_heads.networks import save_weights
+from specchat.models.draft_heads.shared_weights import SharedWeights
 
 TRAINED = [method for method in every(DRAFTERS) if method.values[0].needs_weights and not method.values[0].rides]
 PROMPT = [3, 5, 9, 5, 3, 7, 9, 2, 5, 3, 11, 4]
@@ -188,7 +188,7 @@ def test_states_are_not_asked_for_while_no_passes_are_allowed(monkeypatch, draft
     asked = []
     read = target.read
 
-    def noted(tree, new_nodes=None, request=LOGITS_ONLY):
+    def noted(tree, new_nodes=None, request=DEFAULT_REQUEST):
         asked.append(bool(request.taps))
         return read(tree, new_nodes, request)
 

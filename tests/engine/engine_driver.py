@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from specchat.engine.near.client import Engine
+from specchat.engine.client.client import Engine
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Command, Generate, Load

@@ -9,13 +9,13 @@ import pytest
 
 from specchat.decoding import stopwatch
 from specchat.decoding.stopwatch import Stopwatch
-from specchat.engine.far import alternation
-from specchat.engine.far.alternation import SLICE_TOKENS, AlternatingReply, alternate
-from specchat.engine.far.command_queue import CommandQueue
-from specchat.engine.far.worker import Worker
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Cancel, Generate, Load, SecondReply
+from specchat.engine.server import alternation
+from specchat.engine.server.alternation import SLICE_TOKENS, AlternatingReply, alternate
+from specchat.engine.server.command_queue import CommandQueue
+from specchat.engine.server.worker import Worker
 
 HELLO = [Message("user", "What are you?")]
 

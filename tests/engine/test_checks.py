@@ -14,14 +14,14 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "tui"))
 from fake import hello, ready, rounds_of, started, stats_of
 
-from specchat.engine.far.command_queue import CommandQueue
-from specchat.engine.far.host import receive
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.bounds import LONGEST_LINE_BYTES, MOST_NODES
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import EventReader, decode_command, decode_event, encode, lines_of
 from specchat.engine.protocol.commands import Statistics
 from specchat.engine.protocol.round_parts import Source
+from specchat.engine.server.command_queue import CommandQueue
+from specchat.engine.server.host import receive
 
 ROUNDS = rounds_of("one two three four five six seven")
 ROUND = max(ROUNDS, key=lambda round: len(round.verdict.path))

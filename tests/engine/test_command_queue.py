@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from specchat.engine.far import command_queue
-from specchat.engine.far.command_queue import CommandQueue
 from specchat.engine.protocol.commands import Cancel, Load
+from specchat.engine.server import command_queue
+from specchat.engine.server.command_queue import CommandQueue
 
 
 def test_a_cancellation_acts_at_once_and_until_it_is_forgotten() -> None:

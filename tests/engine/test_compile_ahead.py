@@ -11,11 +11,11 @@ import pytest
 from specchat.compiled import build
 from specchat.compiled.build import NativeUnavailable, Sources, find_compiler, load
 from specchat.config import load_catalog
-from specchat.engine.far import pair_loading
-from specchat.engine.far.compile_ahead import COMPILING, CompileAhead
-from specchat.engine.far.load_times import LoadTimes, ReadingProgress, load_key
-from specchat.engine.far.pair_loading import Loader
 from specchat.engine.protocol.events import Loading
+from specchat.engine.server import pair_loading
+from specchat.engine.server.compile_ahead import COMPILING, CompileAhead
+from specchat.engine.server.load_times import LoadTimes, ReadingProgress, load_key
+from specchat.engine.server.pair_loading import Loader
 from specchat.settings import Settings
 
 

@@ -10,13 +10,13 @@ from contracts.models import own_decoder, shared_network
 
 from specchat.config import config_dir, load_catalog, private_dir
 from specchat.core.memory import MemoryLimit
-from specchat.engine.far.command_queue import CommandQueue
-from specchat.engine.far.memory_limit import limit_with_drafts
-from specchat.engine.far.pair_loading import Loader
-from specchat.engine.far.worker import Worker
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Change, Command, Generate, Load, SecondReply
+from specchat.engine.server.command_queue import CommandQueue
+from specchat.engine.server.memory_limit import limit_with_drafts
+from specchat.engine.server.pair_loading import Loader
+from specchat.engine.server.worker import Worker
 from specchat.errors import CombinationError
 from specchat.models.model_loading import Loaded
 from specchat.settings import Settings

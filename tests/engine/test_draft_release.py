@@ -9,13 +9,13 @@ import weakref
 import pytest
 
 from specchat.drafters import DRAFTERS
-from specchat.engine.far import current_pair
-from specchat.engine.far.command_queue import CommandQueue
-from specchat.engine.far.worker import Worker
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import decode_event, encode
 from specchat.engine.protocol.commands import Change, Generate, Load, Pace, Quit, SecondReply
+from specchat.engine.server import current_pair
+from specchat.engine.server.command_queue import CommandQueue
+from specchat.engine.server.worker import Worker
 
 ASK = [Message("user", "What are you?")]
 WITHOUT = sorted(

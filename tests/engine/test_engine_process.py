@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from engine_driver import HELLO, PATIENCE_S, SCRIPTED, Driver
 
-from specchat.engine.near.client import Engine, engine_environment, local_command
+from specchat.engine.client.client import Engine, engine_environment, local_command
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import decode_event, encode
@@ -171,7 +171,7 @@ def test_a_load_may_be_stopped_before_it_has_begun(own):
 
 CHATTER = """
 import os, sys
-import specchat.engine.far.pair_loading as pairs
+import specchat.engine.server.pair_loading as pairs
 load = pairs.load_scripted
 def noisy(*arguments):
     print("a library says hello")
@@ -180,7 +180,7 @@ def noisy(*arguments):
     os.system("echo from a child process")
     return load(*arguments)
 pairs.load_scripted = noisy
-from specchat.engine.far.host import serve
+from specchat.engine.server.host import serve
 serve()
 """
 
@@ -279,6 +279,20 @@ def test_an_engine_that_used_up_its_processor_time_is_said_to_have(tmp_path):
     ended = "import os, signal; os.kill(os.getpid(), signal.SIGPROF)"
     died = Driver(tmp_path / "log", [sys.executable, "-c", ended]).until(ev.Died)
     assert died.last_words == "the model's tokenizer or chat template used up its processor time and was ended"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a mapped file cannot be shortened there")
+def test_an_engine_whose_mapped_file_was_shortened_is_said_to_have_lost_it(tmp_path):
+    file = tmp_path / "model.gguf"
+    file.write_bytes(bytes(1 << 16))
+    read = (
+        "import mmap, os, sys; file = open(sys.argv[1], 'r+b'); mapped = mmap.mmap(file.fileno(), 0);"
+        " os.truncate(file.fileno(), 0); mapped[5000]"
+    )
+    died = Driver(tmp_path / "log", [sys.executable, "-c", read, str(file)]).until(ev.Died)
+    assert died.last_words == (
+        "a model's file could no longer be read: it was shortened or replaced, or its disk failed"
+    )
 
 
 def test_a_signal_that_comes_just_before_a_wait_ends_the_wait_all_the_same(tmp_path):

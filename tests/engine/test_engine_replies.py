@@ -7,15 +7,15 @@ import time
 import pytest
 from engine_driver import HELLO, Driver
 
-from specchat.core.speedup import FEWEST_PLAIN_ROUNDS, Gaps
+from specchat.core.speedup import FEWEST_PLAIN_ROUNDS, RoundIntervals
 from specchat.core.tree import ROOT
 from specchat.decoding.speculate import Speculator
-from specchat.engine.far.command_queue import CommandQueue
-from specchat.engine.far.worker import Worker
-from specchat.engine.near.speedup import add_round, speedup_of
+from specchat.engine.client.speedup import add_round, speedup_of
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Cancel, Change, Compare, Count, Generate, Load, Pace
+from specchat.engine.server.command_queue import CommandQueue
+from specchat.engine.server.worker import Worker
 
 
 def test_a_reply_is_started_rounds_and_finished(driver):
@@ -256,7 +256,7 @@ def test_the_speed_up_is_the_same_told_at_the_end_or_counted_from_the_rounds(dri
     rounds = [driver.until(ev.RoundDone) for _ in range(FEWEST_PLAIN_ROUNDS)]
     driver.send(Change({"nodes": 4}), Pace(1))
     finished = driver.until(ev.Finished)
-    gaps = Gaps()
+    gaps = RoundIntervals()
     for round in [*rounds, *driver.rounds()]:
         add_round(gaps, round)
     gaps.end(finished.at_s)

@@ -12,7 +12,7 @@ from contracts.learning_plugin import Learning, LearningOptions
 from specchat.config import drafter_states, state_dir
 from specchat.config.drafter_states import DrafterStateFile, erase_state, kept_states
 from specchat.drafters.parts import Parts
-from specchat.engine.far.kept_drafters import SLICE_S, KeptDrafters
+from specchat.engine.server.kept_drafters import SLICE_S, KeptDrafters
 from specchat.errors import StoreError, UsageError
 
 SHA = "ab" * 32

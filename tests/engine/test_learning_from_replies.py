@@ -14,10 +14,10 @@ from specchat.config import state_dir
 from specchat.config.drafter_states import kept_states
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafters
 from specchat.drafters.parts import PairResources
-from specchat.engine.far import kept_drafters
-from specchat.engine.far.kept_drafters import KeptDrafters
-from specchat.engine.far.learning_report import learning_report
-from specchat.models.other.transformers_model import ReferenceModel
+from specchat.engine.server import kept_drafters
+from specchat.engine.server.kept_drafters import KeptDrafters
+from specchat.engine.server.learning_report import learning_report
+from specchat.models.backends.transformers_model import ReferenceModel
 from specchat.settings import Settings
 
 NAME = "hydra-32-3-61-0.67"
@@ -116,14 +116,14 @@ def test_what_was_learnt_by_other_weights_is_not_used(monkeypatch):
     first = Session()
     first.reply()
     first.rest()
-    monkeypatch.setattr("specchat.models.learned.network_loading.LearningNetwork", renamed)
+    monkeypatch.setattr("specchat.models.draft_heads.network_loading.LearningNetwork", renamed)
     second = Session()
     assert "learnt from other weights than those that are here now" in second.said[0]
     assert second.learnt().replies == 0
 
 
 def renamed(load, make, target, sha256):
-    from specchat.models.learned.learning_network import LearningNetwork
+    from specchat.models.draft_heads.learning_network import LearningNetwork
 
     return LearningNetwork(load, make, target, "12" * 32)
 

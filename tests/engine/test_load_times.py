@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from specchat.config import load_catalog
-from specchat.engine.far.load_times import LoadTimes, ReadingProgress, load_key
-from specchat.engine.far.pair_loading import Loader
 from specchat.engine.protocol.events import Loading
+from specchat.engine.server.load_times import LoadTimes, ReadingProgress, load_key
+from specchat.engine.server.pair_loading import Loader
 from specchat.settings import Settings
 
 

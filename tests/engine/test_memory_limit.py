@@ -13,20 +13,20 @@ import torch
 from contracts.models import own_decoder, shared_network, source_of
 from tiny_models import tiny_gguf
 
-from specchat.engine.far import memory_limit
-from specchat.engine.far.loaded_pair import LoadedPair
-from specchat.engine.far.memory import watch_peak
-from specchat.engine.far.memory_limit import limit_memory, refuse_by_size
-from specchat.engine.far.open_pair import OpenPair
+from specchat.engine.server import memory_limit
+from specchat.engine.server.loaded_pair import LoadedPair
+from specchat.engine.server.memory import watch_peak
+from specchat.engine.server.memory_limit import limit_memory, refuse_by_size
+from specchat.engine.server.open_pair import OpenPair
 from specchat.errors import MemoryLimitTooLow
 from specchat.memory_size import memory_text, parse_memory
+from specchat.models.backends.scripted_text import ScriptedVocabulary
 from specchat.models.base.network import Network
 from specchat.models.base.shape import Shape
-from specchat.models.files.weight_source import WeightSource
+from specchat.models.decoder.decoder import Decoder
 from specchat.models.model_loading import Loaded, own_network
-from specchat.models.other.scripted_text import ScriptedVocabulary
-from specchat.models.own.decoder import Decoder
 from specchat.models.pruning.prunable_file import PrunableFile
+from specchat.models.weights.weight_source import WeightSource
 from specchat.settings import Settings
 
 CPU = torch.device("cpu")

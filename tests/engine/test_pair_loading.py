@@ -11,8 +11,8 @@ import pytest
 from specchat.config import load_catalog
 from specchat.config.trained_drafters import TrainedDrafter, TrainedDrafters
 from specchat.decoding.conversation import Conversation
-from specchat.engine.far.event_conversion import ready_message
-from specchat.engine.far.pair_loading import Loader
+from specchat.engine.server.event_conversion import ready_message
+from specchat.engine.server.pair_loading import Loader
 from specchat.errors import TokenizerMismatch
 from specchat.models.model_loading import Loaded, load_scripted
 from specchat.settings import Settings

@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from specchat.core.costs import Costs
-from specchat.engine.far import idle_measuring, profiles, worker
-from specchat.engine.far.command_queue import CommandQueue
-from specchat.engine.far.profiles import ProfileStore
-from specchat.engine.far.worker import Worker
 from specchat.engine.protocol.commands import Load
+from specchat.engine.server import idle_measuring, profiles, worker
+from specchat.engine.server.command_queue import CommandQueue
+from specchat.engine.server.profiles import ProfileStore
+from specchat.engine.server.worker import Worker
 
 COSTS = Costs(((1, 0.004), (2, 0.005), (4, 0.008)), ((1, 0.001), (4, 0.002)))
 DISTURBED = Costs(((1, 0.009), (2, 0.005), (4, 0.008)))

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from specchat.engine.near.race import Race, refuse_plain
-from specchat.engine.near.race_result import race_result, settings_line
+from specchat.engine.client.race import Race, refuse_plain
+from specchat.engine.client.race_result import race_result, settings_line
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Cancel, Compare, Generate

@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "tui"))
 from fake import hello, ready, rounds_of, started, stats_of
 
-from specchat.engine.near.replay import Player, Recording, timeline
+from specchat.engine.client.replay import Player, Recording, timeline
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import encode

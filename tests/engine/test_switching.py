@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from specchat.config import config_dir, private_dir
-from specchat.engine.far import current_pair
-from specchat.engine.far.command_queue import CommandQueue
-from specchat.engine.far.loaded_pair import LoadedPair
-from specchat.engine.far.pair_loading import Loader
-from specchat.engine.far.worker import Worker
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Generate, Load
+from specchat.engine.server import current_pair
+from specchat.engine.server.command_queue import CommandQueue
+from specchat.engine.server.loaded_pair import LoadedPair
+from specchat.engine.server.pair_loading import Loader
+from specchat.engine.server.worker import Worker
 from specchat.errors import ModelError, NotEnoughMemory, TokenizerMismatch
 from specchat.settings import Settings
 

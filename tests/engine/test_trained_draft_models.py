@@ -15,11 +15,11 @@ from specchat.bench.workloads import own_workload
 from specchat.config import config_dir, load_catalog, own_drafters_dir
 from specchat.config.trained_drafters import TrainedDrafters
 from specchat.decoding.combinations import drafters_to_fetch, refuse_unknown_drafts
-from specchat.engine.far.command_queue import CommandQueue
-from specchat.engine.far.worker import Worker
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Change, Command, Generate, Load
+from specchat.engine.server.command_queue import CommandQueue
+from specchat.engine.server.worker import Worker
 from specchat.errors import CombinationError
 from specchat.models.fetch import weights_sha256
 from specchat.settings import Settings

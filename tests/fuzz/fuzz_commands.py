@@ -6,8 +6,6 @@ import io
 import random
 from pathlib import Path
 
-from specchat.engine.far.command_queue import CommandQueue
-from specchat.engine.far.host import receive
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import EventReader, encode
@@ -24,6 +22,8 @@ from specchat.engine.protocol.commands import (
     Quit,
     Statistics,
 )
+from specchat.engine.server.command_queue import CommandQueue
+from specchat.engine.server.host import receive
 from tests.fuzz.message_mutations import mutated
 
 ATTEMPTS = 8
@@ -49,7 +49,7 @@ _COMMANDS: list[Command] = [
 
 def attempt(seed: int, folder: Path) -> None:
     """One session; after whatever was asked the engine still answers. Every tenth session is undamaged."""
-    from specchat.engine.far.worker import Worker
+    from specchat.engine.server.worker import Worker
 
     rng = random.Random(seed)
     lines = [encode(command) for command in _COMMANDS]

@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from specchat.engine.near.client import Link
-from specchat.engine.near.replay import Player, Recording, timeline
+from specchat.engine.client.client import Link
+from specchat.engine.client.replay import Player, Recording, timeline
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.codec import encode
 from specchat.errors import RecordingError

@@ -16,12 +16,12 @@ from specchat.core.compiled_guessing import Asked, CompiledNetwork, CompiledTabl
 from specchat.core.context import Context
 from specchat.core.noise import Noise
 from specchat.core.sampling import Sampling
-from specchat.structures.called_network import Named, named_of
-from specchat.structures.guess_search import MOST_MEMBERS, MOST_WIDTH, Found, GuessSearch
-from specchat.structures.native_suffix_tree import NativeDrafter, NativeSuffixTree
-from specchat.structures.suffix_draft import DraftLimits
-from specchat.structures.token_translation import UNKNOWN
-from specchat.structures.translated_network import TranslatedNetwork
+from specchat.indexes.called_network import Named, named_of
+from specchat.indexes.guess_search import MOST_MEMBERS, MOST_WIDTH, Found, GuessSearch
+from specchat.indexes.native_suffix_tree import NativeDrafter, NativeSuffixTree
+from specchat.indexes.suffix_draft import DraftLimits
+from specchat.indexes.token_translation import UNKNOWN
+from specchat.indexes.translated_network import TranslatedNetwork
 from specchat.trees.ranks import StaticShape
 
 _INT, _INTS, _FLOATS = ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_float)
@@ -104,9 +104,10 @@ class _Table:
 
     def __init__(self, random: Random, vocab_size: int) -> None:
         count, tokens = min(vocab_size, random.choice([1, 8, 100])), random.choice([1, min(50, vocab_size)])
-        self._table, unknown = array("i"), [-1] * count
+        self._table = array("i")
         for _ in range(tokens):
-            self._table.extend(random.choice([unknown, random.sample(range(vocab_size), count)]))
+            known = random.choice([0, count, random.randrange(count)])
+            self._table.extend([*random.sample(range(vocab_size), known), *[-1] * (count - known)])
         self._by_rank = array("d", sorted((-random.expovariate(0.5) for _ in range(count)), reverse=True))
         self.asked = CompiledTable(self._table.buffer_info()[0], tokens, count, self._by_rank.buffer_info()[0])
 

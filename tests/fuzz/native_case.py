@@ -15,18 +15,18 @@ from gguf import GGMLQuantizationType
 from gguf.quants import quantize
 
 from specchat.core.head_needs import EVERYTHING, FIRST, LIKELIEST, LOGITS
-from specchat.core.request import Adapter, LayerHook, PassRequest, Rider
+from specchat.core.request import Adapter, ExtraRow, LayerHook, PassRequest
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.base.shape import Shape
-from specchat.models.files.derived_sources import RoundedSource
-from specchat.models.files.families import FAMILIES, Family
-from specchat.models.files.gguf_formats import Kind
-from specchat.models.files.stored_rows import StoredRows
-from specchat.models.files.tensor_source import TensorSource
-from specchat.models.native.kernels import kernels_for
-from specchat.models.native.network import NativeNetwork
-from specchat.models.native.packing import _as_c
-from specchat.models.own.decoder import Decoder
+from specchat.models.cpu_kernels.kernels import kernels_for
+from specchat.models.cpu_kernels.network import NativeNetwork
+from specchat.models.cpu_kernels.packing import _as_c
+from specchat.models.decoder.decoder import Decoder
+from specchat.models.weights.derived_sources import RoundedSource
+from specchat.models.weights.families import FAMILIES, Family
+from specchat.models.weights.gguf_formats import Kind
+from specchat.models.weights.stored_rows import StoredRows
+from specchat.models.weights.tensor_source import TensorSource
 
 CONFIGS = tuple(type(transformers.AutoConfig.for_model(family)) for family in FAMILIES)
 NUMBERS = (-(2**31), -1, 0, 1, 3, 15, 17, 31, 33, 63, 255, 4097, 57600, 65537, 2**20, 2**31 - 1)
@@ -165,7 +165,7 @@ def _pass(network: NativeNetwork, random: Random) -> None:
 
         def read(self, threads: int, decoder: Any, cache: Any, whole: Any) -> None:
             about = cache if field == "capacity" else whole
-            name = {"first": "missing", "last": "rows"}.get(field, field)
+            name = {"first": "missing", "last": "rows", "end": "start"}.get(field, field)
             if name in ("common", "missing") or value < getattr(about, name):
                 setattr(about, name, value)
             kernels.read(threads, decoder, cache, whole)
@@ -217,16 +217,16 @@ def _adapter(network: NativeNetwork, random: Random) -> Adapter:
 
 def _hold_part(model: Decoder, text: list[int], random: Random, whole: bool) -> None:
     """A twin that asks which chunks of the text matter, holds some rows of it, and reads behind them."""
-    view = model.twin()
+    view = model.with_new_cache()
     found = view.chunk_scores(text, random.randint(1, 40))
     assert not whole or found.scores.isfinite().all()
     some = torch.tensor(sorted(random.sample(range(found.tokens), random.randint(1, found.tokens))))
-    view.borrow_of_layers(text, some.expand(model.layers, -1))
+    view.copy_rows_by_layer(text, some.expand(model.layers, -1))
     view.read(TokenTree(text[-1], model.vocab_size).freeze())
 
 
 def _use(network: NativeNetwork, random: Random, whole: bool) -> None:
-    """A prompt, trees with riders, taps and rows that drop out, and what remains of the path."""
+    """A prompt, trees with extra rows, taps and rows that drop out, and what remains of the path."""
 
     def change(states: torch.Tensor) -> torch.Tensor:
         return states if whole else _states(states, random)
@@ -248,9 +248,11 @@ def _use(network: NativeNetwork, random: Random, whole: bool) -> None:
             if tree.child(parent, guess) is None:
                 tree.add(parent, Guess(guess))
         mask, adapters = torch.ones(network.shape.hidden), [None, _adapter(network, random)]
-        riders = [Rider(ROOT, mask, adapter=given) for given in adapters] if whole and random.random() < 0.5 else []
+        extra_rows = (
+            [ExtraRow(ROOT, mask, adapter=given) for given in adapters] if whole and random.random() < 0.5 else []
+        )
         hooks = (LayerHook(frozenset(layers), lambda layer, hidden, nodes: nodes[::2]),)
-        request = PassRequest(frozenset({0}), tuple(riders), hooks if random.random() < 0.3 else ())
+        request = PassRequest(frozenset({0}), tuple(extra_rows), hooks if random.random() < 0.3 else ())
         needs = random.choice((FIRST, LIKELIEST, LOGITS, EVERYTHING))
         reading = model.read(tree.freeze(), request=replace(request, needs=needs))
         assert len(reading.logits) == len(tree)

@@ -129,8 +129,8 @@ def _shared() -> Sanitized:
 
 def main() -> None:
     from specchat.core import native_draw
-    from specchat.models.native import build
-    from specchat.structures import native_suffix_tree
+    from specchat.indexes import native_suffix_tree
+    from specchat.models.cpu_kernels import build
     from tests.fuzz import fuzz_gguf
     from tests.fuzz.draw_case import run_draw
     from tests.fuzz.guess_case import run_guesses

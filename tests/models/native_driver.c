@@ -1,8 +1,8 @@
 /* Runs the kernels on numbers that it makes up itself, the same on every processor, and prints a checksum of each result. */
 
-#include "../../specchat/models/native/pass.c"
-#include "../../specchat/models/native/pack.c"
-#include "../../specchat/models/native/refuse.c"
+#include "../../specchat/models/cpu_kernels/pass.c"
+#include "../../specchat/models/cpu_kernels/pack.c"
+#include "../../specchat/models/cpu_kernels/refuse.c"
 
 #include <stdio.h>
 

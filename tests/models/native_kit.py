@@ -7,12 +7,12 @@ from test_decoder import source_of
 
 from specchat.compiled.build import NativeUnavailable
 from specchat.models.base.shape import Shape
-from specchat.models.files.gguf_reader import StoredTensor
-from specchat.models.files.stored_rows import StoredRows
-from specchat.models.files.tensor_source import TensorSource
-from specchat.models.native import kernels
-from specchat.models.native.network import NativeNetwork
-from specchat.models.own.decoder import Decoder
+from specchat.models.cpu_kernels import kernels
+from specchat.models.cpu_kernels.network import NativeNetwork
+from specchat.models.decoder.decoder import Decoder
+from specchat.models.weights.gguf_reader import StoredTensor
+from specchat.models.weights.stored_rows import StoredRows
+from specchat.models.weights.tensor_source import TensorSource
 
 
 def have(processor="native"):

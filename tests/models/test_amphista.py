@@ -11,8 +11,8 @@ from contracts.tiny_networks import sizes_for, tiny_trained
 
 from specchat.config.trained_drafters import TrainedDrafters
 from specchat.drafters.parts import PairResources
-from specchat.models.learned.shared_weights import SharedWeights
-from specchat.models.other.transformers_model import ReferenceModel
+from specchat.models.backends.transformers_model import ReferenceModel
+from specchat.models.draft_heads.shared_weights import SharedWeights
 
 D, K = 32, 3
 

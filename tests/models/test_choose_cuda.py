@@ -12,12 +12,12 @@ from specchat.core.tree import TokenTree
 from specchat.models.base.shape import Shape
 from specchat.models.cuda.choose import cuda_network, disagreement, recorded_network
 from specchat.models.cuda.graphs import GraphNetwork
+from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.eager import EagerNetwork
+from specchat.models.decoder.fused_ops import PLAIN, FusedOps, best_ops, compiled
+from specchat.models.decoder.layer_weights import Builder
 from specchat.models.linear_layers.cuda import int8_works
 from specchat.models.model_loading import own_network
-from specchat.models.own.decoder import Decoder
-from specchat.models.own.eager import EagerNetwork
-from specchat.models.own.fused_ops import PLAIN, FusedOps, best_ops, compiled
-from specchat.models.own.layer_weights import Builder
 
 gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 

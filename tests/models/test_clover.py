@@ -7,9 +7,9 @@ import torch
 from contracts.random_networks import random_network
 from contracts.tiny_networks import sizes_for
 
-from specchat.models.learned.shared_weights import SharedWeights
-from specchat.models.learned.sizes import CloverSizes
-from specchat.models.learned.token_attention import TokenAttention
+from specchat.models.draft_heads.shared_weights import SharedWeights
+from specchat.models.draft_heads.sizes import CloverSizes
+from specchat.models.draft_heads.token_attention import TokenAttention
 
 D, STEPS, HEADS = 32, 3, 4
 

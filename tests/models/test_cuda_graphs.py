@@ -6,14 +6,14 @@ from contracts.pass_requests import requested
 from cuda_graph_stand_in import FrozenRecorder, RefusingRecorder
 from test_decoder import FAMILIES, V, branching_tree, network, prompt, source_of
 
-from specchat.core.request import LayerHook, PassRequest, Rider
-from specchat.core.states import StateTap
+from specchat.core.request import ExtraRow, LayerHook, PassRequest
+from specchat.core.states import HiddenStateSink
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.base.shape import Shape
 from specchat.models.cuda.graphs import GraphNetwork
-from specchat.models.own.decoder import Decoder
-from specchat.models.own.eager import EagerNetwork
-from specchat.models.own.layer_weights import Builder
+from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.eager import EagerNetwork
+from specchat.models.decoder.layer_weights import Builder
 
 
 def eager(family="llama"):
@@ -138,9 +138,13 @@ def test_riders_say_the_same_and_leave_tokens_alone():
         for first in (5, 6):
             tree, right, tip = branching_tree()
             model.prefill(prompt(30 + first))
-            riders = [Rider(right, embedding * first), Rider(right, embedding, after=0), Rider(ROOT, embedding)]
-            reading = model.read(tree, request=requested(riders))
-            said += [reading.logits, reading.rider_logits]
+            extra_rows = [
+                ExtraRow(right, embedding * first),
+                ExtraRow(right, embedding, after=0),
+                ExtraRow(ROOT, embedding),
+            ]
+            reading = model.read(tree, request=requested(extra_rows))
+            said += [reading.logits, reading.extra_row_logits]
             model.keep([right, tip])
             said.append(model.read(chain(2)).logits)
             model.keep([])
@@ -170,9 +174,11 @@ def test_taps_are_recorded_with_the_pass_and_outlive_the_next_one():
         kept = []
         for first, layers in ((5, {0, 2}), (6, {0, 2}), (7, {1}), (8, set())):
             model.prefill(prompt(30 + 3 * first))  # three tokens of the text are read along
-            taken = model.read(bush(2, first), request=requested([Rider(ROOT, embedding)], layers))
-            assert set(taken.taps) == set(taken.rider_states) == layers
-            kept += [taken.taps[layer] for layer in sorted(layers)] + [taken.rider_states[i] for i in sorted(layers)]
+            taken = model.read(bush(2, first), request=requested([ExtraRow(ROOT, embedding)], layers))
+            assert set(taken.taps) == set(taken.extra_row_states) == layers
+            kept += [taken.taps[layer] for layer in sorted(layers)] + [
+                taken.extra_row_states[i] for i in sorted(layers)
+            ]
             kept += [taken.text_states.layers[layer] for layer in sorted(layers) if taken.text_states]
             model.keep([1, 2])
         return torch.cat(kept)
@@ -188,7 +194,7 @@ def test_views_and_prompts_with_taps_are_recorded():
     def of(model):
         taken = []
         view = model.view(skip_attention=[0], skip_mlp=[1])
-        view.prefill(prompt(20), tap=StateTap(frozenset({2}), taken.append))
+        view.prefill(prompt(20), tap=HiddenStateSink(frozenset({2}), taken.append))
         view.read(chain(2))
         view.keep([1])
         said = view.read(chain(3, 9), request=requested(taps=[2]))
@@ -242,7 +248,7 @@ def test_twins_take_turns_without_disturbing_each_other():
     plain, recorded, _ = pair_of_decoders()
 
     def in_turns(model):
-        twin = model.twin()
+        twin = model.with_new_cache()
         model.prefill(prompt(30))
         twin.prefill(prompt(20))
         said = []

@@ -8,18 +8,18 @@ from gguf import GGUFWriter
 from tiny_models import TOKENS, write_tokenizer
 
 from specchat.config import ModelSpec, PathSource
-from specchat.core.request import Rider
+from specchat.core.request import ExtraRow
 from specchat.core.tree import ROOT, Guess, TokenTree
+from specchat.models.backends.transformers_model import ReferenceModel
 from specchat.models.base.shape import Shape, unsupported
 from specchat.models.base.windows import within_window
-from specchat.models.files import families
-from specchat.models.files.gguf_source import GgufSource
-from specchat.models.files.tensor_source import TensorSource
+from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.eager import EagerNetwork
+from specchat.models.decoder.layer_weights import Builder
 from specchat.models.model_loading import load_model
-from specchat.models.other.transformers_model import ReferenceModel
-from specchat.models.own.decoder import Decoder
-from specchat.models.own.eager import EagerNetwork
-from specchat.models.own.layer_weights import Builder
+from specchat.models.weights import families
+from specchat.models.weights.gguf_source import GgufSource
+from specchat.models.weights.tensor_source import TensorSource
 
 V = 61
 SIZES = {
@@ -207,13 +207,13 @@ def test_riders_and_taps_agree_with_the_reference():
     for model in (ReferenceModel(net, 512), decoder(net)):
         tree, right, _ = branching_tree()
         model.prefill(prompt())
-        riders = [Rider(right, embedding), Rider(right, embedding, after=0), Rider(ROOT, embedding)]
-        readings.append(model.read(tree, request=requested(riders, taps=(0, 2))))
+        extra_rows = [ExtraRow(right, embedding), ExtraRow(right, embedding, after=0), ExtraRow(ROOT, embedding)]
+        readings.append(model.read(tree, request=requested(extra_rows, taps=(0, 2))))
     first, second = readings
-    torch.testing.assert_close(first.rider_logits, second.rider_logits, rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(first.extra_row_logits, second.extra_row_logits, rtol=1e-4, atol=1e-3)
     for layer in (0, 2):
         torch.testing.assert_close(first.taps[layer], second.taps[layer], rtol=1e-4, atol=1e-3)
-        torch.testing.assert_close(first.rider_states[layer], second.rider_states[layer], rtol=1e-4, atol=1e-3)
+        torch.testing.assert_close(first.extra_row_states[layer], second.extra_row_states[layer], rtol=1e-4, atol=1e-3)
 
 
 def test_an_early_head_on_the_last_layer_is_the_head():
@@ -226,7 +226,7 @@ def test_an_early_head_on_the_last_layer_is_the_head():
 
 def test_twins_share_weights_and_nothing_else():
     own = decoder(network("llama"))
-    twin = own.twin()
+    twin = own.with_new_cache()
     own.prefill(prompt())
     assert twin.cached(prompt()) == 0
     assert twin.network is own.network

@@ -12,10 +12,10 @@ from contracts.random_networks import random_network
 from contracts.tiny_networks import all_tiny_trained
 
 from specchat.drafters.parts import PairResources
-from specchat.models.learned.lstm import Lstm
-from specchat.models.learned.shared_weights import SharedWeights
-from specchat.models.learned.sizes import FalconSizes
-from specchat.models.other.transformers_model import ReferenceModel
+from specchat.models.backends.transformers_model import ReferenceModel
+from specchat.models.draft_heads.lstm import Lstm
+from specchat.models.draft_heads.shared_weights import SharedWeights
+from specchat.models.draft_heads.sizes import FalconSizes
 
 D, TAPS, LENGTH = 32, (0, 2), 14
 PROMPT = [3, 5, 9, 5, 3, 7, 9, 2, 5, 3, 11, 4]

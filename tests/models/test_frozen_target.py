@@ -1,4 +1,4 @@
-"""A frozen target says of masks what the target itself says of its riders."""
+"""A frozen target says of masks what the target itself says of its extra rows."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import torch
 from contracts.models import shared_network
 from contracts.pass_requests import requested
 
-from specchat.core.request import Adapter, Rider
+from specchat.core.request import Adapter, ExtraRow
 from specchat.core.tree import TokenTree
+from specchat.models.backends.transformers_model import ReferenceModel
 from specchat.models.base.prepared_source import prepared
 from specchat.models.base.shape import Shape
-from specchat.models.files.families import FAMILIES
-from specchat.models.files.tensor_source import TensorSource
-from specchat.models.learned.frozen_target import FrozenTarget
-from specchat.models.other.transformers_model import ReferenceModel
+from specchat.models.draft_heads.frozen_target import FrozenTarget
+from specchat.models.weights.families import FAMILIES
+from specchat.models.weights.tensor_source import TensorSource
 
 TEXT = [1, 7, 30, 7, 2, 59, 14, 7, 30, 11, 5, 5, 41]
 PLACES = [3, 12, 7]
@@ -54,12 +54,12 @@ def test_masks_say_what_riders_of_the_target_say(family, up):
         for place, found in zip(PLACES, states, strict=True):
             model.prefill(())
             model.prefill(TEXT[:place])
-            riders = [
-                Rider(0, mask, number - 1 if number else None, Adapter(added)) for number, mask in enumerate(masks)
+            extra_rows = [
+                ExtraRow(0, mask, number - 1 if number else None, Adapter(added)) for number, mask in enumerate(masks)
             ]
             layer = target.shape.layers - 1
-            reading = model.read(TokenTree(TEXT[place], 64).freeze(), request=requested(riders, taps=[layer]))
-            torch.testing.assert_close(found, reading.rider_states[layer], atol=2e-4, rtol=2e-4)
+            reading = model.read(TokenTree(TEXT[place], 64).freeze(), request=requested(extra_rows, taps=[layer]))
+            torch.testing.assert_close(found, reading.extra_row_states[layer], atol=2e-4, rtol=2e-4)
 
 
 def test_gradients_reach_masks_and_additions_alone():

@@ -8,8 +8,8 @@ import pytest
 import torch
 from tiny_models import tiny_gguf
 
-from specchat.models.files import gguf_source
-from specchat.models.files.gguf_source import GgufSource
+from specchat.models.weights import gguf_source
+from specchat.models.weights.gguf_source import GgufSource
 
 
 @pytest.mark.parametrize("kept", [1, 8, 1024])

@@ -6,10 +6,10 @@ import pytest
 import torch
 from contracts.random_networks import random_network
 
-from specchat.models.learned.batch import Batch
-from specchat.models.learned.glancing import glanced_states, shown_entries
-from specchat.models.learned.shared_weights import SharedWeights
-from specchat.models.learned.sizes import FalconSizes
+from specchat.models.draft_heads.batch import Batch
+from specchat.models.draft_heads.glancing import glanced_states, shown_entries
+from specchat.models.draft_heads.shared_weights import SharedWeights
+from specchat.models.draft_heads.sizes import FalconSizes
 
 D, TAPS, TEXTS, LENGTH, WORDS, STEPS = 32, (0, 2), 3, 40, 5, 4
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specchat.core.head_needs import FIRST
-from specchat.models.native.head_room import BEST, FEW, HeadRoom, SpareMemory
+from specchat.models.cpu_kernels.logits_buffer import BEST, FEW, LogitsBuffer, SpareMemory
 
 WIDTH = 100
 
@@ -15,7 +15,7 @@ def reads(said, rows, tokens):
 
 
 def room(spare, rows, **asked):
-    return HeadRoom(rows, WIDTH, reads, spare, **asked)
+    return LogitsBuffer(rows, WIDTH, reads, spare, **asked)
 
 
 @pytest.mark.parametrize("rows", [1, FEW, FEW + 1, 60])
@@ -47,7 +47,7 @@ def test_a_piece_for_many_rows_serves_fewer_and_the_largest_is_kept():
 
 
 def test_a_very_large_piece_is_given_back(monkeypatch):
-    monkeypatch.setattr("specchat.models.native.head_room._LARGE", 50 * WIDTH)
+    monkeypatch.setattr("specchat.models.cpu_kernels.logits_buffer._LARGE", 50 * WIDTH)
     spare = SpareMemory(WIDTH)
     room(spare, 51)
     assert spare._large is None
@@ -63,7 +63,7 @@ def test_compiled_code_finds_what_is_named_where_all_of_it_was_asked_for():
     assert named.totals == said.totals.data_ptr()
     assert named.likeliest == said.likeliest.data_ptr()
     assert room(SpareMemory(WIDTH), 2, highest=True).in_memory is None
-    assert HeadRoom(2, BEST - 1, reads, SpareMemory(9), highest=True, totals=True).in_memory is None
+    assert LogitsBuffer(2, BEST - 1, reads, SpareMemory(9), highest=True, totals=True).in_memory is None
 
 
 def test_a_row_is_drawn_from_where_it_lies_and_its_memory_is_used_again():
@@ -75,4 +75,4 @@ def test_a_row_is_drawn_from_where_it_lies_and_its_memory_is_used_again():
     said = room(spare, 3)
     assert said.asked[4] == place
     assert said.row_in_memory(1).tensor().data_ptr() == said.logits[1].data_ptr()
-    assert HeadRoom(3, WIDTH, reads, spare, FIRST, (8, reads)).row_in_memory is None
+    assert LogitsBuffer(3, WIDTH, reads, spare, FIRST, (8, reads)).row_in_memory is None

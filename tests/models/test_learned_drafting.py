@@ -7,12 +7,12 @@ import torch
 from contracts.models import shared_network
 from contracts.tiny_networks import tiny_trained
 
-from specchat.core.states import StateTap, TextStates
+from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.models.learned.network_loading import trained_network
-from specchat.models.learned.networks import NETWORKS, load_network
-from specchat.models.learned.shared_weights import SharedWeights
-from specchat.models.other.transformers_model import ReferenceModel
+from specchat.models.backends.transformers_model import ReferenceModel
+from specchat.models.draft_heads.network_loading import trained_network
+from specchat.models.draft_heads.networks import NETWORKS, load_network
+from specchat.models.draft_heads.shared_weights import SharedWeights
 
 TEXT = [3, 5, 9, 5, 3, 7, 9, 2, 5, 3, 11, 4, 8, 1]
 STEPS = 3
@@ -25,7 +25,7 @@ def test_a_chain_says_what_unrolling_says_at_its_place(method, anchor):
     trained = tiny_trained(method, target)
     network = load_network(method, trained.options, trained.weights, lambda tokens: SharedWeights.of(target, tokens))
     taken: list[TextStates] = []
-    target.prefill(TEXT, tap=StateTap(frozenset(network.sizes.taps), taken.append))
+    target.prefill(TEXT, tap=HiddenStateSink(frozenset(network.sizes.taps), taken.append))
     features = torch.stack([taken[0].layers[layer] for layer in network.sizes.taps], dim=1)
     tokens = torch.tensor([TEXT])
     unrolled = network.unroll(features[None], tokens, STEPS)
@@ -51,7 +51,7 @@ def test_a_text_that_is_read_round_by_round_is_the_text_read_at_once(method):
     trained = tiny_trained(method, target)
     taken: list[TextStates] = []
     layers = trained_network(target, trained, 4096).layers
-    target.prefill(TEXT, tap=StateTap(layers, taken.append))
+    target.prefill(TEXT, tap=HiddenStateSink(layers, taken.append))
     said = []
     for ends in ([3, 4, 6, 9, len(TEXT)], [len(TEXT)]):
         drafting = trained_network(target, trained, 4096)

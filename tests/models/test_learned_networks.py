@@ -9,11 +9,13 @@ from contracts.random_networks import random_network
 from safetensors.torch import load_file, save_file
 
 from specchat.errors import ConfigError, ModelError, WeightsError
-from specchat.models.learned import eight_bits
-from specchat.models.learned.eight_bits import rounded, unrounded
-from specchat.models.learned.networks import NETWORKS, load_network, save_weights
-from specchat.models.learned.shared_weights import SharedWeights
-from specchat.models.learned.sizes import (
+from specchat.models.backends.scripted import ScriptedModel, random_says
+from specchat.models.backends.transformers_model import ReferenceModel
+from specchat.models.draft_heads import eight_bits
+from specchat.models.draft_heads.eight_bits import rounded, unrounded
+from specchat.models.draft_heads.networks import NETWORKS, load_network, save_weights
+from specchat.models.draft_heads.shared_weights import SharedWeights
+from specchat.models.draft_heads.sizes import (
     AmphistaSizes,
     CloverSizes,
     EagleSizes,
@@ -22,8 +24,6 @@ from specchat.models.learned.sizes import (
     MedusaSizes,
     ParallelSpecSizes,
 )
-from specchat.models.other.scripted import ScriptedModel, random_says
-from specchat.models.other.transformers_model import ReferenceModel
 
 D, R, TAPS, STEPS = 32, 20, (0, 2), 3
 SIZES = {

@@ -8,9 +8,9 @@ from tiny_models import gguf_sizes, tiny_gguf
 
 from specchat.compiled.build import NativeUnavailable
 from specchat.errors import UsageError
+from specchat.models.cpu_kernels import kernels
 from specchat.models.linear_layers import probes
 from specchat.models.machine import choose_precision, multiplies
-from specchat.models.native import kernels
 
 CPU = torch.device("cpu")
 PROBES = (probes.int8_works, probes.int4_works, probes.packed_works)

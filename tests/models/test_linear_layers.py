@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from specchat.models.files.gguf_reader import GROUP, FourBit
 from specchat.models.linear_layers.processor import DenseLinear, Int4Linear, Int8Linear, PackedLinear, Stacked
+from specchat.models.weights.gguf_reader import GROUP, FourBit
 
 OUT, IN = 192, 128
 

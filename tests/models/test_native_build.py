@@ -15,7 +15,7 @@ from specchat.compiled import build as compiling
 from specchat.compiled.build import NativeUnavailable
 from specchat.compiled.own_file import NotOwnFile, open_own
 from specchat.config import cache_dir
-from specchat.models.native import build
+from specchat.models.cpu_kernels import build
 
 pytestmark = needs_native
 

@@ -12,14 +12,14 @@ from test_decoder import network, two_rounds
 from specchat.errors import ModelError
 from specchat.models.base import prepared_source
 from specchat.models.base.shape import Shape
-from specchat.models.files.gguf_formats import Kind
-from specchat.models.files.stored_rows import StoredRows
-from specchat.models.files.tensor_source import TensorSource
-from specchat.models.native import kernels
-from specchat.models.native.network import NativeNetwork
-from specchat.models.native.packing import _as_c
-from specchat.models.native.product import LANES
-from specchat.models.native.tensor_pointers import pointer
+from specchat.models.cpu_kernels import kernels
+from specchat.models.cpu_kernels.network import NativeNetwork
+from specchat.models.cpu_kernels.packing import _as_c
+from specchat.models.cpu_kernels.product import LANES
+from specchat.models.cpu_kernels.tensor_pointers import pointer
+from specchat.models.weights.gguf_formats import Kind
+from specchat.models.weights.stored_rows import StoredRows
+from specchat.models.weights.tensor_source import TensorSource
 
 pytestmark = needs_native
 

@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from specchat.errors import ModelError
-from specchat.models.files.stored_rows import StoredRows
-from specchat.models.native.arena import Arena
-from specchat.models.native.gathered_head import GatheredHead
-from specchat.models.native.growing_head import GrowingHead
-from specchat.models.native.linear import small_network_kernels
-from specchat.models.native.packing import pack_into
-from specchat.models.native.product import Product
+from specchat.models.cpu_kernels.arena import Arena
+from specchat.models.cpu_kernels.gathered_head import GatheredHead
+from specchat.models.cpu_kernels.growing_head import GrowingHead
+from specchat.models.cpu_kernels.linear import small_network_kernels
+from specchat.models.cpu_kernels.packing import pack_into
+from specchat.models.cpu_kernels.product import Product
+from specchat.models.weights.stored_rows import StoredRows
 
 D, V = 96, 83
 

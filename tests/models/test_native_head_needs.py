@@ -10,8 +10,8 @@ from test_decoder import V, branching_tree, network, prompt
 from specchat.core.head_needs import EVERYTHING, FIRST, LIKELIEST, LOGITS
 from specchat.core.request import PassRequest
 from specchat.core.tree import TokenTree
-from specchat.models.native import kernels
-from specchat.models.native.head_room import BEST
+from specchat.models.cpu_kernels import kernels
+from specchat.models.cpu_kernels.logits_buffer import BEST
 
 pytestmark = needs_native
 

@@ -10,8 +10,8 @@ from test_decoder import V, branching_tree, network, prompt, source_of
 from specchat.core.head_output import HeadTensors
 from specchat.core.tree import ROOT, TokenTree
 from specchat.models.base.shape import Shape
-from specchat.models.native.network import NativeNetwork
-from specchat.models.own.decoder import Decoder
+from specchat.models.cpu_kernels.network import NativeNetwork
+from specchat.models.decoder.decoder import Decoder
 
 
 @needs_native

@@ -10,12 +10,12 @@ from contracts.pass_requests import requested
 from native_kit import native, needs_native
 from test_decoder import V, branching_tree, network, prompt
 
-from specchat.core.request import Adapter, PassRequest, Rider
+from specchat.core.request import Adapter, ExtraRow, PassRequest
 from specchat.core.tree import TokenTree
 from specchat.errors import ModelError
 from specchat.models.base.kv_cache import KVCache
-from specchat.models.native import kernels, pass_rows
-from specchat.models.native.c_structures import KEYS
+from specchat.models.cpu_kernels import kernels, pass_rows
+from specchat.models.cpu_kernels.c_structures import KEYS
 
 pytestmark = needs_native
 
@@ -76,9 +76,9 @@ def test_parts_and_adapters_that_are_not_there_are_refused(monkeypatch, change, 
     view.prefill(prompt())
     change_rows(monkeypatch, change)
     adapter = Adapter({(0, "q"): (torch.zeros(2, 64), torch.zeros(64, 2))})
-    riders = (Rider(0, torch.zeros(64), adapter=adapter),)
+    extra_rows = (ExtraRow(0, torch.zeros(64), adapter=adapter),)
     with pytest.raises(ModelError, match=said):
-        view.read(TokenTree(5, V).freeze(), request=PassRequest(riders=riders))
+        view.read(TokenTree(5, V).freeze(), request=PassRequest(extra_rows=extra_rows))
 
 
 FAR = WHICH(*[7] * 8)
@@ -114,7 +114,7 @@ def test_scores_of_chunks_that_are_not_there_are_refused(monkeypatch, change, sa
     own.prefill(prompt())
     change_rows(monkeypatch, change)
     with pytest.raises(ModelError, match=said):
-        own.twin().chunk_scores([*prompt(), 5], 4)
+        own.with_new_cache().chunk_scores([*prompt(), 5], 4)
 
 
 def test_chunks_are_scored_for_one_row_alone(monkeypatch):

@@ -13,7 +13,7 @@ from test_decoder import V, branching_tree, network, prompt
 from specchat.core.request import PassRequest
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.errors import ModelError
-from specchat.models.native import kernels
+from specchat.models.cpu_kernels import kernels
 
 pytestmark = needs_native
 
@@ -131,7 +131,7 @@ def test_a_cache_that_has_grown_is_found_where_it_is_now_and_lets_go_of_what_it_
 
 def test_a_cache_that_nobody_uses_any_more_is_let_go():
     own = native(network("llama"))
-    twin = own.twin()
+    twin = own.with_new_cache()
     twin.prefill(prompt())
     twin.read(TokenTree(3, V).freeze())
     cache = weakref.ref(twin.cache)

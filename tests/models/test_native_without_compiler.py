@@ -10,7 +10,7 @@ from specchat.compiled.build import NativeUnavailable
 from specchat.errors import ModelError
 from specchat.models import model_loading
 from specchat.models.base.shape import Shape
-from specchat.models.native import build, kernels
+from specchat.models.cpu_kernels import build, kernels
 
 
 @pytest.fixture

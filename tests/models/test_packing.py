@@ -12,13 +12,13 @@ from native_kit import have, needs_native
 from test_gguf_reader import written
 
 from specchat.errors import ModelError
-from specchat.models.files.derived_sources import PairedSource, RoundedSource
-from specchat.models.files.gguf_reader import GROUP, FourBit
-from specchat.models.files.gguf_source import GgufSource
-from specchat.models.files.stored_rows import StoredRows
-from specchat.models.files.tensor_source import TensorSource
-from specchat.models.native.kernels import kernels_for
-from specchat.models.native.packing import Packer, RowReader
+from specchat.models.cpu_kernels.kernels import kernels_for
+from specchat.models.cpu_kernels.packing import Packer, RowReader
+from specchat.models.weights.derived_sources import PairedSource, RoundedSource
+from specchat.models.weights.gguf_reader import GROUP, FourBit
+from specchat.models.weights.gguf_source import GgufSource
+from specchat.models.weights.stored_rows import StoredRows
+from specchat.models.weights.tensor_source import TensorSource
 
 pytestmark = needs_native
 

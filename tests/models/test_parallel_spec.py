@@ -10,9 +10,9 @@ from contracts.random_networks import random_network
 from contracts.tiny_networks import all_tiny_trained
 
 from specchat.drafters.parts import PairResources
-from specchat.models.learned.shared_weights import SharedWeights
-from specchat.models.learned.sizes import ParallelSpecSizes
-from specchat.models.other.transformers_model import ReferenceModel
+from specchat.models.backends.transformers_model import ReferenceModel
+from specchat.models.draft_heads.shared_weights import SharedWeights
+from specchat.models.draft_heads.sizes import ParallelSpecSizes
 
 D, TAPS, MASKS, PLACES = 32, (0, 2), 3, 6
 SIZES = ParallelSpecSizes(D, TAPS, inner=24, heads=4, kv_heads=2, head_dim=8, masks=MASKS)

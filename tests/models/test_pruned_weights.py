@@ -14,9 +14,9 @@ from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.base.differentiable_layer import Gates, layer_output
 from specchat.models.base.prepared_source import prepared
 from specchat.models.base.shape import Shape
+from specchat.models.cpu_kernels.network import NativeNetwork
+from specchat.models.decoder.decoder import Decoder
 from specchat.models.model_loading import own_network
-from specchat.models.native.network import NativeNetwork
-from specchat.models.own.decoder import Decoder
 from specchat.models.pruning.prunable_file import PrunableFile
 from specchat.models.pruning.pruned_source import KeptUnits
 from specchat.models.pruning.taylor import loss_gradient

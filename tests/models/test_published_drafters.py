@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 from specchat.cli import app
 from specchat.config import own_drafters_dir
 from specchat.config.trained_drafters import WEIGHTS, read_drafter, write_drafter
-from specchat.core.states import StateTap, TextStates
+from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.errors import ModelError, SpecchatError, WeightsError
-from specchat.models.learned.eagle3_files import TargetSizes, read_eagle3, write_eagle3
-from specchat.models.learned.network_loading import trained_network
-from specchat.models.other.transformers_model import ReferenceModel
+from specchat.models.backends.transformers_model import ReferenceModel
+from specchat.models.draft_heads.eagle3_files import TargetSizes, read_eagle3, write_eagle3
+from specchat.models.draft_heads.network_loading import trained_network
 
 TARGET = TargetSizes(hidden=32, layers=3, vocab_size=61)
 NAMED = {"eagle_aux_hidden_state_layer_ids": [1, 2, 3]}
@@ -42,7 +42,7 @@ def test_a_checkpoint_guesses_what_its_own_formulas_say(layout, tmp_path):
     target = ReferenceModel(shared_network("llama"), 64)
     network = trained_network(target, added(tmp_path / "published", tmp_path / "made"), 4)
     taken: list[TextStates] = []
-    target.prefill(TEXT[:-1], tap=StateTap(network.layers, taken.append))
+    target.prefill(TEXT[:-1], tap=HiddenStateSink(network.layers, taken.append))
     for states in taken:
         network.take(states)
     assert network.layers == {0, 1, 2}

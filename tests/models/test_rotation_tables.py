@@ -13,11 +13,11 @@ from specchat.config import ModelSpec, PathSource
 from specchat.core.tree import TokenTree
 from specchat.models.base.shape import Shape
 from specchat.models.cuda.graphs import GraphNetwork
+from specchat.models.decoder import rotation_tables as module
+from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.rotation_tables import RotationTables
+from specchat.models.decoder.text_batch import TextBatch
 from specchat.models.model_loading import load_model
-from specchat.models.own import rotation_tables as module
-from specchat.models.own.decoder import Decoder
-from specchat.models.own.rotation_tables import RotationTables
-from specchat.models.own.text_batch import TextBatch
 
 CPU = torch.device("cpu")
 MODELS = {

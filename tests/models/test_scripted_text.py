@@ -6,8 +6,8 @@ from contracts.kit import reply
 
 from specchat.config.values import ModelSpec
 from specchat.decoding.stopping import Stop
+from specchat.models.backends.scripted_text import PASSAGES, ScriptedVocabulary
 from specchat.models.model_loading import load_scripted
-from specchat.models.other.scripted_text import PASSAGES, ScriptedVocabulary
 
 
 def test_every_question_gets_a_whole_passage_and_an_end():

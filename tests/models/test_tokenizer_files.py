@@ -8,8 +8,8 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
 from specchat.config import ModelSpec, PathSource
-from specchat.models.files.tokenizer_files import same_tokenizer
 from specchat.models.model_loading import load_model
+from specchat.models.weights.tokenizer_files import same_tokenizer
 
 
 @pytest.fixture

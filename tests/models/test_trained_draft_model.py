@@ -17,12 +17,12 @@ from specchat.core.tree import ROOT, TokenTree
 from specchat.errors import ConfigError, ModelError, WeightsError
 from specchat.models import trained_draft_model
 from specchat.models.base.shape import Shape
-from specchat.models.learned.networks import load_network
-from specchat.models.learned.shared_weights import SharedWeights
-from specchat.models.learned.sizes import DraftModelSizes
+from specchat.models.cpu_kernels.network import NativeNetwork
+from specchat.models.decoder.decoder import Decoder
+from specchat.models.draft_heads.networks import load_network
+from specchat.models.draft_heads.shared_weights import SharedWeights
+from specchat.models.draft_heads.sizes import DraftModelSizes
 from specchat.models.model_loading import Loaded, own_network
-from specchat.models.native.network import NativeNetwork
-from specchat.models.own.decoder import Decoder
 from specchat.models.pruning.prunable_file import PrunableFile
 from specchat.models.trained_draft_model import load_trained_draft
 
@@ -138,8 +138,8 @@ def test_it_guesses_the_tokens_that_it_was_trained_for_and_those_of_the_text(tmp
 
     def guessed(**options) -> set[int]:
         said = reply(
-            target, draft.twin(), PROMPT, drafter="draft_model", policy="chain", max_tokens=30, controller="fixed",
-            depth=4, nodes=4, method_options={f"draft_model.{key}": value for key, value in options.items()},
+            target, draft.with_new_cache(), PROMPT, drafter="draft_model", policy="chain", max_tokens=30, depth=4,
+            nodes=4, controller="fixed", method_options={f"draft_model.{key}": value for key, value in options.items()},
         )  # fmt: skip
         own = {*PROMPT, *said.tokens}
         return {token for round in said.rounds for token in round.tree.tokens[1:]} - own

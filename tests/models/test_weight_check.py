@@ -12,10 +12,10 @@ from tiny_models import HIDDEN, KV_HEADS, TOKENS, tiny_folder, tiny_gguf, write_
 from specchat.config import ModelSpec, PathSource
 from specchat.errors import ModelError
 from specchat.models.base.shape import Shape
-from specchat.models.files.families import FAMILIES as HUB_FAMILIES
-from specchat.models.files.tensor_source import TensorSource
+from specchat.models.decoder.layer_weights import Builder
 from specchat.models.inspect.pair_check import check_pair
-from specchat.models.own.layer_weights import Builder
+from specchat.models.weights.families import FAMILIES as HUB_FAMILIES
+from specchat.models.weights.tensor_source import TensorSource
 
 CPU = torch.device("cpu")
 KERNELS = ["auto", "torch"]
@@ -147,6 +147,34 @@ def test_a_configuration_of_the_wrong_kind_names_key_and_value(tmp_path, config,
     assert words in refusal(path)
     spec = ModelSpec("m", (PathSource(path),))
     assert len(check_pair([spec]).refusals) <= 1, "looking at it must not fail either"
+
+
+ROTATION = {
+    "rope_theta": 1e4,
+    "factor": 2.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [
+        *[(kind, "rope_theta") for kind in ("default", "linear", "llama3")],
+        *[(kind, "factor") for kind in ("linear", "llama3")],
+    ],
+)
+def test_a_number_of_the_rotation_that_is_null_is_refused_with_its_key(tmp_path, kind, key):
+    config = {"rope_parameters": {"rope_type": kind, **ROTATION, key: None}}
+    assert f"{key} = None is not a number" in refusal(tiny_folder(tmp_path / "m", config))
+
+
+@pytest.mark.parametrize("kind", ["default", "linear", "llama3"])
+def test_a_number_that_may_be_left_out_may_be_null(tmp_path, kind):
+    rotation = {"rope_type": kind, **ROTATION, "partial_rotary_factor": None}
+    config = {"rope_parameters": rotation, "query_pre_attn_scalar": None}
+    assert logits_of(load(tiny_folder(tmp_path / "m", config), "torch", "int8")).isfinite().all()
 
 
 @pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"])

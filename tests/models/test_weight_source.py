@@ -10,10 +10,10 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
 from specchat.config import ModelSpec, PathSource
-from specchat.models.files.derived_sources import RoundedSource
-from specchat.models.files.gguf_reader import GROUP, FourBit
-from specchat.models.files.tensor_source import TensorSource
 from specchat.models.model_loading import load_model
+from specchat.models.weights.derived_sources import RoundedSource
+from specchat.models.weights.gguf_reader import GROUP, FourBit
+from specchat.models.weights.tensor_source import TensorSource
 
 CPU = torch.device("cpu")
 

@@ -12,13 +12,13 @@ from specchat.core.context import Context
 from specchat.decoding.assemble import assemble
 from specchat.decoding.teacher_forcing import forced
 from specchat.errors import ModelError
+from specchat.models.backends.widened_source import WidenedSource
+from specchat.models.backends.widening import Sizes, widened_config
 from specchat.models.base.shape import Shape
-from specchat.models.files.gguf_source import GgufSource
-from specchat.models.files.tensor_source import TensorSource
+from specchat.models.decoder.decoder import Decoder
 from specchat.models.model_loading import own_network
-from specchat.models.other.widened_source import WidenedSource
-from specchat.models.other.widening import Sizes, widened_config
-from specchat.models.own.decoder import Decoder
+from specchat.models.weights.gguf_source import GgufSource
+from specchat.models.weights.tensor_source import TensorSource
 from specchat.settings import Settings
 
 CPU = torch.device("cpu")

@@ -35,9 +35,9 @@ def main() -> None:
     from specchat.config import load_catalog
     from specchat.decoding.vocabulary import TransformersVocabulary
     from specchat.models import fetch
-    from specchat.models.files.end_tokens import end_tokens
+    from specchat.models.backends.transformers_network import load_network
     from specchat.models.model_config import open_config
-    from specchat.models.other.transformers_network import load_network
+    from specchat.models.weights.end_tokens import end_tokens
 
     path = fetch.fetch(load_catalog().model(MODEL))
     folder, config = open_config(path)

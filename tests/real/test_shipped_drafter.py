@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from specchat.config import load_catalog
 from specchat.config.trained_drafters import TrainedDrafters
 from specchat.decoding.conversation import Conversation
-from specchat.engine.far.pair_loading import Loader
+from specchat.engine.server.pair_loading import Loader
 from specchat.settings import Settings
 
 pytestmark = pytest.mark.real

@@ -7,10 +7,8 @@ import torch
 from training_kit import V, some_texts, target
 
 from specchat.errors import TrainingError, UsageError
-from specchat.models.inspect import training_limits
-from specchat.models.inspect.training_limits import refuse_unknown_loss
-from specchat.models.learned import distillation
-from specchat.models.learned.distillation import (
+from specchat.models.draft_heads import distillation
+from specchat.models.draft_heads.distillation import (
     LOSSES,
     SELECTIONS,
     Compared,
@@ -22,9 +20,11 @@ from specchat.models.learned.distillation import (
     rewards,
     total_variation,
 )
-from specchat.models.learned.losses import Labels, columns_of, labels_of, laws_of
-from specchat.models.learned.networks import new_network
-from specchat.models.learned.unrolling import labels_at, logits_of
+from specchat.models.draft_heads.losses import Labels, columns_of, labels_of, laws_of
+from specchat.models.draft_heads.networks import new_network
+from specchat.models.draft_heads.unrolling import labels_at, logits_of
+from specchat.models.inspect import training_limits
+from specchat.models.inspect.training_limits import refuse_unknown_loss
 from specchat.training import fitting
 from specchat.training.corpus import Corpus
 from specchat.training.fitting import Fitting, Schedule

@@ -10,11 +10,11 @@ from training_kit import target
 
 from specchat.core.budget import Budget
 from specchat.core.head_needs import EVERYTHING, FIRST
-from specchat.models.learned import reply_recorder
-from specchat.models.learned.online_learning import OnlineLearner
-from specchat.models.learned.reply_windows import Window, windows_of
-from specchat.models.learned.unrolling import accepted_lengths
-from specchat.structures.reply_buffer import LIKELIEST, RecordedReply, ReplyBuffer
+from specchat.indexes.reply_buffer import LIKELIEST, RecordedReply, ReplyBuffer
+from specchat.models.draft_heads import reply_recorder
+from specchat.models.draft_heads.online_learning import OnlineLearner
+from specchat.models.draft_heads.reply_windows import Window, windows_of
+from specchat.models.draft_heads.unrolling import accepted_lengths
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,11 @@ from training_kit import V, subject, target, weights_of
 from specchat.config import data_dir
 from specchat.config.trained_drafters import read_drafter
 from specchat.errors import ModelError, WeightsError
-from specchat.models.learned.frozen_target import FrozenTarget
-from specchat.models.learned.losses import columns_of
-from specchat.models.learned.mask_learning import MaskLearning
-from specchat.models.learned.mask_loading import mask_rows
-from specchat.models.learned.networks import MASKS, new_network
+from specchat.models.draft_heads.frozen_target import FrozenTarget
+from specchat.models.draft_heads.losses import columns_of
+from specchat.models.draft_heads.mask_learning import MaskLearning
+from specchat.models.draft_heads.mask_loading import mask_rows
+from specchat.models.draft_heads.networks import MASKS, new_network
 from specchat.training import job, recipes, text_writing
 from specchat.training.corpus import Corpus
 from specchat.training.fitting import Fitting, Schedule
@@ -111,7 +111,7 @@ def test_what_was_measured_is_what_riders_of_the_target_guess(method, model, cor
     """The share of first guesses that are right, once as training counts it and once by the target's own passes."""
     from contracts.pass_requests import requested
 
-    from specchat.core.request import Adapter, Rider
+    from specchat.core.request import Adapter, ExtraRow
     from specchat.core.tree import TokenTree
 
     fit = fitted(method, model, corpus, tmp_path, 2000)
@@ -126,9 +126,9 @@ def test_what_was_measured_is_what_riders_of_the_target_guess(method, model, cor
         for place in range(int(batch.first[row]), int(batch.last[row])):
             model.prefill(())
             model.prefill(tokens[:place])
-            rider = Rider(0, network.embeddings[0].detach(), adapter=adapter if factors else None)
-            reading = model.read(TokenTree(tokens[place], V).freeze(), request=requested([rider]))
-            right, count = right + (int(reading.rider_logits[0].argmax()) == tokens[place + 2]), count + 1
+            extra_row = ExtraRow(0, network.embeddings[0].detach(), adapter=adapter if factors else None)
+            reading = model.read(TokenTree(tokens[place], V).freeze(), request=requested([extra_row]))
+            right, count = right + (int(reading.extra_row_logits[0].argmax()) == tokens[place + 2]), count + 1
     assert found.by_depth[0] == pytest.approx(right / count, abs=0.12)
 
 

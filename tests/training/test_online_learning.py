@@ -12,8 +12,8 @@ from contracts.kit import collect
 from online_kit import NARROW, OTHER, conversed, idle, spoken, taught
 from training_kit import V, target
 
-from specchat.models.learned import online_learning, reply_recorder
-from specchat.models.learned.judgement import DEPTH, Compared, Judgement
+from specchat.models.draft_heads import online_learning, reply_recorder
+from specchat.models.draft_heads.judgement import DEPTH, Compared, Judgement
 
 RATE = 5e-3
 

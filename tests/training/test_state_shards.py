@@ -6,7 +6,7 @@ import pytest
 import torch
 from training_kit import CHECKSUM, V, some_texts, target
 
-from specchat.core.states import StateTap
+from specchat.core.states import HiddenStateSink
 from specchat.errors import TrainingError
 from specchat.training import needs
 from specchat.training.state_reading import StateReading, source_of, tapped_layers
@@ -36,7 +36,7 @@ def test_a_shard_holds_what_the_target_says_along_its_texts(model, written):
         assert shard.tokens[rows].tolist() == text.tokens
         taken = []
         model.prefill(())
-        model.prefill(text.tokens, tap=StateTap(frozenset(reading.layers), taken.append))
+        model.prefill(text.tokens, tap=HiddenStateSink(frozenset(reading.layers), taken.append))
         last = taken[0].layers[reading.layers[-1]]
         states = torch.stack([taken[0].layers[layer] for layer in reading.layers], dim=1)
         assert torch.equal(shard.states[rows], states.bfloat16())

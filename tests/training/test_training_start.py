@@ -12,9 +12,9 @@ from training_kit import V, subject, target
 from specchat.config import own_drafters_dir
 from specchat.config.trained_drafters import WEIGHTS, read_drafter
 from specchat.errors import TrainingError, UsageError
-from specchat.models.learned.losses import columns_of
-from specchat.models.learned.networks import load_network, read_tensors, read_tokens
-from specchat.models.learned.unrolling import Acceptance, acceptance
+from specchat.models.draft_heads.losses import columns_of
+from specchat.models.draft_heads.networks import load_network, read_tensors, read_tokens
+from specchat.models.draft_heads.unrolling import Acceptance, acceptance
 from specchat.training import first_network, job, text_writing
 from specchat.training.first_network import check_start, data_of
 from specchat.training.fitting import Fitting

@@ -4,10 +4,10 @@ import pytest
 import torch
 from training_kit import V, some_texts, target
 
-from specchat.models.learned.batch import Batch
-from specchat.models.learned.losses import SHARPNESS, columns_of
-from specchat.models.learned.sizes import Sizes
-from specchat.models.learned.unrolling import STATE_SHARE, acceptance, chain_loss
+from specchat.models.draft_heads.batch import Batch
+from specchat.models.draft_heads.losses import SHARPNESS, columns_of
+from specchat.models.draft_heads.sizes import Sizes
+from specchat.models.draft_heads.unrolling import STATE_SHARE, acceptance, chain_loss
 from specchat.training import fitting
 from specchat.training.checkpoints import Standing
 from specchat.training.corpus import Corpus

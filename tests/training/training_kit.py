@@ -10,11 +10,11 @@ import transformers
 from specchat.core.sampling import Sampling
 from specchat.models.base.prepared_source import prepared
 from specchat.models.base.shape import Shape
-from specchat.models.files import families
-from specchat.models.files.tensor_source import TensorSource
-from specchat.models.own.decoder import Decoder
-from specchat.models.own.eager import EagerNetwork
-from specchat.models.own.layer_weights import Builder
+from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.eager import EagerNetwork
+from specchat.models.decoder.layer_weights import Builder
+from specchat.models.weights import families
+from specchat.models.weights.tensor_source import TensorSource
 from specchat.training.job import Subject
 from specchat.training.text_store import TrainingText
 

@@ -14,7 +14,7 @@ from parsed_styles import parse_once
 from textual.css.stylesheet import Stylesheet
 
 from specchat.tui.control import event_pump, screen_update
-from specchat.tui.textual_fixes import version
+from specchat.tui.textual_patches import version
 
 IDLE_S = textual._wait.SLEEP_GRANULARITY / 2
 """An app that computes for less of each 20 ms is idle. (Textual's own bound, 1 ms, is passed by a spinner, and each

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from driving import driving
 from fake import hello, ready
-from full_context import LIMIT, LONG, MORE, counted, counting, generates, small, small_context
+from full_context import LIMIT, LONG, MORE, counted, counting, generates, over_by_one_turn, small, small_context
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Count, Generate
@@ -87,6 +87,20 @@ async def test_a_message_that_was_being_counted_survives_its_engine():
         await small(d)
         await counted(d, 150)
         assert generates(d)[-1].messages == [ev.Message("user", LONG)]
+
+
+async def test_a_message_whose_second_count_fails_stays_in_the_prompt_and_the_next_is_taken():
+    async with driving(loaded=False) as d:
+        await over_by_one_turn(d, 310)
+        second = d.link.last(Count)
+        await d.hear(ev.Failed("EngineError", "out of memory", 1, second.id, "count"))
+        assert d.app.views.prompt.text.startswith("two xxx")
+        told = d.drawn(d.app.views.notice)
+        assert "the chat has no room for this message, and it was not counted: out of memory" in told
+        d.app.views.prompt.clear()
+        await d.say("ok")
+        assert "waits for room" not in d.drawn(d.app.views.notice)
+        assert generates(d)[-1].messages[-1] == ev.Message("user", "ok")
 
 
 async def test_escape_takes_back_what_is_being_counted():

@@ -9,7 +9,7 @@ from driving import driving, wait_for
 from fake import hello, ready, rounds_of, started, stats_of
 from msgspec.structs import replace
 
-from specchat.engine.near.replay import Player, Recording
+from specchat.engine.client.replay import Player, Recording
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import encode

@@ -8,7 +8,7 @@ import pytest
 from driving import Driver, driving, wait_for
 from fake import LOSS, SETTINGS, ready, rounds_of, started, stats_of
 
-from specchat.engine.near.guest_link import GuestLink
+from specchat.engine.client.guest_link import GuestLink
 from specchat.engine.protocol import commands as co
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message

@@ -7,7 +7,7 @@ from driving import driving
 from rich.cells import cell_len
 
 from specchat.config import shipped_file
-from specchat.engine.near.replay import Recording
+from specchat.engine.client.replay import Recording
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
 from specchat.tui.draw.growing_tree_lines import growing_tree_lines

@@ -13,8 +13,8 @@ from specchat.bench.gpu.rounds import PLAIN, Running
 from specchat.bench.gpu.setup import Setup
 from specchat.bench.gpu.shapes import large
 from specchat.errors import UsageError
+from specchat.models.decoder.decoder import Decoder
 from specchat.models.machine import choose_precision
-from specchat.models.own.decoder import Decoder
 
 WANTED_SHARE = 0.85
 

@@ -12,7 +12,7 @@ from specchat.bench.gpu.results import Results
 from specchat.bench.gpu.rounds import PLAIN, Running, wide_trees
 from specchat.bench.gpu.setup import Setup
 from specchat.bench.gpu.shapes import large
-from specchat.models.own.decoder import Decoder
+from specchat.models.decoder.decoder import Decoder
 
 WANTED_IDLE = 0.03
 

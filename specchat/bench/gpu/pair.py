@@ -22,7 +22,7 @@ from specchat.bench.gpu.text_comparison import (
 from specchat.bench.peers.transformers_generate import transformers_peers
 from specchat.config import ModelSpec, PathSource
 from specchat.decoding.vocabulary import TransformersVocabulary
-from specchat.engine.far.loaded_pair import LoadedPair
+from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.models.model_loading import Loaded, compare_tokenizers, load_model
 
 WANTED_RATIO = 5.0

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from specchat.bench.gpu.setup import Setup
 from specchat.models.base.shape import Shape
-from specchat.models.files.derived_sources import RoundedSource
-from specchat.models.files.gguf_reader import FourBit
-from specchat.models.files.stored_rows import StoredRows
-from specchat.models.files.weight_source import RowChoice, TensorFacts, WeightSource
+from specchat.models.decoder.decoder import Decoder
 from specchat.models.model_loading import own_network
-from specchat.models.own.decoder import Decoder
+from specchat.models.weights.derived_sources import RoundedSource
+from specchat.models.weights.gguf_reader import FourBit
+from specchat.models.weights.stored_rows import StoredRows
+from specchat.models.weights.weight_source import RowChoice, TensorFacts, WeightSource
 
 _ALL = slice(None)
 _NORMS = ("norm", "input_norm", "mlp_norm")

@@ -14,7 +14,7 @@ from specchat.core.device_copy import synchronize
 from specchat.core.noise import Noise
 from specchat.decoding.assemble import assemble, sampling
 from specchat.decoding.speculate import Speculator
-from specchat.models.own.decoder import Decoder
+from specchat.models.decoder.decoder import Decoder
 from specchat.settings import Settings
 
 PLAIN: Mapping[str, Any] = {"controller": "off"}

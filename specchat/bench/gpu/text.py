@@ -32,20 +32,20 @@ from specchat.bench.proof.finding import FAILED
 from specchat.core.costs import Costs
 from specchat.decoding.vocabulary import TransformersVocabulary
 from specchat.drafters.choice import choose_drafter
-from specchat.engine.far.loaded_pair import LoadedPair
+from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.errors import CombinationError
+from specchat.models.backends.widened_source import WidenedSource
+from specchat.models.backends.widening import Sizes, widened_config
 from specchat.models.base.shape import Shape
-from specchat.models.files.end_tokens import end_tokens
-from specchat.models.files.gguf_source import GgufSource
-from specchat.models.files.tensor_source import TensorSource
-from specchat.models.files.tokenizer_files import open_tokenizer
-from specchat.models.files.weight_source import WeightSource
+from specchat.models.decoder.decoder import Decoder
 from specchat.models.machine import available_bytes
 from specchat.models.model_config import open_config
 from specchat.models.model_loading import Loaded, own_network
-from specchat.models.other.widened_source import WidenedSource
-from specchat.models.other.widening import Sizes, widened_config
-from specchat.models.own.decoder import Decoder
+from specchat.models.weights.end_tokens import end_tokens
+from specchat.models.weights.gguf_source import GgufSource
+from specchat.models.weights.tensor_source import TensorSource
+from specchat.models.weights.tokenizer_files import open_tokenizer
+from specchat.models.weights.weight_source import WeightSource
 from specchat.settings import Settings
 
 WANTED_SHARE = 0.90

@@ -21,7 +21,7 @@ from specchat.bench.workloads import own_workload
 from specchat.core.costs import Costs
 from specchat.decoding.assemble import sampling
 from specchat.decoding.profiling import measure_costs
-from specchat.engine.far.loaded_pair import LoadedPair
+from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.settings import Settings
 
 

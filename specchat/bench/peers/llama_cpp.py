@@ -15,7 +15,7 @@ from specchat.bench.peer import Pass, Peer
 from specchat.settings import Settings
 
 if TYPE_CHECKING:
-    from specchat.engine.far.loaded_pair import LoadedPair
+    from specchat.engine.server.loaded_pair import LoadedPair
 
 _LOOKUP_TOKENS = {"cpu": 2, "cuda": 10}
 """What its own documentation advises for processors and for graphics cards."""

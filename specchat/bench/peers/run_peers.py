@@ -12,7 +12,7 @@ from specchat.settings import Settings
 
 if TYPE_CHECKING:
     from specchat.bench.contestants import Contestant
-    from specchat.engine.far.loaded_pair import LoadedPair
+    from specchat.engine.server.loaded_pair import LoadedPair
 
 
 @dataclass

@@ -15,7 +15,7 @@ from specchat.bench.peer import Pass, Peer
 from specchat.settings import Settings
 
 if TYPE_CHECKING:
-    from specchat.engine.far.loaded_pair import LoadedPair
+    from specchat.engine.server.loaded_pair import LoadedPair
 
 _ASSISTANT = "assistant_model"
 
@@ -96,8 +96,8 @@ def _load(path: Path, dtype: torch.dtype, device: torch.device) -> Any:
     from transformers import GenerationConfig
     from transformers.utils.logging import disable_progress_bar
 
+    from specchat.models.backends.transformers_network import load_network
     from specchat.models.model_config import open_config
-    from specchat.models.other.transformers_network import load_network
 
     disable_progress_bar()
     network = load_network(path, open_config(path)[1], dtype)

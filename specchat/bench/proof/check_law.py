@@ -17,7 +17,7 @@ from specchat.core.seams import Model
 from specchat.core.tree import ROOT
 from specchat.decoding.assemble import sampling
 from specchat.decoding.teacher_forcing import read_after
-from specchat.models.other.scripted import Says, ScriptedModel
+from specchat.models.backends.scripted import Says, ScriptedModel
 from specchat.settings import Settings
 
 _SAMPLED = 0.8

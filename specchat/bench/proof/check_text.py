@@ -16,7 +16,7 @@ from specchat.core.seams import Model
 from specchat.core.tree import ROOT
 from specchat.decoding.assemble import sampling
 from specchat.decoding.teacher_forcing import Judge, Margin, allowed_gap, first_difference, forced, read_after
-from specchat.models.other.scripted import Says, ScriptedModel
+from specchat.models.backends.scripted import Says, ScriptedModel
 from specchat.settings import Settings
 
 _SAMPLED = 0.8
@@ -111,7 +111,7 @@ def check_twin(subject: CheckedCombination) -> Finding:
     claim = "a draft model that is the target has everything accepted but ties"
     shape = {"policy": "chain", "width": 1, "depth": 4, "nodes": 4, "max_tokens": subject.effort.twin_tokens}
     settings = subject.greedy_settings.but({**_BY_ONE, **shape, **NEUTRAL})
-    text = subject.write(settings, subject.prompts[0], draft=subject.target.twin())
+    text = subject.write(settings, subject.prompts[0], draft=subject.target.with_new_cache())
     allowed = allowed_gap(subject.moved, sampling(settings))
     gaps = [gap for round in text.rounds if (gap := _rejection_gap(round)) is not None]
     worst = max(gaps, default=0.0)

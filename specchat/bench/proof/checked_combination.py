@@ -21,7 +21,7 @@ from specchat.drafters.parts import PairResources
 from specchat.settings import Settings
 
 if TYPE_CHECKING:
-    from specchat.engine.far.loaded_pair import LoadedPair
+    from specchat.engine.server.loaded_pair import LoadedPair
 
 NEUTRAL = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 """Settings without penalties."""

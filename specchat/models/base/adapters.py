@@ -9,10 +9,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from specchat.core.request import Adapter, Rider
+from specchat.core.request import Adapter, ExtraRow
 from specchat.errors import ModelError, nearest
 from specchat.models.base.shape import Shape
-from specchat.models.files.derived_sources import paired_rows
+from specchat.models.weights.derived_sources import paired_rows
 
 PRODUCTS = ("q", "k", "v", "o", "gate", "up", "down")
 
@@ -93,19 +93,19 @@ class AdaptedWhere:
                     part.copy_(torch.where(acts, part + (x @ down.t()) @ up.t(), part))
 
 
-def acting(riders: Sequence[Rider], adapters: Sequence[Adapter]) -> list[int]:
-    """For each rider the place of its adapter among these, −1 for none."""
-    return [-1 if rider.adapter is None else adapters.index(rider.adapter) for rider in riders]
+def acting(extra_rows: Sequence[ExtraRow], adapters: Sequence[Adapter]) -> list[int]:
+    """For each extra row the place of its adapter among these, −1 for none."""
+    return [-1 if extra_row.adapter is None else adapters.index(extra_row.adapter) for extra_row in extra_rows]
 
 
-def adapters_of(riders: Sequence[Rider]) -> tuple[Adapter, ...]:
-    """The adapters that riders name, each once."""
-    return tuple(dict.fromkeys(rider.adapter for rider in riders if rider.adapter is not None))
+def adapters_of(extra_rows: Sequence[ExtraRow]) -> tuple[Adapter, ...]:
+    """The adapters that extra rows name, each once."""
+    return tuple(dict.fromkeys(extra_row.adapter for extra_row in extra_rows if extra_row.adapter is not None))
 
 
 @dataclass(frozen=True)
 class Adapted:
-    """Rows of one pass on which adapters act: some of its riders, which are the last rows whatever was dropped.
+    """Rows of one pass on which adapters act: some of its extra rows, which are the last rows whatever was dropped.
 
     Args:
         acting: per adapter its factors, and its rows counted from the end (−1 is the last).
@@ -114,12 +114,14 @@ class Adapted:
     acting: Sequence[tuple[Factors, Tensor]]
 
     @classmethod
-    def of(cls, riders: Sequence[Rider], prepare: Callable[[Adapter], Factors], device: torch.device) -> Adapted | None:
-        """None where no rider names an adapter."""
+    def of(
+        cls, extra_rows: Sequence[ExtraRow], prepare: Callable[[Adapter], Factors], device: torch.device
+    ) -> Adapted | None:
+        """None where no extra row names an adapter."""
         rows: dict[Adapter, list[int]] = {}
-        for place, rider in enumerate(riders):
-            if rider.adapter is not None:
-                rows.setdefault(rider.adapter, []).append(place - len(riders))
+        for place, extra_row in enumerate(extra_rows):
+            if extra_row.adapter is not None:
+                rows.setdefault(extra_row.adapter, []).append(place - len(extra_rows))
         if not rows:
             return None
         return cls([(prepare(adapter), torch.tensor(some, device=device)) for adapter, some in rows.items()])

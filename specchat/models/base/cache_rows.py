@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specchat.core.record import record
-from specchat.core.request import CHUNK_TOKENS, Rider
+from specchat.core.request import CHUNK_TOKENS, ExtraRow
 from specchat.core.tree import ROOT, TokenTree
 
 LAZY_TOKENS = 8
@@ -35,7 +35,7 @@ class OwnRows:
 
 @record
 class Plan:
-    """One pass over tokens still missing, then nodes, then riders; in this order the rows are written.
+    """One pass over tokens still missing, then nodes, then extra rows; in this order the rows are written.
 
     All rows see the cache's first `common` rows. Behind these lie rows that earlier passes read of the same tree, and
     then those of the pass, each behind one of them or behind the common ones: a row sees itself and all above it.
@@ -44,7 +44,7 @@ class Plan:
         start: first row written, unless `own` says where the rows are written.
         missing: tokens of the prefix read on the way, each behind the one before it; the root comes behind the last.
         nodes: (R,) nodes read.
-        tokens: ids of missing tokens and nodes, riders excluded.
+        tokens: ids of missing tokens and nodes, extra rows excluded.
         common: the first so many rows are attended to by all.
         above: for each row behind the common ones, those of earlier passes included, which of them it follows,
             counted from the first of them; −1 for one that follows the common ones.
@@ -66,7 +66,7 @@ class Plan:
 
     @property
     def rows(self) -> int:
-        """Rows of the pass, riders included."""
+        """Rows of the pass, extra rows included."""
         return self.common + len(self.above) - self.start if self.own is None else len(self.own.places)
 
     @property
@@ -81,7 +81,7 @@ class Plan:
 
     @cached_property
     def positions(self) -> list[int]:
-        """(rows,) position in the text of every row, riders included: never the row's own number."""
+        """(rows,) position in the text of every row, extra rows included: never the row's own number."""
         if self.own is not None:
             return self.own.positions
         found: list[int] = []
@@ -169,7 +169,7 @@ class Rows:
         """A pass has read these tokens of the prefix: their rows are valid now."""
         self.prefix.extend(tokens)
 
-    def plan_tree(self, tree: TokenTree, new_nodes: Sequence[int] | None, riders: Sequence[Rider]) -> Plan:
+    def plan_tree(self, tree: TokenTree, new_nodes: Sequence[int] | None, extra_rows: Sequence[ExtraRow]) -> Plan:
         """A pass that reads nodes of a tree, missing prefix first. Call `tree_read` when it is done."""
         if self._tree is not tree:
             assert not self._above, "the last round was neither kept nor rewound"
@@ -178,8 +178,8 @@ class Rows:
         start, first, gaps = held + len(self._above), len(self.prefix), self._gaps()
         nodes = tuple(range(len(tree)) if new_nodes is None else new_nodes)
         above, tokens = tree.parents, tree.tokens
-        if new_nodes is not None or missing or riders:
-            above, tokens = self._rows_above(tree, nodes, riders), [*missing, *[tokens[node] for node in nodes]]
+        if new_nodes is not None or missing or extra_rows:
+            above, tokens = self._rows_above(tree, nodes, extra_rows), [*missing, *[tokens[node] for node in nodes]]
         return Plan(start, len(missing), nodes, tokens, held, above, first, gaps)
 
     def tree_read(self, plan: Plan) -> None:
@@ -213,13 +213,13 @@ class Rows:
         self._forget_tree()
         return kept
 
-    def pretend(self, tokens: int) -> None:
+    def fill_for_benchmark(self, tokens: int) -> None:
         """Count so many rows as read; no real text shares a prefix with them."""
         self._borrow(0, [])
         self.prefix = [-1] * tokens
         self._forget_tree()
 
-    def borrow(self, tokens: Sequence[int], positions: Sequence[int], each_its_own: bool = False) -> None:
+    def copy_rows_from(self, tokens: Sequence[int], positions: Sequence[int], each_its_own: bool = False) -> None:
         """Count the rows at these positions of a text as read, and its other tokens as left out.
 
         Args:
@@ -249,7 +249,7 @@ class Rows:
         return [*(self.prefix[position] for position in self._borrowed), *self.prefix[self._borrowed_text :]]
 
     def lend(self, positions: Sequence[int], held: int) -> tuple[list[int], Sequence[int], bool]:
-        """Which of these positions of the first `held` tokens have a row, those rows, and `each_its_own` of `borrow`.
+        """Which of these positions of the first `held` tokens have a row, those rows, and `each_its_own`.
 
         Where each layer has rows of its own, those are lent only to a caller that wants all of the text.
         """
@@ -276,8 +276,8 @@ class Rows:
         """Of each node of the tree its place among the rows read so far, −1 where it was not read."""
         return [*self._place_of, *[-1] * (len(tree) - len(self._place_of))]
 
-    def _rows_above(self, tree: TokenTree, nodes: Sequence[int], riders: Sequence[Rider]) -> list[int]:
-        """`above` of a plan, for what was read and for missing tokens, nodes and riders that are read next."""
+    def _rows_above(self, tree: TokenTree, nodes: Sequence[int], extra_rows: Sequence[ExtraRow]) -> list[int]:
+        """`above` of a plan, for what was read and for missing tokens, nodes and extra rows that are read next."""
         place_of, missing = self._places(tree), len(self._missing)
         above = [*self._above, *range(-1, missing - 1)]
         for node in nodes:
@@ -286,7 +286,10 @@ class Rows:
             place_of[node] = len(above)
             above.append(missing - 1 if parent < 0 else place_of[parent])
         first = len(above)
-        above += [place_of[rider.parent] if rider.after is None else first + rider.after for rider in riders]
+        above += [
+            place_of[extra_row.parent] if extra_row.after is None else first + extra_row.after
+            for extra_row in extra_rows
+        ]
         return above
 
 

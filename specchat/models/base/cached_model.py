@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from typing import Generic, TypeVar
 
-from specchat.core.states import StateTap
+from specchat.core.states import HiddenStateSink
 from specchat.models.base.cache_rows import Plan
 from specchat.models.base.cached_text import CachedText
 from specchat.models.base.layer_hooks import LayerWatch
@@ -25,7 +25,7 @@ class CachedModel(ABC, Generic[Own]):
     def __init__(self, text: CachedText) -> None:
         self._text = text
 
-    def twin(self) -> Own:
+    def with_new_cache(self) -> Own:
         """The same weights with a cache of its own."""
         return self.view()
 
@@ -54,22 +54,22 @@ class CachedModel(ABC, Generic[Own]):
         self,
         tokens: Sequence[int],
         on_chunk: Callable[[int, int], None] | None = None,
-        tap: StateTap | None = None,
+        tap: HiddenStateSink | None = None,
     ) -> None:
         """Make the cache hold exactly these tokens, reading only what it does not hold yet."""
         self._text.prefill(tokens, on_chunk, tap, self._read_text)
 
-    def borrow(self, tokens: Sequence[int], positions: Sequence[int]) -> None:
+    def copy_rows_from(self, tokens: Sequence[int], positions: Sequence[int]) -> None:
         """Hold copies of the source's rows at these positions of a text, and nothing else of it."""
-        self._text.borrow(tokens, positions)
+        self._text.copy_rows_from(tokens, positions)
 
     def keep(self, path: Sequence[int]) -> None:
         """Keep the root and the accepted path, forget the rest of the tree."""
         self._text.keep(path)
 
-    def pretend(self, tokens: int) -> None:
+    def fill_for_benchmark(self, tokens: int) -> None:
         """Act as if so many tokens had been read; their rows hold zeros or stale values."""
-        self._text.rows.pretend(tokens)
+        self._text.rows.fill_for_benchmark(tokens)
 
     @abstractmethod
     def _read_text(self, plan: Plan, watch: LayerWatch | None) -> object:

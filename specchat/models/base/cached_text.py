@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from specchat.core.request import PassRequest
-from specchat.core.states import StateTap
+from specchat.core.states import HiddenStateSink
 from specchat.models.base.cache_rows import Plan, Rows, common_prefix
 from specchat.models.base.kv_cache import KVCache
 from specchat.models.base.layer_hooks import LayerWatch
@@ -22,7 +22,7 @@ class CachedText:
 
     Args:
         cache: keys and values, moved with the rows; None for a model that computes nothing from them.
-        source: of the model that this one was made from: `borrow` copies its rows.
+        source: of the model that this one was made from: `copy_rows_from` copies its rows.
     """
 
     def __init__(self, cache: KVCache | None = None, source: CachedText | None = None) -> None:
@@ -36,7 +36,11 @@ class CachedText:
 
     @torch.inference_mode()
     def prefill(
-        self, tokens: Sequence[int], on_chunk: Callable[[int, int], None] | None, tap: StateTap | None, run: RunPass
+        self,
+        tokens: Sequence[int],
+        on_chunk: Callable[[int, int], None] | None,
+        tap: HiddenStateSink | None,
+        run: RunPass,
     ) -> None:
         """Hold exactly these tokens: `run` reads those without rows, chunk by chunk; `tap` is given their states."""
 
@@ -49,7 +53,7 @@ class CachedText:
         self.rows.read_prefix(tokens, read, on_chunk)
 
     @torch.inference_mode()
-    def borrow(self, tokens: Sequence[int], positions: Sequence[int]) -> None:
+    def copy_rows_from(self, tokens: Sequence[int], positions: Sequence[int]) -> None:
         """Hold copies of the source's rows at these positions of a text, and nothing else of it.
 
         Rows at the front that were borrowed before and are wanted again are not copied again.
@@ -60,10 +64,10 @@ class CachedText:
         if self._cache is not None and self._source._cache is not None:
             known = 0 if each_its_own else self.rows.lent(tokens, some)
             self._cache.copy_rows_(self._source._cache, rows, known)
-        self.rows.borrow(tokens[:held], some, each_its_own)
+        self.rows.copy_rows_from(tokens[:held], some, each_its_own)
 
     @torch.inference_mode()
-    def borrow_of_layers(self, tokens: Sequence[int], positions: Tensor, windowed: Collection[int]) -> None:
+    def copy_rows_by_layer(self, tokens: Sequence[int], positions: Tensor, windowed: Collection[int]) -> None:
         """Hold copies of the source's rows of a text, in each layer those at its own positions.
 
         Args:
@@ -80,7 +84,7 @@ class CachedText:
         assert not positions.numel() or int(positions.max()) < held, "what is borrowed was read"
         for layer in self._cache.place_of:
             self._cache.copy_rows_(self._source._cache, positions[layer].tolist(), layers=(layer,))
-        self.rows.borrow(tokens[:held], near[0].tolist(), each_its_own=True)
+        self.rows.copy_rows_from(tokens[:held], near[0].tolist(), each_its_own=True)
 
     def keep(self, path: Sequence[int]) -> None:
         """End the round: keep the rows of the root and of the path, as far as they were read."""

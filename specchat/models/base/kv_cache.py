@@ -43,7 +43,7 @@ class KVCache:
         self,
         layers: Collection[int],
         max_rows: int,
-        keys_together: int = 1,
+        key_interleave: int = 1,
         row_copies: RowCopies | None = None,
         beside: KVCache | None = None,
     ) -> None:
@@ -58,7 +58,7 @@ class KVCache:
         """
         self.place_of = {layer: place for place, layer in enumerate(sorted(layers))}
         self.max_rows = max_rows
-        self._together = keys_together
+        self._together = key_interleave
         self._row_copies = row_copies
         self._keys: Tensor | None = None  # (layers, heads, capacity, head_dim), or as `keys_together` says
         self._values: Tensor | None = None

@@ -23,9 +23,9 @@ _NONE_PRUNED: Mapping[int, int] = MappingProxyType({})
 
 
 class LayerWatch:
-    """Follows the rows of one pass: tokens of the text first, then the nodes still alive, then riders.
+    """Follows the rows of one pass: tokens of the text first, then the nodes still alive, then extra rows.
 
-    Riders stay to the end: below a dropped node their results are useless, but they cost little.
+    Extra rows stay to the end: below a dropped node their results are useless, but they cost little.
 
     Attributes:
         hooked: the layers after which a hook must answer before the pass goes on.
@@ -75,7 +75,7 @@ class LayerWatch:
     def keep(self, tapped: Mapping[int, Tensor]) -> None:
         """Take the (rows followed, d) states after some layers; nothing overwrites them."""
         missing = self._plan.missing
-        if not (missing or self._request.riders or self._pruned or self._states):
+        if not (missing or self._request.extra_rows or self._pruned or self._states):
             self._states = tapped  # as nearly always
             return
         behind = missing + len(self._alive)
@@ -102,9 +102,9 @@ class LayerWatch:
         return TextStates(self._plan.positions[0], tuple(self._plan.tokens[:missing]), self._text)
 
     def reading(self, said: HeadOutput) -> Reading:
-        """The reading of a pass, from the head's output for its living nodes and its riders, in that order."""
-        riders = bool(self._request.riders)
-        if not riders and not self._pruned:
+        """The reading of a pass, from the head's output for its living nodes and its extra rows, in that order."""
+        extra_rows = bool(self._request.extra_rows)
+        if not extra_rows and not self._pruned:
             return reading_of_all(self._plan, said, self._states, self.text_states() if self._text else None)
         count = len(self._alive)
         likeliest = said.likeliest
@@ -114,9 +114,9 @@ class LayerWatch:
             alive=frozenset(self._alive),
             pruned=self._pruned,
             taps=self._states,
-            rider_logits=said.logits[count:] if riders else None,
-            rider_states=self._rider_states if riders else {},
-            rider_likeliest=likeliest[count:] if riders and likeliest is not None else None,
+            extra_row_logits=said.logits[count:] if extra_rows else None,
+            extra_row_states=self._rider_states if extra_rows else {},
+            extra_row_likeliest=likeliest[count:] if extra_rows and likeliest is not None else None,
             text_states=self.text_states(),
         )
 
@@ -161,7 +161,7 @@ def _tapped(taps: frozenset[int], layers: range) -> tuple[int, ...]:
 def reading_of_all(
     plan: Plan, said: HeadOutput, taps: Mapping[int, Tensor] = _NO_TAPS, text_states: TextStates | None = None
 ) -> Reading:
-    """The reading of a pass without riders in which every node stayed; `taps` are layer → (R, d) states."""
+    """The reading of a pass without extra rows in which every node stayed; `taps` are layer → (R, d) states."""
     alive = frozenset(plan.nodes)
     return Reading(plan.nodes, said, alive, _NONE_PRUNED, taps, None, _NO_TAPS, None, text_states)
 

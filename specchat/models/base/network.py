@@ -15,7 +15,7 @@ from specchat.core.head_needs import EVERYTHING, HeadNeeds
 from specchat.core.head_output import HeadOutput
 from specchat.core.reading import Counters
 from specchat.core.record import record
-from specchat.core.request import HeadOfSome, Rider
+from specchat.core.request import ExtraRow, HeadOfSome
 from specchat.models.base.cache_rows import Plan
 from specchat.models.base.kv_cache import KVCache, RowCopies
 from specchat.models.base.layer_hooks import LayerWatch
@@ -34,7 +34,7 @@ class Pass:
             at each position; None where nothing is rotated.
         parts: what of the layers is computed.
         watch: taps and hooks of the pass; None where there are none.
-        riders: the last rows, which have an embedding of their own.
+        extra_rows: the last rows, which have an embedding of their own.
     """
 
     plan: Plan
@@ -44,15 +44,15 @@ class Pass:
     counters: Counters
     parts: SubLayers
     watch: LayerWatch | None = None
-    riders: Sequence[Rider] = ()
+    extra_rows: Sequence[ExtraRow] = ()
 
     @cached_property
     def hidden(self) -> Tensor:
-        """(rows, d) embeddings, riders included; may be written over."""
+        """(rows, d) embeddings, extra rows included; may be written over."""
         hidden = self.embed(self.plan.tokens)
-        if not self.riders:
+        if not self.extra_rows:
             return hidden
-        return torch.cat([hidden, torch.stack([rider.embedding for rider in self.riders]).to(hidden)])
+        return torch.cat([hidden, torch.stack([extra_row.embedding for extra_row in self.extra_rows]).to(hidden)])
 
     @cached_property
     def rotations(self) -> list[Tensor | None]:
@@ -85,10 +85,10 @@ class Network(Protocol):
     nbytes: int
     kernels: str
     """The name of the matrix kernels."""
-    keys_together: int
+    key_interleave: int
     """Keys of how many rows lie side by side in the cache it is handed."""
     row_copies: RowCopies | None
-    """Copies rows of a cache where `keys_together` says that C lays it out."""
+    """Copies rows of a cache where `key_interleave` says that C lays it out."""
     threads: int
     """How many threads it may use, where it has threads of its own."""
     like: Tensor

@@ -11,10 +11,10 @@ from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.base.network import Network
 from specchat.models.cuda.graphs import GraphNetwork
 from specchat.models.cuda.recording import CudaRecorder, Recorder
-from specchat.models.own.decoder import Decoder
-from specchat.models.own.eager import EagerNetwork
-from specchat.models.own.fused_ops import PLAIN, FusedOps, best_ops
-from specchat.models.own.layer_weights import DecoderWeights
+from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.eager import EagerNetwork
+from specchat.models.decoder.fused_ops import PLAIN, FusedOps, best_ops
+from specchat.models.decoder.layer_weights import DecoderWeights
 
 _APART = {torch.float32: 0.01, torch.bfloat16: 0.5}
 """How far logits may lie apart, as a share of their spread. Rounding takes 0.00001 in float32 and 0.07 to 0.11 in

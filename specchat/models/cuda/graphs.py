@@ -19,9 +19,9 @@ from specchat.models.base.kv_cache import KVCache, RowCopies
 from specchat.models.base.network import Pass, layers_then_head
 from specchat.models.cuda.recording import Recorder
 from specchat.models.cuda.static_pass import WINDOW, Inputs, StaticPass
-from specchat.models.own.attention import Attention, by_products, folded_mask, fused
-from specchat.models.own.eager import EagerNetwork
-from specchat.models.own.fused_ops import PLAIN, FusedOps
+from specchat.models.decoder.attention import Attention, by_products, folded_mask, fused
+from specchat.models.decoder.eager import EagerNetwork
+from specchat.models.decoder.fused_ops import PLAIN, FusedOps
 
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 _FIRST_CONTEXT = 512
@@ -77,7 +77,7 @@ class GraphNetwork:
         self.device = eager.device
         self.nbytes = eager.nbytes
         self.kernels = "torch, CUDA graphs"
-        self.keys_together = eager.keys_together
+        self.key_interleave = eager.key_interleave
         self.row_copies: RowCopies | None = eager.row_copies
         self.threads = eager.threads
         self.like = eager.like
@@ -120,13 +120,13 @@ class GraphNetwork:
             return self._eager.run(running)
         # One row more than are used: padding is written to the cache's last one.
         keys, values = running.cache.room_for(end + 1, self._eager.like)
-        given = bool(running.riders) or self._eager.weights.table is None
+        given = bool(running.extra_rows) or self._eager.weights.table is None
         taps = () if running.watch is None else running.watch.tapped(range(self.shape.layers))
-        bucket = Bucket(width, _context(end, keys.shape[2]), given, taps, adapters_of(running.riders))
+        bucket = Bucket(width, _context(end, keys.shape[2]), given, taps, adapters_of(running.extra_rows))
         embedded, out = self._room()
         if given:
             embedded[:rows] = running.hidden
-        self._inputs_of(width).fill_(plan, keys.shape[2] - 1, acting(running.riders, bucket.adapters))
+        self._inputs_of(width).fill_(plan, keys.shape[2] - 1, acting(running.extra_rows, bucket.adapters))
         if not self._replay(bucket, running, keys, values):
             return self._eager.run(running)
         running.counters.node_layers += rows * running.parts.computed(range(self.shape.layers))

@@ -11,8 +11,8 @@ from torch import Tensor
 from specchat.models.base.adapters import AdaptedWhere, Factors
 from specchat.models.base.cache_rows import Plan
 from specchat.models.base.sub_layers import SubLayers
-from specchat.models.own.attention import Attention, folded_mask
-from specchat.models.own.eager import EagerNetwork, PassTensors
+from specchat.models.decoder.attention import Attention, folded_mask
+from specchat.models.decoder.eager import EagerNetwork, PassTensors
 
 WINDOW = 256
 """Cache rows behind those that all rows attend to; a mask says which rows attend to them. None attends to the last."""

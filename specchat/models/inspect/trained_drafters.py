@@ -15,7 +15,7 @@ from specchat.errors import ConfigError, WeightsError, nearest
 from specchat.models import fetch
 from specchat.models.fetch.disk import bytes_below
 from specchat.models.fetch.model_state import StateKind
-from specchat.models.files.safetensors_header import read_entries
+from specchat.models.weights.safetensors_header import read_entries
 
 Origin = Literal["made here", "fetched", "shipped"]
 

@@ -8,8 +8,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from specchat.models.files.gguf_reader import GROUP, FourBit
 from specchat.models.linear_layers.processor import Int4Linear, Int8Linear, Linear, PackedLinear
+from specchat.models.weights.gguf_reader import GROUP, FourBit
 
 _OUT, _IN, _ROWS = 64, 2 * GROUP, 3
 

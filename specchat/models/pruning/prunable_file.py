@@ -14,11 +14,11 @@ from specchat.core.seams import Model
 from specchat.models.base.network import Network
 from specchat.models.base.prepared_source import prepared
 from specchat.models.base.shape import Shape
-from specchat.models.files.weight_source import WeightSource
-from specchat.models.own.decoder import Decoder
+from specchat.models.decoder.decoder import Decoder
 from specchat.models.pruning.memory import first_units, making_bytes, ranking_bytes, weights_of
 from specchat.models.pruning.pruned_source import KeptUnits, PrunedSource
 from specchat.models.pruning.taylor import magnitude_ranking, taylor_ranking
+from specchat.models.weights.weight_source import WeightSource
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class PrunableFile:
 
     @cached_property
     def _stand_in(self) -> Decoder:
-        return self.target.twin()
+        return self.target.with_new_cache()
 
     def prepared(self) -> WeightSource:
         """The file's weights as a decoder's layers take them."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from specchat.core.network_pruning import Ranking
 from specchat.models.base.differentiable_layer import Gates, layer_output
 from specchat.models.base.shape import Shape
-from specchat.models.files.weight_source import WeightSource
+from specchat.models.weights.weight_source import WeightSource
 
 HEAD_ROWS = 4096
 """Rows of the head whose logits are computed at once."""

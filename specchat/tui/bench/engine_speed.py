@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
 
-from specchat.engine.near.client import Engine
+from specchat.engine.client.client import Engine
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Generate, Load

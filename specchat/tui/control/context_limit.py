@@ -8,6 +8,7 @@ from dataclasses import replace
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Count
 from specchat.engine.protocol.events import Counted, Died, Failed
+from specchat.engine.protocol.text import visible
 from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.control.unsent_message import put_back
 from specchat.tui.ports import AppPorts
@@ -127,8 +128,13 @@ class ContextLimit:
         elif isinstance(event, Counted):
             if then := self._asked.pop(event.id, None):
                 await then(event)
-        elif event.during == "count" and self._asked.pop(event.id or 0, None) == self._on_count:
-            await self._send_counted()
+        elif event.during == "count":
+            asked = self._asked.pop(event.id or 0, None)
+            if asked == self._on_count:
+                await self._send_counted()
+            elif asked == self._on_last_message_count and self._pending is not None:
+                why = f"the chat has no room for this message, and it was not counted: {visible(event.message)}"
+                self._return_to_prompt(self._take_pending(), why)
         elif event.during == "generate" and event.kind == "PromptTooLong" and not self._summarising:
             self._pending = None
             text, self._chat.queued = self._chat.queued, None  # it would follow a question that has no answer

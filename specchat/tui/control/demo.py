@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from specchat.engine.near.client import Link
-from specchat.engine.near.replay import Player, Recording
+from specchat.engine.client.client import Link
+from specchat.engine.client.replay import Player, Recording
 from specchat.errors import UsageError
 from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.ports import AppPorts

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from specchat.engine.near.client import Engine, Link
-from specchat.engine.near.replay import Player
+from specchat.engine.client.client import Engine, Link
+from specchat.engine.client.replay import Player
 from specchat.engine.protocol.commands import Cancel, Command, Generate
 from specchat.errors import SpecchatError, UsageError
 from specchat.tui.control.branches import Branches

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from specchat.engine.near.replay import FASTEST, SLOWEST
+from specchat.engine.client.replay import FASTEST, SLOWEST
 from specchat.engine.protocol.commands import Pace
 from specchat.errors import UsageError
 from specchat.tui.control.engine_session import EngineSession

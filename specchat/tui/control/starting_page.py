@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from specchat.engine.near.replay import Recording
+from specchat.engine.client.replay import Recording
 from specchat.engine.protocol.events import RoundDone
 from specchat.errors import RecordingError
 from specchat.tui.control.context_limit import ContextLimit

@@ -25,9 +25,9 @@ from specchat.tui.text.ascii import AsciiFilter
 from specchat.tui.text.browser_glyphs import BrowserGlyphFilter
 from specchat.tui.text.control_codes import ControlCodeFilter
 from specchat.tui.text.key_names import names_of
-from specchat.tui.textual_fixes.compositing import MainScreen
-from specchat.tui.textual_fixes.fixed_app import FixedApp
-from specchat.tui.textual_fixes.whole_pastes import take_pastes_whole
+from specchat.tui.textual_patches.compositing import MainScreen
+from specchat.tui.textual_patches.fixed_app import FixedApp
+from specchat.tui.textual_patches.whole_pastes import take_pastes_whole
 
 
 class TerminalApp(FixedApp):

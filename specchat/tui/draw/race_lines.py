@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from specchat.engine.near.race import SIDES, Side
-from specchat.engine.near.race_result import Kind, race_result, settings_line
+from specchat.engine.client.race import SIDES, Side
+from specchat.engine.client.race_result import Kind, race_result, settings_line
 from specchat.engine.protocol.text import visible
 from specchat.tui.state.race_playback import RacePlayback
 from specchat.tui.text import numbers

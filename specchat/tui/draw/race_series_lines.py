@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specchat.engine.near.race_result import Kind, settings_line
+from specchat.engine.client.race_result import Kind, settings_line
 from specchat.engine.protocol.text import visible
 from specchat.tui.draw.race_lines import MARKS, NAMES
 from specchat.tui.state.race_series import ALL, CategoryFigures, RaceSeries

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from specchat.engine.near.speedup import source_of
+from specchat.engine.client.speedup import source_of
 from specchat.engine.protocol.events import Losslessness, RoundDone
 from specchat.engine.protocol.text import visible
 from specchat.tui.state.reply_figures import Figures

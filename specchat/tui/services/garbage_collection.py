@@ -10,7 +10,7 @@ import asyncio
 import gc
 from collections.abc import Callable
 
-from specchat.tui.textual_fixes.compositing import clear_style_cache
+from specchat.tui.textual_patches.compositing import clear_style_cache
 
 IDLE_S = 0.8
 """The idle time before a collection."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from specchat.engine.near.race import Race, Side
+from specchat.engine.client.race import Race, Side
 from specchat.engine.protocol.commands import Command
 from specchat.engine.protocol.events import Event
 

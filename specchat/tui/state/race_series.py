@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from specchat.engine.near.race import SIDES, Heat, Race
+from specchat.engine.client.race import SIDES, Heat, Race
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Command
 from specchat.engine.protocol.events import Event

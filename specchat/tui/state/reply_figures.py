@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from specchat.core.speedup import Gaps, Speedup
-from specchat.engine.near.speedup import add_round, speedup_of, speedup_text
+from specchat.core.speedup import RoundIntervals, Speedup
+from specchat.engine.client.speedup import add_round, speedup_of, speedup_text
 from specchat.engine.protocol.events import Finished, RoundDone, Started, Stats
 
 RECENT_S = 2.0
@@ -29,7 +29,7 @@ class Figures:
     reused_tokens: int = 0
     prefill_s: float = 0.0
     stats: Stats | None = None
-    gaps: Gaps = field(default_factory=Gaps)
+    gaps: RoundIntervals = field(default_factory=RoundIntervals)
     _recent: deque[tuple[float, int]] = field(default_factory=deque)  # when a round ended, tokens so far
 
     def start(self, started: Started) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from specchat.engine.near.client import Engine
+from specchat.engine.client.client import Engine
 from specchat.tui.control.actions import Actions
-from specchat.tui.screens.log import LogScreen
+from specchat.tui.screens.help_and_log import LogScreen
 
 
 async def restart(actions: Actions, _: str) -> None:

@@ -1,0 +1,175 @@
+"""The near side of the process boundary: starts an engine, sends commands, collects events. Imports no torch.
+
+The engine may be a child process here or `ssh box specchat engine`; this side knows no difference.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from specchat.config.state_files import read_end
+from specchat.engine.client.rate_limited_reads import rate_limited
+from specchat.engine.client.waiting_events import take_all
+from specchat.engine.protocol.codec import EventReader, encode, lines_of, wrong_greeting
+from specchat.engine.protocol.commands import Command, Quit
+from specchat.engine.protocol.environment import engine_environment
+from specchat.engine.protocol.events import Died, Event
+from specchat.errors import EngineError, short
+from specchat.models.weights.foreign_code_limits import ENDED_BY, MAPPED_FILE_LOST
+
+_SIGNALS = {
+    ENDED_BY: "the model's tokenizer or chat template used up its processor time and was ended",
+    MAPPED_FILE_LOST: "a model's file could no longer be read: it was shortened or replaced, or its disk failed",
+    getattr(signal, "SIGKILL", None): "it was killed, as the system does when memory runs out",
+}
+"""What an engine that a signal ended cannot say itself."""
+
+_LOOK_UP_S = 0.25
+"""Waiting for an event is resumed so often. A signal that comes in the few microseconds before a wait begins does not
+end it, and Ctrl+C would have no effect until the next event (measured: 15 of 926 signals at random moments)."""
+
+
+class Link(Protocol):
+    """Whatever answers commands with events: an engine process, or a recording being played."""
+
+    def send(self, command: Command) -> None:
+        """Hand over one command; never blocks for long, never raises because the other side is gone."""
+
+    def drain(self) -> list[Event]:
+        """All events that arrived since the last call, oldest first; returns at once."""
+
+    def close(self) -> None:
+        """Leave; afterwards nothing arrives any more."""
+
+
+def local_command() -> list[str]:
+    """The engine on this machine, run by the interpreter that runs us."""
+    return [sys.executable, "-m", "specchat", "engine"]
+
+
+class Engine:
+    """An engine process on the other end of two pipes. A `Link`.
+
+    `wake` is called from the reader thread after an event arrived; it must be cheap and thread-safe.
+    """
+
+    def __init__(
+        self, log: Path, command: Sequence[str] | None = None, threads: int = 0, wake: Callable[[], None] | None = None
+    ) -> None:
+        self.log = log
+        self._wake = wake
+        self._queue: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._write_lock = threading.Lock()
+        self._closing = False
+        log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+        apart = os.name != "nt"  # Ctrl+C in the terminal is ours to handle, not the engine's
+        try:
+            self._process = subprocess.Popen(
+                list(command or local_command()),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=handle,
+                env=engine_environment(threads),
+                start_new_session=apart and command is not None,
+                # in our own session niceness tells the engine from us; Linux weighs sessions against each other first
+                process_group=0 if apart and command is None else None,
+            )
+        except OSError as error:
+            words = " ".join(command or local_command())
+            raise EngineError(f"the engine could not be started: {words}: {error.strerror or error}") from None
+        finally:
+            os.close(handle)
+        threading.Thread(target=self._read, name="engine-events", daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def send(self, command: Command) -> None:
+        """Hand over one command. A dead engine is not an error here: its `Died` event reports it."""
+        line = encode(command)  # what cannot be written down is not mistaken for an engine that is gone
+        with self._write_lock:
+            assert self._process.stdin is not None, "the engine was started with a pipe"
+            try:
+                self._process.stdin.write(line)
+                self._process.stdin.flush()
+            except (BrokenPipeError, ValueError, OSError):
+                return
+
+    def drain(self) -> list[Event]:
+        """All events that arrived since the last call, oldest first; returns at once."""
+        return take_all(self._queue)
+
+    def events(self) -> Iterator[Event]:
+        """Events as they arrive, the last one being `Died` (unless `close` was called first)."""
+        while True:
+            try:
+                event = self._queue.get(timeout=_LOOK_UP_S)
+            except queue.Empty:
+                continue
+            yield event
+            if isinstance(event, Died):
+                return
+
+    def close(self, patience_s: float = 2.0) -> None:
+        """Ask the engine to leave, and make it leave if it does not."""
+        self._closing = True
+        self.send(Quit())
+        try:
+            self._process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            self._process.terminate()
+            try:
+                self._process.wait(patience_s)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None, "the engine was started with a pipe"
+        reader, greeted = EventReader(), False
+        for line in lines_of(rate_limited(self._process.stdout)):
+            why = "" if greeted else wrong_greeting(line)
+            if not why:
+                try:
+                    event = reader.read(line)
+                except msgspec.DecodeError as error:
+                    said = short(line[:200].decode(errors="replace"))
+                    why = f"the engine sent a line that is not an event ({error}): {said}"
+            if why:
+                self._put(Died(None, why))
+                self._process.kill()
+                return
+            greeted = True
+            self._put(event)
+        returncode = self._process.wait()
+        if not self._closing:
+            self._put(Died(returncode, self._last_words(returncode)))
+
+    def _put(self, event: Event) -> None:
+        self._queue.put(event)
+        if self._wake is not None:
+            self._wake()
+
+    def _last_words(self, returncode: int) -> str:
+        """The end of the engine's log: what a bug report needs; and what is not in it, since a signal writes none."""
+        try:
+            words = read_end(self.log, 2000).decode("utf-8", "replace").strip()
+        except OSError:
+            words = ""
+        return f"{words}\n{_SIGNALS.get(-returncode, '')}".strip()

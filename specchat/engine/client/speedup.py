@@ -1,0 +1,35 @@
+"""A reply's speed-up as its events tell it: heard round by round, or read from the figures it ended with."""
+
+from __future__ import annotations
+
+from specchat.core.speedup import FEWEST_PLAIN_ROUNDS, RoundIntervals, Speedup
+from specchat.engine.protocol.events import RoundDone, Stats
+
+
+def add_round(gaps: RoundIntervals, round: RoundDone) -> None:
+    """Count a round that was told of."""
+    timings = round.timings
+    own_s = timings.draft_s + timings.verify_s + timings.other_s
+    drafted = max(0, len(round.tree.tokens) - 1)
+    gaps.add(round.at_s, own_s, len(round.pieces), drafted, round.budget.get("nodes") == 0)
+
+
+def speedup_of(stats: Stats) -> Speedup | None:
+    """The speed-up of a reply that was kept; None without one, or without the plain rounds that it is based on."""
+    if stats.speedup is None or stats.speedup_low is None or stats.speedup_high is None:
+        return None
+    return Speedup(stats.speedup, stats.speedup_low, stats.speedup_high, stats.plain_rounds)
+
+
+def source_of(speedup: Speedup | None, plain_rounds: int) -> str:
+    """What a speed-up is based on, or why there is none."""
+    if speedup is not None:
+        return f"{speedup.plain_rounds:,} plain rounds here"
+    if plain_rounds < FEWEST_PLAIN_ROUNDS:
+        return f"{plain_rounds} of {FEWEST_PLAIN_ROUNDS} plain rounds"
+    return "withheld: too uncertain"
+
+
+def speedup_text(speedup: Speedup | None) -> str:
+    """`1.5× ± 0.1 (32 plain rounds here)`, or that nothing can be said."""
+    return f"{speedup.text} ({source_of(speedup, 0)})" if speedup is not None else "× plain —"

@@ -1,0 +1,258 @@
+"""From the engine's own records to the messages that cross the boundary."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from specchat.core.ledger import Ledger
+from specchat.core.round import Round
+from specchat.core.speedup import RoundIntervals
+from specchat.core.tree import ROOT, TokenTree
+from specchat.decoding.combinations import Losslessness
+from specchat.decoding.conversation import Conversation
+from specchat.decoding.first_divergence import FirstDivergence
+from specchat.decoding.reply_events import ReplyEnded, ReplyStarted, RoundWritten
+from specchat.decoding.vocabulary import Vocabulary
+from specchat.engine.protocol import events, round_parts
+from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Compare, Generate
+from specchat.engine.protocol.describe import settings_message
+from specchat.engine.server.copy_sources import CopySources
+from specchat.engine.server.loaded_pair import LoadedPair
+from specchat.engine.server.memory import memory_bytes
+from specchat.errors import WeightsNotHere
+
+_LONGEST_MESSAGE = 4000
+"""Characters of an error: it may quote what it refuses, and that may be anything."""
+
+
+def encode_prompt(conversation: Conversation, command: Generate) -> list[int]:
+    """The tokens that a reply goes on from: a chat in the model's format, or a text as it stands."""
+    if command.text is None:
+        return encode_messages(conversation, command.messages)
+    return conversation.encode_text(command.text)
+
+
+def encode_messages(conversation: Conversation, messages: Sequence[Message]) -> list[int]:
+    """A chat as tokens, ready for a reply to begin."""
+    return conversation.encode([{"role": message.role, "content": message.content} for message in messages])
+
+
+def ready_message(pair: LoadedPair, conversation: Conversation) -> events.Ready:
+    """The pair that was loaded, where it runs, and the settings in force."""
+    return events.Ready(
+        pair=pair.name,
+        target=pair.target.name,
+        draft=pair.drafts_in_use(conversation.settings) or None,
+        device=str(pair.device),
+        dtype=pair.precision,
+        threads=pair.threads,
+        context_tokens=conversation.target.context_tokens,
+        memory_bytes=memory_bytes(pair.device),
+        load_s=pair.load_s,
+        settings=settings_message(conversation.settings),
+        loss=loss_message(conversation.losslessness),
+        notes=pair.notes,
+        kernels=pair.target.kernels,
+        trained=list(dict.fromkeys(one.method for one in pair.trained.fitting)),
+    )
+
+
+def released_message(models: list[str], pair: LoadedPair) -> events.Released:
+    """These draft models were let go."""
+    return events.Released(models, memory_bytes(pair.device))
+
+
+def changed_message(pair: LoadedPair, conversation: Conversation, *, grown: bool) -> events.Changed:
+    """The settings in force after a change; `grown`: draft models were loaded for it."""
+    return events.Changed(
+        settings_message(conversation.settings),
+        loss_message(conversation.losslessness),
+        pair.drafts_in_use(conversation.settings),
+        memory_bytes(pair.device) if grown else 0,
+    )
+
+
+def loss_message(claim: Losslessness) -> events.Losslessness:
+    """What may be claimed for the combination in force."""
+    return events.Losslessness(claim.lossless, claim.reason)
+
+
+def started_message(command: Generate, started: ReplyStarted, conversation: Conversation) -> events.Started:
+    """A reply begins, with the settings that hold for it."""
+    return events.Started(
+        id=command.id,
+        messages=command.messages,
+        prompt_tokens=started.prompt_tokens,
+        reused_tokens=started.reused_tokens,
+        seed=started.seed,
+        settings=settings_message(conversation.settings),
+        loss=loss_message(conversation.losslessness),
+        pair=conversation.settings.pair,
+        text=command.text,
+        begun=command.begun,
+    )
+
+
+def round_message(
+    id: int, written: RoundWritten, vocabulary: Vocabulary, copies: CopySources, logprobs: bool = True
+) -> events.RoundDone:
+    """A round with its tree, verdict, pieces of text and timings; `logprobs`: and what the target gives each node."""
+    round = written.round
+    tree, verdict, budget = round.tree, round.verdict, round.budget
+    by_node, bonus_logprob = target_logprobs(round) if logprobs else _unknown(tree)
+    return events.RoundDone(
+        id=id,
+        index=round.index,
+        at_s=written.at_s,
+        context_tokens=round.start,
+        budget={"nodes": budget.nodes, "depth": budget.depth, "width": budget.width, "floor": budget.floor},
+        tree=_tree_message(tree, by_node, vocabulary),
+        verdict=round_parts.Verdict(
+            path=list(verdict.path),
+            bonus=verdict.bonus,
+            bonus_text="" if verdict.bonus is None else vocabulary.token_label(verdict.bonus),
+            bonus_logprob=bonus_logprob,
+            reasons=[reason.value for reason in verdict.reasons],
+        ),
+        pieces=_pieces(written, copies),
+        timings=round_parts.Timings(round.timings.draft_s, round.timings.verify_s, round.timings.other_s),
+        draft_passes=round.draft_passes,
+        why=budget.why,
+    )
+
+
+def _pieces(written: RoundWritten, copies: CopySources) -> list[round_parts.Piece]:
+    """The emitted tokens: those of the path, with the sources of those that were copied, and the bonus."""
+    round = written.round
+    drafted, sources = len(round.verdict.path), dict(enumerate(round.verdict.sources))
+    return [
+        round_parts.Piece(
+            token,
+            text,
+            "drafted" if place < drafted else "target",
+            None if (source := sources.get(place)) is None else copies.describe(round.history, source),
+        )
+        for place, (token, text) in enumerate(zip(round.emitted, written.texts, strict=True))
+    ]
+
+
+def target_logprobs(round: Round) -> tuple[list[float | None], float | None]:
+    """What the target itself gives each node after its parent, at temperature 1 and before any truncation.
+
+    Known for the children of visited nodes and for the bonus token. One copy to the host for all of them.
+    """
+    tree, verdict, reading = round.tree, round.verdict, round.reading
+    visited = (ROOT, *verdict.path)
+    children = [child for node in visited for child in tree.children(node)]
+    nodes = [tree.parents[child] for child in children]
+    tokens = [tree.tokens[child] for child in children]
+    if verdict.bonus is not None:
+        nodes.append(visited[-1])
+        tokens.append(verdict.bonus)
+    values = [_finite(value) for value in reading.logprobs_after(nodes, tokens)]
+    found: list[float | None] = [None] * len(tree)
+    for child, value in zip(children, values, strict=False):
+        found[child] = value
+    return found, values[-1] if verdict.bonus is not None else None
+
+
+def _unknown(tree: TokenTree) -> tuple[list[float | None], float | None]:
+    return [None] * len(tree), None
+
+
+def _finite(value: float) -> float:
+    """JSON has no infinity; e^−999 stands for never."""
+    return value if math.isfinite(value) else -999.0
+
+
+def _tree_message(tree: TokenTree, logprobs: list[float | None], vocabulary: Vocabulary) -> round_parts.Tree:
+    draws = [
+        round_parts.Draw(
+            child=draw.child,
+            kind=draw.guess.kind.value,
+            proposer=draw.guess.proposer,
+            draft_logprob=None if draw.guess.logprob is None else _finite(draw.guess.logprob),
+        )
+        for parent in range(len(tree))
+        for draw in tree.draws(parent)
+    ]
+    return round_parts.Tree(
+        tokens=list(tree.tokens),
+        parents=list(tree.parents),
+        texts=[vocabulary.token_label(token) for token in tree.tokens],
+        draws=draws,
+        target_logprob=logprobs,
+    )
+
+
+def stats_message(
+    ledger: Ledger,
+    prefill_s: float = 0.0,
+    gaps: RoundIntervals | None = None,
+    prompt_tokens: int = 0,
+    reused_tokens: int = 0,
+) -> events.Stats:
+    """Ledger → events.Stats, with the speed-up that the plain rounds of the reply give."""
+    speedup = gaps.speedup if gaps else None
+    return events.Stats(
+        rounds=ledger.rounds,
+        tokens=ledger.tokens,
+        drafted=ledger.drafted,
+        accepted=ledger.accepted,
+        tokens_per_s=ledger.tokens_per_s,
+        acceptance_length=ledger.acceptance_length,
+        acceptance_rate=ledger.acceptance_rate,
+        prefill_s=prefill_s,
+        draft_s=ledger.draft_s,
+        verify_s=ledger.verify_s,
+        other_s=ledger.other_s,
+        offered_by_depth=list(ledger.offered_by_depth),
+        accepted_by_depth=list(ledger.accepted_by_depth),
+        draft_passes=ledger.draft_passes,
+        prompt_tokens=prompt_tokens,
+        reused_tokens=reused_tokens,
+        speedup=speedup.value if speedup else None,
+        speedup_low=speedup.low if speedup else None,
+        speedup_high=speedup.high if speedup else None,
+        plain_rounds=gaps.plain_rounds if gaps else 0,
+    )
+
+
+def finished_message(id: int, ended: ReplyEnded, stats: events.Stats) -> events.Finished:
+    """The end of a reply."""
+    return events.Finished(
+        id=id,
+        stop=ended.stop.value,
+        tail=ended.tail,
+        stats=stats,
+        at_s=ended.at_s,
+        stop_string=ended.stop_string,
+    )
+
+
+def compared_message(asked: Compare, divergence: FirstDivergence | None, vocabulary: Vocabulary) -> events.Compared:
+    """Where two replies part."""
+    if divergence is None:
+        return events.Compared(asked.id)
+    place, gap = divergence.margin.place, divergence.margin.gap
+
+    def label(tokens: list[int]) -> str:
+        return vocabulary.token_label(tokens[place]) if place < len(tokens) else ""
+
+    margin = gap if math.isfinite(gap) else None
+    return events.Compared(
+        asked.id, place, label(asked.plain), label(asked.other), margin, divergence.allowed, divergence.tie
+    )
+
+
+def failure(error: Exception, during: str, id: int | None = None) -> events.Failed:
+    """An error as one line. Anything that is not a SpecchatError is a fault of ours and says so."""
+    deliberate: Mapping[str, int] = {"exit_code": getattr(error, "exit_code", 1)}
+    text = str(error) if hasattr(error, "exit_code") else f"internal error: {type(error).__name__}: {error}"
+    missing = dict(error.models) if isinstance(error, WeightsNotHere) else {}
+    message = text[:_LONGEST_MESSAGE]
+    return events.Failed(
+        kind=type(error).__name__, message=message, id=id, during=during, missing=missing, **deliberate
+    )

@@ -1,0 +1,153 @@
+"""A pair in memory. Apart from what loads one by name, so that code with models of its own needs no protocol."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafters
+from specchat.core.memory import MemoryLimit
+from specchat.decoding.vocabulary import Vocabulary
+from specchat.drafters.choice import drafts_used
+from specchat.drafters.parts import FurtherDraft, PairResources
+from specchat.models.decoder.decoder import Decoder
+from specchat.models.machine import threads_for
+from specchat.models.model_loading import Loaded
+from specchat.settings import Settings
+
+if TYPE_CHECKING:
+    from specchat.config.datastore_files import Datastores
+
+
+@dataclass(frozen=True)
+class LoadedDraft:
+    """A draft model besides a pair's first.
+
+    Args:
+        vocabulary: its tokens where they are not the target's.
+    """
+
+    loaded: Loaded
+    vocabulary: Vocabulary | None = None
+
+
+@dataclass(frozen=True)
+class LoadedPair:
+    """A target, the draft model that its drafter uses if it uses one, and how they were loaded.
+
+    Args:
+        draft_vocabulary: the draft model's tokens where they are not the target's.
+        further: the draft models after that one, as far as they are used.
+        named: the names of the draft models that models.toml gives the pair, loaded or not.
+    """
+
+    name: str
+    target: Loaded
+    draft: Loaded | None
+    vocabulary: Vocabulary
+    device: torch.device
+    precision: str
+    notes: list[str]
+    load_s: float
+    threads: int = 1
+    trained: TrainedDrafters = NO_TRAINED
+    draft_vocabulary: Vocabulary | None = None
+    datastores: Datastores | None = None
+    memory: MemoryLimit | None = None
+    further: tuple[LoadedDraft, ...] = ()
+    named: tuple[str, ...] = ()
+
+    @property
+    def offered(self) -> tuple[str, ...]:
+        """The names of all its draft models, those that were trained for its target included, loaded or not."""
+        return self.trained.offered(self.named)
+
+    def using(self, threads: int) -> LoadedPair:
+        """The same models with so many threads; 0 chooses.
+
+        Native kernels bring threads of their own. torch then gets one: what is left to it is small, and waking a
+        second thread takes longer than the work (0.3 ms a round).
+        """
+        threads = threads_for(threads)
+        for loaded in (self.target, *self.drafts):
+            if isinstance(loaded.model, Decoder):
+                loaded.model.network.threads = threads
+        torch.set_num_threads(1 if self.target.kernels == "native" else threads)
+        return dataclasses.replace(self, threads=threads)
+
+    def missing_drafts(self, settings: Settings) -> tuple[str, ...]:
+        """The names of the draft models that these settings use besides those that are loaded."""
+        here = {draft.name for draft in self.drafts}
+        return tuple(name for name in drafts_used(settings, self.offered) if name not in here)
+
+    def unused_drafts(self, settings: Settings) -> tuple[Loaded, ...]:
+        """The draft models that are loaded and that these settings do not use."""
+        used = drafts_used(settings, self.offered)
+        return tuple(draft for draft in self.drafts if draft.name not in used)
+
+    def drafts_in_use(self, settings: Settings) -> str:
+        """The names of the draft models that these settings use as one text; empty where they use none."""
+        return " + ".join(drafts_used(settings, self.offered))
+
+    def with_drafts(self, drafts: Sequence[LoadedDraft]) -> LoadedPair:
+        """The same with these draft models besides its own, all of them in the pair's order."""
+        return self._drafting_with((*self._own_drafts, *drafts))
+
+    def without_drafts(self, names: Collection[str]) -> LoadedPair:
+        """The same without the draft models of these names."""
+        return self._drafting_with([one for one in self._own_drafts if one.loaded.name not in names])
+
+    def _drafting_with(self, drafts: Sequence[LoadedDraft]) -> LoadedPair:
+        """The same with these draft models alone, in the pair's order."""
+        first, *further = sorted(drafts, key=lambda one: self.offered.index(one.loaded.name)) or (None,)
+        own = None if first is None else first.loaded
+        vocabulary = None if first is None else first.vocabulary
+        return dataclasses.replace(self, draft=own, draft_vocabulary=vocabulary, further=tuple(further))
+
+    @property
+    def _own_drafts(self) -> tuple[LoadedDraft, ...]:
+        first = () if self.draft is None else (LoadedDraft(self.draft, self.draft_vocabulary),)
+        return (*first, *self.further)
+
+    @property
+    def drafts(self) -> tuple[Loaded, ...]:
+        """Its draft models, the first one first."""
+        return tuple(one.loaded for one in self._own_drafts)
+
+    @property
+    def draft_names(self) -> str | None:
+        """The names of the draft models that are loaded as one text; None where there are none."""
+        return " + ".join(draft.name for draft in self.drafts) or None
+
+    @property
+    def resources(self) -> PairResources:
+        """What drafters may be made from besides the models."""
+        other = (self.draft_vocabulary or self.vocabulary) if self.draft else None
+        return PairResources(
+            self.vocabulary,
+            other,
+            self.draft.name if self.draft else "",
+            further={
+                one.loaded.name: FurtherDraft(one.loaded.model, one.vocabulary or self.vocabulary)
+                for one in self.further
+            },
+            trained=self.trained,
+            datastores=self.datastores,
+            memory=self.memory,
+            prunable=self.target.prunable,
+        )
+
+    @property
+    def key(self) -> str:
+        """What the plain speed depends on."""
+        names = "+".join(loaded.name for loaded in (self.target, *self.drafts))
+        return f"{names}|{self.device}|{self.precision}|{self.target.kernels}|{self.threads}"
+
+    @property
+    def exact(self) -> bool:
+        """Whether a tree's pass gives the bits of plain decoding, so that texts must be equal, ties included."""
+        return self.precision == "float32" or self.target.kernels == "native"

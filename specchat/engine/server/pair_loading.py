@@ -1,0 +1,279 @@
+"""Loading a pair: fetch what is missing, load target and the draft models in use, check that they belong together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+
+import torch
+
+from specchat.config import Catalog, ModelSpec, PairSpec
+from specchat.config.datastore_files import Datastores
+from specchat.config.trained_drafters import DRAFT_MODEL, TrainedDrafters
+from specchat.core.vocabulary import table_sha256
+from specchat.decoding.combinations import drafters_to_fetch, refuse_unknown_drafts
+from specchat.decoding.families import methods_with_weights
+from specchat.decoding.vocabulary import TransformersVocabulary, Vocabulary
+from specchat.drafters.choice import choose_drafter, drafts_used
+from specchat.engine.protocol.events import Event, Loading
+from specchat.engine.server.compile_ahead import CompileAhead
+from specchat.engine.server.load_times import LoadTimes, ReadingProgress, load_key
+from specchat.engine.server.loaded_pair import LoadedDraft, LoadedPair
+from specchat.engine.server.memory import set_aside
+from specchat.engine.server.memory_limit import limit_memory, limit_with_drafts, refuse_by_size
+from specchat.errors import TokenizerMismatch, WeightsNotHere
+from specchat.models import fetch
+from specchat.models.backends.scripted_text import ScriptedVocabulary
+from specchat.models.fetch.disk import megabytes
+from specchat.models.inspect.pair_check import check_pair
+from specchat.models.inspect.trained_drafters import drafters_fitting, found_drafters
+from specchat.models.machine import choose_device, threads_for
+from specchat.models.model_loading import Loaded, compare_tokenizers, differing_tokens, load_model, load_scripted
+from specchat.models.trained_draft_model import load_trained_draft
+from specchat.settings import Settings
+
+
+@dataclass(frozen=True)
+class Loader:
+    """Loads pairs of a catalog, telling about progress, until told to stop."""
+
+    catalog: Catalog
+    emit: Callable[[Event], None]
+    cancelled: Callable[[], bool]
+    times: LoadTimes | None = None
+
+    def load(self, settings: Settings, others: Sequence[Settings] = ()) -> LoadedPair:
+        """The pair the settings name, on their device, in their number format, with the draft models they use.
+
+        Args:
+            others: settings that the pair is used with as well; the draft models that they use are loaded too.
+        """
+        began = time.perf_counter()
+        torch.set_num_threads(threads_for(settings.threads))
+        pair = self.catalog.pair(settings.pair)
+        device = choose_device(settings.device)
+        for one in (settings, *others):
+            refuse_unknown_drafts(one, self.draft_names(pair))
+        used = {name for one in (settings, *others) for name in drafts_used(one, pair.drafts)}
+        drafts_in_order = (name for name in dict.fromkeys(pair.drafts) if name in used)
+        specs = [self.catalog.model(name) for name in (pair.target, *drafts_in_order)]
+        ahead = _compile_ahead(specs, device, settings)
+        self._fetch(specs)
+        alike = _alike(pair, settings, *others)
+        _refuse_strangers(specs, alike)
+        trained = self.trained_drafters(settings)
+        offered = trained.offered(pair.drafts)
+        for one in (settings, *others):
+            refuse_unknown_drafts(one, offered, trained)
+        used = {name for one in (settings, *others) for name in drafts_used(one, offered)}
+        times = None if ahead.doing else self.times  # compiling is done once
+        progress = ReadingProgress(self.emit, times, load_key(settings, specs), lambda: ahead.doing)
+        target = self._load(specs[0], device, settings, progress.say)
+        drafts = [self._load_draft(spec, device, settings, progress.say, target, alike) for spec in specs[1:]]
+        drafts += self._trained_drafts(used, trained, pair.drafts, target, progress.say)
+        vocabulary = self._vocabulary(target)
+        set_aside()
+        memory, limited = limit_memory(settings, device, target, [one.loaded for one in drafts])
+        progress.ended()
+        loaded = LoadedPair(
+            name=pair.name,
+            target=target,
+            draft=None,
+            vocabulary=vocabulary,
+            device=device,
+            precision=target.precision,
+            notes=[note for one in (target, *(one.loaded for one in drafts)) for note in one.notes] + list(limited),
+            load_s=time.perf_counter() - began,
+            trained=trained,
+            datastores=Datastores(target.name, cache(partial(table_sha256, vocabulary))),
+            memory=memory,
+            named=pair.drafts,
+        )
+        return loaded.with_drafts(drafts).using(settings.threads)
+
+    def add_drafts(self, loaded: LoadedPair, settings: Settings, *, fetches: bool) -> LoadedPair:
+        """A loaded pair with the draft models that these settings use besides; what is loaded stays as it is.
+
+        Args:
+            fetches: whether weights that are not here are fetched.
+
+        Raises:
+            WeightsNotHere: they are not, and are not fetched.
+            CombinationError: the memory that was stated is too little for them beside the context in use.
+        """
+        missing = loaded.missing_drafts(settings)
+        if not missing:
+            return loaded
+        specs = [self.catalog.model(name) for name in missing if name in loaded.named]
+        if not fetches:
+            _refuse_missing(specs, settings)
+        self._fetch(specs)
+        pair = self.catalog.pair(settings.pair)
+        alike = _alike(pair, settings)
+        progress = ReadingProgress(self.emit, self.times, load_key(settings, specs))
+        progress.say(missing[0])
+        _refuse_strangers([self.catalog.model(pair.target), *specs], alike)
+        torch.set_num_threads(threads_for(settings.threads))
+        say, target = progress.say, loaded.target
+        try:
+            drafts = [self._load_draft(spec, loaded.device, settings, say, target, alike) for spec in specs]
+            drafts += self._trained_drafts(missing, loaded.trained, loaded.named, target, say)
+        finally:
+            loaded.using(settings.threads)
+        set_aside()
+        progress.ended()
+        added = [one.loaded for one in drafts]
+        memory = loaded.memory and limit_with_drafts(loaded.memory, settings, target, loaded.drafts, added)
+        notes = [*loaded.notes, *(note for one in added for note in one.notes)]
+        return replace(loaded, memory=memory, notes=notes).with_drafts(drafts).using(settings.threads)
+
+    def draft_names(self, pair: PairSpec) -> tuple[str, ...]:
+        """The names of a pair's draft models, and of all trained ones, whatever target these were trained for."""
+        methods = {name: one.method for name, one in found_drafters(self.catalog, methods_with_weights()).items()}
+        methods |= {name: spec.method for name, spec in self.catalog.drafters.items()}
+        trained = (name for name, method in methods.items() if method == DRAFT_MODEL)
+        return tuple(dict.fromkeys((*pair.drafts, *trained)))
+
+    def trained_drafters(self, settings: Settings) -> TrainedDrafters:
+        """The trained drafters that fit the pair's target; those that the settings need are fetched first."""
+        trained = self.drafters_here(settings)
+        missing = drafters_to_fetch(settings, trained)
+        for name in missing:
+            fetch.fetch(self.catalog.drafters[name], self._report, self.cancelled)
+        return self.drafters_here(settings) if missing else trained
+
+    def drafters_here(self, settings: Settings) -> TrainedDrafters:
+        """The trained drafters on this machine that fit the pair's target."""
+        target = self.catalog.model(self.catalog.pair(settings.pair).target)
+
+        def target_sha256() -> str:
+            return fetch.weights_sha256(target, self._report, self.cancelled)
+
+        return drafters_fitting(self.catalog, target, methods_with_weights(), cache(target_sha256))
+
+    def _load(
+        self,
+        spec: ModelSpec,
+        device: torch.device,
+        settings: Settings,
+        say: Callable[[str], None],
+        beside: Loaded | None = None,
+    ) -> Loaded:
+        """A target, or the draft model of the target `beside` it."""
+        guesses = beside is not None
+        if self.cancelled():
+            raise fetch.Cancelled(f"stopped before {spec.name} was read")
+        if spec.scripted:
+            return load_scripted(spec, "draft" if guesses else "target")
+        say(spec.name)
+        path = fetch.locate(spec)
+        refuse_by_size(spec.name, path, settings)
+
+        def say_part(what: str) -> None:
+            say(f"{spec.name}: {what}")
+
+        return load_model(spec, path, device, settings.dtype, say_part, settings.kernels, guesses, beside)
+
+    def _load_draft(
+        self,
+        spec: ModelSpec,
+        device: torch.device,
+        settings: Settings,
+        say: Callable[[str], None],
+        target: Loaded,
+        alike: Collection[str],
+    ) -> LoadedDraft:
+        """A draft model, with its tokens where they are not the target's, which those in `alike` must have.
+
+        Raises:
+            TokenizerMismatch: it has others all the same.
+        """
+        loaded = self._load(spec, device, settings, say, beside=target)
+        if spec.name in alike:
+            compare_tokenizers(target, loaded)
+        elif differing_tokens(target, loaded):
+            return LoadedDraft(loaded, self._vocabulary(loaded))
+        return LoadedDraft(loaded)
+
+    def _trained_drafts(
+        self,
+        used: Collection[str],
+        trained: TrainedDrafters,
+        named: Sequence[str],
+        target: Loaded,
+        say: Callable[[str], None],
+    ) -> list[LoadedDraft]:
+        """The draft models among those in use that were trained for the target, and that the pair does not name."""
+        found = []
+        for name, one in trained.draft_models.items():
+            if name in used and name not in named:
+                say(name)
+                found.append(LoadedDraft(load_trained_draft(one, target)))
+        return found
+
+    def _vocabulary(self, model: Loaded) -> Vocabulary:
+        if model.tokenizer is None:
+            return ScriptedVocabulary()
+        return TransformersVocabulary(model.tokenizer, model.eos_ids)
+
+    def _fetch(self, specs: Sequence[ModelSpec]) -> None:
+        for spec in specs:
+            if not spec.scripted:
+                fetch.fetch(spec, self._report, self.cancelled)
+
+    def _report(self, progress: fetch.Progress) -> None:
+        p = progress
+        self.emit(Loading(stage=p.stage, item=p.item, done=p.done, total=p.total, rate=p.rate))
+
+
+def _compile_ahead(specs: list[ModelSpec], device: torch.device, settings: Settings) -> CompileAhead:
+    """Begin to compile what these models will need on this device; nothing where no kernels of ours multiply."""
+    whole_numbers = settings.dtype in ("auto", "int8", "int4") and settings.kernels != "torch"
+    needed = device.type == "cpu" and whole_numbers and not all(spec.scripted for spec in specs)
+    return CompileAhead() if needed else CompileAhead(list)
+
+
+def _alike(pair: PairSpec, *used: Settings) -> frozenset[str]:
+    """The names of the pair's draft models that must have the target's tokens with any of these settings."""
+    first = pair.draft or ""
+    return frozenset().union(*(choose_drafter(one).draft_models(first, same_tokens=True) for one in used))
+
+
+def _refuse_missing(specs: Sequence[ModelSpec], settings: Settings) -> None:
+    """Refuse models whose weights are not here.
+
+    Raises:
+        WeightsNotHere: names them.
+    """
+    states = {spec.name: fetch.state(spec) for spec in specs}
+    missing = {
+        name: max(0, (state.total_bytes or 0) - state.disk_bytes)
+        for name, state in states.items()
+        if state.kind in ("missing", "partial")
+    }
+    for name, left in missing.items():
+        size = f" ({megabytes(left)})" if left else ""
+        raise WeightsNotHere(
+            f"drafter {settings.drafter!r} needs the draft model {name}{size}, which is not here; "
+            f"run: specchat models pull {name}",
+            missing,
+        )
+
+
+def _refuse_strangers(models: list[ModelSpec], alike: Collection[str]) -> None:
+    """Refuse a draft model with other tokens by what the files say: reading the weights first would take long.
+
+    Args:
+        models: the target, then the draft models.
+        alike: names of those whose tokens must be the target's.
+
+    Raises:
+        TokenizerMismatch: with how many tokens differ, and one of them.
+    """
+    fit = check_pair(models, alike=alike)
+    if fit.trouble == "tokens":
+        raise TokenizerMismatch(
+            f"{fit.refusals[0]}; nearest that works: drafter 'cross_vocabulary', or a draft model of the same family"
+        )

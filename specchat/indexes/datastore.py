@@ -1,0 +1,179 @@
+"""Texts as tokens with their suffix array, mapped from a file: how often each run occurs and what followed it."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import mmap
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specchat.config.datastore_files import HEADER_BYTES, SUFFIX_BYTES, DatastoreHeader, read_header
+from specchat.config.regular_file import open_regular
+from specchat.errors import StoreError
+from specchat.indexes.suffix_array import suffix_array
+
+_SAMPLE = 256
+"""What follows a run that occurs more often is counted at so many places, evenly spread over the sorted suffixes."""
+
+_FEW = 48
+"""Up to so many places are looked at one by one."""
+
+_BLOCK = 1 << 20
+"""How many numbers are checked at a time."""
+
+
+class Match(NamedTuple):
+    """A run of tokens that occurs: its length, and the rows of the suffix array where it begins a suffix."""
+
+    length: int
+    first: int
+    end: int
+
+    @property
+    def occurrences(self) -> int:
+        """How often it occurs."""
+        return self.end - self.first
+
+
+class Datastore:
+    """Texts in a file, found by their suffix array. Nothing but the pages that are looked at is in memory.
+
+    Tokens lie in the file with the high byte first, so that comparing bytes compares runs of tokens.
+
+    Raises:
+        StoreError: the file cannot be read, or is not what its header says.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.header = read_header(file)
+        try:
+            with open_regular(file) as opened:
+                self._map = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:
+            raise StoreError(f"{file} cannot be read: {error}") from None
+        count, width = self.header.tokens, self.header.token_bytes
+        if len(self._map) != self.header.file_bytes:
+            raise StoreError(f"{file} changed while it was opened")
+        self._width = width
+        self._at = HEADER_BYTES + count * SUFFIX_BYTES
+        self._last = self._at + (count - 1) * width  # a damaged order may lead behind it; what stands there ends a text
+        self._suffixes: NDArray[np.uint32] = np.frombuffer(self._map, np.uint32, count, HEADER_BYTES)
+        self._tokens: NDArray[Any] = np.frombuffer(self._map, f">u{width}", count, self._at)
+        self._rows = memoryview(self._map)[HEADER_BYTES : self._at].cast("I")
+        self._check(file)
+
+    def longest(self, text: Sequence[int], most: int) -> Match:
+        """The longest end of the text, of up to `most` tokens, that occurs; a match of length 0 where none does.
+
+        What ends with a run occurs at least where the run does, so the length is found by bisection.
+        """
+        most = min(most, len(text))
+        run = self._packed(text[len(text) - most :])
+        low, step = 0, 1  # the last `low` tokens occur
+        while low + step <= most and self._occurs(run[(most - low - step) * self._width :]):
+            low, step = low + step, 2 * step
+        high = min(most, low + step - 1)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._occurs(run[(most - middle) * self._width :]):
+                low = middle
+            else:
+                high = middle - 1
+        return self._narrowed(Match(0, 0, len(self._rows)), run[(most - low) * self._width :], low)
+
+    def extended(self, match: Match, token: int) -> Match | None:
+        """The match with one more token behind it, or None where it never went on so."""
+        longer = self._narrowed(match, self._packed((token,)), 1)
+        return longer if longer.occurrences else None
+
+    def followers(self, match: Match) -> dict[int, int]:
+        """Which tokens followed the match, and how often; of very frequent ones a sample. End marks are not counted."""
+        step = max(1, -(-match.occurrences // _SAMPLE))
+        found = (self._counted if match.occurrences <= _FEW else self._counted_at_once)(match, step)
+        found.pop(self.header.separator, None)
+        return found
+
+    def _counted(self, match: Match, step: int) -> dict[int, int]:
+        """Which tokens followed, every `step`-th suffix looked at by itself: quicker for a few dozen."""
+        data, width, at = self._map, self._width, self._at + match.length * self._width
+        found: dict[bytes, int] = {}
+        for suffix in self._rows[match.first : match.end : step]:
+            start = min(at + suffix * width, self._last)
+            token = data[start : start + width]
+            found[token] = found.get(token, 0) + 1
+        return {int.from_bytes(token, "big"): count for token, count in found.items()}
+
+    def _counted_at_once(self, match: Match, step: int) -> dict[int, int]:
+        """The same for many. Suffixes are sorted, so equal tokens stand together."""
+        rows = self._suffixes[match.first : match.end : step].astype(np.int64)
+        following = self._tokens[np.minimum(rows + match.length, self.header.tokens - 1)]
+        starts = np.flatnonzero(following[1:] != following[:-1]) + 1
+        tokens = [int(following[0]), *following[starts].tolist()]
+        edges = [0, *starts.tolist(), len(following)]
+        return {token: end - start for token, (start, end) in zip(tokens, itertools.pairwise(edges), strict=True)}
+
+    def _packed(self, tokens: Sequence[int]) -> bytes:
+        return b"".join(token.to_bytes(self._width, "big") for token in tokens)
+
+    def _occurs(self, run: bytes) -> bool:
+        row = bisect.bisect_left(self._rows, run, key=self._reader(0, len(run)))
+        return row < len(self._rows) and self._reader(0, len(run))(self._rows[row]) == run
+
+    def _narrowed(self, match: Match, run: bytes, length: int) -> Match:
+        """The rows of the match whose suffixes go on with these tokens."""
+        read = self._reader(match.length, len(run))
+        first = bisect.bisect_left(self._rows, run, match.first, match.end, key=read)
+        end = bisect.bisect_right(self._rows, run, first, match.end, key=read)
+        return Match(match.length + length, first, end)
+
+    def _reader(self, skipped: int, size: int) -> Any:
+        """Suffix → `size` bytes of it, after so many tokens."""
+        data, width, at = self._map, self._width, self._at + skipped * self._width
+
+        def read(suffix: int) -> bytes:
+            start = at + suffix * width
+            return data[start : start + size]
+
+        return read
+
+    def _check(self, file: Path) -> None:
+        """Refuse what would lead out of the file or out of the vocabulary. Wrong order only makes wrong guesses."""
+        header = self.header
+        for block in _blocks(self._suffixes):
+            if int(block.max()) >= header.tokens:
+                raise StoreError(f"{file} is damaged: suffix {int(block.max())} of {header.tokens} tokens")
+        for block in _blocks(self._tokens):
+            strange = block[(block >= header.vocab_size) & (block != header.separator)]
+            if len(strange):
+                raise StoreError(f"{file} is damaged: token {int(strange[0])} of a vocabulary of {header.vocab_size}")
+        if int(self._tokens[-1]) != header.separator:
+            raise StoreError(f"{file} is damaged: its last text has no end")
+
+
+def write_datastore(opened: BinaryIO, header: DatastoreHeader, tokens: NDArray[Any]) -> None:
+    """Write a datastore of texts that `joined` made one."""
+    opened.write(header.packed())
+    opened.write(suffix_array(tokens).tobytes())
+    opened.write(tokens.astype(f">u{header.token_bytes}").tobytes())
+
+
+def token_width(vocab_size: int) -> int:
+    """How many bytes hold a token of this vocabulary, and the one behind every text."""
+    return 2 if vocab_size < 1 << 16 else 4
+
+
+def joined(texts: Iterable[Sequence[int]], vocab_size: int) -> NDArray[Any]:
+    """(n,) all texts, each followed by the separator."""
+    width = token_width(vocab_size)
+    separator = np.array([(1 << 8 * width) - 1], f"u{width}")
+    pieces = [part for text in texts for part in (np.array(text, separator.dtype), separator)]
+    return np.concatenate(pieces) if pieces else separator[:0]
+
+
+def _blocks(numbers: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    return (numbers[start : start + _BLOCK] for start in range(0, len(numbers), _BLOCK))

@@ -1,0 +1,164 @@
+"""A model without weights: its logits are a function of the text so far. For tests and for trying the interface."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from specchat.core.head_output import HeadOutput, HeadTensors
+from specchat.core.noise import Noise, Stream
+from specchat.core.reading import Counters, Reading
+from specchat.core.request import DEFAULT_REQUEST, ExtraRow, HeadOfSome, PassRequest
+from specchat.core.tree import TokenTree
+from specchat.models.base.cache_rows import Plan
+from specchat.models.base.cached_model import CachedModel
+from specchat.models.base.cached_text import CachedText
+from specchat.models.base.layer_hooks import LayerWatch
+from specchat.models.base.sub_layers import SubLayers
+from specchat.models.base.torch_head import output_of
+from specchat.models.base.trimmed_head import TrimmedHead
+
+Says = Callable[[Sequence[int]], Tensor]
+"""(tokens so far) → (V,) logits of the next one."""
+
+
+class ScriptedModel(CachedModel["ScriptedModel"]):
+    """Computes logits from the tokens themselves, with the same bookkeeping of rows as a real model.
+
+    Its single layer's state of a node is the node's logits, so taps, pruning and extra rows can be tried on it. An
+    extra row answers for the text in which the greedy continuation stands where the extra rows stand. Without its
+    attention the layer knows the last token alone, and without its MLP it says nothing: all logits are 0.
+
+    Args:
+        says: (tokens so far) → (V,) logits.
+        pace_s: how long a pass pretends to take.
+    """
+
+    layers = 1
+
+    def __init__(
+        self,
+        vocab_size: int,
+        says: Says,
+        context_tokens: int = 4096,
+        pace_s: float = 0.0,
+        parts: SubLayers | None = None,
+        source: ScriptedModel | None = None,
+    ) -> None:
+        self.vocab_size = self.hidden_size = vocab_size
+        self.context_tokens = context_tokens
+        self.counters = Counters()
+        self.device = torch.device("cpu")
+        self._script = says
+        self._pace_s = pace_s
+        self._parts = parts or SubLayers.of_all(self.layers)
+        super().__init__(CachedText(source=source._text if source else None))
+
+    def _of_parts(self, parts: SubLayers) -> ScriptedModel:
+        return ScriptedModel(self.vocab_size, self._script, self.context_tokens, self._pace_s, parts, self)
+
+    def embed(self, tokens: Sequence[int]) -> Tensor:
+        """(n, V) nothing but zeros: the script knows tokens by their numbers."""
+        return torch.zeros(len(tokens), self.hidden_size)
+
+    def read(
+        self, tree: TokenTree, new_nodes: Sequence[int] | None = None, request: PassRequest = DEFAULT_REQUEST
+    ) -> Reading:
+        """What the script says after every node."""
+        plan = self._text.rows.plan_tree(tree, new_nodes, request.extra_rows)
+        if self._pace_s > 0:  # sleeping for no time at all still gives the processor away
+            time.sleep(self._pace_s)
+        self._count(plan)
+        watch = LayerWatch(plan, request, tree)
+        missing = torch.zeros(plan.missing, self.vocab_size)
+        if request.taps and plan.missing:
+            missing = self._text_states(plan)
+        self._text.rows.tree_read(plan)
+        nodes = [self._says(self._text_to(tree, node)) for node in plan.nodes]
+        extra_rows = [self._rider(tree, request.extra_rows, index) for index in range(len(request.extra_rows))]
+        states = torch.cat([missing, torch.stack([*nodes, *extra_rows])])
+        stay = watch.after_layer(0, states)
+        said = (states if stay is None else states[stay])[plan.missing :]
+        return watch.reading(HeadTensors(said) if request.head is None else request.head.after(said))
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """(n, V) logits: a scripted state is the logits themselves."""
+        return hidden
+
+    def head_rows(self, tokens: Sequence[int]) -> Tensor:
+        """(n, V) rows that pick these tokens' logits out of a scripted state."""
+        return torch.eye(self.vocab_size)[list(tokens)]
+
+    def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
+        """A head that picks these tokens' logits out of a scripted state."""
+        return TrimmedHead(_Picked, torch.tensor(tokens), tokens, list)
+
+    def cache_bytes(self, tokens: int, longest: int | None = None) -> int:
+        """Nothing: what it has read it knows as numbers of tokens."""
+        return 0
+
+    def pass_bytes(self, rows: int, tokens: int, logits: bool = True) -> int:
+        """Logits, once as they are made and once together."""
+        return 8 * rows * self.vocab_size if logits else 0
+
+    def limit_context_(self, tokens: int) -> None:
+        """Take no longer texts than this. In place."""
+        self.context_tokens = tokens
+
+    def _read_text(self, plan: Plan, watch: LayerWatch | None) -> None:
+        self._count(plan)
+        if watch is not None:
+            watch.after_layer(0, self._text_states(plan))
+
+    def _count(self, plan: Plan) -> None:
+        self.counters.passes += 1
+        self.counters.rows += plan.rows
+        self.counters.node_layers += self._parts.computed(range(self.layers)) * plan.rows
+
+    def _says(self, text: Sequence[int]) -> Tensor:
+        """(V,) the layer's state after a text, which is also what the model says next."""
+        if not self._parts.mlp:
+            return torch.zeros(self.vocab_size)
+        return self._script(text if self._parts.attention else text[-1:])
+
+    def _text_states(self, plan: Plan) -> Tensor:
+        """(missing, V) the states of the tokens of the text that a pass reads."""
+        known, tokens = self._text.rows.known(), plan.tokens[: plan.missing]
+        return torch.stack([self._says([*known, *tokens[: end + 1]]) for end in range(plan.missing)])
+
+    def _text_to(self, tree: TokenTree, node: int) -> list[int]:
+        return [*self._text.rows.known(), tree.tokens[0], *tree.path_tokens(node)]
+
+    def _rider(self, tree: TokenTree, extra_rows: Sequence[ExtraRow], index: int) -> Tensor:
+        text = self._text_to(tree, extra_rows[index].parent)
+        link: int | None = index
+        while link is not None:
+            text.append(int(self._says(text).argmax()))
+            link = extra_rows[link].after
+        return self._says(text)
+
+
+def random_says(vocab_size: int, seed: int = 0, memory: int = 3, sharpness: float = 2.0) -> Says:
+    """A fixed random law: Gumbel-distributed logits that depend on the last `memory` tokens."""
+    noise, ids = Noise(seed), torch.arange(vocab_size)
+
+    def says(text: Sequence[int]) -> Tensor:
+        return (sharpness * noise.gumbel(Stream.TARGET, 0, ids, salt=tuple(text[-memory:]))).float()
+
+    return says
+
+
+class _Picked:
+    """Some of the logits that a scripted state is."""
+
+    def __init__(self) -> None:
+        self._tokens: list[int] = []
+
+    def append(self, tokens: Sequence[int]) -> None:
+        self._tokens += tokens
+
+    def scores(self, states: Tensor) -> HeadOutput:
+        return output_of(states[:, self._tokens])

@@ -1,0 +1,228 @@
+"""Any transformers causal LM as a `Model`: right before fast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specchat.core.head_output import HeadTensors
+from specchat.core.reading import Counters, Reading
+from specchat.core.request import DEFAULT_REQUEST, ExtraRow, HeadOfSome, PassRequest
+from specchat.core.tree import TokenTree
+from specchat.models.backends.transformers_adapters import adapted_products
+from specchat.models.backends.transformers_view import without_parts
+from specchat.models.base.cache_rows import Plan
+from specchat.models.base.cached_model import CachedModel
+from specchat.models.base.cached_text import CachedText
+from specchat.models.base.kv_cache import KVCache
+from specchat.models.base.layer_hooks import LayerWatch
+from specchat.models.base.pass_sizes import PassSizes
+from specchat.models.base.shape import windows_of
+from specchat.models.base.sub_layers import SubLayers
+from specchat.models.base.torch_head import TorchHead
+from specchat.models.base.trimmed_head import TrimmedHead
+from specchat.models.base.windows import windowed
+from specchat.models.weights.families import FAMILIES
+
+
+class ReferenceModel(CachedModel["ReferenceModel"]):
+    """Runs transformers' own layers over a tree, with our own cache, mask and positions.
+
+    Nodes dropped by `on_layer` are masked out of the result but still computed: transformers' layers take all
+    rows or none. The counters say so.
+    """
+
+    def __init__(
+        self,
+        network: Any,
+        context_tokens: int,
+        parts: SubLayers | None = None,
+        source: ReferenceModel | None = None,
+    ) -> None:
+        """Nothing read yet.
+
+        Args:
+            parts: what of the network is computed; None for all.
+            source: the model whose rows `copy_rows_from` copies.
+        """
+        self._whole = network.eval()
+        self._parts = parts or SubLayers.of_all(len(network.get_decoder().layers))
+        self._network = without_parts(network, self._parts)
+        self._decoder = self._network.get_decoder()
+        self._layers = list(self._decoder.layers)
+        self.layers = len(self._layers)
+        self.hidden_size: int = network.get_input_embeddings().weight.shape[1]
+        self.vocab_size: int = network.get_output_embeddings().weight.shape[0]
+        self.context_tokens = context_tokens
+        self.counters = Counters()
+        self.device: torch.device = network.get_input_embeddings().weight.device
+        self.dtype: torch.dtype = network.get_input_embeddings().weight.dtype
+        self.cache: KVCache = KVCache(self._parts.attention, context_tokens, beside=source.cache if source else None)
+        super().__init__(CachedText(self.cache, source._text if source else None))
+        config = network.config
+        self._sizes = pass_sizes(config.get_text_config(), self.vocab_size, self.dtype)
+        windows = windows_of(config) if config.model_type in FAMILIES else ()
+        self._window = next((window for window in windows if window is not None), None)
+
+    @torch.inference_mode()
+    def read(
+        self, tree: TokenTree, new_nodes: Sequence[int] | None = None, request: PassRequest = DEFAULT_REQUEST
+    ) -> Reading:
+        """Read nodes of a tree in one pass: all of it, or the new ones."""
+        plan = self._text.rows.plan_tree(tree, new_nodes, request.extra_rows)
+        watch = LayerWatch(plan, request, tree)
+        with self._watched(watch):
+            states = self._pass(plan, watch.rows, request.extra_rows)[plan.missing :]
+        self._text.rows.tree_read(plan)
+        head = request.head
+        return watch.reading(HeadTensors(self._head(states)) if head is None else head.after(states))
+
+    def _of_parts(self, parts: SubLayers) -> ReferenceModel:
+        return ReferenceModel(self._whole, self.context_tokens, parts, source=self)
+
+    @torch.inference_mode()
+    def embed(self, tokens: Sequence[int]) -> Tensor:
+        """(n, d) what the first layer gets for these tokens."""
+        embedded: Tensor = self._network.get_input_embeddings()(torch.tensor(list(tokens), device=self.device))
+        return embedded
+
+    @torch.inference_mode()
+    def head(self, hidden: Tensor) -> Tensor:
+        """(n, V) logits of (n, d) states after any layer."""
+        return self._head(self._decoder.norm(hidden))
+
+    @torch.inference_mode()
+    def head_rows(self, tokens: Sequence[int]) -> Tensor:
+        """(n, d) float32 rows of the head for these tokens, with the final norm's factors in them."""
+        rows = self._scaled(self._network.get_output_embeddings().weight[list(tokens)])
+        # The norm of ±1 is ± its factors, whether it takes the mean away or not; what it adds drops out.
+        signs = 1.0 - 2.0 * (torch.arange(self.hidden_size, device=self.device) % 2).to(rows)
+        factors: Tensor = (self._decoder.norm(signs[None]) - self._decoder.norm(-signs[None])) * signs / 2
+        return (rows * factors).float().cpu()
+
+    @torch.inference_mode()
+    def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
+        """A head with rows for these tokens alone; what it is given is normed already."""
+
+        head = self._network.get_output_embeddings()
+        bias: Tensor | None = getattr(head, "bias", None)
+
+        def rows(some: Sequence[int]) -> Tensor:
+            found: Tensor = head.weight[list(some)]
+            return found if bias is None else torch.cat([found, bias[list(some), None]], dim=1)
+
+        def states(normed: Tensor) -> Tensor:
+            return normed if bias is None else F.pad(normed, (0, 1), value=1.0)
+
+        def empty() -> TorchHead:
+            return TorchHead(states, rows([]), self._capped)
+
+        return TrimmedHead(empty, torch.tensor(tokens), rows(tokens), rows)
+
+    def cache_bytes(self, tokens: int, longest: int | None = None) -> int:
+        """The most that its cache, and those of its twins and views, take until each holds so many tokens."""
+        like = torch.empty(self._sizes.kv_heads, self._sizes.head_dim, dtype=self.dtype, device="meta")
+        return self.cache.bytes_until(tokens, like, longest)
+
+    def pass_bytes(self, rows: int, tokens: int, logits: bool = True) -> int:
+        """The most memory that such a pass takes on top of the caches, its result included."""
+        return self._sizes.bytes(rows, tokens + rows, logits)
+
+    def limit_context_(self, tokens: int) -> None:
+        """Take no longer texts than this. In place; its cache grows no further."""
+        self.context_tokens = self.cache.max_rows = tokens
+
+    def _pass(self, plan: Plan, wanted: Callable[[], list[int]], extra_rows: Sequence[ExtraRow] = ()) -> Tensor:
+        """One forward pass; (rows wanted, d) normed states. Which rows are wanted is asked when the pass is done."""
+        rows = plan.rows
+        embedded = self.embed(plan.tokens).unsqueeze(0)
+        if extra_rows:
+            extra = torch.stack([extra_row.embedding for extra_row in extra_rows]).to(embedded)
+            embedded = torch.cat([embedded, extra.unsqueeze(0)], dim=1)
+        self.cache.write_at(plan.start)
+        with adapted_products(self._whole.get_decoder().layers, extra_rows):
+            hidden = self._decoder(
+                inputs_embeds=embedded,
+                attention_mask=self._masks(plan),
+                position_ids=torch.tensor([plan.positions], device=self.device),
+                past_key_values=self.cache,
+                use_cache=True,
+            ).last_hidden_state[0]
+        self.counters.passes += 1
+        self.counters.rows += rows
+        self.counters.node_layers += rows * self._parts.computed(range(self.layers))
+        states: Tensor = hidden[wanted()]
+        return states
+
+    def _masks(self, plan: Plan) -> Tensor | dict[str, Tensor]:
+        """Whom each row attends to, as transformers' layers take it: by their kinds, where these see different rows."""
+        whole = plan.mask.to(self.device)[None, None]
+        if self._window is None:
+            return whole
+        last = windowed(plan, self._window).to(self.device)[None, None]
+        if getattr(self._network.config, "layer_types", None) is None:
+            return last
+        return {"full_attention": whole, "sliding_attention": last}
+
+    def _head(self, hidden: Tensor) -> Tensor:
+        """(rows, V) logits of final states, with whatever scaling or capping the architecture applies."""
+        return self._capped(self._network.get_output_embeddings()(hidden))
+
+    def _capped(self, products: Tensor) -> Tensor:
+        logits = self._scaled(products)
+        if (cap := getattr(self._network.config, "final_logit_softcapping", None)) is not None:
+            logits = torch.tanh(logits / cap) * cap
+        return logits
+
+    def _scaled(self, logits: Tensor) -> Tensor:
+        config = self._network.config
+        if (scale := getattr(config, "logits_scaling", None)) is not None:
+            logits = logits / scale
+        if (scale := getattr(config, "logit_scale", None)) is not None:
+            logits = logits * scale
+        return logits
+
+    def _read_text(self, plan: Plan, watch: LayerWatch | None) -> None:
+        with self._watched(watch):
+            self._pass(plan, wanted=list)
+
+    @contextmanager
+    def _watched(self, watch: LayerWatch | None) -> Iterator[None]:
+        """Let `watch` see the states after each layer it wants. Dropped rows are computed on, but not looked at."""
+        if watch is None:
+            yield
+            return
+
+        def after_layer(layer: int) -> Callable[[Any, Any, Any], None]:
+            def hook(module: Any, arguments: Any, output: Any) -> None:
+                hidden: Tensor = (output if isinstance(output, Tensor) else output[0])[0]
+                watch.after_layer(layer, hidden[watch.rows()])
+
+            return hook
+
+        wanted = [layer for layer in range(self.layers) if watch.wants(layer)]
+        hooks = [self._layers[layer].register_forward_hook(after_layer(layer)) for layer in wanted]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+
+def pass_sizes(config: Any, vocab_size: int, dtype: torch.dtype) -> PassSizes:
+    """Sizes as a transformers configuration tells them; what it does not name is taken to be the usual."""
+    hidden, heads = int(config.hidden_size), int(config.num_attention_heads)
+    return PassSizes(
+        hidden=hidden,
+        inner=int(getattr(config, "intermediate_size", None) or 4 * hidden),
+        heads=heads,
+        kv_heads=int(getattr(config, "num_key_value_heads", None) or heads),
+        head_dim=int(getattr(config, "head_dim", None) or hidden // heads),
+        vocab_size=vocab_size,
+        element=dtype.itemsize,
+    )

@@ -1,0 +1,67 @@
+"""A network as transformers builds it from a model's files, refused where files and configuration do not agree."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from specchat.errors import DamagedModel, ModelError
+from specchat.models.inspect.model_files import describe_model
+from specchat.models.weights.foreign_errors import one_line
+
+_PACKED = 16
+"""Weights that a number in a file may stand for at most: 2-bit ones, packed into whole numbers of 32 bits."""
+
+
+def load_network(path: Path, config: Any, dtype: torch.dtype) -> Any:
+    """The network that a file or folder holds, its weights rounded to `dtype`.
+
+    Raises:
+        ModelError: the configuration describes another network than the files hold.
+    """
+    from transformers import AutoModelForCausalLM
+
+    with one_line(f"{path} cannot be used"):
+        with torch.device("meta"):
+            empty = AutoModelForCausalLM.from_config(config)
+        _refuse_size(path, empty)
+        how = {"dtype": dtype, "attn_implementation": "sdpa", "output_loading_info": True}
+        if path.is_file():
+            state = _gguf_state(path, empty, dtype)
+            network, loaded = type(empty).from_pretrained(None, config=empty.config, state_dict=state, **how)
+        else:
+            how |= {"use_safetensors": True, "local_files_only": True, "trust_remote_code": False}
+            network, loaded = AutoModelForCausalLM.from_pretrained(path, **how)
+    if missing := [*loaded["missing_keys"], *loaded["mismatched_keys"]]:
+        raise DamagedModel(
+            f"{path} does not hold {len(missing)} of the network's weights, such as {min(map(str, missing))}"
+        )
+    return network
+
+
+def _refuse_size(path: Path, empty: Any) -> None:
+    """Refuse before memory is taken for weights that the files do not have."""
+    described, held = sum(weight.numel() for weight in empty.parameters()), describe_model(path).parameters
+    if described > held * _PACKED:
+        raise DamagedModel(f"{path} describes a network of {described} weights and holds {held}")
+
+
+def _gguf_state(path: Path, empty: Any, dtype: torch.dtype) -> Any:
+    """Every tensor of a GGUF file, dequantised, by transformers' names."""
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+    arguments: dict[str, Any] = {"return_tensors": True, "model_to_load": empty}
+    if "torch_dtype" in inspect.signature(load_gguf_checkpoint).parameters:
+        arguments["torch_dtype"] = dtype  # rounds tensor by tensor, which keeps the peak low
+    return load_gguf_checkpoint(str(path), **arguments)["tensors"]
+
+
+def refuse_stateful(name: str, network: Any) -> None:
+    """Refuse networks that keep recurrent state, whatever their configuration calls it."""
+    if getattr(network, "_is_stateful", False):
+        raise ModelError(f"{name} keeps recurrent state that cannot be rewound to before a rejected draft")
+    if not hasattr(network.get_decoder(), "layers"):
+        raise ModelError(f"{name}: the layers of {type(network).__name__} are not where a decoder keeps them")

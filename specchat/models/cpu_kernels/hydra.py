@@ -1,0 +1,285 @@
+"""The sequential MLP's steps through the compiled kernels, in 8 bits: one call for a tree, or for a level of it."""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specchat.core.compiled_guessing import CompiledNetwork
+from specchat.core.states import HostRow
+from specchat.core.trained_network import Ahead, Guessed
+from specchat.errors import ModelError
+from specchat.models.cpu_kernels.kernels import Kernels
+from specchat.models.cpu_kernels.linear import NativeHead
+from specchat.models.cpu_kernels.logits_buffer import BEST
+from specchat.models.cpu_kernels.product import CProduct
+from specchat.models.cpu_kernels.tensor_pointers import pointer
+from specchat.models.cpu_kernels.token_table import TokenTable
+
+_FIRST_ROOM = 64
+
+_SPARE = 512
+"""By so many tokens a head may grow before there must be more room."""
+
+_MOST_AHEAD = 1024
+"""The most rows that are read before any is asked for."""
+
+Row = tuple[int, int]
+"""The row that it follows, −1 where that is the text, and its token."""
+
+States = HostRow | Tensor
+"""Of the target, where a tree begins."""
+
+_Follows = tuple[int | None, int, int | None]
+"""The address of the target's states, how far apart they are, and the address of what was made of them."""
+
+
+class CHydra(ctypes.Structure):
+    """`Hydra` of hydra.h."""
+
+    _fields_ = [
+        *[(name, ctypes.c_int32) for name in ("hidden", "inner", "taps")],
+        ("epsilon", ctypes.c_float),
+        ("mlp_norm", ctypes.c_void_p),
+        *[(name, CProduct) for name in ("fuse", "back", "gate_up", "down")],
+    ]
+
+
+class CHydraTree(ctypes.Structure):
+    """`HydraTree` of hydra_search.h."""
+
+    _fields_ = [
+        *[(name, ctypes.c_int32) for name in ("room", "known")],
+        ("features", ctypes.c_void_p),
+        ("apart", ctypes.c_int64),
+        *[(name, ctypes.c_void_p) for name in ("fused", "parents", "tokens", "states", "inputs")],
+        ("input_rows", ctypes.c_int32),
+        ("input_of", ctypes.c_void_p),
+        ("tokens_known", ctypes.c_int32),
+        *[(name, ctypes.c_void_p) for name in ("names", "logits", "best", "logprobs", "totals")],
+    ]
+
+
+class CSearch(ctypes.Structure):
+    """`Search` of hydra_search.h."""
+
+    _fields_ = [
+        *[(name, ctypes.c_int32) for name in ("nodes", "depth", "width", "prices")],
+        ("price", ctypes.c_void_p),
+    ]
+
+
+class _CHydraReader(ctypes.Structure):
+    """`HydraReader` of hydra.h."""
+
+    _fields_ = [(name, ctypes.c_void_p) for name in ("team", "head", "hydra", "tree")]
+
+
+class _Room:
+    """Room for what is said of a tree's rows: states (n, d), the likeliest tokens and their log-probabilities.
+
+    Heads grow from tree to tree, so logits lie one row behind the other in a buffer that is used again.
+    """
+
+    def __init__(self, rows: int, hidden: int, width: int) -> None:
+        self.rows, self.width = rows, width
+        self.parents, self.tokens = np.empty(rows, np.int32), np.empty(rows, np.int32)
+        self.states, self.logits = torch.empty(rows, hidden), torch.empty(rows * width)
+        self.best, self.logprobs = np.empty((rows, BEST), np.int32), np.empty((rows, BEST), np.float32)
+        self.totals = np.empty(rows, np.float32)
+        self.at = (
+            *(self.parents.ctypes.data, self.tokens.ctypes.data, self.states.data_ptr()),
+            *(self.logits.data_ptr(), self.best.ctypes.data, self.logprobs.ctypes.data),
+            self.totals.ctypes.data,
+        )
+
+    def keep(self, other: _Room, rows: int) -> None:
+        """Take over the first rows of another one."""
+        for name in ("parents", "tokens", "states", "best", "logprobs", "totals"):
+            getattr(self, name)[:rows] = getattr(other, name)[:rows]
+        written = min(len(self.logits), len(other.logits))
+        self.logits[:written] = other.logits[:written]
+
+
+@dataclass(frozen=True)
+class Named:
+    """A head, and the token that each of its rows stands for: (H,) int64."""
+
+    head: NativeHead
+    tokens: Tensor
+
+    @cached_property
+    def possible(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """(H,) the same tokens."""
+        named: np.ndarray[Any, np.dtype[np.int64]] = self.tokens.numpy()
+        return named
+
+    @cached_property
+    def address(self) -> int:
+        return pointer("the tokens of a head", self.tokens, torch.int64, len(self.head))
+
+
+class _Reader:
+    """What other compiled code reads one tree after another with, as long as head, inputs and room stay."""
+
+    def __init__(
+        self,
+        kernels: Kernels,
+        threads: int,
+        hydra: CHydra,
+        named: Named,
+        inputs: TokenTable,
+        room: _Room,
+        tree: CHydraTree,
+    ) -> None:
+        self._kernels, self._threads, self._tree = kernels, threads, tree
+        self._given = named, inputs, room
+        self._head = named.head.as_c
+        self._states: States | None = None
+        self._c = _CHydraReader(None, *(ctypes.addressof(each) for each in (self._head, hydra, tree)))
+        self.network = CompiledNetwork(kernels.read_rows_address, ctypes.addressof(self._c), self)
+
+    def suits(self, named: Named, inputs: TokenTable, room: _Room, rows: int) -> bool:
+        """Whether it reads with these, and so many rows."""
+        ours = self._given
+        return ours[0] is named and ours[1] is inputs and ours[2] is room and rows <= self._tree.room
+
+    def begin(self, states: States, follows: _Follows) -> None:
+        """A tree begins behind these states."""
+        self._states = states  # C has their address
+        self._tree.known = 0
+        self._tree.features, self._tree.apart, self._tree.fused = follows
+
+    def __enter__(self) -> None:
+        self._c.team = self._kernels.take_team(self._threads)
+
+    def __exit__(self, *error: object) -> None:
+        self._kernels.give_team_back()
+
+
+class NativeHydra:
+    """The rows of one tree after another. What is said of them may be written over once the next begins."""
+
+    def __init__(self, kernels: Kernels, threads: int, network: Any) -> None:
+        """No tree yet; `network` is a `models.draft_heads.hydra.Hydra` whose products are `NativeLinear`."""
+        sizes = network.sizes
+        self._kernels, self._threads = kernels, threads
+        self._hidden, self._taps = sizes.hidden, len(sizes.taps)
+        self._norm = network.mlp_norm.detach().float().contiguous()
+        self._products = network.fuse.product, network.back.product, network.gate_up.product, network.down.product
+        self._c = CHydra(
+            *(sizes.hidden, sizes.inner, self._taps, sizes.epsilon),
+            pointer("a norm", self._norm, torch.float32, sizes.hidden),
+            *(product.as_c() for product in self._products),
+        )
+        kernels.check_hydra(self._c)
+        self._room = _Room(_FIRST_ROOM, sizes.hidden, 0)
+        self._known = 0
+        self._reader: _Reader | None = None
+
+    def first(self, named: Named, states: States, inputs: TokenTable, root: int, ahead: Ahead | None) -> list[Row]:
+        """Begin a tree: read its root, and whatever below it would be asked for if this drafter were asked alone.
+
+        Args:
+            states: (taps, d) the target's states at the token before the root, each row without gaps; or where they
+                lie; or (d,) what was made of them.
+            inputs: what steps take of tokens; it knows the root.
+
+        Returns:
+            Of each row that was read the row it follows, −1 for the root's, and its token.
+        """
+        self._known = 0
+        return self._read(named, self._follow(states), inputs, [-1], [root], _search(ahead))
+
+    def after(self, named: Named, inputs: TokenTable, parents: Sequence[int], tokens: Sequence[int]) -> None:
+        """Read tokens behind other rows; `inputs` knows them."""
+        self._read(named, (None, self._hidden, None), inputs, parents, tokens, None)
+
+    def compiled(self, named: Named, states: States, inputs: TokenTable, rows: int) -> CompiledNetwork:
+        """Begin a tree that other compiled code reads, up to so many rows; the rest is as for `first`."""
+        self._known, follows = 0, self._follow(states)
+        reader = self._reader
+        if reader is None or not reader.suits(named, inputs, self._room, rows):
+            tree = self._tree(named, follows, inputs, 0, rows)
+            reader = self._reader = _Reader(self._kernels, self._threads, self._c, named, inputs, self._room, tree)
+        reader.begin(states, follows)
+        return reader.network
+
+    def said(self, named: Named, rows: Sequence[int]) -> Guessed:
+        """What follows some rows that were read."""
+        room, width, known = self._room, len(named.head), self._known
+        first, end = rows[0], rows[-1] + 1
+        picked: Any = slice(first, end) if end - first == len(rows) == 1 else list(rows)
+        said = room.best[picked], room.logprobs[picked]
+        if width < BEST:
+            said = said[0][:, :width], said[1][:, :width]
+        every = named.possible, room.totals[picked]
+        return Guessed(*said, *every, lambda: room.logits[: known * width].view(known, width)[picked])
+
+    def _follow(self, states: States) -> _Follows:
+        """The address of the target's states, how far apart they are, and the address of what was made of them."""
+        if isinstance(states, HostRow):
+            sizes = states.layers, states.width
+            if sizes != (self._taps, self._hidden):
+                raise ModelError(f"the native kernels refuse states: {sizes}, not {(self._taps, self._hidden)}")
+            return states.address, states.apart, None
+        if states.dim() == 1:
+            return None, self._hidden, pointer("states", states, torch.float32, self._hidden)
+        shape, (apart, together) = states.shape, states.stride()
+        if shape != (self._taps, self._hidden) or together != 1 or states.dtype != torch.float32:
+            raise ModelError(f"the native kernels refuse states: {tuple(shape)}, not {(self._taps, self._hidden)}")
+        return states.data_ptr(), apart, None
+
+    def _read(
+        self,
+        named: Named,
+        follows: _Follows,
+        inputs: TokenTable,
+        parents: Sequence[int],
+        tokens: Sequence[int],
+        search: CSearch | None,
+    ) -> list[Row]:
+        first, end = self._known, self._known + len(parents)
+        if search is not None:
+            end += min(_MOST_AHEAD, search.nodes * search.depth)
+        tree, room = self._tree(named, follows, inputs, first, end), self._room
+        room.parents[first : first + len(parents)], room.tokens[first : first + len(parents)] = parents, tokens
+        self._kernels.hydra_read(self._threads, named.head.as_c, self._c, tree, len(parents), search)
+        self._known = tree.known
+        return list(
+            zip(room.parents[first : self._known].tolist(), room.tokens[first : self._known].tolist(), strict=True)
+        )
+
+    def _tree(self, named: Named, follows: _Follows, inputs: TokenTable, first: int, end: int) -> CHydraTree:
+        """For C: so many rows are known, and there is room for so many."""
+        width = len(named.head)
+        if end > self._room.rows or width > self._room.width:
+            room = _Room(max(end, self._room.rows), self._hidden, max(width, self._room.width) + _SPARE)
+            room.keep(self._room, first)
+            self._room = room
+        room = self._room
+        parents_at, tokens_at, states_at, *said_at = room.at
+        return CHydraTree(
+            *(end, first, *follows, parents_at, tokens_at, states_at),
+            *inputs.as_c,
+            *(named.address, *said_at),
+        )
+
+
+def _search(ahead: Ahead | None) -> CSearch | None:
+    """As C takes it; it refers to the prices."""
+    if ahead is None or not ahead.budget.nodes or not ahead.width:
+        return None
+    budget, prices = ahead.budget, array("d", ahead.budget.prices)
+    search = CSearch(budget.nodes, max(1, budget.depth), min(ahead.width, BEST), len(prices))
+    if prices:
+        search.prices_kept, search.price = prices, prices.buffer_info()[0]
+    return search

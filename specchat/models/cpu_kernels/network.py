@@ -1,0 +1,206 @@
+"""A decoder's layers in C: the rows of a tree get the bits that plain decoding would give them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from specchat.core.head_needs import EVERYTHING, HeadNeeds
+from specchat.core.head_output import HeadOutput
+from specchat.core.request import HeadOfSome
+from specchat.models.base.kv_cache import KVCache, RowCopies
+from specchat.models.base.network import Pass, layers_then_head
+from specchat.models.base.prepared_source import prepared
+from specchat.models.base.shape import Shape
+from specchat.models.base.trimmed_head import TrimmedHead
+from specchat.models.cpu_kernels.adapters import AdapterTables
+from specchat.models.cpu_kernels.c_structures import KEYS, CDecoder, CLayer
+from specchat.models.cpu_kernels.gathered_head import GatheredHead
+from specchat.models.cpu_kernels.kernels import kernels_for
+from specchat.models.cpu_kernels.logits_buffer import BEST, FEW, LogitsBuffer, SpareMemory, StatesAndHead
+from specchat.models.cpu_kernels.packing import Packer, RowReader
+from specchat.models.cpu_kernels.pass_rows import PassRows, as_floats
+from specchat.models.cpu_kernels.product import CProduct, Product
+from specchat.models.cpu_kernels.tensor_pointers import maybe_pointer, pointer
+from specchat.models.cpu_kernels.whole_pass import WholePasses
+from specchat.models.weights.weight_source import WeightSource, head_rows
+
+
+@dataclass(frozen=True)
+class NativeLayer:
+    """One layer's weights."""
+
+    input_norm: Tensor
+    mlp_norm: Tensor
+    q_norm: Tensor | None
+    k_norm: Tensor | None
+    post_attention_norm: Tensor | None
+    post_mlp_norm: Tensor | None
+    kind: int
+    products: tuple[Product, ...]  # q, k, v, o, gate, up, down
+
+    def as_c(self, index: int, shape: Shape) -> CLayer:
+        q, k, v, o, gate, up, down = (product.as_c() for product in self.products)
+        norms = [
+            maybe_pointer(f"layer {index}, {name}", getattr(self, name), torch.float32, size)
+            for name, size in (
+                *((name, shape.hidden) for name in ("input_norm", "mlp_norm")),
+                *((name, shape.head_dim) for name in ("q_norm", "k_norm")),
+                *((name, shape.hidden) for name in ("post_attention_norm", "post_mlp_norm")),
+            )
+        ]
+        return CLayer(*norms, self.kind, (CProduct * 3)(q, k, v), o, (CProduct * 2)(gate, up), down)
+
+
+class NativeNetwork:
+    """Weights of 4 bits where the file has them (or 8 throughout), activations of 8 bits with a scale per 32 of a row.
+
+    Keys and values are kept in bfloat16. Everything that is not a whole number is added in an order of the row's own,
+    so a row's result does not depend on the others.
+    """
+
+    def __init__(self, shape: Shape, source: WeightSource, precision: str, processor: str = "native") -> None:
+        self.shape = shape
+        self.precision = precision
+        self.device = torch.device("cpu")
+        self.kernels = "native"
+        self.key_interleave = KEYS
+        self.threads = torch.get_num_threads()
+        self._kernels = kernels_for(processor)
+        self.row_copies: RowCopies | None = self._kernels
+        self._source: WeightSource = prepared(source, shape)
+        packer = Packer(self._kernels, self._source, precision)
+        with ThreadPoolExecutor(self.threads) as pool:
+            self._layers = list(pool.map(partial(self._layer, packer), range(shape.layers)))
+            self._head = packer.product("embed" if shape.tied else "head", share_out=pool.map)
+            if not shape.tied:  # as the head it was looked at while it was packed
+                packer.check("embed", share_out=pool.map)
+        self._norm = self._source.dense("norm")
+        stored = self._source.stored("embed") if shape.embedding_scale == 1.0 else None
+        plain = stored is not None and self._kernels.packs(stored.kind) and stored.length == shape.hidden
+        self.embedding = RowReader(self._kernels, stored) if stored is not None and plain else None
+        """Rows of tokens as the first layer gets them; None where the source computes them."""
+        self.like = torch.empty(shape.kv_heads, shape.head_dim, dtype=torch.bfloat16)
+        products = [self._head, *(product for layer in self._layers for product in layer.products)]
+        self.nbytes = sum(product.nbytes for product in products)
+        self.weights = sum(product.out * product.inputs for product in products)
+        told = [layer.as_c(index, shape) for index, layer in enumerate(self._layers)]
+        self._c_layers = (CLayer * shape.layers)(*told)
+        self._adapters = AdapterTables(shape)
+        self._every_layer = range(shape.layers)
+        self._width = shape.vocab_size
+        self._spare = SpareMemory(shape.vocab_size)
+        self._reads = partial(self._kernels.logprobs, self.threads)
+        self._kept: StatesAndHead = shape.hidden, self.head
+        self._c = CDecoder(
+            *(shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.head_dim),
+            *(shape.inner, shape.vocab_size, len(shape.attention_kinds), shape.gate == "gelu", shape.epsilon),
+            *(self._c_layers, pointer("the last norm", self._norm, torch.float32, shape.hidden), self._head.as_c()),
+        )
+        self._kernels.check(self._c)
+
+    def embed(self, tokens: Sequence[int]) -> Tensor:
+        return self._source.embed(list(tokens)) if self.embedding is None else self.embedding.rows(tokens)
+
+    def head_rows(self, tokens: Sequence[int]) -> Tensor:
+        return head_rows(self._source, self.shape.tied, tokens)
+
+    def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
+        shape = self.shape
+        empty = partial(GatheredHead, self._kernels, self._head, self._norm, shape.epsilon, self.threads)
+        return TrimmedHead(empty, torch.tensor(tokens), tokens, list)
+
+    def read(self, running: Pass, totals: bool = False, needs: HeadNeeds = EVERYTHING) -> HeadOutput:
+        whole = self._whole_passes(running.cache)
+        if whole is None or not whole.takes(running):
+            return layers_then_head(self, running, totals)
+        running.counters.node_layers += running.parts.computed_in_all * len(running.plan.tokens)
+        said = self._head_room(len(running.plan.nodes), totals, EVERYTHING if totals else needs)
+        whole.read(running, self._kernels, self.threads, self._c, said)
+        return said
+
+    def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
+        hidden = as_floats(hidden)
+        rows = hidden.shape[0]
+        said = self._head_room(rows, totals)
+        if rows:
+            states = pointer("states", hidden, torch.float32, rows, self.shape.hidden)
+            self._kernels.head(self.threads, self._c, states, rows, said)
+        return said
+
+    def pass_bytes(self, rows: int, seen: int, logits: bool) -> int:
+        shape = self.shape
+        states, masks = 4 * rows * shape.hidden, len(shape.attention_kinds) * rows * seen
+        said = 4 * (max(rows, FEW) * shape.vocab_size + rows * BEST) if logits else 0
+        return states + masks + said + self._kernels.working_bytes(self.threads, self._c, rows, seen)
+
+    def chunk_scores(self, running: Pass, chunk_tokens: int) -> Tensor:
+        shape = self.shape
+        scores = torch.zeros(shape.layers, shape.heads, running.plan.common // chunk_tokens)
+        about = PassRows(running, shape, self.like, self._adapters)
+        rows = about.as_c()
+        rows.chunks, rows.chunk_rows, rows.chunk_scores = scores.shape[2], chunk_tokens, scores.data_ptr()
+        running.counters.node_layers += running.parts.computed(self._every_layer)
+        self._kernels.layers(self.threads, self._c, rows, self._every_layer)
+        return scores.mean(dim=1)
+
+    def run(self, running: Pass) -> Tensor:
+        rows, watch = PassRows(running, self.shape, self.like, self._adapters), running.watch
+        for layers in running.segments(self.shape.layers):
+            running.counters.node_layers += running.parts.computed(layers) * rows.hidden.shape[0]
+            taps = None if watch is None else rows.taps(watch.tapped(layers))
+            self._kernels.layers(self.threads, self._c, rows.as_c(taps), layers)
+            if watch is None:
+                continue
+            if taps is not None:
+                watch.keep(taps.states)
+            stay = watch.ask_hooks(layers.stop - 1, rows.hidden)
+            if stay is not None:
+                rows.drop(stay)
+        return rows.hidden
+
+    def _head_room(self, rows: int, totals: bool, needs: HeadNeeds = EVERYTHING) -> LogitsBuffer:
+        return LogitsBuffer(
+            rows, self._width, self._reads, self._spare, needs, self._kept, highest=totals, totals=totals
+        )
+
+    def _whole_passes(self, cache: KVCache) -> WholePasses | None:
+        """Those over this cache; None where embeddings are computed by the source."""
+        if cache.of_passes is None and self.embedding is not None:
+            cache.of_passes = WholePasses(self.shape, self.like, self.embedding)
+        return cache.of_passes if isinstance(cache.of_passes, WholePasses) else None
+
+    def time_phases(self, timed: bool) -> None:
+        """Time the phases of the passes that follow, or no longer; forget what was timed."""
+        self._kernels.time_phases(self.threads, timed)
+
+    def phases(self) -> dict[str, float]:
+        """Seconds by phase since then."""
+        return self._kernels.spent(self.threads)
+
+    def floor(self, data: Tensor) -> tuple[float, float]:
+        """Bytes of memory and operations on 8-bit numbers a second; `data` as `Kernels.floor` takes it."""
+        return self._kernels.floor(self.threads, data)
+
+    def _layer(self, packer: Packer, index: int) -> NativeLayer:
+        source = self._source
+
+        def norm(name: str) -> Tensor | None:
+            return source.dense(name, index) if source.has(name, index) else None
+
+        products = tuple(packer.product(name, index) for name in ("q", "k", "v", "o", "gate", "up", "down"))
+        return NativeLayer(
+            input_norm=source.dense("input_norm", index),
+            mlp_norm=source.dense("mlp_norm", index),
+            q_norm=norm("q_norm"),
+            k_norm=norm("k_norm"),
+            post_attention_norm=norm("post_attention_norm"),
+            post_mlp_norm=norm("post_mlp_norm"),
+            kind=self.shape.kind_of[index],
+            products=products,
+        )

@@ -1,0 +1,171 @@
+"""Weights from where they lie into the blocks that the kernels read: unpacked, rounded and laid out in one go, in C."""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specchat.errors import NotNumbers
+from specchat.models.base.weight_check import not_finite
+from specchat.models.cpu_kernels.arena import Arena
+from specchat.models.cpu_kernels.kernels import Kernels
+from specchat.models.cpu_kernels.product import Product
+from specchat.models.cpu_kernels.tensor_pointers import pointer
+from specchat.models.weights.gguf_formats import FOUR_BIT, Kind
+from specchat.models.weights.gguf_reader import GROUP
+from specchat.models.weights.stored_rows import StoredRows
+from specchat.models.weights.weight_source import WeightSource
+
+_AT_ONCE = 4096
+"""Outputs that are packed at once, whole blocks of them. What C cannot read comes as float32, which takes memory."""
+
+
+class ShareOut(Protocol):
+    """Calls a function once for each part, like `map`: one after another, or in several threads."""
+
+    def __call__(self, fill: Callable[[slice], None], parts: Iterable[slice], /) -> Iterable[None]: ...
+
+
+class Packer:
+    """Packs the weights of one source. Several threads may use it at the same time."""
+
+    def __init__(self, kernels: Kernels, source: WeightSource, precision: str) -> None:
+        self._kernels = kernels
+        self._source = source
+        self._precision = precision
+        self._arena = Arena()
+
+    def product(self, name: str, layer: int | None = None, share_out: ShareOut = map) -> Product:
+        """A weight in 4 bits where the precision is int4 and the source has it so or rounds, else in 8.
+
+        What the file has in 4 bits stays as it is; its scales and minima are rounded to float16 where they take more.
+        In 8 bits at most 1/254 of the largest of 32 weights is lost.
+
+        Raises:
+            ModelError: the weight holds numbers that are not finite; names the tensor and its file.
+        """
+        source, weight = self._source, self._rows_of(name, layer)
+        bias = source.dense(name, layer, "bias") if source.has(name, layer, "bias") else None
+        bits = self._bits(weight)
+        minima = bits == 4 and weight.kind != Kind.Q4_0
+        product = Product.empty(weight.rows, weight.length, bits, minima, bias, self._arena)
+
+        def fill(outputs: slice) -> None:
+            pack_into(self._kernels, weight.some(outputs), bits, product.room_at(outputs.start))
+
+        self._for_all(name, layer, product.out, fill, share_out)
+        return product
+
+    def check(self, name: str, share_out: ShareOut = map) -> None:
+        """Read a weight that is not packed, but used as it lies, row by row.
+
+        Raises:
+            ModelError: it holds numbers that are not finite; names the tensor and its file.
+        """
+        weight = self._rows_of(name, None)
+
+        def look(rows: slice) -> None:
+            some = weight.some(rows)  # what C reads of it lives as long as it does
+            self._kernels.finite(_as_c(some))
+
+        self._for_all(name, None, weight.rows, look, share_out)
+
+    def _for_all(
+        self, name: str, layer: int | None, rows: int, part: Callable[[slice], None], share_out: ShareOut
+    ) -> None:
+        def one(some: slice) -> None:
+            try:
+                part(some)
+            except NotNumbers:
+                raise not_finite(self._source, name, layer) from None
+            self._source.let_go()
+
+        for _ in share_out(one, [slice(at, at + _AT_ONCE) for at in range(0, rows, _AT_ONCE)]):
+            pass  # what failed in another thread is raised here
+
+    def _rows_of(self, name: str, layer: int | None) -> StoredRows | _Unpacked:
+        stored = self._source.stored(name, layer)
+        readable = stored is not None and self._kernels.packs(stored.kind)
+        return stored if stored is not None and readable else _Unpacked(self._source, name, layer)
+
+    def _bits(self, weight: StoredRows | _Unpacked) -> int:
+        if self._precision != "int4":
+            return 8
+        return 4 if weight.kind in FOUR_BIT or (self._source.rounds and weight.length % GROUP == 0) else 8
+
+
+def pack_into(kernels: Kernels, rows: StoredRows, bits: int, room: Tensor) -> None:
+    """Write the blocks of these rows of a weight to a product's room for them."""
+    kernels.pack(_as_c(rows), bits, pointer("room", room, torch.uint8, len(room)), len(room))
+
+
+class RowReader:
+    """Unpacks rows of a matrix as they are asked for. Several threads may use it at the same time."""
+
+    def __init__(self, kernels: Kernels, stored: StoredRows) -> None:
+        """`stored` is of a kind that the kernels pack, in its own order."""
+        assert stored.order is None, "a row is found by its number"
+        self._kernels, self._stored = kernels, stored
+        self.as_c = _as_c(stored)
+        """The whole matrix for C, valid as long as this lives."""
+
+    def rows(self, which: Sequence[int]) -> Tensor:
+        """(n, length) float32."""
+        order = array("i", which)
+        rows = torch.empty(len(order), self.as_c.length)
+        if len(order):
+            self._kernels.unpack(self.some(order), rows.data_ptr())
+        return rows
+
+    def some(self, which: array[int]) -> CStored:
+        """These rows, numbers of 32 bits, for C; valid as long as this and they live."""
+        whole = self.as_c
+        return CStored(
+            *(whole.data, which.buffer_info()[0], whole.row_bytes),
+            *(len(which), whole.length, whole.kind, whole.there),
+        )
+
+
+class _Unpacked:
+    """A weight that only its source can read; like stored rows, but for the time that `some` takes."""
+
+    kind = Kind.F32
+
+    def __init__(self, source: WeightSource, name: str, layer: int | None) -> None:
+        self._source, self._where = source, (name, layer)
+        self.rows = source.outputs(name, layer)
+        self.length = self._values(slice(0, 1)).shape[1]
+
+    def some(self, rows: slice) -> StoredRows:
+        stored = StoredRows.of_tensor(self._values(rows))
+        assert stored is not None, "values are float32, in main memory"
+        return stored
+
+    def _values(self, rows: slice) -> Tensor:
+        return self._source.dense(*self._where, rows=rows)
+
+
+class CStored(ctypes.Structure):
+    """`Stored` of pack.c."""
+
+    _fields_ = [
+        *[(name, ctypes.c_void_p) for name in ("data", "order")],
+        ("row_bytes", ctypes.c_int64),
+        *[(name, ctypes.c_int32) for name in ("rows", "length", "kind", "there")],
+    ]
+
+
+def _as_c(rows: StoredRows) -> CStored:
+    """The same for C; valid as long as `rows` lives."""
+    assert rows.data.flags.c_contiguous, "C finds a row by the length of one"
+    assert rows.data.dtype == np.uint8, "rows are bytes"
+    assert rows.order is None or (rows.order.dtype == np.int32 and rows.order.flags.c_contiguous), "32 bits each"
+    order = None if rows.order is None else rows.order.ctypes.data
+    there, row_bytes = rows.data.shape
+    return CStored(rows.data.ctypes.data, order, row_bytes, rows.rows, rows.length, rows.kind, there)

@@ -1,0 +1,220 @@
+"""A decoder's layers as torch computes them, one operation after another: any device, every precision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specchat.core.device_copy import to_device
+from specchat.core.head_needs import EVERYTHING, HeadNeeds
+from specchat.core.head_output import HeadOutput, HeadTensors
+from specchat.core.request import Adapter, HeadOfSome
+from specchat.models.base.adapters import Adapted, Adapting, Factors, checked, paired, sizes_of
+from specchat.models.base.kv_cache import RowCopies
+from specchat.models.base.network import Pass, layers_then_head
+from specchat.models.base.pass_sizes import PassSizes
+from specchat.models.base.sub_layers import SubLayers
+from specchat.models.base.torch_head import TorchHead
+from specchat.models.base.trimmed_head import TrimmedHead
+from specchat.models.decoder.attention import Attention, folded_mask, fused
+from specchat.models.decoder.fused_ops import PLAIN, FusedOps
+from specchat.models.decoder.layer_weights import DecoderWeights, Layer
+
+_WHOLE_O, _WHOLE_DOWN = {"o": slice(None)}, {"down": slice(None)}
+
+
+@dataclass
+class PassTensors:
+    """Tensors that every layer of a pass uses: cache rows, keys and values, masks, rotations.
+
+    Args:
+        rotations: for each kind of attention, (rows, 1, head_dim / 2) complex, or (…, 2) real, as `ops` takes them;
+            None where nothing is rotated.
+        places: (rows,) int64, the cache row of each row.
+        keys, values: (layers, kv, capacity, head_dim).
+        seen: so many rows of the cache are attended to,
+        masks: as far as these, of each kind of attention, added to the scores, let them be seen.
+        parts: which halves of layers are computed.
+        place_of: where a layer's keys and values lie in the cache.
+        adapted: the rows on which adapters act.
+    """
+
+    rotations: list[Tensor | None]
+    places: Tensor
+    keys: Tensor
+    values: Tensor
+    seen: int
+    masks: list[Tensor | None]
+    attend: Attention
+    parts: SubLayers
+    place_of: Mapping[int, int]
+    adapted: Adapting | None = None
+
+
+class EagerNetwork:
+    """Fused products, static cache, and attention over the rows there are."""
+
+    def __init__(self, weights: DecoderWeights, ops: FusedOps = PLAIN) -> None:
+        self.weights = weights
+        self.ops = ops
+        self.shape = weights.shape
+        self.precision = weights.precision
+        self.device = weights.device
+        self.nbytes = weights.nbytes
+        self.kernels = "torch"
+        self.key_interleave = 1
+        self.row_copies: RowCopies | None = None
+        self.threads = torch.get_num_threads()  # torch's own; nothing here changes them
+        shape = weights.shape
+        queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        ends = (queries, queries + keys, queries + 2 * keys)
+        self._qkv = {"q": slice(0, ends[0]), "k": slice(ends[0], ends[1]), "v": slice(ends[1], ends[2])}
+        self._gate_up = {"gate": slice(0, shape.inner), "up": slice(shape.inner, 2 * shape.inner)}
+        self._adapters: WeakKeyDictionary[Adapter, Factors] = WeakKeyDictionary()
+        self.like = torch.empty(shape.kv_heads, shape.head_dim, dtype=weights.activations, device=weights.device)
+
+    def embed(self, tokens: Sequence[int]) -> Tensor:
+        return self.weights.embed(list(tokens))
+
+    def head_rows(self, tokens: Sequence[int]) -> Tensor:
+        return self.weights.head_rows(list(tokens))
+
+    def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
+        def normed(states: Tensor) -> Tensor:
+            return F.rms_norm(states.float(), (self.shape.hidden,), eps=self.shape.epsilon)
+
+        empty = partial(TorchHead, normed, self.like)  # the norm's factors are in the rows
+        return TrimmedHead(empty, torch.tensor(tokens), self.head_rows(tokens), self.head_rows)
+
+    def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
+        normed = F.rms_norm(hidden, (self.shape.hidden,), self.weights.norm, self.shape.epsilon)
+        return HeadTensors(self.weights.head(normed))
+
+    def read(self, running: Pass, totals: bool = False, needs: HeadNeeds = EVERYTHING) -> HeadOutput:
+        return layers_then_head(self, running, totals)
+
+    def pass_bytes(self, rows: int, seen: int, logits: bool) -> int:
+        shape = self.shape
+        sizes = PassSizes(
+            shape.hidden, shape.inner, shape.heads, shape.kv_heads, shape.head_dim, shape.vocab_size,
+            self.like.element_size(), masks=len(shape.attention_kinds),
+        )  # fmt: skip
+        return sizes.bytes(rows, seen, logits)
+
+    def chunk_scores(self, running: Pass, chunk_tokens: int) -> Tensor:
+        shape, common = self.shape, running.plan.common
+        whole = common // chunk_tokens * chunk_tokens
+        found: list[Tensor] = []
+
+        def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+            means = keys[:, :whole].float().view(len(keys), -1, chunk_tokens, shape.head_dim).mean(dim=2)
+            asked = queries.float().view(shape.kv_heads, -1, shape.head_dim)
+            found.append((asked @ means.transpose(1, 2)).mean(dim=(0, 1)) * shape.head_dim**-0.5)
+            return fused(queries, keys, values, mask)
+
+        self._run(running, attend)
+        scores = torch.zeros(shape.layers, whole // chunk_tokens)
+        if found:
+            scores[sorted(running.parts.attention)] = torch.stack(found).cpu()
+        return scores
+
+    def run(self, running: Pass) -> Tensor:
+        return self._run(running, fused)
+
+    def _run(self, running: Pass, attend: Attention) -> Tensor:
+        hidden, watch = running.hidden, running.watch
+        seen = running.masks(self.shape.attention_kinds)  # stay on the host: they are looked at there
+        tensors = self._tensors(running, seen, attend)
+        added: Tensor | None = None
+        for index in range(self.shape.layers):
+            running.counters.node_layers += running.parts.computed(range(index, index + 1)) * len(hidden)
+            hidden, added = self.layer(index, hidden, added, tensors)
+            if watch is not None and watch.wants(index):
+                hidden, added = hidden if added is None else hidden + added, None
+                stay = watch.after_layer(index, hidden)
+                if stay is not None:
+                    hidden, seen = hidden[stay], [mask[stay] for mask in seen]
+                    tensors.rotations = [
+                        None if rotations is None else rotations[stay] for rotations in tensors.rotations
+                    ]
+                    tensors.places = tensors.places[stay]
+                    tensors.masks = [self._mask(mask) for mask in seen]
+        return hidden if added is None else hidden + added
+
+    def layer(
+        self, index: int, hidden: Tensor, added: Tensor | None, tensors: PassTensors
+    ) -> tuple[Tensor, Tensor | None]:
+        """One layer. The state after it is the sum of what is returned: the next norm adds it up on the way.
+
+        Halves that are left out add nothing.
+
+        Args:
+            hidden: (rows, d), to which `added`, if there is one, is yet to be added.
+        """
+        layer, ops, epsilon = self.weights.layers[index], self.ops, self.shape.epsilon
+        if index in tensors.parts.attention:
+            hidden, normed = ops.add_norm(hidden, added, layer.input_norm, epsilon)
+            mixed = self._attend(index, layer, normed, tensors)
+            added = self._adapted(tensors, index, _WHOLE_O, mixed, layer.o(mixed))
+            added = self._normed(added, layer.post_attention_norm)
+        if index in tensors.parts.mlp:
+            hidden, normed = ops.add_norm(hidden, added, layer.mlp_norm, epsilon)
+            gate_up = self._adapted(tensors, index, self._gate_up, normed, layer.gate_up(normed))
+            inner = ops.gated(gate_up, self.shape.gate == "gelu")
+            added = self._adapted(tensors, index, _WHOLE_DOWN, inner, layer.down(inner))
+            added = self._normed(added, layer.post_mlp_norm)
+        return hidden, added
+
+    def _normed(self, added: Tensor, weight: Tensor | None) -> Tensor:
+        return added if weight is None else F.rms_norm(added, (self.shape.hidden,), weight, self.shape.epsilon)
+
+    def _attend(self, index: int, layer: Layer, normed: Tensor, tensors: PassTensors) -> Tensor:
+        shape = self.shape
+        kind, place = shape.kind_of[index], tensors.place_of[index]
+        qkv = self._adapted(tensors, index, self._qkv, normed, layer.qkv(normed)).view(len(normed), -1, shape.head_dim)
+        rotations = tensors.rotations[kind]
+        keys, values = tensors.keys[place], tensors.values[place]
+        queries = self.ops.store_(
+            qkv, layer.q_norm, layer.k_norm, shape.epsilon, rotations, tensors.places, keys, values
+        )
+        return tensors.attend(queries, keys[:, : tensors.seen], values[:, : tensors.seen], tensors.masks[kind])
+
+    def _tensors(self, running: Pass, seen: list[Tensor], attend: Attention) -> PassTensors:
+        end = running.plan.mask.shape[1]
+        keys, values = running.cache.room_for(end, self.like)
+        places = to_device(torch.tensor(running.plan.written), self.device)
+        rotations = [self.ops.rotations(rotations) for rotations in running.rotations]
+        masks = [self._mask(mask) for mask in seen]
+        adapted = Adapted.of(running.extra_rows, self.prepared, self.device)
+        return PassTensors(
+            rotations, places, keys, values, end, masks, attend, running.parts, running.cache.place_of, adapted
+        )
+
+    def _adapted(
+        self, tensors: PassTensors, index: int, columns: Mapping[str, slice], x: Tensor, out: Tensor
+    ) -> Tensor:
+        """The product `out` of x, with what adapters add to their rows."""
+        if tensors.adapted is not None:
+            tensors.adapted.add_(index, columns, x, out)
+        return out
+
+    def prepared(self, adapter: Adapter) -> Factors:
+        """The adapter in this network's order and format."""
+        if adapter not in self._adapters:
+            shape, like = self.shape, self.like
+            checked(adapter, shape.layers, sizes_of(shape))
+            factors = paired(adapter, shape.head_dim)
+            self._adapters[adapter] = {where: (down.to(like), up.to(like)) for where, (down, up) in factors.items()}
+        return self._adapters[adapter]
+
+    def _mask(self, seen: Tensor) -> Tensor | None:
+        if bool(seen.all()):
+            return None
+        group = self.shape.heads // self.shape.kv_heads
+        return folded_mask(to_device(seen, self.device), group, self.weights.activations)

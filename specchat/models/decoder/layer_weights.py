@@ -1,0 +1,202 @@
+"""A decoder's layers as kernels of one precision, built from a weight source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specchat.core.device_copy import to_device
+from specchat.models.base.prepared_source import prepared
+from specchat.models.base.shape import Shape
+from specchat.models.inspect.memory import native_bfloat16
+from specchat.models.linear_layers.cuda import CudaInt4Linear, CudaInt8Linear, int8_pays
+from specchat.models.linear_layers.probes import int4_works, int8_works, packed_works
+from specchat.models.linear_layers.processor import DenseLinear, Int4Linear, Int8Linear, Linear, PackedLinear, Stacked
+from specchat.models.weights.gguf_reader import GROUP, FourBit
+from specchat.models.weights.weight_source import WeightSource, head_rows
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer: q, k and v as one product, gate and up as one; norms after attention and MLP where it has them."""
+
+    input_norm: Tensor
+    qkv: Linear
+    q_norm: Tensor | None
+    k_norm: Tensor | None
+    o: Linear
+    mlp_norm: Tensor
+    gate_up: Linear
+    down: Linear
+    post_attention_norm: Tensor | None
+    post_mlp_norm: Tensor | None
+
+
+@dataclass(frozen=True)
+class DecoderWeights:
+    """Everything a decoder multiplies with.
+
+    Args:
+        precision: float32, bfloat16, int8 or int4.
+        embed: token ids → (n, d) rows in the activations' format.
+        head_rows: token ids → (n, d) float32 rows of the head with the final norm's factors in them.
+        table: (V, d) what `embed` looks them up in, where that lies on the device.
+    """
+
+    shape: Shape
+    precision: str
+    device: torch.device
+    activations: torch.dtype
+    embed: Callable[[list[int]], Tensor]
+    head_rows: Callable[[list[int]], Tensor]
+    layers: tuple[Layer, ...]
+    norm: Tensor
+    head: Linear
+    nbytes: int
+    table: Tensor | None = None
+
+
+class Builder:
+    """Builds the layers of one precision on one device."""
+
+    def __init__(self, shape: Shape, source: WeightSource, precision: str, device: torch.device) -> None:
+        self._shape = shape
+        self._source = prepared(source, shape)
+        self._precision = precision
+        self._device = device
+        self._on_processor = device.type == "cpu"
+        self._replaced: set[str] = set()  # precisions for which this torch has no product
+        narrow = not self._on_processor and precision != "float32"
+        # On a processor float32 activations cost nothing beside the weights, and round less.
+        self._activations = torch.bfloat16 if narrow else torch.float32
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What had to be multiplied otherwise than asked for, after `build`."""
+        return tuple(
+            f"slower than it could be: this torch has no {precision} product for this processor, so those weights are "
+            f"multiplied in {str(_dense_format()).removeprefix('torch.')}"
+            for precision in sorted(self._replaced)
+        )
+
+    def build(self, say: Callable[[int], None] = lambda layer: None) -> DecoderWeights:
+        """All layers; `say` hears which one was built."""
+        layers = []
+        for index in range(self._shape.layers):
+            layers.append(self._layer(index))
+            say(index)
+        head = self._linear(["embed" if self._shape.tied else "head"], None)
+        linears = [head, *(kernel for layer in layers for kernel in (layer.qkv, layer.o, layer.gate_up, layer.down))]
+        embed, table = self._embedding()
+        return DecoderWeights(
+            shape=self._shape,
+            precision=self._precision,
+            device=self._device,
+            activations=self._activations,
+            embed=embed,
+            head_rows=partial(head_rows, self._source, self._shape.tied),
+            layers=tuple(layers),
+            norm=self._vector("norm", None),
+            head=head,
+            nbytes=(0 if table is None else table.nbytes) + sum(kernel.nbytes for kernel in linears),
+            table=table,
+        )
+
+    def _layer(self, index: int) -> Layer:
+        return Layer(
+            input_norm=self._vector("input_norm", index),
+            qkv=self._linear(["q", "k", "v"], index),
+            q_norm=self._maybe_vector("q_norm", index),
+            k_norm=self._maybe_vector("k_norm", index),
+            o=self._linear(["o"], index),
+            mlp_norm=self._vector("mlp_norm", index),
+            gate_up=self._linear(["gate", "up"], index),
+            down=self._linear(["down"], index),
+            post_attention_norm=self._maybe_vector("post_attention_norm", index),
+            post_mlp_norm=self._maybe_vector("post_mlp_norm", index),
+        )
+
+    def _linear(self, names: Sequence[str], layer: int | None) -> Linear:
+        """One product for several weights that share their input."""
+        if self._precision != "int4":
+            weight = torch.cat([self._source.dense(name, layer) for name in names])
+            return self._kernel(weight, self._bias(names, layer))
+        groups = [self._four_bit(name, layer) for name in names]
+        if None not in groups:
+            joined = FourBit.joined([group for group in groups if group is not None])
+            return self._four(joined, self._bias(names, layer))
+        return Stacked([self._four_or_more(name, layer, group) for name, group in zip(names, groups, strict=True)])
+
+    def _four(self, weight: FourBit, bias: Tensor | None) -> Linear:
+        return Int4Linear(weight, bias) if self._on_processor else CudaInt4Linear(weight, bias, self._device)
+
+    def _kernel(self, weight: Tensor, bias: Tensor | None) -> Linear:
+        if self._precision == "int8":
+            return self._eight(weight, bias) if self._on_processor else CudaInt8Linear(weight, bias, self._device)
+        if self._precision == "bfloat16" and self._on_processor and packed_works():
+            return PackedLinear(weight, bias)
+        dtype = torch.float32 if self._precision == "float32" else torch.bfloat16
+        return DenseLinear(weight.to(self._device, dtype), None if bias is None else bias.to(self._device))
+
+    def _four_or_more(self, name: str, layer: int | None, group: FourBit | None) -> Linear:
+        """4 bits where the file has 4; else 8, or 16 on a device that is not faster with 8."""
+        bias = self._bias([name], layer)
+        if group is not None:
+            return self._four(group, bias)
+        weight = self._source.dense(name, layer)
+        if self._on_processor:
+            return self._eight(weight, bias)
+        if int8_pays(self._device):
+            return CudaInt8Linear(weight, bias, self._device)
+        return DenseLinear(weight.to(self._device, torch.bfloat16), None if bias is None else bias.to(self._device))
+
+    def _eight(self, weight: Tensor, bias: Tensor | None) -> Linear:
+        """8 bits on a processor, or more where torch has no product for it."""
+        if int8_works():
+            return Int8Linear(weight, bias)
+        self._replaced.add("int8")
+        return DenseLinear(weight.to(_dense_format()), bias)
+
+    def _four_bit(self, name: str, layer: int | None) -> FourBit | None:
+        if self._on_processor and not int4_works():
+            self._replaced.add("int4")
+            return None
+        group = self._source.four_bit(name, layer)
+        if group is None or group.numbers.shape[0] % 16 or group.numbers.shape[1] % GROUP:  # what the kernel takes
+            return None
+        return group
+
+    def _bias(self, names: Sequence[str], layer: int | None) -> Tensor | None:
+        parts = [self._source.dense(name, layer, "bias") for name in names if self._source.has(name, layer, "bias")]
+        return torch.cat(parts) if parts else None
+
+    def _maybe_vector(self, name: str, layer: int) -> Tensor | None:
+        return self._vector(name, layer) if self._source.has(name, layer) else None
+
+    def _vector(self, name: str, layer: int | None) -> Tensor:
+        return self._source.dense(name, layer).to(self._device, self._activations)
+
+    def _embedding(self) -> tuple[Callable[[list[int]], Tensor], Tensor | None]:
+        """Rows looked up in the file's own format where weights are quantised on a processor, else in a table."""
+        if self._precision in ("int8", "int4") and self._on_processor:
+            return self._source.embed, None
+        dtype = torch.float32 if self._precision == "float32" else torch.bfloat16
+        table, scale = self._source.dense("embed").to(self._device, dtype), self._shape.embedding_scale
+
+        def embed(ids: list[int]) -> Tensor:
+            rows = F.embedding(to_device(torch.tensor(ids, dtype=torch.int64), self._device), table).to(
+                self._activations
+            )
+            return rows if scale == 1.0 else rows * scale
+
+        return embed, table
+
+
+def _dense_format() -> torch.dtype:
+    """What a processor multiplies with where it has no product of whole numbers."""
+    return torch.bfloat16 if native_bfloat16() else torch.float32

@@ -1,0 +1,177 @@
+"""A compositor that draws only the lines that changed.
+
+A partial update of Textual draws every widget that overlaps the bounding box of all changes, also containers behind
+other widgets, and writes all of it to the terminal. With a tree at the right and text at the left that box is the
+whole screen. Here only changed lines are rendered, front to back until a line is full, and only what differs from the
+terminal's content is written.
+
+It uses private attributes of Textual, so it is used with tested versions only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+from rich.console import Console
+from rich.control import Control
+from rich.segment import Segment
+from textual._compositor import Compositor, CompositorUpdate, LayoutUpdate, ReflowResult
+from textual._styles_cache import StylesCache
+from textual.geometry import Region, Size
+from textual.screen import Screen
+from textual.strip import Strip
+from textual.widget import Widget
+
+from specchat.tui.textual_patches.version import tested
+
+Columns = tuple[int, int]
+Lines = dict[int, dict[Columns, Strip | None]]
+"""Lines to draw: the strip in each range of columns, None until it is rendered."""
+
+
+class PartialUpdate(CompositorUpdate):
+    """Strips and their positions."""
+
+    def __init__(self, strips: list[tuple[int, int, Strip]]) -> None:
+        self._strips = strips
+
+    def __rich_console__(self, console: Console, options: object) -> Iterator[Segment]:
+        """The strips as Rich segments."""
+        for y, x, strip in self._strips:
+            yield Control.move_to(x, y).segment
+            yield from strip
+
+    def render_segments(self, console: Console) -> str:
+        """What to write to the terminal; the cursor is moved only where strips do not touch."""
+        parts: list[str] = []
+        after = (-1, -1)
+        for y, x, strip in self._strips:
+            if after != (y, x):
+                parts.append(f"\x1b[{y + 1};{x + 1}H")
+            parts.append(strip.render(console))
+            after = (y, x + strip.cell_length)
+        return "".join(parts)
+
+
+class DiffingCompositor(Compositor):
+    """Renders changed lines only, and records what the terminal shows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shown: dict[int, dict[Columns, Strip]] = {}
+
+    def forget(self) -> None:
+        """Drop the record of what the terminal shows: something else drew on it."""
+        self._shown.clear()
+
+    def reflow(self, parent: Widget, size: Size) -> ReflowResult:
+        """Lay out everything, and mark the result as complete; else the next query of a size would lay out again."""
+        result = super().reflow(parent, size)
+        self._full_map_invalidated = False
+        return result
+
+    def render_full_update(self, simplify: bool = False) -> LayoutUpdate:
+        """Draw everything, as Textual does."""
+        self.forget()
+        return super().render_full_update(simplify)
+
+    def render_partial_update(self) -> PartialUpdate | None:  # type: ignore[override]  # any update will do
+        """The changed strips within the regions that are marked as changed; None if there are none."""
+        regions = self._dirty_regions.copy()
+        self._dirty_regions.clear()
+        lines = self._lines_of(regions)
+        self._render_missing(lines)
+        changed = [(y, x, strip) for y in sorted(lines) for x, strip in self._changed_strips(y, lines[y])]
+        return PartialUpdate(changed) if changed else None
+
+    def _lines_of(self, regions: Iterable[Region]) -> Lines:
+        """The ranges of columns that overlap these regions."""
+        lines: Lines = {}
+        for y, begin, end in self._regions_to_spans(regions):
+            if 0 <= y < self.size.height:
+                cuts = self.cuts[y]
+                columns = lines.setdefault(y, {})
+                columns.update(((a, b), None) for a, b in pairwise(cuts) if a < end and b > begin)
+        return lines
+
+    def _render_missing(self, lines: Lines) -> None:
+        """Render widgets from front to back into the ranges that are still missing."""
+        missing = {y: len(columns) for y, columns in lines.items() if columns}
+        for widget, (region, clip) in self.visible_widgets.items():
+            if not missing:
+                return
+            area = region.intersection(clip)
+            if not area:
+                continue
+            ys = [y for y in area.line_range if y in missing and self._has_gap(lines[y], area)]
+            if not ys:
+                continue
+            crop = Region(area.x - region.x, ys[0] - region.y, area.width, ys[-1] - ys[0] + 1)
+            strips = widget.render_lines(crop)  # rendering unneeded lines in between is cheaper than two calls
+            for y in ys:
+                missing[y] -= self._fill(lines[y], y, area, strips[y - ys[0]])
+                if not missing[y]:
+                    del missing[y]
+
+    @staticmethod
+    def _has_gap(columns: dict[Columns, Strip | None], area: Region) -> bool:
+        left, right = area.column_span
+        return any(strip is None and left <= a and b <= right for (a, b), strip in columns.items())
+
+    def _fill(self, columns: dict[Columns, Strip | None], y: int, area: Region, strip: Strip) -> int:
+        """Divide a widget's line into the ranges; returns how many were filled."""
+        left, right = area.column_span
+        cuts = [cut for cut in self.cuts[y] if left <= cut <= right]
+        parts = strip.divide([cut - left for cut in cuts[1:]]) if len(cuts) > 2 else [strip]
+        filled = 0
+        for begin, end, part in zip(cuts, cuts[1:], parts, strict=False):
+            if columns.get((begin, end), part) is None:
+                columns[begin, end] = part
+                filled += 1
+        return filled
+
+    def _changed_strips(self, y: int, columns: dict[Columns, Strip | None]) -> Iterator[tuple[int, Strip]]:
+        """The strips of a line that differ from what the terminal shows."""
+        shown = self._shown.setdefault(y, {})
+        cuts = self.cuts[y]
+        kept = set(pairwise(cuts))
+        for stale in [at for at in shown if at not in kept]:
+            del shown[stale]
+        for at in sorted(columns):
+            strip = columns[at]
+            if strip is not None and shown.get(at) != strip:
+                shown[at] = strip
+                yield at[0], strip
+
+
+def clear_style_cache() -> None:
+    """Clear Textual's cache of colours, which keeps a thousand removed widgets alive."""
+    cache = getattr(StylesCache.get_inner_outer, "cache_clear", None)
+    if cache is not None:
+        cache()
+
+
+class MainScreen(Screen[None]):
+    """The screen of the chat, with the compositor of this module in tested versions of Textual."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        if tested():
+            self._compositor = DiffingCompositor()
+
+    def on_mount(self) -> None:
+        """Redraw everything after an editor used the terminal."""
+        self.app.app_resume_signal.subscribe(self, self._forget)
+
+    def on_screen_suspend(self) -> None:
+        """Another screen is drawn over this one."""
+        self._forget()
+
+    def on_screen_resume(self) -> None:
+        """Another screen was drawn."""
+        self._forget()
+
+    def _forget(self, _: object = None) -> None:
+        if isinstance(self._compositor, DiffingCompositor):
+            self._compositor.forget()

@@ -1,0 +1,65 @@
+"""Markdown blocks with one layout where Textual's own blocks take two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from markdown_it import MarkdownIt
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.geometry import Size
+from textual.reactive import Reactive
+from textual.widgets import Markdown
+from textual.widgets.markdown import MarkdownBlock
+
+from specchat.tui.textual_patches.growing_lines import GrowingLines, arrange_vertically
+from specchat.tui.textual_patches.part_styles import styles_of_part
+from specchat.tui.textual_patches.version import tested
+
+
+class ListItem(Horizontal, GrowingLines):
+    """A bullet and the content of its list item."""
+
+    DEFAULT_CSS = """
+    ListItem > MarkdownBullet { height: 1; }
+    """
+
+
+def compose_block(block: MarkdownBlock) -> ComposeResult:
+    """The parts of a block; a list item with one part holds it directly, so that it is laid out once."""
+    kind: type[MarkdownBlock] = type(block).__base__  # type: ignore[assignment]
+    for part in kind.compose(block):
+        if isinstance(part, Horizontal) and tested():
+            bullet, beside = part._pending_children
+            alone = len(beside._pending_children) == 1
+            part = ListItem(bullet, *(beside._pending_children if alone else [beside]))
+        yield part
+
+
+def without_second_layout(block: type[MarkdownBlock]) -> type[MarkdownBlock]:
+    """The same block class, without the second layout that Textual requests after every change of size.
+
+    That layout is only needed by scrollbars, which request it themselves; it costs a whole frame. The styles of
+    emphasis and code are looked up only where they are used.
+    """
+    if not tested():
+        return block
+    changed: dict[str, Any] = {
+        "__module__": __name__,
+        "virtual_size": Reactive(Size(0, 0)),
+        "arrange": arrange_vertically,
+        "compose": compose_block,
+        "get_component_styles": styles_of_part,
+        "_get_component_classes": classmethod(lambda _: frozenset()),
+    }
+    return type(block.__name__, (block,), changed, inherit_css=True)
+
+
+async def append_blocks(document: Markdown, text: str, parser: Callable[[], MarkdownIt]) -> None:
+    """Append finished blocks; Textual's own `append` would parse and draw the last block again."""
+    if tested():
+        document._markdown += text
+        await document.mount_all(document._parse_markdown(parser().parse(text)))
+    else:
+        await document.append(text)
