@@ -26,8 +26,6 @@ from specchat.drafters.choice import DrafterChoice, choose_drafter
 from specchat.drafters.parts import NO_RESOURCES, EngineFactory, PairResources, Parts
 from specchat.errors import CombinationError
 from specchat.memory_size import memory_text
-from specchat.models.draft_heads.mask_loading import mask_rows
-from specchat.models.draft_heads.network_loading import trained_network
 from specchat.registry import Method
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
@@ -64,10 +62,7 @@ def assemble(
     """
     check_settings(settings, draft is not None, resources.trained, resources.datastores, resources.draft_models)
     choice = choose_drafter(settings)
-    engines = nested_engines(settings)
-    parts = Parts(
-        target, draft, resources=resources, make_engine=engines, make_network=trained_network, make_masks=mask_rows
-    )
+    parts = Parts(target, draft, resources=resources, make_engine=nested_engines(settings))
     feed = (DrafterCache() if drafters is None else drafters).get(choice, lambda: parts.build(choice))
     memory = pair_memory(settings, target, parts.drafts_of(choice), resources.prunable)
     memory = _without_map_where_no_room(memory, resources.memory)

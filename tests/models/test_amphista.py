@@ -7,10 +7,9 @@ import torch
 from contracts.kit import Letters, collect, converse
 from contracts.models import V, shared_network
 from contracts.random_networks import random_network
-from contracts.tiny_networks import sizes_for, tiny_trained
+from contracts.tiny_networks import sizes_for, tiny_trained, trained_resources
 
 from specchat.config.trained_drafters import TrainedDrafters
-from specchat.drafters.parts import PairResources
 from specchat.models.backends.transformers_model import ReferenceModel
 from specchat.models.draft_heads.shared_weights import SharedWeights
 
@@ -102,7 +101,7 @@ def test_the_first_adaptation_layer_reads_states_and_the_second_tokens_too(amphi
 def test_one_call_serves_all_depths_of_a_tree(method, passes):
     """And clover, whose deeper guesses depend on those before, takes one for each."""
     target = ReferenceModel(shared_network("llama"), 256)
-    resources = PairResources(trained=TrainedDrafters("tiny", (tiny_trained(method, target),)))
+    resources = trained_resources(trained=TrainedDrafters("tiny", (tiny_trained(method, target),)))
     conversation = converse(
         target, vocabulary=Letters(V), resources=resources, drafter=method, policy="comb", controller="fixed",
         nodes=6, depth=K, width=2, max_tokens=24,

@@ -9,9 +9,8 @@ import torch
 from contracts.kit import Letters, collect, converse
 from contracts.models import V, shared_network
 from contracts.random_networks import random_network
-from contracts.tiny_networks import all_tiny_trained
+from contracts.tiny_networks import all_tiny_trained, trained_resources
 
-from specchat.drafters.parts import PairResources
 from specchat.models.backends.transformers_model import ReferenceModel
 from specchat.models.draft_heads.lstm import Lstm
 from specchat.models.draft_heads.shared_weights import SharedWeights
@@ -92,7 +91,7 @@ def test_full_attention_in_a_block_is_not_causal_attention():
 def test_a_tree_takes_a_pass_for_every_two_depths(depth, passes):
     target = ReferenceModel(shared_network("llama"), 256)
     conversation = converse(
-        target, vocabulary=Letters(V), resources=PairResources(trained=all_tiny_trained(target)), drafter="falcon",
+        target, vocabulary=Letters(V), resources=trained_resources(trained=all_tiny_trained(target)), drafter="falcon",
         policy="eagle2", controller="fixed", nodes=4 * depth, depth=depth, width=2, max_tokens=30,
     )  # fmt: skip
     rounds = collect(conversation.reply(PROMPT, 7)).rounds

@@ -157,6 +157,7 @@ def test_the_command_adds_a_checkpoint_for_a_target_that_is_here(tmp_path):
     assert "added fast, an eagle drafter" in result.output
     drafter = read_drafter(own_drafters_dir() / "fast", ("eagle",))
     assert (drafter.method, drafter.options["taps"]) == ("eagle", [0, 1])
+    assert {file.stat().st_mode & 0o777 for file in drafter.folder.iterdir()} == {0o600}
     listed = run.invoke(app, ["models", "list", "--output", "json"])
     assert '"fast"' in listed.output
     again = run.invoke(app, arguments)
