@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from specchat.models.learned.networks import new_network
-from specchat.models.learned.shared_weights import SharedWeights
-from specchat.models.learned.sizes import NetworkSizes
+from specchat.models.draft_heads.networks import new_network
+from specchat.models.draft_heads.shared_weights import SharedWeights
+from specchat.models.draft_heads.sizes import NetworkSizes
 
 
 @torch.no_grad()
