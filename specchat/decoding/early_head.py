@@ -113,7 +113,8 @@ def _principal_directions(states: Tensor) -> Tensor:
     lengths, mixtures = torch.linalg.eigh(states @ states.T)
     rank = min(_RANK, *states.shape)
     kept = (lengths[-rank:] > 1e-9 * lengths[-1]).nonzero()[:, 0] + len(lengths) - rank
-    return (states.T @ mixtures[:, kept] / lengths[kept].sqrt()).float()
+    directions: Tensor = states.T @ mixtures[:, kept] / lengths[kept].sqrt()
+    return directions.float()
 
 
 def _fitted(squares: Tensor, products: Tensor, count: int) -> Tensor:
