@@ -56,7 +56,7 @@ EDITS = (
     Mutation(
         "drafter draft_model",
         "does not guess the text's own rare tokens",
-        "drafters/frequent_head.py",
+        "drafters/draft_model.py",
         "self._add(history)",
         "pass",
         ("tests/drafters/test_trim.py",),

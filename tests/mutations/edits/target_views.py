@@ -28,7 +28,7 @@ EDITS = (
     Mutation(
         "drafter layer_skip",
         "takes every set for a better one",
-        "drafters/layer_search.py",
+        "drafters/layer_skip.py",
         "better = score > self.score",
         "better = True",
         ("tests/drafters/test_layer_search.py",),
@@ -36,7 +36,7 @@ EDITS = (
     Mutation(
         "drafter layer_skip",
         "chooses sets at random alone",
-        "drafters/layer_search.py",
+        "drafters/layer_skip.py",
         "return self._least(-(effect + _OPTIMISM * covariance.diagonal().sqrt()))",
         "return self._least(covariance.diagonal())",
         ("tests/drafters/test_layer_search.py",),
@@ -52,7 +52,7 @@ EDITS = (
     Mutation(
         "drafter early_exit",
         "takes the exit that is right most often",
-        "drafters/shadow_tokens.py",
+        "drafters/early_exit.py",
         "worth = expected / (length * (layer + 1) + self.layers)",
         "worth = expected / (length + self.layers)",
         (EARLY_EXIT, "-k", "choice or text"),
@@ -60,7 +60,7 @@ EDITS = (
     Mutation(
         "drafter early_exit",
         "never forgets",
-        "drafters/shadow_tokens.py",
+        "drafters/early_exit.py",
         "self.right = decay * self.right + hit",
         "self.right = self.right + hit",
         (EARLY_EXIT, "-k", "choice or text"),
@@ -140,7 +140,7 @@ EDITS = (
     Mutation(
         "drafter sparse_context",
         "reads the text itself instead of taking rows of the target's cache",
-        "drafters/cache_parts.py",
+        "drafters/sparse_context.py",
         "self._view.borrow_of_layers(text, ",
         "(lambda *part: None)(text, ",
         ("tests/drafters/test_sparse_context.py", "-k", "reads_nothing"),
@@ -148,7 +148,7 @@ EDITS = (
     Mutation(
         "drafter sparse_context",
         "lets every layer hold what the first one asks for",
-        "drafters/cache_parts.py",
+        "drafters/sparse_context.py",
         "self._view.borrow_of_layers(text, chosen)",
         "self._view.borrow_of_layers(text, chosen[:1].expand_as(chosen))",
         ("tests/drafters/test_cache_parts.py", "-k", "brute_force"),
