@@ -26,9 +26,9 @@ from specchat.cli.pair_states import judged, known_pairs
 from specchat.cli.start_engine import start_engine
 from specchat.config import private_dir
 from specchat.engine.protocol.events import RoundDone
+from specchat.store.prompt_history import History
 from specchat.tui.app import SpecchatApp
 from specchat.tui.control.app_setup import AppSetup
-from specchat.tui.state.prompt_history import History
 
 HERE = Path(__file__).parent
 SETTINGS = {

@@ -10,7 +10,7 @@ import dataclasses
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_type_hints
 
 from specchat.errors import UsageError, nearest, short
 
@@ -122,11 +122,11 @@ def _storable(number: int, name: str) -> int:
 
 def options_of(dataclass_type: type) -> tuple[Option, ...]:
     """The options an options dataclass declares, in order."""
-    return tuple(
-        Option(name=f.name, kind=str(f.type).split(" ")[0], default=f.default, **f.metadata)
-        for f in dataclasses.fields(dataclass_type)
-        if "help" in f.metadata
-    )
+    types = get_type_hints(dataclass_type)
+    declared = [f for f in dataclasses.fields(dataclass_type) if "help" in f.metadata]
+    for f in declared:
+        assert types[f.name] in (bool, int, float, str), f"option {f.name} has type {types[f.name]}"
+    return tuple(Option(name=f.name, kind=types[f.name].__name__, default=f.default, **f.metadata) for f in declared)
 
 
 DRAFT_MODEL = "draft_model"

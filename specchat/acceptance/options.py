@@ -13,9 +13,9 @@ class TypicalOptions:
     """Options of `typical`."""
 
     epsilon: float = option(
-        0.3, "a guess more likely than this is accepted, however decided the target is", minimum=0.0, maximum=1.0
+        0.09, "a guess more likely than this is accepted, however decided the target is", minimum=0.0, maximum=1.0
     )
-    delta: float = option(0.09, "a guess more likely than this times exp(−entropy) is accepted", minimum=0.0)
+    delta: float = option(0.3, "a guess more likely than this times exp(−entropy) is accepted", minimum=0.0)
 
 
 @dataclass(frozen=True)

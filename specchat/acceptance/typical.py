@@ -27,8 +27,9 @@ class Typical:
     target's. At temperature 0 it is the target's own. After the path the target draws a token of its own; if that is a
     child, the walk goes on.
 
-    Reference: Cai et al., Medusa, arXiv:2401.10774. Differs: the first guess of a round is tested like all others,
-    where Medusa always takes it; it is the previous round's bonus there.
+    Reference: Cai et al., Medusa, arXiv:2401.10774; the defaults are its epsilon and delta, 0.09 and 0.3. With these
+    epsilon decides where the entropy is below ln(0.3 / 0.09) = 1.2 nats, delta above. Differs: the first guess of a
+    round is tested like all others, where Medusa always takes it; it is the previous round's bonus there.
     """
 
     lossless: Final = False

@@ -30,6 +30,7 @@ from specchat.engine.client.replay import Player, Recording
 from specchat.engine.protocol.text import visible
 from specchat.errors import SpecchatError
 from specchat.store.database import default_path
+from specchat.store.prompt_history import History
 from specchat.tui.app import SpecchatApp, run_app
 from specchat.tui.control.app_setup import AppSetup
 from specchat.tui.control.engine_server import parse_port
@@ -41,7 +42,6 @@ from specchat.tui.ports import RunningServer
 from specchat.tui.screens.train_form import TrainingCost
 from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.state.pair_info import PairInfo
-from specchat.tui.state.prompt_history import History
 from specchat.tui.state.race_series import BenchQuestion
 from specchat.tui.state.training import Training, TrainingChoices
 from specchat.tui.text.ascii import needs_ascii

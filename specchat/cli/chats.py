@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from specchat.store.chats import Chats
     from specchat.store.records import Summary
 
+_KEPT_ELSEWHERE = "Files you exported, datastores, texts of trainings and backups you made keep what they hold."
+
 app = typer.Typer(help="List, read, search, export, import and remove chats.", no_args_is_help=True)
 
 
@@ -113,14 +115,20 @@ def remove(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
 ) -> None:
     """Delete chats for good."""
+    from specchat.store.database import default_path
+    from specchat.store.erasing import erase
+
     with reading() as chats:
         found = [chats.chat(chats.find(id))[0] for id in ids]
     listed = "\n".join(f"{chat.id}  {_clean(chat.title)}" for chat in found)
-    if not confirmed(yes, "removing chats", f"{listed}\nDelete for good?", "nothing removed"):
+    if not confirmed(yes, "removing chats", f"{listed}\n{_KEPT_ELSEWHERE}\nDelete for good?", "nothing removed"):
         return
-    with writing() as chats, chats.transaction():
-        for chat in found:
-            chats.remove(chat.id)
+    with writing() as chats:
+        with chats.transaction():
+            removed = chats.remove(*(chat.id for chat in found))
+        left = erase(default_path(), chats, removed)
+    for line in left:
+        typer.echo(f"specchat: {line}", err=True)
     typer.echo(f"{len(found)} removed")
 
 

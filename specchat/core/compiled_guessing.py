@@ -35,7 +35,7 @@ class CompiledTable:
 
     Args:
         successors: address of (tokens, count) numbers: for every token those that follow it, the likeliest first, or −1
-            where nothing is known of it.
+            behind those that are known.
         tokens: of the vocabulary.
         count: successors of a token.
         by_rank: address of (count) log-probabilities.

@@ -34,7 +34,7 @@ from specchat.models.pruning.prunable_file import PrunableFile
 from specchat.models.weights.derived_sources import RoundedSource
 from specchat.models.weights.end_tokens import end_tokens
 from specchat.models.weights.families import FAMILIES, Family
-from specchat.models.weights.foreign_errors import first_line, one_line
+from specchat.models.weights.foreign_errors import first_line, library_error, one_line
 from specchat.models.weights.gguf_file import is_converted
 from specchat.models.weights.gguf_header import read_header
 from specchat.models.weights.gguf_rotation import rotation_scaling
@@ -130,8 +130,10 @@ def load_model(
             notes += (f"{spec.name} runs through transformers, which is slower: {why_not}",)
     except torch.OutOfMemoryError as error:
         raise NotEnoughMemory(f"{spec.name} does not fit into the memory of {device}: {first_line(error)}") from None
-    except (ValueError, OSError, KeyError, RuntimeError, ImportError, AttributeError) as error:
+    except RuntimeError as error:  # of a device as well as of what is loaded
         raise ModelError(f"{spec.name} cannot be loaded: {first_line(error)}") from None
+    except (ValueError, OSError, KeyError, ImportError, AttributeError) as error:
+        raise library_error(f"{spec.name} cannot be loaded", error) from None
     return Loaded(spec.name, model, tokenizer, ends, weight_bytes, precision, multiplied_by, notes, folder, prunable)
 
 

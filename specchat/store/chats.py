@@ -6,6 +6,7 @@ import re
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, get_args
 
@@ -26,6 +27,14 @@ _MESSAGE = "id, parent, role, content, created, status, pieces, facts"
 _PREVIEW_CHARACTERS = 400
 _MATCHES = 2000  # looked at; a chat shows the newest of its own
 _UNSPACED = re.compile("[\u2e80-\U0003ffff]")  # scripts without spaces: words cannot be looked up
+
+
+@dataclass(frozen=True)
+class Removed:
+    """Chats that were removed: their ids, and what the user wrote in them (messages, titles, system prompts)."""
+
+    ids: tuple[str, ...]
+    sent: frozenset[str]
 
 
 class Chats:
@@ -86,14 +95,31 @@ class Chats:
         """Mark a chat as deleted, or restore it."""
         self._sql.execute("UPDATE chats SET deleted = ? WHERE id = ?", (now() if deleted else None, id))
 
-    def remove(self, id: str) -> None:
-        """Forget a chat for good."""
-        self._sql.execute("DELETE FROM chats WHERE id = ?", (id,))
+    def remove(self, *ids: str) -> Removed:
+        """Forget chats for good. `erase` removes what is left of them in freed pages and in other files."""
+        sent: set[str] = set()
+        for id in ids:
+            rows = self._sql.execute(
+                "SELECT content FROM messages WHERE chat = ?1 AND role = 'user'"
+                " UNION SELECT system FROM chats WHERE id = ?1 UNION SELECT title FROM chats WHERE id = ?1",
+                (id,),
+            )
+            sent.update(_text(row[0]) for row in rows)
+            self._sql.execute("DELETE FROM chats WHERE id = ?", (id,))
+        if ids:  # deleting alone only marks their words in the index
+            self._sql.execute("INSERT INTO words (words) VALUES ('rebuild')")
+        return Removed(ids, frozenset(sent - {""}))
 
-    def purge(self, before: datetime | None = None) -> None:
+    def purge(self, before: datetime | None = None) -> Removed:
         """Forget chats for good that were deleted long enough ago."""
         before = before or datetime.now(UTC) - KEPT_DELETED
-        self._sql.execute("DELETE FROM chats WHERE deleted < ?", (before.isoformat(timespec="milliseconds"),))
+        written = before.isoformat(timespec="milliseconds")
+        return self.remove(*(row[0] for row in self._sql.execute("SELECT id FROM chats WHERE deleted < ?", (written,))))
+
+    def compact(self) -> None:
+        """Rewrite the file without freed pages, and empty its log: both hold text of rows that are gone."""
+        self._sql.execute("VACUUM")
+        self._sql.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def forget_rounds(self, most_bytes: int = MOST_ROUNDS_BYTES) -> None:
         """Forget the rounds of the oldest replies where all rounds together take more than so many bytes."""

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
+from itertools import count
 from pathlib import Path
 
 from specchat.config import private_dir, state_dir
 from specchat.config.file_locking import locked
-from specchat.errors import StoreError, cut
+from specchat.errors import StoreError, cut, short
 from specchat.store import schema
 
 BUSY_S = 2.0
@@ -63,8 +65,20 @@ def open_to_read(path: Path) -> Iterator[sqlite3.Connection]:
         _refuse_odd(path)
         with closing(_read_only(path)) as connection:
             _refuse_newer(connection, path)
+            _refuse_foreign(connection, path)
             with closing(_up_to_date(connection)) as readable:
                 yield readable
+
+
+@contextmanager
+def open_copy(path: Path) -> Iterator[sqlite3.Connection]:
+    """A copy of an older version, to be changed as it is; raises StoreError where it cannot be."""
+    with saying(path):
+        _refuse_odd(path)
+        with closing(_connect(path)) as connection:
+            _refuse_newer(connection, path)
+            _refuse_foreign(connection, path)
+            yield connection
 
 
 @contextmanager
@@ -105,6 +119,7 @@ def _prepared(path: Path, suspected: bool = False) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
         _refuse_newer(connection, path)
+        _refuse_foreign(connection, path)
         if found := _outdated(connection):
             _back_up(connection, path.with_name(f"{path.name}.v{found}.bak"))
         _migrate(connection)
@@ -128,6 +143,7 @@ def _connect(path: Path | str, uri: bool = False) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, uri=uri, check_same_thread=False)
     connection.text_factory = _decoded
     connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA secure_delete = ON")
     return connection
 
 
@@ -160,6 +176,28 @@ def _refuse_newer(connection: sqlite3.Connection, path: Path) -> None:
     found, known = _version(connection), len(schema.MIGRATIONS)
     if found > known:
         raise StoreError(f"{path} is of a newer specchat (version {found}, this one knows {known}); update specchat")
+
+
+def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse views in the place of tables, other triggers and other virtual tables: their queries may never end."""
+    known = _objects(tuple(schema.MIGRATIONS[: _version(connection)]))
+    for name, (kind, sql) in _objects_of(connection).items():
+        if (kind == "trigger" or name in known) and known.get(name) != (kind, sql):
+            raise StoreError(f"{path}: not a file of chats as specchat keeps them: {kind} {short(name)} is foreign")
+
+
+@lru_cache(maxsize=2)
+def _objects(migrations: tuple[str, ...]) -> dict[str, tuple[str, str]]:
+    """Kind and definition of everything in a database that these migrations made."""
+    with closing(sqlite3.connect(":memory:")) as made:
+        made.executescript("".join(migrations))
+        return _objects_of(made)
+
+
+def _objects_of(connection: sqlite3.Connection) -> dict[str, tuple[str, str]]:
+    """Kind of every table, view and trigger by name, with the definition of those that run other queries."""
+    rows = connection.execute("SELECT name, type, sql FROM sqlite_master WHERE type != 'index'")
+    return {name: (kind, "" if (sql or "").startswith("CREATE TABLE") else sql or "") for name, kind, sql in rows}
 
 
 def _outdated(connection: sqlite3.Connection) -> int:
@@ -199,7 +237,8 @@ def _back_up(connection: sqlite3.Connection, copy: Path) -> None:
 
 def _move_aside(path: Path) -> Path:
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    aside = path.with_name(f"{path.name}.damaged-{stamp}")
+    names = (f"{path.name}.damaged-{stamp}{f'-{n}' if n > 1 else ''}" for n in count(1))
+    aside = next(file for name in names if not (file := path.with_name(name)).exists())  # clocks are set back
     for tail in ("", "-wal", "-shm"):
         part = path.with_name(path.name + tail)
         if part.exists():

@@ -12,6 +12,7 @@ from pathlib import Path
 from specchat.errors import StoreError
 from specchat.store.chats import Chats
 from specchat.store.database import is_damage, open_to_write, saying
+from specchat.store.erasing import erase
 from specchat.store.process_lock import ProcessLock, is_gone, sweep
 
 FLUSH_S = 0.8
@@ -156,8 +157,9 @@ class Writer:
             chats = Chats(self._connection)
             with chats.transaction():
                 chats.interrupt(owner for owner in chats.owners() if is_gone(folder, owner))
-                chats.purge()
+                removed = chats.purge()
                 chats.forget_rounds()
+            erase(self._path, chats, removed)
             sweep(folder)
             if opened.remark:
                 self._remark(opened.remark)

@@ -111,7 +111,7 @@ class Fitting:
         """Where the checkpoint in the folder says, or at the beginning.
 
         Args:
-            network: one of `models.learned.networks`.
+            network: one of `models.draft_heads.networks`.
             folder: where checkpoints and the best weights go.
             steps: tokens guessed in a row.
             texts: in a step of learning.

@@ -15,6 +15,7 @@ from textual.message import Message
 from textual.widgets import TextArea
 
 from specchat.config import AppOptions
+from specchat.store.prompt_history import History
 from specchat.tui.control.app_bindings import APP_BINDINGS
 from specchat.tui.control.app_ports import app_ports
 from specchat.tui.control.app_setup import AppSetup
@@ -24,11 +25,10 @@ from specchat.tui.control.controllers import Controllers
 from specchat.tui.control.terminal_app import TerminalApp
 from specchat.tui.draw.token_tree import Mode
 from specchat.tui.screens.bench import BenchScreen
-from specchat.tui.screens.help import HelpScreen
+from specchat.tui.screens.help_and_log import HelpScreen
 from specchat.tui.screens.race import RaceScreen
 from specchat.tui.state.chat import Chat
 from specchat.tui.state.engine_state import EngineState
-from specchat.tui.state.prompt_history import History
 from specchat.tui.state.starting_questions import QUESTIONS
 from specchat.tui.system.exit_guard import ExitGuard
 from specchat.tui.widgets.alert import Alert

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+
 import pytest
 import torch
 from contracts.kit import (
@@ -32,6 +35,7 @@ from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
 from specchat.drafters.choice import choose
 from specchat.drafters.parts import Parts
+from specchat.models.backends.scripted import ScriptedModel
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
 
@@ -83,6 +87,80 @@ def test_texts_are_distributed_as_the_targets(rule, policy):
     kinds = {draw.guess.kind for round in rounds for draw in round.tree.draws(ROOT)}
     assert kinds == {make_rule(ACCEPTANCE_RULES[rule]).wanted}
     assert sum(round.accepted for round in rounds) > 0.2 * SAMPLES
+
+
+# ------------------------------------------------------------------------------------- budgets with prices
+
+PRICED = Budget(6, 2, 3, prices=(0.1, 0.2, 0.3, 0.4, 0.5, 0.6), pass_price=0.3)
+TARGET = torch.tensor([0.50, 0.04, 0.23, 0.23]).log()
+DRAFT = torch.tensor([0.40, 0.34, 0.13, 0.13]).log()
+"""What both models say after every text; they disagree about token 1."""
+
+
+class Kind:
+    """A policy under which drafters make draws of one kind, whatever the rule wants."""
+
+    taps = ()
+
+    def __init__(self, kind):
+        self._policy, self._kind = make_policy(TREE_POLICIES["best_first"]), kind
+        self.hooks, self.observe = self._policy.hooks, self._policy.observe
+
+    def grow(self, drafter, context, budget):
+        context.wanted = self._kind
+        return self._policy.grow(drafter, context, budget)
+
+
+class PricedByToken(Kind):
+    """Wrong on purpose: a draw loses its place where its own token is less likely than the second price."""
+
+    def grow(self, drafter, context, budget):
+        grown = super().grow(drafter, context, dataclasses.replace(budget, prices=()))
+        paying, place = TokenTree(context.root, len(TARGET)), {ROOT: ROOT}
+        for parent in range(len(grown)):
+            for draw in grown.draws(parent) if parent in place else ():
+                if draw.guess.logprob >= math.log(budget.price(2)):
+                    place[draw.child] = paying.add(place[parent], draw.guess)
+        return paying.freeze()
+
+
+def priced(rule, policy, count):
+    """How plausible the texts of two tokens under prices are, and the rounds."""
+    sampling, vocab_size, texts, rounds = Sampling(temperature=1.0), len(TARGET), [], []
+    target, draft = (ScriptedModel(vocab_size, lambda text, law=law: law) for law in (TARGET, DRAFT))
+    drafter = DRAFTERS["draft_model"].load()(DRAFTERS["draft_model"].options(), Parts(target, draft))
+    parts = (drafter, policy, make_rule(ACCEPTANCE_RULES[rule]), Always(PRICED))
+    for seed in range(count):
+        text, done = speak(Speculator(target, *parts), 2, context_for(sampling, seed, vocab_size, PROMPT))
+        texts.append(text)
+        rounds += done
+    laws = exact_laws(lambda text: TARGET, PROMPT, 2, sampling, vocab_size)
+    return min(law_p_values(texts, laws).values()), rounds
+
+
+KINDS = pytest.mark.parametrize("kind", list(DrawKind), ids=lambda kind: kind.value)
+LOSSLESS = ["follow", *RULES]
+
+
+@KINDS
+@pytest.mark.parametrize("rule", LOSSLESS)
+def test_texts_under_prices_are_distributed_as_the_targets(rule, kind):
+    """As under the default controller, which prices nodes: how many draws stay differs from round to round."""
+    plausible, rounds = priced(rule, Kind(kind), 300)
+    assert plausible > 1e-4
+    assert {draw.guess.kind for round in rounds for draw in round.tree.draws(ROOT)} == {kind}
+    sizes = {round.tree.drafted for round in rounds}
+    assert max(sizes) < PRICED.nodes, "prices decide"
+    assert len(sizes) > 1 or kind is DrawKind.POINT, "and not alike in all rounds: both laws are the same everywhere"
+    assert sum(round.accepted for round in rounds) > 0.2 * 300
+
+
+@KINDS
+@pytest.mark.parametrize("rule", LOSSLESS)
+def test_prices_that_look_at_a_draws_own_token_are_caught(rule, kind):
+    """But points may be chosen by their tokens, and `follow` is right about any tree."""
+    plausible, _ = priced(rule, PricedByToken(kind), 150)
+    assert plausible > 1e-4 if rule == "follow" or kind is DrawKind.POINT else plausible < 1e-7
 
 
 @PQ

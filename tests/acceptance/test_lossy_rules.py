@@ -90,6 +90,21 @@ def test_the_threshold_falls_with_the_entropy_of_the_target():
     assert made.threshold(torch.tensor([1.0, 0.0], dtype=torch.float64)) == pytest.approx(0.3)
 
 
+def test_by_default_epsilon_caps_the_threshold_as_medusa_published_it():
+    """Epsilon 0.09, delta 0.3: where the target is nearly decided epsilon is the smaller, where it is not delta."""
+    options = ACCEPTANCE_RULES["typical"].make_options({})
+    assert (options.epsilon, options.delta) == (0.09, 0.3)
+    made = rule("typical")
+    assert made.threshold(torch.tensor(PEAKED, dtype=torch.float64)) == 0.09
+    assert made.threshold(torch.tensor(FLAT, dtype=torch.float64)) == pytest.approx(0.3 / 4)
+
+    def stands(decided, token):
+        return all(judged(made, tree_of([[token]]), [decided, FLAT], seed=seed).path[:1] for seed in range(40))
+
+    decided = [0.81, 0.1, 0.085, 0.005]  # delta alone would ask for 0.16 here
+    assert [stands(decided, token) for token in range(4)] == [True, True, False, False]
+
+
 @pytest.mark.parametrize(("token", "stands"), [(0, True), (1, True), (2, False), (3, False)])
 def test_a_guess_stands_by_its_probability_alone(token, stands):
     made = rule("typical", epsilon=0.3, delta=0.3)  # of PEAKED: 0.13

@@ -42,9 +42,11 @@ def test_a_pass_is_paid_for_once_and_not_by_each_of_its_guesses():
     assert dear.floor <= cheap.floor < 0.1, "a guess that is there needs only be worth its row"
 
 
-def test_a_node_gets_a_pass_where_that_is_expected_to_gain_more_than_its_time():
-    """Chains of 4 of which each guess stands 4 times in 5: the price against the formula, and against the clock."""
-    pass_s, subject = 0.25, drafting(0.25)
+@pytest.mark.parametrize(("pass_s", "row_s"), [(0.25, 0.02), (0.1, 0.1)], ids=["dear passes", "dear rows"])
+def test_a_node_gets_a_pass_where_that_is_expected_to_gain_more_than_its_time(pass_s, row_s):
+    """Chains of 4 of which each guess stands 4 times in 5: the price is what a pass and its row take, by the formula
+    and by the clock."""
+    subject, given = drafting(pass_s, row_s), costs(per_row=row_s)
     generator = torch.Generator().manual_seed(2)
     tokens = rounds = 0
     for _ in range(400):
@@ -52,9 +54,9 @@ def test_a_node_gets_a_pass_where_that_is_expected_to_gain_more_than_its_time():
         while accepted < 4 and float(torch.rand((), generator=generator)) < 0.8:
             accepted += 1
         tokens, rounds = tokens + accepted + 1, rounds + 1
-        subject.observe(a_round(4, accepted, draft_s=4 * pass_s, passes=4, logprob=math.log(0.8), given=FLAT))
-    rate = tokens / rounds / (FLAT.verify_s(5) + 4 * pass_s)
-    assert subject.plan(context(1)).pass_price == pytest.approx((pass_s + 0.02) * rate / 0.8, rel=0.1)
+        subject.observe(a_round(4, accepted, draft_s=4 * pass_s, passes=4, logprob=math.log(0.8), given=given))
+    rate = tokens / rounds / (given.verify_s(5) + 4 * pass_s)
+    assert subject.plan(context(1)).pass_price == pytest.approx((pass_s + row_s) * rate / 0.8, rel=0.1)
 
 
 def test_levels_that_were_looked_up_do_not_make_passes_look_cheap():

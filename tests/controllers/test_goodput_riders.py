@@ -6,6 +6,8 @@ import pytest
 import torch
 from goodput_rounds import a_round, context, controller, costs, taught
 
+from specchat.core.costs import Costs
+
 
 @pytest.mark.parametrize("riders_per_node", [0, 1, 3])
 def test_riders_are_rows_like_any_other(riders_per_node):
@@ -37,6 +39,26 @@ def test_a_guess_that_brings_riders_must_be_likelier():
     alone, ridden = prices(0), prices(8)
     assert all(more > 1.5 * less for less, more in zip(alone, ridden, strict=True))
     assert list(ridden) == sorted(ridden)
+
+
+@pytest.mark.parametrize("each", [1, 2, 3])
+def test_a_guess_is_priced_with_all_the_rows_that_come_with_it(each):
+    """Rows after the eighth take 0.05 s each. All guesses stand: one in four rounds, two in the next four.
+
+    Where drafting surely pays one round of four is learnt from.
+    """
+    given = Costs(((1, 1.0), (8, 1.07), (32, 2.27)))
+    subject = controller(given, memory=1024)
+    for index in range(400):
+        drafted = 1 + index // 4 % 2
+        rows = each * (1 + drafted)
+        subject.observe(a_round(drafted, drafted, given=given, extra_rows=rows - 1 - drafted, logprob=0.0))
+    prices = subject.plan(context(50)).prices
+    tokens_a_second = 2.5 / given.verify_s(each * 3)  # on average, by the time of the larger trees
+    node_s = each * 0.05 + 0.004  # the host's share: 0.4 % of a plain pass
+    first = math.ceil(9 / each)
+    assert len(prices) > first
+    assert prices[first:] == pytest.approx([tokens_a_second * node_s] * len(prices[first:]), rel=0.03)
 
 
 @pytest.mark.parametrize("logprob", [None, math.log(0.8)])

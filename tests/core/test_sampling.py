@@ -16,6 +16,7 @@ from specchat.core import sampling as sampling_module
 from specchat.core.context import Context
 from specchat.core.noise import Noise, Stream
 from specchat.core.sampling import Counts, Sampling, law, penalise
+from specchat.core.truncation import truncate
 
 V = 12
 
@@ -162,6 +163,31 @@ def test_the_law_is_computed_in_full_precision(dtype):
     found = law(penalise(raw, Sampling(temperature=0.7), Counts()), Sampling(temperature=0.7))
     assert found.logprobs.dtype == torch.float64
     assert float(found.logprobs.exp().sum()) == pytest.approx(1, abs=1e-9)
+
+
+@pytest.mark.parametrize("kept", [1, 2, 3])
+@pytest.mark.parametrize("top_k", [0, 4])
+def test_the_nucleus_is_the_smallest_set_whose_mass_is_top_p_or_more(kept, top_k):
+    """At its exact edge: top-p is the mass of the first tokens to the last bit, and then the least number above it."""
+    scores, total = torch.tensor([[2.0, 1.0, 0.0, -1.0, -2.0]]), torch.tensor([[2.5]])
+    among = scores[:, :top_k] if top_k else scores
+    mass_of_all = torch.logsumexp(among, dim=-1, keepdim=True) if top_k else total
+    mass = float((scores.double() - mass_of_all).exp().cumsum(dim=-1)[0, kept - 1])
+
+    def truncated(top_p, best):
+        return truncate(best, Sampling(1.0, top_k=top_k, top_p=top_p), 5, lambda: total)
+
+    assert int((scores >= truncated(mass, scores).least).sum()) == kept
+    assert int((scores >= truncated(math.nextafter(mass, 1.0), scores).least).sum()) == kept + 1
+    if not top_k:  # the likeliest alone suffice to know it, up to the edge
+        assert bool(truncated(mass, scores[:, :kept]).known)
+        assert not truncated(math.nextafter(mass, 1.0), scores[:, :kept]).known
+
+
+def test_a_token_exactly_as_likely_as_min_p_asks_for_survives():
+    least = math.log(0.3)
+    row = torch.tensor([0.0, least, math.nextafter(least, -1.0), least - 1e-5])
+    assert law(row, Sampling(1.0, min_p=0.3)).all_ids().tolist() == [0, 1, 2], "the third is the second in float32"
 
 
 S = Sampling(temperature=0.9, top_k=5, top_p=0.95)

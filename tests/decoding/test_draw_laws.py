@@ -84,12 +84,12 @@ def draws_at_the_root(drafter, policy, kind, seed, budget=TIGHT):
     return [draw.guess for draw in tree.draws(ROOT) if draw.guess.kind is not DrawKind.POINT]
 
 
-def least_p(drafter, policy, kind, seeds, q=DRAFT):
+def least_p(drafter, policy, kind, seeds, q=DRAFT, budget=TIGHT):
     """The least plausible of all draws from q, given the draws before them, corrected for how many are looked at."""
     seen = defaultdict(Counter)
     for seed in range(seeds):
         before = ()
-        for guess in draws_at_the_root(drafter, policy, kind, seed):
+        for guess in draws_at_the_root(drafter, policy, kind, seed, budget):
             assert torch.allclose(guess.q, q, atol=1e-6)
             seen[before][guess.token] += 1
             before = (*before, guess.token)
@@ -110,6 +110,22 @@ def test_whoever_makes_draws_their_places_never_depend_on_their_own_tokens(name,
     q = TARGET if DRAFTERS[name].runs_the_target else DRAFT
     policy = make_policy(method, **ASKED.get(method.name, {}))
     assert least_p(drafting(name, given_to(name)), policy, kind, 300, q) > PLAUSIBLE
+
+
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [
+        pytest.param(method, kind, id=f"{name}-{kind.value}")
+        for name, method in TREE_POLICIES.items()
+        for kind in KINDS
+        if keeps_draws(method, kind)
+    ],
+)
+def test_prices_take_no_place_from_a_draw_because_of_its_token(method, kind):
+    """Nodes are priced, and passes are: how many draws stay at the root depends on those that were drawn before."""
+    policy = make_policy(method, **ASKED.get(method.name, {}))
+    priced = Budget(6, 2, 4, prices=(0.1, 0.2, 0.3, 0.4, 0.5, 0.6), pass_price=0.3)
+    assert least_p(drafting("draft_model", {}), policy, kind, 300, DRAFT, priced) > PLAUSIBLE
 
 
 def test_drafters_that_draw_are_in_these_tests():

@@ -165,7 +165,7 @@ def _pass(network: NativeNetwork, random: Random) -> None:
 
         def read(self, threads: int, decoder: Any, cache: Any, whole: Any) -> None:
             about = cache if field == "capacity" else whole
-            name = {"first": "missing", "last": "rows"}.get(field, field)
+            name = {"first": "missing", "last": "rows", "end": "start"}.get(field, field)
             if name in ("common", "missing") or value < getattr(about, name):
                 setattr(about, name, value)
             kernels.read(threads, decoder, cache, whole)

@@ -54,8 +54,7 @@ def remembered(folder):
 def sizes(config):
     shape = Shape.of(config)
     kinds = [
-        (kind.window, None if kind.frequencies is None else kind.frequencies.tolist(), kind.rotation_scale)
-        for kind in shape.attention_kinds
+        (kind.window, None if kind.frequencies is None else kind.frequencies.tolist()) for kind in shape.attention_kinds
     ]
     return {**shape.__dict__, "attention_kinds": kinds}
 

@@ -7,6 +7,8 @@ from tests.mutations.edits import (
     combined_drafters,
     controllers,
     draft_models,
+    kept_chats,
+    kernels,
     lookups,
     rounds,
     target_views,
@@ -24,4 +26,6 @@ MUTATIONS = (
     *acceptance_rules.EDITS,
     *controllers.EDITS,
     *rounds.EDITS,
+    *kernels.EDITS,
+    *kept_chats.EDITS,
 )

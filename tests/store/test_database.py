@@ -307,3 +307,55 @@ def test_the_file_of_another_program_is_told_in_one_line(path: Path) -> None:
     for opening in (open_to_write, listed):
         with pytest.raises(StoreError, match=r"chats\.db: not a file of chats as specchat keeps them: no such"):
             opening(path)
+
+
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT {0} FROM n"
+COLUMNS = {
+    "chats": "i AS id, i AS title, i AS created, i AS updated, NULL AS leaf, NULL AS deleted",
+    "messages": "i AS number, 'a' AS chat, i AS id, '' AS content",
+    "words_docsize": "i AS id",
+    "words_idx": "i AS segid",
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_view_without_an_end_is_refused_where_a_table_belongs(path: Path, chats: Chats, name: str) -> None:
+    talk(chats, "a", "hi")
+    chats._sql.close()
+    poked(path, "PRAGMA writable_schema = ON", f"DELETE FROM sqlite_master WHERE tbl_name = '{name}'")
+    poked(path, f"CREATE VIEW {name} AS {ENDLESS.format(COLUMNS[name])}")
+    for opening in (open_to_write, listed):
+        with pytest.raises(StoreError, match=rf"not a file of chats as specchat keeps them: view '{name}' is foreign"):
+            opening(path)
+
+
+def test_a_trigger_without_an_end_is_refused_and_a_view_of_the_users_is_not(path: Path, chats: Chats) -> None:
+    talk(chats, "a", "hi")
+    poked(path, "CREATE VIEW mine AS SELECT title FROM chats")
+    assert kept(path) == ["a"]
+    endless = f"DELETE FROM drafts WHERE text IN ({ENDLESS.format('i')})"
+    poked(path, f"CREATE TRIGGER t AFTER INSERT ON messages BEGIN {endless}; END")
+    for opening in (open_to_write, listed):
+        with pytest.raises(StoreError, match="trigger 't' is foreign"):
+            opening(path)
+
+
+def test_an_older_file_with_a_view_is_refused_before_it_is_brought_up_to_date(path: Path, first: list[tuple]) -> None:
+    poked(path, "ALTER TABLE chats RENAME TO old", f"CREATE VIEW chats AS {ENDLESS.format(COLUMNS['chats'])}")
+    for opening in (open_to_write, listed):
+        with pytest.raises(StoreError, match="view 'chats' is foreign"):
+            opening(path)
+
+
+def test_a_second_damaged_file_of_the_same_second_keeps_the_first(path: Path, monkeypatch) -> None:
+    class Stopped(datetime):
+        @classmethod
+        def now(cls, tz=None) -> datetime:
+            return datetime(2026, 1, 31, tzinfo=tz)
+
+    monkeypatch.setattr(database, "datetime", Stopped)
+    path.parent.mkdir()
+    for damage in (b"one " * 1000, b"two " * 1000):
+        path.write_bytes(damage)
+        open_to_write(path).connection.close()
+    assert [file.read_bytes()[:4] for file in sorted(path.parent.glob("chats.db.damaged-*"))] == [b"one ", b"two "]

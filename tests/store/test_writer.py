@@ -83,6 +83,23 @@ def test_a_reply_that_is_done_is_never_written_over_by_an_older_part_of_it(path:
     assert messages_of(path)[0].content == "whole"
 
 
+def test_text_that_arrives_while_an_older_state_is_written_is_written_too(path: Path) -> None:
+    one = Listener(path)
+    one.say(answered("b", "", None, "streaming"))
+    assert one.writer.settled(10)
+
+    def newer(chats: Chats, _: str) -> None:
+        chats.update("first", answered("b", "half and more", None, "streaming"))
+
+    def older(chats: Chats, _: str) -> None:
+        chats.update("first", answered("b", "half", None, "streaming"))
+        one.writer.grow("b", newer)
+
+    one.writer.grow("b", older)
+    one.until(lambda: messages_of(path)[0].content == "half and more")
+    assert one.writer.close()
+
+
 def test_what_cannot_be_written_now_is_written_later(path: Path, monkeypatch) -> None:
     monkeypatch.setattr(writer_module, "RETRY_S", 0.05)
     path.parent.mkdir()

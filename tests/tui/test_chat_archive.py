@@ -16,8 +16,8 @@ from specchat.store import writer
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_read, open_to_write
 from specchat.store.records import Chat, Facts, Message
+from specchat.tui.screens.pairs import PairList
 from specchat.tui.state.stored_chat import message_of, turn_of
-from specchat.tui.widgets.pair_list import PairList
 from specchat.tui.widgets.reply_view import ReplyView
 
 WHEN = "2026-01-31T12:00:00.000Z"

@@ -6,7 +6,7 @@ import pytest
 from driving import driving
 
 from specchat.tui.control.commands.registry import COMMANDS
-from specchat.tui.screens.help import HelpScreen
+from specchat.tui.screens.help_and_log import HelpScreen
 
 
 async def test_a_slash_lists_commands_with_a_sentence_each_and_letters_narrow_them():

@@ -11,7 +11,7 @@ from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Change, Generate, Load
 from specchat.errors import UsageError
 from specchat.tui.control.commands.registry import COMMANDS, find, help_sections, hint
-from specchat.tui.screens.help import HelpScreen
+from specchat.tui.screens.help_and_log import HelpScreen
 
 
 def test_a_command_is_found_by_its_word_and_text_is_none():

@@ -18,7 +18,7 @@ from specchat.errors import ConfigError
 from specchat.tui.control import key_bindings
 from specchat.tui.control.app_bindings import APP_BINDINGS
 from specchat.tui.control.commands.registry import COMMANDS
-from specchat.tui.screens.help import HelpScreen
+from specchat.tui.screens.help_and_log import HelpScreen
 
 
 def test_every_binding_has_a_name_and_says_what_it_does():

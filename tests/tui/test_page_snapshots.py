@@ -9,7 +9,7 @@ from test_snapshots import app_of, settle
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Count, Generate
-from specchat.tui.state.prompt_history import History
+from specchat.store.prompt_history import History
 
 SIZES = [(120, 40), (80, 24)]
 THOUGHT = "<think>\nTwo and two.\nThat is easy.\n</think>\n\nThe answer is **four**.\n"

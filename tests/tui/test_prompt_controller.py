@@ -12,8 +12,8 @@ from textual import events
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Cancel, Count
+from specchat.store.prompt_history import History
 from specchat.tui.screens.search import SearchScreen
-from specchat.tui.state.prompt_history import History
 from specchat.tui.widgets.messages import UserView
 from specchat.tui.widgets.prompt import Prompt
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from races import FAST_S, ended, fast_heat, plain_heat, racing, screen_of, warm_up
 
-from specchat.tui.widgets.lines_view import LinesView
+from specchat.tui.widgets.painted_lines import LinesView
 
 
 def filled(d) -> list[int]:

@@ -23,7 +23,7 @@ from races import (
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.codec import decode_command, encode
 from specchat.engine.protocol.commands import Cancel, Change, Compare, Generate
-from specchat.tui.screens.help import HelpScreen
+from specchat.tui.screens.help_and_log import HelpScreen
 from specchat.tui.screens.race import RaceScreen
 
 APART = {"controller": "off"}

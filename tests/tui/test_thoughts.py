@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Generate
 from specchat.tui.state.thoughts import Thoughts, closes, without_thoughts
-from specchat.tui.widgets.reply_view import ReplyView
-from specchat.tui.widgets.thought import ThoughtView
+from specchat.tui.widgets.reply_view import ReplyView, ThoughtView
 
 THOUGHT = "<think>\nFirst I count.\nThen I add <b>.\n</think>\n\nThe answer is **four**.\n"
 

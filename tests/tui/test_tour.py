@@ -12,7 +12,7 @@ from specchat.engine.client.client import Engine
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Generate
-from specchat.tui.screens.log import LogScreen
+from specchat.tui.screens.help_and_log import LogScreen
 from specchat.tui.widgets.tour import _ABOUT, _CHANGES, _MARKS, TourView
 from specchat.tui.widgets.welcome import Welcome
 

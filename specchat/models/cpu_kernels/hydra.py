@@ -169,7 +169,7 @@ class NativeHydra:
     """The rows of one tree after another. What is said of them may be written over once the next begins."""
 
     def __init__(self, kernels: Kernels, threads: int, network: Any) -> None:
-        """No tree yet; `network` is a `models.learned.hydra.Hydra` whose products are `NativeLinear`."""
+        """No tree yet; `network` is a `models.draft_heads.hydra.Hydra` whose products are `NativeLinear`."""
         sizes = network.sizes
         self._kernels, self._threads = kernels, threads
         self._hidden, self._taps = sizes.hidden, len(sizes.taps)

@@ -63,7 +63,7 @@ class OnlineLearner:
         """Nothing learnt yet.
 
         Args:
-            original: one of `models.learned.networks`, in float32.
+            original: one of `models.draft_heads.networks`, in float32.
             target: whose head further tokens are read from.
             deepest: so many tokens it can guess in a row.
         """

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from specchat.errors import WeightsError
+from specchat.errors import DamagedWeights, WeightsError
 from specchat.models.weights.config_file import CONFIG, read_config
 from specchat.models.weights.families import FAMILIES, GGUF_FAMILIES
 from specchat.models.weights.gguf_formats import FOUR_BIT
@@ -105,7 +105,7 @@ def token_digest(path: Path) -> str:
     """
     table = token_table(path)
     if not table:
-        raise WeightsError(f"{path} names no tokens")
+        raise DamagedWeights(f"{path} names no tokens")
     digest = hashlib.blake2b(digest_size=16)
     for token, number in sorted(table.items()):
         digest.update(f"{number} {len(token)} {token}\n".encode("utf-8", "surrogatepass"))
@@ -125,7 +125,7 @@ def _token_table(file: Path, size: int, mtime_ns: int) -> Mapping[str, int]:
 def _of_gguf(path: Path, size: int, mtime_ns: int) -> ModelDescription:
     header = read_header(path)
     if wrong := wrong_number({name: header.about(key) for key, name in GGUF_NAMES.items()}):
-        raise WeightsError(f"{path}: {wrong}")
+        raise DamagedWeights(f"{path}: {wrong}")
     parameters = sum(math.prod(tensor.shape) for tensor in header.tensors)
     four_bit = sum(math.prod(tensor.shape) for tensor in header.tensors if tensor.kind in FOUR_BIT)
     architecture = header.architecture

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from specchat.errors import WeightsError
+from specchat.errors import DamagedWeights
 from specchat.models.weights.json_file import read_object
 from specchat.models.weights.number_limits import is_name, shown, wrong_number
 
@@ -27,10 +27,10 @@ def read_config(file: Path, named: Path | None = None) -> dict[str, Any]:
     said = read_object(file)
     inner = said.get("text_config") or {}
     if not isinstance(inner, dict):
-        raise WeightsError(f"{file}: text_config = {shown(inner)} is not an object")
+        raise DamagedWeights(f"{file}: text_config = {shown(inner)} is not an object")
     text = {**said, **inner}
     if wrong := _wrong_kind(text) or wrong_number(text) or _wrong_rotation(text):
-        raise WeightsError(f"{named or file}: {wrong}")
+        raise DamagedWeights(f"{named or file}: {wrong}")
     return text
 
 

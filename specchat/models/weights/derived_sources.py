@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from specchat.errors import ModelError
+from specchat.errors import DamagedModel
 from specchat.models.weights.gguf_reader import GROUP, FourBit
 from specchat.models.weights.stored_rows import StoredRows
 from specchat.models.weights.weight_source import ALL_ROWS, RowChoice, TensorFacts, WeightSource
@@ -102,7 +102,7 @@ class PairedSource(ForwardingSource):
 
     def _order(self, rows: int) -> Tensor:
         if rows % self._head_dim:
-            raise ModelError(f"{rows} rows of queries or keys are not whole heads of {self._head_dim}")
+            raise DamagedModel(f"{rows} rows of queries or keys are not whole heads of {self._head_dim}")
         return paired_rows(rows, self._head_dim)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from specchat.errors import ModelError
+from specchat.errors import DamagedModel
 from specchat.models.weights.config_file import is_tokens
 from specchat.models.weights.json_file import read_object
 from specchat.models.weights.number_limits import shown
@@ -19,7 +19,7 @@ def end_tokens(folder: Path, config: Any, tokenizer: Any) -> frozenset[int]:
     found: set[int] = set()
     for said in (config.get_text_config().eos_token_id, _generation_end(folder), tokenizer.eos_token_id):
         if said is not None and not is_tokens(said):
-            raise ModelError(f"{folder}: eos_token_id = {shown(said)} is not a token or a list of tokens")
+            raise DamagedModel(f"{folder}: eos_token_id = {shown(said)} is not a token or a list of tokens")
         found.update(said if isinstance(said, list) else () if said is None else [said])
     special = {str(added): token for token, added in tokenizer.added_tokens_decoder.items() if added.special}
     found.update(special[name] for name in _END_NAMES if name in special)

@@ -26,6 +26,9 @@ MOST_BYTES = 4 << 30
 ENDED_BY = getattr(signal, "SIGPROF", None)
 """The signal that ends a process whose call has used up its time."""
 
+MAPPED_FILE_LOST = getattr(signal, "SIGBUS", None)
+"""The signal that ends a process which reads a page of a mapped file that the system can no longer give it."""
+
 _STATM = Path("/proc/self/statm")
 _DATA_FIELD = 5
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from specchat.errors import ModelError, SpecchatError
+from specchat.errors import DamagedModel, ModelError, SpecchatError
 
 _LONGEST = 300
 
@@ -26,11 +26,18 @@ def one_line(what: str) -> Iterator[None]:
     except SpecchatError:
         raise
     except Exception as error:
-        raise ModelError(f"{what}: {first_line(error)}") from error
+        raise library_error(what, error) from error
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # of compiled Rust; its class cannot be imported
             raise
-        raise ModelError(f"{what}: {first_line(error)}") from None
+        raise library_error(what, error) from None
+
+
+def library_error(what: str, error: BaseException) -> ModelError:
+    """The error `what: reason`: a damaged model, unless memory, the system or the installation is to blame."""
+    of_system = isinstance(error, OSError) and error.errno is not None
+    kind = ModelError if of_system or isinstance(error, MemoryError | ImportError) else DamagedModel
+    return kind(f"{what}: {first_line(error)}")
 
 
 def first_line(error: BaseException) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.config.regular_file import open_regular
-from specchat.errors import WeightsError
+from specchat.errors import DamagedWeights, WeightsError
 from specchat.models.weights.gguf_formats import FORMATS
 from specchat.models.weights.number_limits import is_name, shown
 
@@ -84,7 +84,9 @@ def read_header(path: Path, lists: bool = False) -> Header:
         with open_regular(path) as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         return _Reader(data, lists).header()
-    except (OSError, ValueError, _Damaged) as error:  # ValueError: an empty file cannot be mapped
+    except (ValueError, _Damaged) as error:  # ValueError: an empty file cannot be mapped
+        raise DamagedWeights(f"{path} is not a GGUF file that can be read: {error}") from None
+    except OSError as error:
         raise WeightsError(f"{path} is not a GGUF file that can be read: {error}") from None
 
 

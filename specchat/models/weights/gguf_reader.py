@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specchat.errors import WeightsError
+from specchat.errors import DamagedWeights
 from specchat.models.weights.gguf_header import TensorHeader, read_header
 
 if TYPE_CHECKING:  # imported where a file is read: weights of other formats need no such package
@@ -116,7 +116,7 @@ class GgufReader:
                 for tensor in header.tensors
             }
         except ValueError as error:  # a format that the installed package is too old for
-            raise WeightsError(f"{path} cannot be read: {error}") from None
+            raise DamagedWeights(f"{path} cannot be read: {error}") from None
 
     def tensor(self, name: str) -> StoredTensor:
         return self._tensors[name]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from specchat.config.regular_file import open_regular
-from specchat.errors import WeightsError
+from specchat.errors import DamagedWeights, WeightsError
 
 _MOST_BYTES = 256 << 20
 """Tokenizers of the largest vocabularies have some 35 MB."""
@@ -47,7 +47,7 @@ def read_whole(file: Path) -> bytes:
     with opened_file(file) as opened:
         data = opened.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
-        raise WeightsError(f"{file} is larger than {_MOST_BYTES >> 20} MB")
+        raise DamagedWeights(f"{file} is larger than {_MOST_BYTES >> 20} MB")
     return data
 
 
@@ -60,9 +60,9 @@ def parse_object(data: bytes, name: str) -> dict[str, Any]:
     try:
         said = json.loads(data.decode("utf-8"))
     except RecursionError:
-        raise WeightsError(f"{name} cannot be read: it is nested too deep") from None
+        raise DamagedWeights(f"{name} cannot be read: it is nested too deep") from None
     except ValueError as error:  # UnicodeDecodeError and JSONDecodeError are of this kind
-        raise WeightsError(f"{name} cannot be read: {error}") from None
+        raise DamagedWeights(f"{name} cannot be read: {error}") from None
     if not isinstance(said, dict):
-        raise WeightsError(f"{name} is not a JSON object")
+        raise DamagedWeights(f"{name} is not a JSON object")
     return said

@@ -6,7 +6,7 @@ from filecmp import cmp
 from pathlib import Path
 from typing import Any
 
-from specchat.errors import WeightsError
+from specchat.errors import DamagedWeights
 from specchat.models.weights.foreign_code_limits import bounded
 from specchat.models.weights.foreign_errors import one_line
 from specchat.models.weights.json_file import read_object
@@ -75,7 +75,7 @@ def tokens_of(file: Path) -> dict[str, int]:
     ]
     for text, number in entries:
         if not isinstance(text, str) or type(number) is not int or number < 0:
-            raise WeightsError(f"{file}: token {shown(text)} has the number {shown(number)}")
+            raise DamagedWeights(f"{file}: token {shown(text)} has the number {shown(number)}")
     return dict(entries)
 
 

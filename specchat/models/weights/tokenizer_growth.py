@@ -20,7 +20,7 @@ try:
 except ImportError:  # the checks on a GPU run without it
     msgspec = None  # type: ignore[assignment]
 
-from specchat.errors import WeightsError
+from specchat.errors import DamagedWeights
 from specchat.models.weights.json_file import parse_object, read_whole
 from specchat.models.weights.number_limits import shown
 
@@ -51,17 +51,17 @@ def refuse_growth(file: Path) -> None:
     for name in _Parts.__annotations__:
         parts = list(_single_parts(said.get(name)))
         if len(parts) > MOST_PARTS:
-            raise WeightsError(f"{file}: {name} has {len(parts):,} parts; at most {MOST_PARTS} are used")
+            raise DamagedWeights(f"{file}: {name} has {len(parts):,} parts; at most {MOST_PARTS} are used")
         growths = [_growth(part) for part in parts]
         if (growth := math.prod(growths)) > MOST_GROWTH:
             worst = parts[growths.index(max(growths))]
-            raise WeightsError(
+            raise DamagedWeights(
                 f"{file}: {name} makes text up to {growth:,} times as long, by {shown(worst.get('type'))} above all; "
                 f"at most {MOST_GROWTH:,} times is used"
             )
         together *= growth
     if together > MOST_GROWTH:
-        raise WeightsError(
+        raise DamagedWeights(
             f"{file}: its parts together make text up to {together:,} times as long; "
             f"at most {MOST_GROWTH:,} times is used"
         )
@@ -75,9 +75,9 @@ def _parts_of(file: Path) -> Mapping[str, Any]:
     try:
         return msgspec.json.decode(data, type=_Parts)
     except RecursionError:
-        raise WeightsError(f"{file} cannot be read: it is nested too deep") from None
+        raise DamagedWeights(f"{file} cannot be read: it is nested too deep") from None
     except UNREADABLE as error:
-        raise WeightsError(f"{file} cannot be read: {error}") from None
+        raise DamagedWeights(f"{file} cannot be read: {error}") from None
 
 
 def _single_parts(part: Any) -> Iterator[dict[str, Any]]:

@@ -146,7 +146,7 @@ def _bindings() -> Iterator[tuple[type[DOMNode], BindingType]]:
 
 
 def _owners() -> list[type[DOMNode]]:
-    """All screen and widget classes of the app."""
+    """All screen and widget classes of the app, screens first."""
     for package in _PACKAGES:
         for module in pkgutil.iter_modules(importlib.import_module(package).__path__, package + "."):
             importlib.import_module(module.name)
@@ -157,7 +157,7 @@ def _owners() -> list[type[DOMNode]]:
         waiting += kind.__subclasses__()
         if kind.__module__.startswith(_PACKAGES) and kind not in owners:
             owners.append(kind)
-    return sorted(owners, key=lambda kind: (kind.__module__, kind.__name__))
+    return sorted(owners, key=lambda kind: (not issubclass(kind, Screen), kind.__module__, kind.__name__))
 
 
 def _textual_name(key: str) -> str:

@@ -14,7 +14,7 @@ from textual.widgets import Input
 
 from specchat.tui.system.own_process import OwnProcess
 from specchat.tui.text.key_names import hint
-from specchat.tui.widgets.line_input import LineInput
+from specchat.tui.widgets.prompt import LineInput
 from specchat.tui.widgets.tinted_text import TintedText
 
 _HELP = "A .gguf file, a folder of safetensors, owner/name of the hub, owner/name/file.gguf, or a known model."

@@ -15,7 +15,7 @@ from specchat.tui.ports import KeyNames
 from specchat.tui.state.race_playback import RaceSetup
 from specchat.tui.state.race_series import RaceSeries
 from specchat.tui.text.cells import ScreenLine
-from specchat.tui.widgets.lines_view import LinesView
+from specchat.tui.widgets.painted_lines import LinesView
 
 
 class BenchScreen(ModalScreen[None]):

@@ -27,7 +27,7 @@ from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.system.new_files import format_of, named_path, stem_of, write
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import cut
-from specchat.tui.widgets.line_input import LineInput
+from specchat.tui.widgets.prompt import LineInput
 from specchat.tui.widgets.tinted_text import TintedText
 
 _IN_SEARCH = "↑ ↓ choose · Enter opens · Tab to rename, delete, export"

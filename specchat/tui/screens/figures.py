@@ -13,7 +13,7 @@ from textual.screen import ModalScreen
 
 from specchat.tui.draw.stats_lines import Facts, stats_lines
 from specchat.tui.text.key_names import hint
-from specchat.tui.widgets.lines_view import LinesView
+from specchat.tui.widgets.painted_lines import LinesView
 
 _REFRESH_S = 1 / 3
 

@@ -13,10 +13,10 @@ from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from specchat.engine.protocol.text import visible
-from specchat.tui.state.prompt_history import History
+from specchat.store.prompt_history import History
 from specchat.tui.text.cells import cut
 from specchat.tui.text.key_names import hint
-from specchat.tui.widgets.line_input import LineInput
+from specchat.tui.widgets.prompt import LineInput
 
 _SHOWN = 100
 

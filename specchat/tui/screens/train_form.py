@@ -17,7 +17,7 @@ from specchat.tui.draw.training_lines import estimate_text
 from specchat.tui.state.training import TrainingChoices
 from specchat.tui.text.cells import ScreenLine
 from specchat.tui.text.key_names import hint
-from specchat.tui.widgets.line_input import LineInput
+from specchat.tui.widgets.prompt import LineInput
 from specchat.tui.widgets.tinted_text import TintedText
 
 _LINES = (

@@ -14,7 +14,7 @@ from specchat.engine.protocol.text import visible
 from specchat.tui.draw.training_lines import training_lines
 from specchat.tui.state.training import Training
 from specchat.tui.text.key_names import hint
-from specchat.tui.widgets.lines_view import LinesView
+from specchat.tui.widgets.painted_lines import LinesView
 
 Answer = Literal["stop", "use"]
 """Stop the training, or use what was trained from now on."""

@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from specchat.store.prompt_history import History
 from specchat.tui.draw.token_tree import ASCII, UNICODE
 from specchat.tui.ports import KeyNames
 from specchat.tui.state.chat import Chat
 from specchat.tui.state.completion import Completion
-from specchat.tui.state.prompt_history import History
 from specchat.tui.widgets.alert import Alert
 from specchat.tui.widgets.command_menu import CommandMenu, Described
 from specchat.tui.widgets.prompt import Prompt
-from specchat.tui.widgets.queued_message import QueuedMessage
-from specchat.tui.widgets.served_line import ServedLine
 from specchat.tui.widgets.settings_form import SettingsForm
+from specchat.tui.widgets.small_panels import StatsPanel, Subtitle, TreeStrip
 from specchat.tui.widgets.start_pages import StartPages
-from specchat.tui.widgets.stats_panel import StatsPanel
-from specchat.tui.widgets.status_bars import Notice, ReplayBar, StatusBar
-from specchat.tui.widgets.subtitle import Subtitle
+from specchat.tui.widgets.status_bars import Notice, QueuedMessage, ReplayBar, ServedLine, StatusBar
 from specchat.tui.widgets.transcript import Transcript
 from specchat.tui.widgets.tree_panel import TreePanel
-from specchat.tui.widgets.tree_strip import TreeStrip
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from rich.segment import Segment
+from rich.style import Style
 from textual.geometry import Region
 from textual.strip import Strip
+from textual.widget import Widget
 
+from specchat.tui.draw.theme import ROLES
 from specchat.tui.text.cells import ScreenLine, clip
+from specchat.tui.textual_patches.part_styles import styles_of_part
 from specchat.tui.textual_patches.widget_drawing import drop_drawn_lines, set_border_titles
-from specchat.tui.widgets.text_roles import RoleStyles
+
+
+class RoleStyles(Widget):
+    """A widget with styles by role."""
+
+    def __init__(self, **named: Any) -> None:
+        super().__init__(**named)
+        self._styles: dict[str, Style] = {}
+
+    def notify_style_update(self) -> None:
+        """Drop the styles of the old theme."""
+        self._styles.clear()
+        super().notify_style_update()
+
+    def style_of(self, role: str) -> Style:
+        """A role's style in the current theme, on this widget's background."""
+        if role not in self._styles:
+            assert not role or role in ROLES, f"there is no role {role!r}"
+            self._styles[role] = styles_of_part(self, f"role--{role}").rich_style if role else self.rich_style
+        return self._styles[role]
 
 
 class PaintedLines(RoleStyles):
@@ -67,3 +93,15 @@ class PaintedLines(RoleStyles):
 
 def _at(lines: list[ScreenLine], y: int) -> ScreenLine:
     return lines[y] if y < len(lines) else []
+
+
+class LinesView(PaintedLines):
+    """Calls the function with a width and a height on each `repaint`, and shows its lines."""
+
+    def __init__(self, lines: Callable[[int, int], list[ScreenLine]], *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._source = lines
+
+    def paint(self, width: int, height: int) -> list[ScreenLine]:
+        """The function's lines."""
+        return self._source(width, height)[:height]

@@ -10,10 +10,11 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.reactive import reactive
+from textual.widgets import Input
 
+from specchat.store.prompt_history import History
 from specchat.tui.state.completion import Completion
 from specchat.tui.state.pasted_text import Pastes, is_long, with_unix_line_ends
-from specchat.tui.state.prompt_history import History
 from specchat.tui.text.key_names import typed_by
 from specchat.tui.textual_patches.editing import Edit, EditResult, FixedTextArea, Location
 
@@ -259,3 +260,12 @@ class Prompt(FixedTextArea):
         inside = ((start, end) for start, end in self._pastes.spans(self.document[row]) if start < column < end)
         start, end = next(inside, (column, column))
         return row, end if forward else start
+
+
+class LineInput(Input):
+    """Textual's input. Alt and a letter type nothing, as in the prompt: they act where they are bound."""
+
+    async def on_key(self, event: events.Key) -> None:
+        """Leave what types nothing to whoever has bound it."""
+        if event.is_printable and not typed_by(event):
+            event.prevent_default()

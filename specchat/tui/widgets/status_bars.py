@@ -1,4 +1,4 @@
-"""The lines around the prompt: engine state, progress, remarks, controls of a replay."""
+"""The lines around the prompt: engine state, progress, remarks, queued message, other programs, replay controls."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from textual.geometry import Size
 from specchat.engine.client.replay import Player
 from specchat.tui.draw.loading_line import loading_line
 from specchat.tui.draw.training_lines import short_text
+from specchat.tui.draw.tree_captions import summary_of
+from specchat.tui.state import attachments
 from specchat.tui.state.chat import Chat
 from specchat.tui.text.cells import ScreenLine, bar, clip, cut, width_of
 from specchat.tui.text.key_names import hint
+from specchat.tui.text.numbers import count
 from specchat.tui.text.wrap import wrap
 from specchat.tui.widgets.painted_lines import PaintedLines
 
@@ -201,3 +204,71 @@ class ReplayBar(PaintedLines):
         if not named:
             return " ".join(key for key, _ in keys)
         return " · ".join(f"{key} {word}".strip() for key, word in keys).replace("< · >", "< >")
+
+
+class QueuedMessage(PaintedLines):
+    """One line, visible only while a message is queued."""
+
+    DEFAULT_CSS = """
+    QueuedMessage { height: 1; padding: 0 2; display: none; }
+    """
+
+    def __init__(self, chat: Chat, key_of: Callable[[str], str], *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._chat = chat
+        self._key_of = key_of
+        self._shown: str | None = None
+
+    def update(self) -> None:
+        """Show the message that is queued now, or hide."""
+        if self._chat.queued != self._shown:
+            self._shown = self._chat.queued
+            self.display = self._shown is not None
+            self.repaint()
+
+    def paint(self, width: int, height: int) -> list[ScreenLine]:
+        """The beginning of the message, and the key that takes it back."""
+        if self._shown is None:
+            return []
+        line: ScreenLine = [("⧗ waits: ", "bonus")]
+        keys = " or ".join(key for id in ("stop", "prompt.earlier") if (key := self._key_of(id)))
+        ways = f"  {keys} takes it back" if width >= 60 and keys else ""
+        room = max(1, width - width_of(line) - len(ways))
+        said = cut(" ".join(attachments.split(self._shown)[0][:400].split()), room)
+        line.append((said, "text"))
+        return [[*line, (" " * (width - width_of(line) - len(ways)), ""), (ways, "dim")]]
+
+
+class ServedLine(PaintedLines):
+    """One line, visible only while other programs may use the engine."""
+
+    DEFAULT_CSS = """
+    ServedLine { height: 1; padding: 0 2; display: none; }
+    """
+
+    def __init__(self, chat: Chat, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._chat = chat
+
+    def update(self) -> None:
+        """Show the present state, or hide."""
+        shown = bool(self._chat.background.serving)
+        if shown != self.display:
+            self.display = shown
+        if shown:
+            self.repaint()
+
+    def paint(self, width: int, height: int) -> list[ScreenLine]:
+        """Who waits for the engine; else who asks what and how long the reply is; at first the address."""
+        if waits := self._chat.background.waiting_client:
+            return [[("⇄ ", "warn"), (cut(f"{waits} waits until the engine is free", width - 2), "text")]]
+        served = self._chat.served
+        if served is None:
+            return [
+                [("⇄ ", "good"), (cut(f"other programs may ask at {self._chat.background.serving}", width - 2), "dim")]
+            ]
+        summary = summary_of(served.figures)
+        figures = "  " + " · ".join(part for part in (f"{count(served.figures.tokens)} tok", summary) if part)
+        line: ScreenLine = [("⇄ ", "good"), (f"{served.client} {'asks' if served.running else 'asked'}: ", "strong")]
+        room = max(0, width - width_of(line) - len(figures))
+        return [[*line, (cut(served.question, room), "text"), (figures, "dim")]]

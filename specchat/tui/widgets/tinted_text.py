@@ -14,7 +14,7 @@ from textual.strip import Strip
 from specchat.tui.text.cells import ScreenLine
 from specchat.tui.text.wrap import wrap
 from specchat.tui.textual_patches.growing_lines import GrowingLines
-from specchat.tui.widgets.text_roles import RoleStyles
+from specchat.tui.widgets.painted_lines import RoleStyles
 
 _TAB = "    "
 

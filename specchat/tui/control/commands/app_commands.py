@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specchat.engine.client.client import Engine
 from specchat.tui.control.actions import Actions
-from specchat.tui.screens.log import LogScreen
+from specchat.tui.screens.help_and_log import LogScreen
 
 
 async def restart(actions: Actions, _: str) -> None:

@@ -11,7 +11,7 @@ from specchat.tui.control.commands import app_commands, chat_commands, setting_c
 from specchat.tui.control.commands.command import Command
 from specchat.tui.control.key_bindings import key_sections
 from specchat.tui.draw.token_tree import MODES
-from specchat.tui.screens.help import HelpScreen
+from specchat.tui.screens.help_and_log import HelpScreen
 from specchat.tui.state.settings_fields import FAMILIES
 
 

@@ -11,8 +11,8 @@ import tracemalloc
 import pytest
 
 from specchat.config import private_dir
-from specchat.tui.state import prompt_history
-from specchat.tui.state.prompt_history import History
+from specchat.store import prompt_history
+from specchat.store.prompt_history import History
 
 
 def test_the_next_session_knows_what_was_sent(tmp_path):
@@ -53,7 +53,7 @@ def test_the_file_is_shortened_to_the_newest(tmp_path, monkeypatch):
 def test_two_apps_at_once_lose_nothing(tmp_path):
     file = tmp_path / "prompts.jsonl"
     code = (
-        "import sys; from pathlib import Path; from specchat.tui.state.prompt_history import History\n"
+        "import sys; from pathlib import Path; from specchat.store.prompt_history import History\n"
         "h = History(Path(sys.argv[1]))\n"
         "for n in range(100): h.add(f'{sys.argv[2]} {n}')\n"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
@@ -14,6 +14,9 @@ from specchat.config.file_locking import locked
 from specchat.config.file_replacing import replacing
 from specchat.config.state_files import read_end
 from specchat.config.unreadable import UNREADABLE
+
+FILE = "prompts.jsonl"
+"""Its name, beside the chats."""
 
 KEPT = 1000
 """Texts that survive when the file is shortened, at twice as many."""
@@ -25,6 +28,8 @@ MOST_BYTES = 16 << 20
 """How much of the file's end is read, and survives when it is shortened."""
 
 _PATIENCE_S = 0.5
+_ATTACHED = '\n\n<file path="'
+"""Begins what a message has behind its own text where files are attached."""
 
 
 class _Line(msgspec.Struct):
@@ -67,6 +72,19 @@ class History:
         newest = dict.fromkeys(reversed(self.texts))
         return [text for text in newest if all(word in text.lower() for word in wanted)]
 
+    def forget(self, texts: Collection[str]) -> None:
+        """Forget messages that were sent with these texts, and commands that set one of them, such as a title."""
+        if self._file is None or not texts or not self._file.is_file():
+            return
+        spoken = {text.partition(_ATTACHED)[0] for text in texts}
+        try:
+            with _locked(self._file):
+                lines = [line for line in _last_lines(self._file)[0] if not _says(_text_of(line), spoken)]
+                with replacing(self._file, durable=False, alone=True) as fresh:
+                    fresh.write_bytes(b"".join(lines))
+        except OSError as error:
+            self.problem = f"what was sent cannot be forgotten: {error.strerror or error}"
+
     def _append(self, file: Path, text: str) -> None:
         self._prepare(file.parent)
         line = json.dumps({"text": text}, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
@@ -97,6 +115,13 @@ class History:
             lines, _ = _last_lines(file)
             with replacing(file, durable=False, alone=True) as fresh:
                 fresh.write_bytes(b"".join(lines[-KEPT:]))
+
+
+def _says(sent: str, spoken: Collection[str]) -> bool:
+    """Whether one of these messages was sent so, or a command set it. A line that cannot be read may hold any."""
+    argument = sent.partition(" ")[2] if sent.startswith("/") else sent
+    message = sent.removeprefix("/") if sent.startswith("//") else argument.strip()
+    return not sent or any(said in spoken for said in (sent, message, message.replace("@@", "@")))
 
 
 def _locked(file: Path) -> AbstractContextManager[None]:
