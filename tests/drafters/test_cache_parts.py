@@ -20,7 +20,7 @@ def chosen_by(model, monkeypatch):
     """(layers, n) positions that a twin of the model holds for drafting after the text."""
     view, found = model.with_new_cache(), []
     assert isinstance(view, HoldsPartsByLayer)
-    monkeypatch.setattr(view, "borrow_of_layers", lambda text, positions: found.append(positions))
+    monkeypatch.setattr(view, "copy_rows_by_layer", lambda text, positions: found.append(positions))
     part_of(view, model.layers).copy_rows_from(TEXT, BUDGET)
     return found[0]
 
