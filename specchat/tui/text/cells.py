@@ -9,10 +9,21 @@ from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len
 
+from specchat.engine.protocol.text import visible
+
 Run = tuple[str, str]
 ScreenLine = list[Run]
 
 ELLIPSIS = "…"
+
+MOST_CHARACTERS = 100_000
+"""Characters of a text that are drawn; wrapping them takes a few hundredths of a second."""
+
+MOST_LINES = 2_000
+"""Lines of a text that are drawn."""
+
+LONGEST_LINE = 2_000
+"""Characters of one line that are drawn."""
 
 
 def width_of(line: Iterable[Run]) -> int:
@@ -22,13 +33,14 @@ def width_of(line: Iterable[Run]) -> int:
 
 def cut(text: str, cells: int) -> str:
     """The text in at most so many cells, with an ellipsis where something was cut."""
-    if cell_len(text) <= cells:
+    longest = 16 * max(cells, 16)  # more characters in these cells are marks above each other
+    if len(text) <= longest and cell_len(text) <= cells:
         return text
     if cells <= 1:
         return ELLIPSIS[:cells]
     kept = ""
     room = cells - 1
-    for character in text:
+    for character in text[:longest]:
         room -= cell_len(character)
         if room < 0:
             break
@@ -40,7 +52,7 @@ def clip(line: ScreenLine, cells: int) -> ScreenLine:
     """The line in at most so many cells."""
     clipped: ScreenLine = []
     for text, role in line:
-        wide = cell_len(text)
+        wide = cell_len(text[: 16 * max(cells, 16) + 1])
         if wide > cells:
             return [*clipped, (cut(text, cells), role)] if cells > 0 else clipped
         clipped.append((text, role))
@@ -53,6 +65,40 @@ def padded(line: ScreenLine, cells: int) -> ScreenLine:
     line = clip(line, cells)
     gap = cells - width_of(line)
     return [*line, (" " * gap, "")] if gap > 0 else line
+
+
+def first_lines(text: str, most: int = MOST_LINES, room: int = MOST_CHARACTERS) -> list[Run]:
+    """The beginning of a text from outside, safe to draw: at most so many lines, and characters in all of them.
+
+    A remark behind it says how much more there is.
+    """
+    lines = text.split("\n", most)
+    more = lines.pop().count("\n") + 1 if len(lines) > most else 0
+    shown: list[str] = []
+    cropped = 0
+    for at, line in enumerate(lines):
+        if room <= 0:
+            more += len(lines) - at
+            break
+        kept = min(LONGEST_LINE, room)
+        shown.append(cut(visible(line[:kept]), LONGEST_LINE))
+        cropped += max(0, len(line) - kept)
+        room -= min(len(line), kept) + 1
+    rest = [f"{more:,} more lines" if more else "", f"{cropped:,} more characters" if cropped else ""]
+    said = ", ".join(part for part in rest if part)
+    return [("\n".join(shown), "text"), *([(f"\n… {said}", "dim")] if said else [])]
+
+
+def first_runs(runs: Sequence[Run], room: int = MOST_CHARACTERS) -> list[Run]:
+    """The first runs, with at most so many characters, and a remark that says how much more there is."""
+    shown: list[Run] = []
+    for text, role in runs:
+        if room <= 0:
+            break
+        shown.append((text[:room], role))
+        room -= len(text)
+    cropped = sum(len(text) for text, _ in runs[len(shown) :]) + max(0, -room)
+    return [*shown, (f"\n… {cropped:,} more characters", "dim")] if cropped else shown
 
 
 def titled_rule(title: str, cells: int) -> ScreenLine:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any
 
 from markdown_it import MarkdownIt
 from textual.app import ComposeResult
 from textual.containers import Horizontal
+from textual.content import Content
 from textual.geometry import Size
 from textual.reactive import Reactive
-from textual.widgets import Markdown
+from textual.widgets import Markdown, Static
 from textual.widgets.markdown import MarkdownBlock
 
 from specchat.tui.textual_patches.growing_lines import GrowingLines, arrange_vertically
 from specchat.tui.textual_patches.part_styles import styles_of_part
 from specchat.tui.textual_patches.version import tested
+
+LONG = 2_000
+"""Characters of Markdown that are parsed while the app goes on."""
 
 
 class ListItem(Horizontal, GrowingLines):
@@ -27,9 +33,17 @@ class ListItem(Horizontal, GrowingLines):
 
 
 def compose_block(block: MarkdownBlock) -> ComposeResult:
-    """The parts of a block; a list item with one part holds it directly, so that it is laid out once."""
+    """The parts of a block; a list item with one part holds it directly, so that it is laid out once.
+
+    Of a block that Textual cannot compose the source is shown.
+    """
     kind: type[MarkdownBlock] = type(block).__base__  # type: ignore[assignment]
-    for part in kind.compose(block):
+    try:
+        parts = list(kind.compose(block))
+    except Exception:
+        logging.getLogger(__name__).exception("a block of Markdown cannot be drawn and is shown as plain text")
+        parts = [Static(Content(block.source or ""))]
+    for part in parts:
         if isinstance(part, Horizontal) and tested():
             bullet, beside = part._pending_children
             alone = len(beside._pending_children) == 1
@@ -59,7 +73,9 @@ def without_second_layout(block: type[MarkdownBlock]) -> type[MarkdownBlock]:
 async def append_blocks(document: Markdown, text: str, parser: Callable[[], MarkdownIt]) -> None:
     """Append finished blocks; Textual's own `append` would parse and draw the last block again."""
     if tested():
-        document._markdown += text
-        await document.mount_all(document._parse_markdown(parser().parse(text)))
+        tokens = await asyncio.to_thread(parser().parse, text) if len(text) > LONG else parser().parse(text)
+        blocks = list(document._parse_markdown(tokens))
+        document._markdown = document.source + text
+        await document.mount_all(blocks)
     else:
         await document.append(text)
