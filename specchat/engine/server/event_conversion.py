@@ -119,7 +119,9 @@ def round_message(
             reasons=[reason.value for reason in verdict.reasons],
         ),
         pieces=_pieces(written, copies),
-        timings=round_parts.Timings(round.timings.draft_s, round.timings.verify_s, round.timings.other_s),
+        timings=round_parts.Timings(
+            round.timings.draft_s, round.timings.verify_s, round.timings.other_s, round.timings.learn_s
+        ),
         draft_passes=round.draft_passes,
         why=budget.why,
     )
