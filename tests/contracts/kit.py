@@ -59,6 +59,16 @@ def drafter_for(target: Model, draft: Model | None, name: str, given: Mapping[st
     ).build(choose(name, settings))
 
 
+@dataclass(frozen=True)
+class MadeOf(Parts):
+    """Parts whose members were made by hand."""
+
+    drafters: tuple[Drafter, ...] = ()
+
+    def members(self) -> list[Drafter]:
+        return list(self.drafters)
+
+
 def looks_up(method: Method) -> bool:
     """Whether it is made of drafters some of which go on without passes of a model."""
     members = choose(method.name, Settings()).members
