@@ -113,7 +113,7 @@ class LearningTrainedNetwork(TrainedNetwork, Protocol):
 
     @property
     def needs(self) -> HeadNeeds:
-        """What it looks at of the target's readings: see `LearnsFromReadings`."""
+        """What it looks at of the target's readings: see `Drafter.needs`."""
 
     def start(self, history: Sequence[int]) -> None:
         """A reply begins behind this text: from here to its end the weights stay as they are."""

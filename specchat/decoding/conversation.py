@@ -284,8 +284,8 @@ def _how_to_speculate(settings: Settings) -> dict[str, Any]:
     return {name: getattr(settings, name) for name in SPECULATION}
 
 
-def _counted(round: Round) -> tuple[float, int, int, bool]:
-    """What counts of a round for the gaps: its own seconds, its tokens, what it drafted, whether it was plain."""
+def _counted(round: Round) -> tuple[float, int, int, bool, float]:
+    """Arguments of `RoundIntervals.add`: seconds, tokens, drafted tokens, whether it was plain, seconds of learning."""
     timings = round.timings
     own_s = timings.draft_s + timings.verify_s + timings.other_s
-    return own_s, len(round.emitted), round.tree.drafted, round.budget.nodes == 0
+    return own_s, len(round.emitted), round.tree.drafted, round.budget.nodes == 0, timings.learn_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.indexes.aligned_text import AlignedText, Alignment
+from specchat.drafters.reference import AlignedText, Alignment
 
 TEXT = [1, 2, 3, 4, 5, 6, 7, 1, 2, 9, 8]
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.indexes.lookahead_window import LookaheadWindow
-from specchat.indexes.ngram_pool import NgramPool
+from specchat.drafters.lookahead import LookaheadWindow, NgramPool
 
 
 def begun(columns: int, ngram: int) -> LookaheadWindow:
@@ -64,7 +63,7 @@ def test_of_too_many_continuations_the_oldest_goes():
 
 
 def test_a_pool_is_bounded(monkeypatch):
-    monkeypatch.setattr("specchat.indexes.ngram_pool._MOST_RUNS", 3)
+    monkeypatch.setattr("specchat.drafters.lookahead._MOST_RUNS", 3)
     pool = NgramPool(2, 2)
     for key in (1, 2, 3, 1, 4):
         pool.add((key, 9))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from specchat.indexes import token_counts
-from specchat.indexes.token_counts import TokenCounts
+from specchat.drafters import draft_model as token_counts
+from specchat.drafters.draft_model import TokenCounts
 
 
 def test_the_most_used_tokens_come_first_and_of_equals_the_lower():

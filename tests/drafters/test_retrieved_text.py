@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from specchat.indexes.retrieved_text import RetrievedText, shared_words
+from specchat.drafters.retrieved_context import RetrievedText, shared_words
 
 FILLER = [5 + i % 7 for i in range(600)]
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.indexes.mask_places import last_accepted, last_of_likeliest, likeliest_places
+from specchat.drafters.mask_rows import last_accepted, last_of_likeliest, likeliest_places
 
 
 def tree_of(*nodes):

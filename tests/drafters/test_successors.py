@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specchat.indexes.successors import Successors
+from specchat.drafters.token_recycling import Successors
 
 
 def test_a_token_that_was_never_learnt_has_no_successors():
