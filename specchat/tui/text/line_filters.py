@@ -28,6 +28,10 @@ PLAINER = str.maketrans({
     "◀": "◄", "◂": "◄", "⟨": "‹", "⟩": "›", "❯": "›", "‣": "›",
     **dict.fromkeys(map(chr, (*range(0x2400, 0x2422),)), "¤"),  # symbols of control codes
 })  # fmt: skip
+"""Our signs in a browser: its font is the server's Roboto Mono, and the page's terminal draws boxes and blocks.
+
+What is in neither comes from whatever font the machine has, where only the characters of WGL4 may be relied on.
+"""
 
 
 class BrowserGlyphFilter(LineFilter):

@@ -103,7 +103,12 @@ def key_of_character(character: str) -> str:
 
 
 class WholePasteParser(XTermParser):
-    """Yields the same events as Textual's parser, however the input is divided; a paste is all that was pasted."""
+    """Reads pasted text as text, in large pieces, however the input is divided; other events are Textual's.
+
+    Textual's parser reads a paste character by character, which takes a second for a megabyte, and takes what follows
+    an escape character in it for keys: a pasted log with colours pressed them, Enter included. Most terminals take such
+    characters out of what they paste, tmux for one does not.
+    """
 
     def __init__(self, debug: bool = False) -> None:
         super().__init__(debug)

@@ -1,4 +1,4 @@
-"""Markdown blocks with one layout where Textual's own take two, and tables whose columns are aligned as the text says."""
+"""Markdown blocks with one layout where Textual's take two, and tables whose columns are aligned as the text says."""
 
 from __future__ import annotations
 
