@@ -44,7 +44,7 @@ from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.state.pair_info import PairInfo
 from specchat.tui.state.race_series import BenchQuestion
 from specchat.tui.state.training import Training, TrainingChoices
-from specchat.tui.text.ascii import needs_ascii
+from specchat.tui.text.line_filters import needs_ascii
 
 
 def open_chat(

@@ -83,7 +83,7 @@ def export(
 ) -> None:
     """Write a chat to a file, or to standard output."""
     from specchat.tui.draw.export import FORMATS
-    from specchat.tui.system.new_files import format_of, write
+    from specchat.tui.system.desktop import format_of, write
 
     kind = format_of(format, file, FORMATS)
     with reading() as chats:

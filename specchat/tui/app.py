@@ -30,7 +30,7 @@ from specchat.tui.screens.race import RaceScreen
 from specchat.tui.state.chat import Chat
 from specchat.tui.state.engine_state import EngineState
 from specchat.tui.state.starting_questions import QUESTIONS
-from specchat.tui.system.exit_guard import ExitGuard
+from specchat.tui.system.terminal import ExitGuard
 from specchat.tui.widgets.alert import Alert
 from specchat.tui.widgets.chat_views import chat_views
 from specchat.tui.widgets.prompt import Prompt

@@ -22,8 +22,8 @@ from specchat.tui.services import terminal_window
 from specchat.tui.services.terminal_window import title_of
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.turn import Reply, Turn
-from specchat.tui.system import clipboard
-from specchat.tui.system.window_size import bound_environment, bounded
+from specchat.tui.system import desktop as clipboard
+from specchat.tui.system.terminal import bound_environment, bounded
 
 FENCED = "Two ways:\n\n```python\na = 1\n```\n\nor\n\n```\nb\nc\n```\n"
 

@@ -15,7 +15,7 @@ from specchat.tui.draw.clip import FORMATS
 from specchat.tui.draw.clip_frames import frames_of
 from specchat.tui.state.chat import Chat
 from specchat.tui.state.reply_settings import changes_text
-from specchat.tui.system.new_files import free_name, stem_of, write
+from specchat.tui.system.desktop import free_name, stem_of, write
 
 
 class Clips:

@@ -14,7 +14,7 @@ from specchat.tui.control.trainings import Trainings
 from specchat.tui.draw.stats_lines import Facts, plan_of
 from specchat.tui.services.terminal_window import TerminalWindow
 from specchat.tui.state.chat import Chat
-from specchat.tui.system.cpu_meter import CoreShares, CpuMeter
+from specchat.tui.system.processes import CoreShares, CpuMeter
 from specchat.tui.view_ports import ViewPorts
 
 NOTHING_YET, NO_ROUNDS = "each round's token tree", "no rounds were kept of this reply"

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 
 from specchat.engine.protocol.events import RoundDone
 from specchat.engine.protocol.text import visible
-from specchat.tui.draw.reply_end import last_wrapped_lines
 from specchat.tui.draw.token_tree import UNICODE, draw, hides_most, picture_of
 from specchat.tui.draw.tree_captions import title_of
-from specchat.tui.text.cells import ScreenLine, cut, padded, width_of
-from specchat.tui.text.wrap import wrap
+from specchat.tui.text.cells import ScreenLine, cut, last_wrapped_lines, padded, width_of, wrap
 
 ROUNDS = 12
 """The most rounds of a clip."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from specchat.tui.draw.reply_end import last_lines
 from specchat.tui.draw.token_tree import Marks, draw, picture_of
 from specchat.tui.draw.token_tree.growth import grown_to
 from specchat.tui.draw.tree_captions import title_of
 from specchat.tui.state.growing_tree import GrowingTree, depths_of
-from specchat.tui.text.cells import ScreenLine
+from specchat.tui.text.cells import ScreenLine, last_lines
 
 TEXT_LINES, FEW_TEXT_LINES = 3, 1
 MANY_LINES = 12

@@ -11,8 +11,7 @@ from specchat.engine.protocol.events import Loading
 from specchat.engine.protocol.text import visible
 from specchat.tui.state.pair_info import PairInfo
 from specchat.tui.text import numbers
-from specchat.tui.text.cells import ScreenLine, bar, clip, cut, padded, width_of
-from specchat.tui.text.wrap import wrap
+from specchat.tui.text.cells import ScreenLine, bar, clip, cut, padded, width_of, wrap
 
 _TROUBLES = {"files": "cannot be read", "shape": "unsupported shape", "tokens": "tokenizers differ"}
 ABOUT_LINES, MOST_ABOUT_LINES = 4, 6

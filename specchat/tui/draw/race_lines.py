@@ -10,8 +10,7 @@ from specchat.engine.client.race_result import Kind, race_result, settings_line
 from specchat.engine.protocol.text import visible
 from specchat.tui.state.race_playback import RacePlayback
 from specchat.tui.text import numbers
-from specchat.tui.text.cells import ScreenLine, bar, clip, cut, width_of
-from specchat.tui.text.wrap import wrap
+from specchat.tui.text.cells import ScreenLine, bar, clip, cut, width_of, wrap
 
 NAMES: dict[Side, str] = {"plain": "plain decoding", "speculative": "speculation"}
 MARKS: dict[Kind, tuple[str, str]] = {

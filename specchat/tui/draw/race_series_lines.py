@@ -10,8 +10,7 @@ from specchat.engine.protocol.text import visible
 from specchat.tui.draw.race_lines import MARKS, NAMES
 from specchat.tui.state.race_series import ALL, CategoryFigures, RaceSeries
 from specchat.tui.text import numbers
-from specchat.tui.text.cells import ScreenLine, bar, clip, cut
-from specchat.tui.text.wrap import wrap
+from specchat.tui.text.cells import ScreenLine, bar, clip, cut, wrap
 
 _CAVEAT = "few and short replies; `specchat bench` measures more, with intervals"
 _HEADS = ("plain tok/s", "tok/s", "× plain", "τ", "same text")

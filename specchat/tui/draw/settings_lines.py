@@ -6,8 +6,7 @@ from specchat.tui.state.setting_effect import SettingEffect
 from specchat.tui.state.settings_editor import Form, Line
 from specchat.tui.state.settings_fields import Field
 from specchat.tui.text import numbers
-from specchat.tui.text.cells import ScreenLine, cut, padded, width_of
-from specchat.tui.text.wrap import wrap
+from specchat.tui.text.cells import ScreenLine, cut, padded, width_of, wrap
 
 _ERROR_LINES = 3
 _ACTIONS = ("save", "save_pair", "reload")

@@ -10,10 +10,9 @@ from specchat.engine.protocol.events import Losslessness, RoundDone
 from specchat.engine.protocol.text import visible
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.setting_effect import SettingEffect
-from specchat.tui.system.cpu_meter import CoreShares
+from specchat.tui.system.processes import CoreShares
 from specchat.tui.text import numbers
-from specchat.tui.text.cells import ScreenLine, bar, cut, spark, width_of
-from specchat.tui.text.wrap import wrap
+from specchat.tui.text.cells import ScreenLine, bar, cut, spark, width_of, wrap
 
 _LABEL = 9
 

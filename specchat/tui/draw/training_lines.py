@@ -9,8 +9,7 @@ from specchat.engine.protocol.training_report import STAGES, Reached
 from specchat.engine.protocol.training_text import curve_lines, span, table_lines, verdict_line
 from specchat.tui.state.training import Training
 from specchat.tui.text import numbers
-from specchat.tui.text.cells import Run, ScreenLine, bar, clip, cut, spark, width_of
-from specchat.tui.text.wrap import wrap
+from specchat.tui.text.cells import Run, ScreenLine, bar, clip, cut, spark, width_of, wrap
 
 _LABEL = 11
 _FEWEST_CURVE_LINES = 3

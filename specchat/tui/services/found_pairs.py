@@ -10,7 +10,7 @@ from specchat.config.unreadable import UNREADABLE
 from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError
 from specchat.tui.state.pair_info import PairInfo
-from specchat.tui.system.own_process import OwnProcess
+from specchat.tui.system.processes import OwnProcess
 
 
 class _Pair(msgspec.Struct, frozen=True):

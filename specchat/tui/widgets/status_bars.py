@@ -12,10 +12,9 @@ from specchat.tui.draw.training_lines import short_text
 from specchat.tui.draw.tree_captions import summary_of
 from specchat.tui.state import attachments
 from specchat.tui.state.chat import Chat
-from specchat.tui.text.cells import ScreenLine, bar, clip, cut, width_of
+from specchat.tui.text.cells import ScreenLine, bar, clip, cut, width_of, wrap
 from specchat.tui.text.key_names import hint
 from specchat.tui.text.numbers import count
-from specchat.tui.text.wrap import wrap
 from specchat.tui.widgets.painted_lines import PaintedLines
 
 WIDE = 100

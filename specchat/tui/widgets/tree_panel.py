@@ -23,8 +23,7 @@ from specchat.tui.draw.token_tree.ribbon import Columns, Ribbon, ribbon, ribbon_
 from specchat.tui.draw.token_tree.steady_drawing import SteadyDrawing
 from specchat.tui.draw.tree_captions import summary_of, title_of
 from specchat.tui.state.reply_figures import Figures
-from specchat.tui.text.cells import ScreenLine
-from specchat.tui.text.wrap import wrap
+from specchat.tui.text.cells import ScreenLine, wrap
 from specchat.tui.widgets.painted_lines import PaintedLines
 
 _ALL_FROM_LINES = 15

@@ -11,9 +11,8 @@ from specchat.tui.state.chat import Chat
 from specchat.tui.state.growing_tree import GrowingTree
 from specchat.tui.state.starting_questions import QUESTIONS
 from specchat.tui.text import numbers
-from specchat.tui.text.cells import ScreenLine, bar, cut, width_of
+from specchat.tui.text.cells import ScreenLine, bar, cut, width_of, wrap
 from specchat.tui.text.key_names import hint
-from specchat.tui.text.wrap import wrap
 from specchat.tui.widgets.painted_lines import PaintedLines
 
 _ABOUT = (

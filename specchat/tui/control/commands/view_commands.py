@@ -8,7 +8,7 @@ from specchat.errors import UsageError, nearest
 from specchat.tui.control.actions import Actions
 from specchat.tui.draw.clip import FORMATS as CLIP_FORMATS
 from specchat.tui.draw.token_tree import MODES
-from specchat.tui.system.new_files import format_and_file
+from specchat.tui.system.desktop import format_and_file
 
 
 async def tree(actions: Actions, mode: str) -> None:

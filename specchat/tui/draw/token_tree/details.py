@@ -9,8 +9,7 @@ from specchat.engine.protocol.round_parts import Draw, Source
 from specchat.tui.draw.token_tree.marks import Marks, label
 from specchat.tui.draw.token_tree.navigation import bonus_of, depth_of, parent_of
 from specchat.tui.draw.token_tree.picture import drafted_of, picture_of, proposers_of
-from specchat.tui.text.cells import ScreenLine, clip, width_of
-from specchat.tui.text.wrap import wrap
+from specchat.tui.text.cells import ScreenLine, clip, width_of, wrap
 
 _PARTS = {
     "system": "the system message", "user": "your message {}", "assistant": "reply {}", "reply": "this reply",

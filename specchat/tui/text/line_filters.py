@@ -1,13 +1,51 @@
-"""The filter that shows the whole screen in ASCII, one character for each cell."""
+"""Filters that every screen line passes: the screen in ASCII, in a browser's glyphs, and without control codes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.cells import cell_len
 from rich.segment import Segment
 from textual.color import Color
 from textual.filter import LineFilter
+
+from specchat.engine.protocol.text import steers, without_steering
+
+
+class ControlCodeFilter(LineFilter):
+    """Removes control codes. They have no width, so the layout stays; `visible` shows them where they are expected."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        """The same cells without codes in their text."""
+        if not any(steers(segment.text) for segment in segments):
+            return segments
+        return [Segment(without_steering(segment.text), segment.style, segment.control) for segment in segments]
+
+
+PLAINER = str.maketrans({
+    "★": "♦", "⭑": "*", "✕": "×", "✗": "×", "◌": "◦", "◐": "◘", "⊘": "ø", "∅": "Ø", "✓": "√", "✎": "*", "⧗": "…",
+    "⏎": "¶", "⇥": "»", "⇄": "↔", "⁺": "+", "◇": "◊", "‖": "║", "⇣": "↓", "▶": "►", "▸": "►", "▾": "▼", "▴": "▲",
+    "◀": "◄", "◂": "◄", "⟨": "‹", "⟩": "›", "❯": "›", "‣": "›",
+    **dict.fromkeys(map(chr, (*range(0x2400, 0x2422),)), "¤"),  # symbols of control codes
+})  # fmt: skip
+"""Our signs in a browser: its font is the server's Roboto Mono, and the page's terminal draws boxes and blocks.
+
+What is in neither comes from whatever font the machine has, where only the characters of WGL4 may be relied on.
+"""
+
+
+class BrowserGlyphFilter(LineFilter):
+    """Replaces signs that a browser may have no glyph for. Every cell stays where it is."""
+
+    def apply(self, segments: Sequence[Segment], background: Color) -> list[Segment]:
+        """The same cells in other characters."""
+        return [
+            segment
+            if segment.text.isascii()
+            else Segment(segment.text.translate(PLAINER), segment.style, segment.control)
+            for segment in segments
+        ]
+
 
 _PLAIN = str.maketrans({
     **dict.fromkeys("─╴╶┄╌▔–—·", "-"), **dict.fromkeys("━═╸╺▀", "="), **dict.fromkeys("│┃║▌▐▎▏▕▍▋▊▉‖", "|"),

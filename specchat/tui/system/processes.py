@@ -1,4 +1,7 @@
-"""Runs specchat's own commands as child processes, so that long ones do not block the app and can be cancelled."""
+"""Processes: specchat's own commands as children that can be cancelled, and the processor time of engine and app.
+
+Beside an engine that uses every core the app draws at a lower priority, so that drawing does not slow it down.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,16 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
 
+from specchat.engine.protocol.events import Ready
 from specchat.engine.protocol.text import visible
 
 _PATIENCE_S = 3.0
@@ -109,3 +117,93 @@ class OwnProcess:
         except ValueError:  # a line longer than any that is meant
             assert self._process is not None, "it is listened to while it runs"
             self._process.kill()
+
+
+SPAN_S = 1.0
+"""The shortest time over which shares are averaged."""
+
+
+@dataclass(frozen=True)
+class CoreShares:
+    """The number of cores in use: 2.0 is two cores all the time."""
+
+    engine: float
+    app: float
+
+
+class CpuMeter:
+    """Reads the processor time of both processes on request."""
+
+    def __init__(self) -> None:
+        self.shares: CoreShares | None = None
+        self._at = 0.0
+        self._engine_s = self._app_s = 0.0
+        self._pid = 0
+
+    def read(self, pid: int) -> CoreShares | None:
+        """The current shares; None for an engine on another machine, or where the system does not report them."""
+        now = time.monotonic()
+        if pid == self._pid and now - self._at < SPAN_S:
+            return self.shares
+        engine_s, app_s = _spent_s(pid), time.process_time()
+        if engine_s is None:
+            self._pid, self.shares = 0, None
+            return None
+        if pid == self._pid:
+            seconds = now - self._at
+            self.shares = CoreShares((engine_s - self._engine_s) / seconds, (app_s - self._app_s) / seconds)
+        self._pid, self._at, self._engine_s, self._app_s = pid, now, engine_s, app_s
+        return self.shares
+
+
+def _spent_s(pid: int) -> float | None:
+    """Processor seconds a process has used, all of its threads together."""
+    if pid <= 0:
+        return None
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+NICENESS = 5
+"""Niceness of the drawing thread. Linux gives a thread of niceness 0 three times its share of a core."""
+
+_PER_THREAD = sys.platform == "linux"
+"""Elsewhere niceness is the whole process's, an engine started later would inherit it, and there is no way back."""
+
+T = TypeVar("T")
+
+
+class EnginePriority:
+    """Lowers the priority of the drawing thread for good, and starts engines from a thread of normal priority."""
+
+    def __init__(self) -> None:
+        self._lowered = False
+        self._starter: ThreadPoolExecutor | None = None
+        if _PER_THREAD:
+            self._starter = ThreadPoolExecutor(1, "engine-start")
+            self._starter.submit(lambda: None)  # a thread inherits the niceness of its creator, so it starts now
+
+    async def start(self, engine: Callable[[], T]) -> T:
+        """Start an engine at full priority."""
+        if self._starter is None:
+            return engine()
+        return await asyncio.wrap_future(self._starter.submit(engine))
+
+    def lower_priority(self) -> None:
+        """Draw at a lower priority from now on."""
+        if _PER_THREAD and not self._lowered:
+            self._lowered = True
+            os.nice(NICENESS)
+
+    def close(self) -> None:
+        """No engine will be started any more."""
+        if self._starter is not None:
+            self._starter.shutdown(wait=False)
+
+
+def wants_every_core(ready: Ready) -> bool:
+    """Whether the engine has a thread on every core of this machine."""
+    return ready.device == "cpu" and ready.threads >= (os.cpu_count() or 1)

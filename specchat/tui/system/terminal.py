@@ -1,4 +1,4 @@
-"""Ends the app on a signal or when its terminal or page has gone: in order if possible, in any case soon.
+"""The end of the app on a signal or when its terminal or page has gone, and the limits of its window's size.
 
 An orderly exit takes a moment and is not always possible: the app may still be starting, may be busy, or cannot write
 to its terminal any more. So a thread ends the process after a time limit.
@@ -12,9 +12,11 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from types import FrameType
 from typing import Any
+
+from textual.geometry import Size
 
 PATIENCE_S = 1.5
 """The time limit of an orderly exit."""
@@ -113,3 +115,20 @@ def _terminal_attributes() -> list[Any] | None:
         return termios.tcgetattr(sys.__stdin__.fileno()) if sys.__stdin__ is not None else None
     except (ImportError, OSError, ValueError, termios.error):
         return None
+
+
+LARGEST_COLUMNS, LARGEST_LINES = 2000, 1000
+"""The largest window; drawing larger ones would take gigabytes."""
+
+
+def bounded(size: Size) -> Size:
+    """The size limited to between one cell and the largest window."""
+    return Size(max(1, min(LARGEST_COLUMNS, size.width)), max(1, min(LARGEST_LINES, size.height)))
+
+
+def bound_environment(environment: MutableMapping[str, str]) -> None:
+    """Remove invalid sizes from the variables that Textual and Rich read."""
+    for name, most in (("COLUMNS", LARGEST_COLUMNS), ("LINES", LARGEST_LINES), ("ROWS", LARGEST_LINES)):
+        said = environment.get(name, "")
+        if said and not (said.isascii() and said.isdigit() and len(said) < 10 and 0 < int(said) <= most):
+            del environment[name]

@@ -1,11 +1,11 @@
-"""Markdown blocks with one layout where Textual's own blocks take two."""
+"""Markdown blocks with one layout where Textual's take two, and tables whose columns are aligned as the text says."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, cast
 
 from markdown_it import MarkdownIt
 from textual.app import ComposeResult
@@ -14,11 +14,53 @@ from textual.content import Content
 from textual.geometry import Size
 from textual.reactive import Reactive
 from textual.widgets import Markdown, Static
-from textual.widgets.markdown import MarkdownBlock
+from textual.widgets._markdown import MarkdownBlock, MarkdownTable, MarkdownTableContent
 
-from specchat.tui.textual_patches.growing_lines import GrowingLines, arrange_vertically
-from specchat.tui.textual_patches.part_styles import styles_of_part
 from specchat.tui.textual_patches.version import tested
+from specchat.tui.textual_patches.widget_parts import GrowingLines, arrange_vertically, styles_of_part
+
+Side = Literal["left", "center", "right"]
+
+
+class AlignedTableContent(MarkdownTableContent):
+    """The cells, each aligned as its column."""
+
+    def __init__(self, headers: list[Content], rows: list[list[Content]], sides: list[Side]) -> None:
+        super().__init__(headers, rows)
+        self._sides = sides
+
+    def compose(self) -> ComposeResult:
+        """The cells row by row, the headers first."""
+        for at, cell in enumerate(super().compose()):
+            cell.styles.text_align = self._sides[at % len(self._sides)]
+            yield cell
+
+
+class AlignedTable(MarkdownTable):
+    """A table that reads the alignment of its columns, `|:--|--:|`."""
+
+    def compose(self) -> ComposeResult:
+        """The cells in one grid."""
+        for content in super().compose():
+            sides = _sides(self) if tested() else []
+            if isinstance(content, MarkdownTableContent) and sides:
+                yield AlignedTableContent(content.headers, content.rows, sides)
+            else:
+                yield content
+
+
+def _sides(table: MarkdownTable) -> list[Side]:
+    """The alignment of every column, from the tokens of the headers."""
+    sides: list[Side] = []
+    waiting: list[MarkdownBlock] = [table]
+    while waiting:
+        block = waiting.pop(0)
+        if block._token.type == "th_open":
+            style = str(block._token.attrs.get("style", ""))
+            sides.append(cast(Side, style.removeprefix("text-align:") or "left"))
+        waiting += block._blocks
+    return sides
+
 
 LONG = 2_000
 """Characters of Markdown that are parsed while the app goes on."""
