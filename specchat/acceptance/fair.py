@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final
 
 from torch import Tensor
 
@@ -14,14 +13,13 @@ from specchat.acceptance.target_law import own_token, soft_law
 from specchat.acceptance.walk import walk
 from specchat.core.context import Context
 from specchat.core.reading import Reading
-from specchat.core.request import always_logits
 from specchat.core.round import Verdict
-from specchat.core.seams import Weights
-from specchat.core.tree import DrawKind, TokenTree
+from specchat.core.seams import AcceptanceRule, Weights
+from specchat.core.tree import TokenTree
 from specchat.core.vocabulary import TokenTable
 
 
-class Fair:
+class Fair(AcceptanceRule):
     """Of a node's children and the target's own token, the one whose probability changes least under another prompt.
 
     The other prompt is the same text with the identity terms of `swap` exchanged. The target reads every tree twice,
@@ -34,12 +32,7 @@ class Fair:
     all else.
     """
 
-    lossless: Final = False
-    taps: Sequence[int] = ()
-    needs = staticmethod(always_logits)
-    wants_q: Final = False
-    wanted: Final = DrawKind.POINT
-    wants_target: Final = True
+    wants_target = True
 
     def __init__(
         self, options: FairOptions, target: Weights | None = None, vocabulary: TokenTable | None = None

@@ -7,11 +7,11 @@ import dataclasses
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.costs import Costs
-from specchat.core.round import Round
+from specchat.core.seams import Controller
 from specchat.registry import NoOptions
 
 
-class Fixed:
+class Fixed(Controller):
     """Plan the user's width, depth and nodes in every round.
 
     specchat's own: the baseline that other controllers are compared with.
@@ -24,6 +24,3 @@ class Fixed:
     def plan(self, context: Context) -> Budget:
         """The user's own budget."""
         return self._budget
-
-    def observe(self, round: Round) -> None:
-        """Nothing to learn."""

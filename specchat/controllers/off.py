@@ -5,11 +5,11 @@ from __future__ import annotations
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.costs import Costs
-from specchat.core.round import Round
+from specchat.core.seams import Controller
 from specchat.registry import NoOptions
 
 
-class Off:
+class Off(Controller):
     """Plan no drafts in any round: plain decoding.
 
     specchat's own: plain decoding by the same round, so that speed-ups compare like with like.
@@ -21,6 +21,3 @@ class Off:
     def plan(self, context: Context) -> Budget:
         """A budget of 0 nodes."""
         return Budget(nodes=0, depth=0, width=0, why="off")
-
-    def observe(self, round: Round) -> None:
-        """Nothing to learn."""

@@ -9,9 +9,10 @@ from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.costs import Costs
 from specchat.core.round import Round
+from specchat.core.seams import Controller
 
 
-class Search:
+class Search(Controller):
     """Lets the drafter search after a round for as long as searching has taken no more than its share of the time.
 
     Drafting goes on meanwhile, with the best that was found. A drafter without anything to search for learns nothing

@@ -11,7 +11,7 @@ from specchat.core.round import Round
 from specchat.core.seams import Controller
 
 
-class SmallestBudget:
+class SmallestBudget(Controller):
     """Does only what all of the controllers allow.
 
     All of them observe every round, so that each learns from what was really done.

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
-
 import numpy as np
 
 from specchat.core.budget import Budget
 from specchat.core.context import Context
-from specchat.core.request import LayerHook
 from specchat.core.round import Round
-from specchat.core.seams import Drafter
+from specchat.core.seams import Drafter, TreePolicy
 from specchat.core.tree import ROOT, TokenTree
 from specchat.indexes.recent_linear_fit import RecentLinearFit
 from specchat.trees.optimal_shape import OptimalShapes
@@ -25,7 +21,7 @@ _LEAST_RATE = 0.002
 """Ranks beyond the last one that stands so often get no nodes."""
 
 
-class Sequoia:
+class Sequoia(TreePolicy):
     """The static tree with the most expected tokens per second, worked out anew every `relearn` rounds.
 
     It counts how often the guess of each rank stands where the target was asked after its parent. Dynamic programming
@@ -42,8 +38,7 @@ class Sequoia:
     beforehand, starting from `rates`.
     """
 
-    keeps_draws: Final = True
-    taps: Sequence[int] = ()
+    keeps_draws = True
 
     def __init__(self, options: SequoiaOptions) -> None:
         self._prior = options.by_rank()
@@ -54,10 +49,6 @@ class Sequoia:
         self._level_s = 0.0
         self._rounds = 0
         self._known: dict[tuple[int, int, int, bool], StaticShape] = {}
-
-    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
-        """None: no node is dropped during the pass."""
-        return ()
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         """A frozen tree of the shape that is best now, at most 1 + `budget.nodes` nodes."""
