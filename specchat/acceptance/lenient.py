@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from specchat.acceptance.options import LenientOptions
 from specchat.acceptance.recursion import token_after
-from specchat.acceptance.target_law import own_token, soft_law
-from specchat.acceptance.walk import walk
+from specchat.acceptance.walk import own_token, soft_law, walk
 from specchat.core.context import Context
 from specchat.core.reading import Reading
 from specchat.core.round import Verdict

@@ -9,8 +9,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from specchat.acceptance.options import NestOptions
-from specchat.acceptance.target_law import own_token, soft_law
-from specchat.acceptance.walk import walk
+from specchat.acceptance.walk import own_token, soft_law, walk
 from specchat.core.context import Context
 from specchat.core.noise import Stream
 from specchat.core.reading import Reading

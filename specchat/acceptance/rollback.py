@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 from specchat.acceptance.options import RollbackOptions
-from specchat.acceptance.target_law import own_token, soft_law
-from specchat.acceptance.walk import walk
+from specchat.acceptance.walk import own_token, soft_law, walk
 from specchat.core.context import Context
 from specchat.core.reading import Reading
 from specchat.core.round import Verdict

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from specchat.acceptance.options import TransferOptions
 from specchat.acceptance.recursion import accepted_or_left
-from specchat.acceptance.target_law import own_token
-from specchat.acceptance.walk import walk
+from specchat.acceptance.walk import own_token, walk
 from specchat.core.context import Context
 from specchat.core.noise import Stream
 from specchat.core.reading import Reading

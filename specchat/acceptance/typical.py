@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from specchat.acceptance.options import TypicalOptions
-from specchat.acceptance.target_law import own_token
-from specchat.acceptance.walk import walk
+from specchat.acceptance.walk import own_token, walk
 from specchat.core.context import Context
 from specchat.core.reading import Reading
 from specchat.core.round import Verdict

@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from specchat.controllers.drafting_account import DraftingAccount
+from specchat.controllers.drafting_account import DraftingAccount, PlainComparison
 from specchat.controllers.learnt_costs import LearntCosts
 from specchat.controllers.options import GoodputOptions
-from specchat.controllers.plain_comparison import PlainComparison
 from specchat.controllers.round_statistics import UNKNOWN_RATE, RoundStatistics, besides
 from specchat.core.budget import Budget
 from specchat.core.context import Context

@@ -23,8 +23,7 @@ class Search(Controller):
     """
 
     def __init__(self, options: SearchOptions, budget: Budget, costs: Costs | None = None) -> None:
-        del costs
-        self._budget = budget
+        super().__init__(options, budget)
         self._share = options.share
         self._all_s = self._searching_s = 0.0
 

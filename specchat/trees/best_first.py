@@ -7,9 +7,8 @@ from specchat.core.compiled_guessing import GrowthPlan
 from specchat.core.context import Context
 from specchat.core.seams import Drafter, TreePolicy
 from specchat.core.tree import TokenTree
-from specchat.trees.growth import Growth
+from specchat.trees.growth import Growth, search
 from specchat.trees.options import BestFirstOptions
-from specchat.trees.search import search
 
 
 class BestFirst(TreePolicy):

@@ -7,7 +7,7 @@ from specchat.core.context import Context
 from specchat.core.seams import Drafter, TreePolicy
 from specchat.core.tree import TokenTree
 from specchat.registry import NoOptions
-from specchat.trees.ranks import StaticShape, grow_by_ranks
+from specchat.trees.given_shapes import StaticShape, grow_by_ranks
 
 
 class Comb(TreePolicy):

@@ -7,9 +7,8 @@ from specchat.core.compiled_guessing import GrowthPlan
 from specchat.core.context import Context
 from specchat.core.seams import Drafter, TreePolicy
 from specchat.core.tree import ROOT, TokenTree, as_points
-from specchat.trees.growth import Growth
+from specchat.trees.growth import Growth, best
 from specchat.trees.options import Eagle2Options
-from specchat.trees.search import best
 
 
 class Eagle2(TreePolicy):

@@ -10,7 +10,7 @@ from specchat.core.compiled_guessing import GrowthPlan, RankShape
 from specchat.core.context import Context
 from specchat.core.seams import Drafter, TreePolicy
 from specchat.core.tree import TokenTree
-from specchat.trees.levels import grow_by_levels
+from specchat.trees.given_shapes import grow_by_levels
 from specchat.trees.options import ExpansionOptions
 
 

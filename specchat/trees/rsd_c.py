@@ -6,7 +6,7 @@ from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.seams import Drafter, TreePolicy
 from specchat.core.tree import DrawKind, TokenTree
-from specchat.trees.levels import grow_by_levels
+from specchat.trees.given_shapes import grow_by_levels
 from specchat.trees.options import RsdCOptions
 
 

@@ -8,8 +8,8 @@ from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.seams import Drafter, TreePolicy
 from specchat.core.tree import TokenTree
+from specchat.trees.given_shapes import StaticShape, grow_by_ranks
 from specchat.trees.options import RankPath, TemplateOptions
-from specchat.trees.ranks import StaticShape, grow_by_ranks
 
 
 class Template(TreePolicy):
