@@ -1,4 +1,4 @@
-"""Growing a tree of a given shape, whatever its tokens are: children for paths of ranks, or for all nodes of a level."""
+"""Growing a tree of a given shape, whatever its tokens: children for paths of ranks, or for all nodes of a level."""
 
 from __future__ import annotations
 
