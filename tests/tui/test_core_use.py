@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from fake import ready
 
-from specchat.tui.draw.stats_lines import Facts, stats_lines
+from specchat.tui.state.stats_lines import Facts, stats_lines
 from specchat.tui.system.processes import CoreShares, CpuMeter, wants_every_core
 
 

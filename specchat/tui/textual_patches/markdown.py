@@ -16,7 +16,7 @@ from textual.reactive import Reactive
 from textual.widgets import Markdown, Static
 from textual.widgets._markdown import MarkdownBlock, MarkdownTable, MarkdownTableContent
 
-from specchat.tui.textual_patches.version import tested
+from specchat.tui.textual_patches import tested
 from specchat.tui.textual_patches.widget_parts import GrowingLines, arrange_vertically, styles_of_part
 
 Side = Literal["left", "center", "right"]

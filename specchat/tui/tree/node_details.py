@@ -1,15 +1,14 @@
-"""The details of one node of a round, as a few lines."""
+"""One node of a round: its details in a few lines, and the way from it to its parent, a child or a neighbour."""
 
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 from specchat.engine.protocol.events import RoundDone
 from specchat.engine.protocol.round_parts import Draw, Source
-from specchat.tui.draw.token_tree.marks import Marks, label
-from specchat.tui.draw.token_tree.navigation import bonus_of, depth_of, parent_of
-from specchat.tui.draw.token_tree.picture import drafted_of, picture_of, proposers_of
 from specchat.tui.text.cells import ScreenLine, clip, width_of, wrap
+from specchat.tui.tree.picture import Marks, drafted_of, label, picture_of, proposers_of
 
 _PARTS = {
     "system": "the system message", "user": "your message {}", "assistant": "reply {}", "reply": "this reply",
@@ -134,3 +133,61 @@ def _share(logprob: float) -> str:
 
 def _wrapped(text: str, width: int) -> list[str]:
     return [text[start:end].strip() for start, end in wrap(text, max(1, width))] if text else []
+
+
+Step = Literal["parent", "child", "previous", "next", "root", "bonus"]
+
+
+def bonus_of(round: RoundDone) -> int | None:
+    """The bonus's number: the one after the tree's last node; None where the reply ended without one."""
+    return None if round.verdict.bonus is None else len(round.tree.tokens)
+
+
+def parent_of(round: RoundDone, node: int) -> int:
+    """The node before this one; −1 before the root."""
+    if node < len(round.tree.parents):
+        return round.tree.parents[node]
+    return round.verdict.path[-1] if round.verdict.path else 0
+
+
+def children_of(round: RoundDone, node: int) -> list[int]:
+    """What follows this node: the path first, then the others as they were drafted."""
+    children = [child for child, parent in enumerate(round.tree.parents) if parent == node and child > node]
+    bonus = bonus_of(round)
+    if bonus is not None and node < bonus and parent_of(round, bonus) == node:
+        children.append(bonus)
+    path = {*round.verdict.path, bonus}
+    return sorted(children, key=lambda child: child not in path)
+
+
+def neighbour(round: RoundDone, node: int, step: Step) -> int:
+    """The node one step away, or the same one where there is none."""
+    match step:
+        case "parent":
+            return max(0, parent_of(round, node))
+        case "child":
+            return next(iter(children_of(round, node)), node)
+        case "root":
+            return 0
+        case "bonus":
+            bonus = bonus_of(round)
+            return bonus if bonus is not None else (round.verdict.path or [0])[-1]
+    level = _nodes_at_depth_of(round, node)
+    at = level.index(node) + (1 if step == "next" else -1)
+    return level[at] if 0 <= at < len(level) else node
+
+
+def depth_of(round: RoundDone, node: int) -> int:
+    """Edges from the root."""
+    depth = 0
+    while (node := parent_of(round, node)) >= 0:
+        depth += 1
+    return depth
+
+
+def _nodes_at_depth_of(round: RoundDone, node: int) -> list[int]:
+    """All nodes of this one's depth, siblings beside each other."""
+    level = [0]
+    while level and node not in level:
+        level = [child for parent in level for child in children_of(round, parent)]
+    return level or [node]

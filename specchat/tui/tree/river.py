@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from specchat.tui.draw.token_tree.marks import TOKEN_CELLS, Marks
-from specchat.tui.draw.token_tree.picture import NO_NODE, WHOLE_CELLS, Node, Picture, number_in
 from specchat.tui.text.cells import ScreenLine, clip, width_of
+from specchat.tui.tree.picture import NO_NODE, TOKEN_CELLS, WHOLE_CELLS, Marks, Node, Picture, number_in
 
 _BRANCH_CELLS = (WHOLE_CELLS, TOKEN_CELLS, 6, 4)
 """How many cells a label below the path may take; the first with which everything fits is used."""

@@ -1,4 +1,4 @@
-"""The frames of a clip: the last rounds of a reply, each as its tree before and after the verdict, the text below."""
+"""The frames of a clip and its styles: the last rounds of a reply, each as its tree before and after the verdict."""
 
 from __future__ import annotations
 
@@ -7,9 +7,21 @@ from dataclasses import dataclass
 
 from specchat.engine.protocol.events import RoundDone
 from specchat.engine.protocol.text import visible
-from specchat.tui.draw.token_tree import UNICODE, draw, hides_most, picture_of
-from specchat.tui.draw.tree_captions import title_of
 from specchat.tui.text.cells import ScreenLine, cut, last_wrapped_lines, padded, width_of, wrap
+from specchat.tui.text.theme import DARK
+from specchat.tui.tree import UNICODE, draw, hides_most, picture_of
+from specchat.tui.tree.panel_lines import title_of
+
+_QUIET, _LINES = DARK.variables["quiet-color"], DARK.variables["line-color"]
+COLOURS = {
+    "root": _QUIET, "accepted": DARK.primary, "bonus": DARK.accent, "rejected": _QUIET, "crossed": _QUIET,
+    "unreached": _QUIET, "pending": _QUIET, "pruned": _QUIET, "cut": DARK.primary, "agreed": DARK.secondary,
+    "river": DARK.primary, "line": _LINES, "dim": _QUIET, "drafted": DARK.primary, "target": DARK.accent,
+}  # fmt: skip
+"""The colour of each role; of the others, the text's own."""
+
+BOLD, ITALIC, STRUCK = ("accepted", "bonus"), ("pending", "unreached"), ("rejected", "pruned", "cut")
+
 
 ROUNDS = 12
 """The most rounds of a clip."""

@@ -9,17 +9,14 @@ strip   one line, for no room at all
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from specchat.engine.protocol.events import RoundDone
-from specchat.tui.draw.token_tree.log import log
-from specchat.tui.draw.token_tree.map import tree_map
-from specchat.tui.draw.token_tree.marks import ASCII, UNICODE, Marks
-from specchat.tui.draw.token_tree.picture import Picture, number_in, picture_of
-from specchat.tui.draw.token_tree.river import river
-from specchat.tui.draw.token_tree.strip import strip
 from specchat.tui.text.cells import ScreenLine, clip, width_of
+from specchat.tui.tree.picture import ASCII, UNICODE, Marks, Picture, number_in, picture_of
+from specchat.tui.tree.river import river
+from specchat.tui.tree.small_layouts import log, strip, tree_map
 
 Mode = Literal["auto", "river", "log", "map", "strip"]
 MODES: tuple[Mode, ...] = ("auto", "river", "log", "map", "strip")
@@ -108,3 +105,38 @@ __all__ = [
     "ASCII", "MODES", "UNICODE", "Drawing", "Marks", "Mode", "Picture", "draw", "fitting_mode", "hides_most", "layout",
     "picture_of",
 ]  # fmt: skip
+
+
+_MAP_ROUNDS = 8
+"""Small rounds in a row before trees are no longer drawn as a map; this avoids flicker."""
+
+_ALL_LINES = 1000
+"""Enough lines for every node."""
+
+
+@dataclass
+class SteadyDrawing:
+    """In `auto` mode, a tree of which most would be hidden is drawn as a map, and so are some after it."""
+
+    marks: Marks
+    _decided: int = field(default=0, init=False)  # the round that was decided for
+    _maps: int = field(default=0, init=False)  # rounds it stays a map
+
+    def draw(
+        self, round: RoundDone, picture: Picture, width: int, height: int, mode: Mode, chosen: int | None
+    ) -> Drawing:
+        """At most `height` lines, each at most `width` cells wide; the chosen node is always visible."""
+        mode = self._mode(round, picture, width, height) if mode == "auto" else mode
+        drawing = draw(picture, width, height, mode, self.marks)
+        if chosen is None or chosen in drawing.shown or height < 2:
+            return drawing
+        whole = draw(picture, width, _ALL_LINES, mode, self.marks)
+        if chosen in whole.shown:
+            return whole.scrolled_to(chosen, height)
+        return draw(picture, width, height, "map", self.marks)
+
+    def _mode(self, round: RoundDone, picture: Picture, width: int, height: int) -> Mode:
+        if self._decided != id(round):
+            large = hides_most(picture, width, height, "auto", self.marks)
+            self._decided, self._maps = id(round), _MAP_ROUNDS if large else max(0, self._maps - 1)
+        return "map" if self._maps and fitting_mode("auto", width, height) != "strip" else "auto"
