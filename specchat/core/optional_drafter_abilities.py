@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from specchat.core.learnt import Learnt
+from specchat.core.drafting_networks import Learnt
 
 
 @runtime_checkable

@@ -12,14 +12,12 @@ from torch import Tensor
 from specchat.core.budget import Budget
 from specchat.core.compiled_guessing import GrowthPlan
 from specchat.core.context import Context
-from specchat.core.head_needs import FIRST, HeadNeeds
 from specchat.core.reading import Counters, Reading
-from specchat.core.request import DEFAULT_REQUEST, ExtraRow, HeadOfSome, LayerHook, PassRequest
-from specchat.core.round import Round
+from specchat.core.request import DEFAULT_REQUEST, FIRST, ExtraRow, HeadNeeds, HeadOfSome, LayerHook, PassRequest
+from specchat.core.round import Round, Verdict
 from specchat.core.sampling import Sampling
 from specchat.core.states import HiddenStateSink
 from specchat.core.tree import DrawKind, Guess, TokenTree
-from specchat.core.verdict import Verdict
 
 
 class Weights(Protocol):

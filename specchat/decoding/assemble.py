@@ -12,8 +12,8 @@ from specchat.controllers.choice import choose_controllers
 from specchat.controllers.smallest_budget import SmallestBudget
 from specchat.core.budget import Budget
 from specchat.core.costs import Costs
+from specchat.core.drafting_networks import Prunable
 from specchat.core.memory import MemoryLimit, NetworkMemory, PairMemory
-from specchat.core.network_pruning import Prunable
 from specchat.core.sampling import Sampling
 from specchat.core.seams import AcceptanceRule, Controller, Engine, Model, TreePolicy
 from specchat.core.tree import DrawKind

@@ -10,10 +10,9 @@ from typing import Any
 from specchat.controllers.choice import limits_memory
 from specchat.core.context import Context
 from specchat.core.costs import Costs
-from specchat.core.head_needs import FIRST, HeadNeeds
-from specchat.core.ledger import Ledger
 from specchat.core.noise import Noise
-from specchat.core.round import Round
+from specchat.core.request import FIRST, HeadNeeds
+from specchat.core.round import Ledger, Round
 from specchat.core.seams import Model
 from specchat.core.speedup import RoundIntervals
 from specchat.decoding.assemble import assemble, sampling

@@ -15,9 +15,8 @@ from torch import Tensor
 
 from specchat.core.compiled_guessing import GrowthPlan
 from specchat.core.context import Context
-from specchat.core.head_needs import FIRST, HeadNeeds
 from specchat.core.reading import Reading
-from specchat.core.request import ExtraRow
+from specchat.core.request import FIRST, ExtraRow, HeadNeeds
 from specchat.core.round import Round
 from specchat.core.seams import Drafter
 from specchat.core.states import HiddenStateSink, TextStates

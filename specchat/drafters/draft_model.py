@@ -13,8 +13,8 @@ from torch import Tensor
 
 from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.context import Context
+from specchat.core.drafting_networks import GuessesSome
 from specchat.core.noise import Stream
-from specchat.core.optional_model_abilities import GuessesSome
 from specchat.core.reading import Reading
 from specchat.core.request import DEFAULT_REQUEST, HeadOfSome, PassRequest
 from specchat.core.round import Round

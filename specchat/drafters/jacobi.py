@@ -11,9 +11,8 @@ import torch
 
 from specchat.core.candidate_penalties import penalised_candidates
 from specchat.core.context import Context
-from specchat.core.head_needs import LIKELIEST, HeadNeeds
 from specchat.core.reading import Reading
-from specchat.core.request import ExtraRow
+from specchat.core.request import LIKELIEST, ExtraRow, HeadNeeds
 from specchat.core.round import Round
 from specchat.core.seams import Drafter, Proposal
 from specchat.core.tree import ROOT, Guess, TokenTree

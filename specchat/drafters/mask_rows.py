@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from specchat.core.context import Context
-from specchat.core.head_needs import LOGITS, HeadNeeds
-from specchat.core.request import ExtraRow
+from specchat.core.request import LOGITS, ExtraRow, HeadNeeds
 from specchat.core.round import Round
 from specchat.core.seams import Drafter, Proposal
 from specchat.core.tree import ROOT, TokenTree

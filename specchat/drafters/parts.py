@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafter, TrainedDrafters
-from specchat.core.mask_rows import MaskRows
+from specchat.core.drafting_networks import LearningTrainedNetwork, MaskRows, Prunable
 from specchat.core.memory import MemoryLimit
-from specchat.core.network_pruning import Prunable
 from specchat.core.noise import Noise
 from specchat.core.seams import Drafter, Engine, Model, Weights
-from specchat.core.trained_network import LearningTrainedNetwork
 from specchat.core.vocabulary import TokenTable
 from specchat.drafters.choice import DrafterChoice
 from specchat.errors import CombinationError

@@ -10,8 +10,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from specchat.core.context import Context
+from specchat.core.drafting_networks import Prunable, Ranking
 from specchat.core.memory import NetworkMemory
-from specchat.core.network_pruning import Prunable, Ranking
 from specchat.core.round import Round
 from specchat.core.seams import Drafter, Model, Proposal
 from specchat.core.tree import DrawKind, TokenTree

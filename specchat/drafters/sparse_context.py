@@ -10,13 +10,12 @@ import torch
 from torch import Tensor
 
 from specchat.core.context import Context
-from specchat.core.head_needs import LOGITS
-from specchat.core.optional_model_abilities import HoldsPartsByLayer
+from specchat.core.drafting_networks import HoldsPartsByLayer
+from specchat.core.request import LOGITS
 from specchat.core.round import Round
-from specchat.core.sampling import law, penalise
+from specchat.core.sampling import best_tokens, law, penalise
 from specchat.core.seams import Drafter, Model, Proposal
 from specchat.core.states import HiddenStateSink
-from specchat.core.top_tokens import best_tokens
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.drafters.options import SparseContextOptions
 from specchat.drafters.parts import Parts

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from specchat.core.compiled_guessing import CompiledTable
 from specchat.core.context import Context
-from specchat.core.head_needs import LIKELIEST, HeadNeeds
+from specchat.core.request import LIKELIEST, HeadNeeds
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
 from specchat.core.tree import Guess, TokenTree, point

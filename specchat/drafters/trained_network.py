@@ -9,12 +9,11 @@ import torch
 
 from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.context import Context
-from specchat.core.head_needs import HeadNeeds
-from specchat.core.learnt import Learnt
+from specchat.core.drafting_networks import Ahead, Guessed, Learnt
+from specchat.core.request import HeadNeeds
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
 from specchat.core.states import HiddenStateSink
-from specchat.core.trained_network import Ahead, Guessed
 from specchat.core.tree import TokenTree
 from specchat.drafters.compiled_search import CompiledDrafter
 from specchat.drafters.draft_model import over_vocabulary

@@ -8,11 +8,10 @@ from typing import Final
 from specchat.core.budget import Budget
 from specchat.core.compiled_guessing import GrowthPlan
 from specchat.core.context import Context
-from specchat.core.point_rows import as_points
 from specchat.core.request import LayerHook
 from specchat.core.round import Round
 from specchat.core.seams import Drafter
-from specchat.core.tree import ROOT, TokenTree
+from specchat.core.tree import ROOT, TokenTree, as_points
 from specchat.trees.growth import Growth
 from specchat.trees.options import Eagle2Options
 from specchat.trees.search import best

@@ -7,7 +7,7 @@ import torch
 from contracts.kit import reply
 from contracts.models import BUILDERS, V, shared_network, tiny_network
 
-from specchat.core.optional_model_abilities import HoldsPartsByLayer
+from specchat.core.drafting_networks import HoldsPartsByLayer
 from specchat.drafters import sparse_context as cache_parts
 from specchat.drafters.sparse_context import PartByStates, part_of
 from specchat.models.decoder import eager

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from specchat.core.ledger import Ledger
-from specchat.core.round import Round
+from specchat.core.round import Ledger, Round
 from specchat.core.speedup import RoundIntervals
 from specchat.core.tree import ROOT, TokenTree
 from specchat.decoding.combinations import Losslessness

@@ -9,7 +9,7 @@ from contextlib import ExitStack, nullcontext
 
 import msgspec
 
-from specchat.core.head_needs import FIRST, LOGITS
+from specchat.core.request import FIRST, LOGITS
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.reply_events import Prefilled, ReplyEnded, ReplyStarted, RoundWritten
 from specchat.decoding.stopwatch import Stopwatch

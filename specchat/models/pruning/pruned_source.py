@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specchat.core.network_pruning import Ranking
+from specchat.core.drafting_networks import Ranking
 from specchat.models.base.shape import Shape
 from specchat.models.weights.derived_sources import ForwardingSource
 from specchat.models.weights.gguf_reader import FourBit
