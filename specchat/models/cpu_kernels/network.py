@@ -10,9 +10,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from specchat.core.head_needs import EVERYTHING, HeadNeeds
-from specchat.core.head_output import HeadOutput
-from specchat.core.request import HeadOfSome
+from specchat.core.reading import HeadOutput
+from specchat.core.request import EVERYTHING, HeadNeeds, HeadOfSome
 from specchat.models.cpu_kernels.adapters import AdapterTables
 from specchat.models.cpu_kernels.c_structures import KEYS, CDecoder, CLayer
 from specchat.models.cpu_kernels.gathered_head import GatheredHead

@@ -12,9 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specchat.core.device_copy import to_device
-from specchat.core.head_needs import EVERYTHING, HeadNeeds
-from specchat.core.head_output import HeadOutput, HeadTensors
-from specchat.core.request import Adapter, HeadOfSome
+from specchat.core.reading import HeadOutput, HeadTensors
+from specchat.core.request import EVERYTHING, Adapter, HeadNeeds, HeadOfSome
 from specchat.models.decoder.adapters import Adapted, Adapting, Factors, checked, paired, sizes_of
 from specchat.models.decoder.fused_ops import PLAIN, FusedOps
 from specchat.models.decoder.kv_cache import RowCopies

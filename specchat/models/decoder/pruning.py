@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specchat.core.drafting_networks import Ranking
 from specchat.core.memory import NetworkMemory
-from specchat.core.network_pruning import Ranking
 from specchat.core.seams import Model
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.differentiable_layer import Gates, layer_output

@@ -11,9 +11,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from specchat.core.head_needs import EVERYTHING, HeadNeeds
-from specchat.core.head_output import HeadOutput
-from specchat.core.request import Adapter, HeadOfSome
+from specchat.core.reading import HeadOutput
+from specchat.core.request import EVERYTHING, Adapter, HeadNeeds, HeadOfSome
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.decoder.adapters import acting, adapters_of
 from specchat.models.decoder.decoder import Decoder

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specchat.core.head_output import HeadOutput, HeadTensors
-from specchat.core.top_tokens import best_tokens
+from specchat.core.reading import HeadOutput, HeadTensors
+from specchat.core.sampling import best_tokens
 
 _MOST_ADDED = 1024
 """Tokens of texts that are kept besides the frequent ones; then they are forgotten, but for those of the text."""

@@ -49,6 +49,7 @@ def make_folder(folder: Path, source: Path, write: Callable[[Path], None]) -> No
         about = {"source": os.path.abspath(source), "files": _hashes(unfinished)}
         (unfinished / _CONTENTS).write_bytes(json.dumps(about).encode())
         for file in unfinished.rglob("*"):
+            file.chmod(0o700 if file.is_dir() else 0o600)
             if not file.is_dir():
                 put_on_disk(file)
         if is_whole(folder):  # another program was quicker

@@ -48,6 +48,14 @@ if False:
         ("tests/controllers/test_cost_model.py",),
     ),
     Mutation(
+        "controller cost_model",
+        "forgets what levels take",
+        "CostModel.predicted_s",
+        "depth * self._level_s.value",
+        "0.0",
+        ("tests/controllers/test_cost_model.py", "-k", "of_its_rows"),
+    ),
+    Mutation(
         "controller memory",
         "forgets what the last round left",
         "Memory.predicted_bytes",
@@ -232,6 +240,22 @@ if True:
         "costs.draft[0][1] if costs is not None and costs.draft else 0.0",
         "0.0",
         PASSES,
+    ),
+    Mutation(
+        "controller goodput",
+        "believes what the drafter promises a pass to gain",
+        "Goodput._drafting_with_passes",
+        "seen.rate.value * seen.calibration.value / goodput",
+        "seen.rate.value / goodput",
+        (*PASSES, "-k", "gets_a_pass"),
+    ),
+    Mutation(
+        "controller goodput",
+        "saves for a trial what it costs, and not what it may lose",
+        "Goodput._trial_loss",
+        "self._seconds(seen, seen.rows(1), 1.0) * self._plain_goodput(seen) - 1.0",
+        "self._seconds(seen, seen.rows(1), 1.0) * self._plain_goodput(seen)",
+        (*ACCOUNT, "-k", "set_aside"),
     ),
     Mutation(
         "controller goodput",
