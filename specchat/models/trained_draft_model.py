@@ -14,9 +14,7 @@ from specchat.models.draft_heads.shared_weights import SharedWeights
 from specchat.models.model_loading import Loaded
 from specchat.models.pruning.prunable_file import PrunableFile
 from specchat.models.weights.derived_sources import ForwardingSource
-from specchat.models.weights.gguf_reader import FourBit
-from specchat.models.weights.stored_rows import StoredRows
-from specchat.models.weights.weight_source import ALL_ROWS, RowChoice, TensorFacts, WeightSource
+from specchat.models.weights.weight_source import ALL_ROWS, FourBit, RowChoice, StoredRows, TensorFacts, WeightSource
 
 
 def load_trained_draft(trained: TrainedDrafter, target: Loaded) -> Loaded:

@@ -8,9 +8,8 @@ from tiny_models import tiny_gguf
 
 from specchat.errors import WeightsError
 from specchat.models.inspect.model_files import token_table
-from specchat.models.weights.gguf_file import converted_folder
-from specchat.models.weights.gguf_formats import FORMATS
-from specchat.models.weights.gguf_header import read_header
+from specchat.models.weights.gguf_header import FORMATS, read_header
+from specchat.models.weights.transformers_cache import converted_folder
 
 HUGE = 2**64 - 1
 U32, I32, F32, BOOL, STRING, ARRAY, U64 = 4, 5, 6, 7, 8, 9, 10

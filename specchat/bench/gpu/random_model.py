@@ -13,9 +13,7 @@ from specchat.models.base.shape import Shape
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.model_loading import own_network
 from specchat.models.weights.derived_sources import RoundedSource
-from specchat.models.weights.gguf_reader import FourBit
-from specchat.models.weights.stored_rows import StoredRows
-from specchat.models.weights.weight_source import RowChoice, TensorFacts, WeightSource
+from specchat.models.weights.weight_source import FourBit, RowChoice, StoredRows, TensorFacts, WeightSource
 
 _ALL = slice(None)
 _NORMS = ("norm", "input_norm", "mlp_norm")

@@ -19,9 +19,7 @@ from specchat.models.backends.widening import Sizes
 from specchat.models.base.shape import Shape
 from specchat.models.weights.derived_sources import PairedSource
 from specchat.models.weights.families import LLAMA
-from specchat.models.weights.gguf_reader import FourBit
-from specchat.models.weights.stored_rows import StoredRows
-from specchat.models.weights.weight_source import RowChoice, TensorFacts, WeightSource
+from specchat.models.weights.weight_source import FourBit, RowChoice, StoredRows, TensorFacts, WeightSource
 
 _ALL = slice(None)
 _UNLAYERED = ("embed", "head", "norm")

@@ -11,9 +11,7 @@ from torch import Tensor
 from specchat.core.network_pruning import Ranking
 from specchat.models.base.shape import Shape
 from specchat.models.weights.derived_sources import ForwardingSource
-from specchat.models.weights.gguf_reader import FourBit
-from specchat.models.weights.stored_rows import StoredRows
-from specchat.models.weights.weight_source import ALL_ROWS, RowChoice, TensorFacts, WeightSource
+from specchat.models.weights.weight_source import ALL_ROWS, FourBit, RowChoice, StoredRows, TensorFacts, WeightSource
 
 _CHANNELS_TOGETHER = 32
 """The number of channels that is kept is a multiple of this: kernels take so many together."""

@@ -6,9 +6,15 @@ import torch
 from torch import Tensor
 
 from specchat.errors import DamagedModel
-from specchat.models.weights.gguf_reader import GROUP, FourBit
-from specchat.models.weights.stored_rows import StoredRows
-from specchat.models.weights.weight_source import ALL_ROWS, RowChoice, TensorFacts, WeightSource
+from specchat.models.weights.weight_source import (
+    ALL_ROWS,
+    GROUP,
+    FourBit,
+    RowChoice,
+    StoredRows,
+    TensorFacts,
+    WeightSource,
+)
 
 _PAIRED = ("q", "k", "q_norm", "k_norm")
 _AT_ONCE = 4096

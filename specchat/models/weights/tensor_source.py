@@ -10,11 +10,9 @@ import torch
 from torch import Tensor
 
 from specchat.models.weights.families import LLAMA, Family
-from specchat.models.weights.foreign_errors import one_line
-from specchat.models.weights.gguf_reader import FourBit
+from specchat.models.weights.foreign_code import one_line
 from specchat.models.weights.safetensors_header import tensors_in, weight_files
-from specchat.models.weights.stored_rows import StoredRows
-from specchat.models.weights.weight_source import ALL_ROWS, RowChoice, TensorFacts
+from specchat.models.weights.weight_source import ALL_ROWS, FourBit, RowChoice, StoredRows, TensorFacts
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
