@@ -1,4 +1,4 @@
-"""A model's config.json, checked before anything is made from it: kinds of values, and numbers within bounds."""
+"""JSON files of a model, config.json above all, checked before use: sizes of files, kinds of values, bounds of numbers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Errors of the libraries that read a model's files, as one line.
+"""Runs what came with a model, and the libraries that read its files: errors as one line, memory and time bounded.
 
 What transformers, tokenizers and safetensors raise for a damaged file is of any kind, a panic of compiled code
-included. Nothing else of specchat catches so much: our own readers know what they raise.
+included. Nothing else of specchat catches so much: our own readers know what they raise. A chat template is a program,
+and a tokenizer's patterns and replacements are nearly one. Both can ask for any amount of memory, or for hours, in one
+operation of compiled code that no exception ends. So the operating system bounds them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A decoder's weights from a GGUF file."""
+"""Weights of a GGUF file, read without unpacking it: tensors as views of the file, dequantised when asked for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from specchat.errors import DamagedWeights
 from specchat.models.weights.gguf_header import FACTORS, FORMATS, TensorHeader, read_header
-from specchat.models.weights.weight_source import ALL_ROWS, FourBit, RowChoice, StoredRows, TensorFacts
+from specchat.models.weights.weight_source import ALL_ROWS, FourBit, RowChoice, StoredRows, TensorFacts, WeightSource
 
 if TYPE_CHECKING:  # imported where a file is read: weights of other formats need no such package
     from gguf import GGMLQuantizationType
@@ -172,16 +172,14 @@ _ALREADY_INTERLEAVED = ("llama", "mistral")
 """Architectures whose GGUF files hold query and key rows in pairs that rotate together."""
 
 
-class GgufSource:
+class GgufSource(WeightSource):
     """Weights of a GGUF file, dequantised when asked for."""
-
-    rounds = False
 
     def __init__(self, path: Path) -> None:
         self._file = GgufReader(path)
+        self.interleaved = self._file.metadata.get("general.architecture") in _ALREADY_INTERLEAVED
         self._embedding_rows = Lock()
         self._row_of: dict[int, int] = {}  # words come back, and unpacking a row takes longer than finding it
-        self.interleaved = self._file.metadata.get("general.architecture") in _ALREADY_INTERLEAVED
 
     def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
         tensor = self._file.tensor(self._name(name, layer, "weight"))
@@ -190,12 +188,6 @@ class GgufSource:
     def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: RowChoice = ALL_ROWS) -> Tensor:
         tensor = self._file.tensor(self._name(name, layer, part))
         return tensor.dense() if rows == ALL_ROWS else tensor.rows(rows)
-
-    def outputs(self, name: str, layer: int | None = None) -> int:
-        return self._file.tensor(self._name(name, layer, "weight")).shape[0]
-
-    def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
-        return self._name(name, layer, part) in self._file
 
     def about(self, name: str, layer: int | None = None, part: str = "weight") -> TensorFacts:
         stored = self._name(name, layer, part)

@@ -1,4 +1,6 @@
-"""Configuration and tokenizer of a GGUF file in transformers' own form, converted once."""
+"""What transformers makes of a model's files, kept in the cache: a GGUF file's configuration and tokenizer, converted
+once, and what it read in a configuration, since asking it again takes a second and 100 MB.
+"""
 
 from __future__ import annotations
 
