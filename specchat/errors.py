@@ -15,6 +15,7 @@
     │   ├── DamagedModel          its description and its weights do not go together (exit code 2)
     │   ├── NotNumbers            its logits are not numbers: weights are damaged
     │   └── NotEnoughMemory       weights that do not fit into the memory that is free
+    │       ├── NoMemoryLeft      … or an allocation that failed, which ends the engine
     │       └── MemoryLimitTooLow … or into what the setting `memory` allows (exit code 2)
     ├── ProposalError             a drafter proposed something that is not a token
     ├── TrainingError             a drafter cannot be trained: data, disk or memory
@@ -109,6 +110,10 @@ class NotNumbers(ModelError):
 
 class NotEnoughMemory(ModelError):
     """Weights that do not fit into the memory that is free."""
+
+
+class NoMemoryLeft(NotEnoughMemory):
+    """An allocation that failed, or a thread that could not be started for want of memory; the process ends."""
 
 
 class MemoryLimitTooLow(NotEnoughMemory):

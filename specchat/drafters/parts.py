@@ -9,16 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafter, TrainedDrafters
-from specchat.core.mask_rows import MaskRows
+from specchat.core.drafting_networks import LearningTrainedNetwork, MaskRows, Prunable
 from specchat.core.memory import MemoryLimit
-from specchat.core.network_pruning import Prunable
 from specchat.core.noise import Noise
 from specchat.core.seams import Drafter, Engine, Model, Weights
-from specchat.core.trained_network import LearningTrainedNetwork
 from specchat.core.vocabulary import TokenTable
-from specchat.drafters.choice import DrafterChoice, choose
+from specchat.drafters.choice import DrafterChoice
 from specchat.errors import CombinationError
-from specchat.settings import Settings
 
 if TYPE_CHECKING:
     from specchat.config.datastore_files import Datastores
@@ -218,10 +215,6 @@ class Parts:
         """The same for a drafter that uses no draft model, so that it keeps none in memory."""
         resources = dataclasses.replace(self.resources, draft_vocabulary=None, draft_name="", further={})
         return dataclasses.replace(self, draft_model=None, resources=resources)
-
-    def member(self, name: str, place: int = 0) -> Drafter:
-        """A drafter that this one always has inside, with default options."""
-        return self.build(choose(name, Settings()), place)
 
     def network(self, tokens: int) -> LearningTrainedNetwork:
         """The network of this drafter's trained weights, which guesses so many frequent tokens besides the text's."""

@@ -12,7 +12,7 @@ import torch
 
 from specchat.compiled.build import NativeUnavailable
 from specchat.config import ModelSpec
-from specchat.core.network_pruning import Prunable
+from specchat.core.drafting_networks import Prunable
 from specchat.core.seams import Model
 from specchat.errors import ModelError, NotEnoughMemory, TokenizerMismatch
 from specchat.models.backends.scripted import ScriptedModel
@@ -42,6 +42,10 @@ from specchat.models.weights.weight_source import RoundedSource, WeightSource
 
 _SCRIPTED = {"target": (6, 0.012), "draft": (2, 0.003)}
 """How many tokens the scripted models look back, and how long a pass of theirs takes, in seconds."""
+
+
+_CONVERTING_BYTES = 200_000_000
+"""What converting a tokenizer takes beside the weights: libraries, and the file's table of tokens."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,10 @@ def load_model(
     say("configuration" if path.is_dir() or is_converted(path) else "converting tokenizer")
     if refusal := describe_model(path).refusal:
         raise ModelError(f"{spec.name} {refusal}")
+    if device.type == "cpu":  # where memory runs out in a conversion, Python may no longer be able to say so
+        least = "int4" if path.is_file() or guesses else "bfloat16"
+        converting = 0 if path.is_dir() or is_converted(path) else _CONVERTING_BYTES
+        check_memory(spec, path, device, least if wanted == "auto" else wanted, converting)
     try:
         folder, config = known_config(path)
         why_not = unsupported(config)
@@ -261,8 +269,8 @@ def usable_context(spec: ModelSpec, config: Any, own: bool = False) -> tuple[int
     return limit, ()
 
 
-def check_memory(spec: ModelSpec, path: Path, device: torch.device, precision: str) -> None:
-    """Refuse to load what will not fit, before anything is taken.
+def check_memory(spec: ModelSpec, path: Path, device: torch.device, precision: str, besides: int = 0) -> None:
+    """Refuse to load what will not fit, before anything is taken; `besides` is taken by other things.
 
     Raises:
         NotEnoughMemory: with what it needs and what there is.
@@ -270,7 +278,7 @@ def check_memory(spec: ModelSpec, path: Path, device: torch.device, precision: s
     seen = describe_model(path)
     # On CUDA perhaps 8 bits, and a table of embeddings.
     others = "int8" if device.type == "cpu" and multiplies("int8", device) else "bfloat16"
-    needed = needed_bytes(seen.parameters, precision, seen.four_bit if seen.quantised else None, others)
+    needed = besides + needed_bytes(seen.parameters, precision, seen.four_bit if seen.quantised else None, others)
     available = available_bytes(device)
     if available is not None and needed > available:
         raise NotEnoughMemory(

@@ -16,9 +16,8 @@ from torch import Tensor
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
 from specchat.core.context import Context
-from specchat.core.ledger import Ledger
 from specchat.core.noise import Noise, Stream
-from specchat.core.round import Round
+from specchat.core.round import Ledger, Round
 from specchat.core.sampling import Sampling
 from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, TreePolicy
 from specchat.core.states import TextStates
@@ -58,6 +57,16 @@ def drafter_for(target: Model, draft: Model | None, name: str, given: Mapping[st
         resources=tiny_resources(target),
         make_engine=nested_engines(settings),
     ).build(choose(name, settings))
+
+
+@dataclass(frozen=True)
+class MadeOf(Parts):
+    """Parts whose members were made by hand."""
+
+    drafters: tuple[Drafter, ...] = ()
+
+    def members(self) -> list[Drafter]:
+        return list(self.drafters)
 
 
 def looks_up(method: Method) -> bool:

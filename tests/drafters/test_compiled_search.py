@@ -16,12 +16,9 @@ from specchat.core.compiled_guessing import GrowthPlan
 from specchat.core.context import Context
 from specchat.decoding.assemble import assemble, sampling
 from specchat.drafters import compiled_search
-from specchat.drafters.draft_model import DraftModel
+from specchat.drafters.combine import MemberGroup
+from specchat.drafters.compiled_search import CompiledDrafter
 from specchat.drafters.merge import Merge
-from specchat.drafters.merging_group import MergingGroup
-from specchat.drafters.suffix import Suffix
-from specchat.drafters.token_recycling import TokenRecycling
-from specchat.drafters.trained_network import TrainedNetworkDrafter
 from specchat.errors import ModelError
 from specchat.indexes.guess_search import GuessSearch
 from specchat.models.base.shape import Shape
@@ -102,7 +99,7 @@ def claims(round):
 
 
 def level_by_level(monkeypatch):
-    for drafter in (MergingGroup, DraftModel, Suffix, TokenRecycling, TrainedNetworkDrafter):
+    for drafter in (MemberGroup, CompiledDrafter):
         monkeypatch.setattr(drafter, "grow_at_once", lambda self, context, plan: None)
 
 

@@ -12,7 +12,7 @@ from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.decoding.assemble import assemble
 from specchat.decoding.speculate import Plan
-from specchat.drafters.merging_group import MergingGroup
+from specchat.drafters.combine import MemberGroup
 from specchat.drafters.trained_network import TrainedNetworkDrafter
 from specchat.models.base.shape import Shape
 from specchat.models.cpu_kernels.kernels import Kernels
@@ -40,7 +40,7 @@ def target():
 @pytest.fixture(autouse=True)
 def _trees_grow_level_by_level(monkeypatch):
     """As under `chain` or in a cascade; else compiled code lets the network read what it needs (`compiled_search`)."""
-    for drafter in (MergingGroup, TrainedNetworkDrafter):
+    for drafter in (MemberGroup, TrainedNetworkDrafter):
         monkeypatch.setattr(drafter, "grow_at_once", lambda self, context, plan: None)
 
 

@@ -14,8 +14,7 @@ import transformers
 from gguf import GGMLQuantizationType
 from gguf.quants import quantize
 
-from specchat.core.head_needs import EVERYTHING, FIRST, LIKELIEST, LOGITS
-from specchat.core.request import Adapter, ExtraRow, LayerHook, PassRequest
+from specchat.core.request import EVERYTHING, FIRST, LIKELIEST, LOGITS, Adapter, ExtraRow, LayerHook, PassRequest
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.base.shape import Shape
 from specchat.models.cpu_kernels.kernels import kernels_for

@@ -6,11 +6,11 @@ import pytest
 import torch
 from contracts.kit import Letters, collect, converse
 from contracts.models import V, shared_network
+from contracts.random_networks import random_network
 from contracts.tiny_networks import sizes_for, tiny_trained, trained_resources
 
 from specchat.config.trained_drafters import TrainedDrafters
 from specchat.models.backends.transformers_model import ReferenceModel
-from specchat.models.draft_heads.networks import new_network
 from specchat.models.draft_heads.shared_weights import SharedWeights
 
 D, K = 32, 3
@@ -18,7 +18,9 @@ D, K = 32, 3
 
 def made(method):
     shared = SharedWeights(torch.nn.Identity(), torch.arange(5), torch.empty(5, D))
-    return new_network(method, sizes_for(method, D, 3), shared, torch.Generator().manual_seed(0)).requires_grad_(False)
+    return random_network(method, sizes_for(method, D, 3), shared, torch.Generator().manual_seed(0)).requires_grad_(
+        False
+    )
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ import pytest
 import torch
 from contracts.kit import Letters, collect, converse
 from contracts.models import V, shared_network
+from contracts.random_networks import random_network
 from contracts.tiny_networks import all_tiny_trained, trained_resources
 
 from specchat.models.backends.transformers_model import ReferenceModel
 from specchat.models.draft_heads.lstm import Lstm
-from specchat.models.draft_heads.networks import new_network
 from specchat.models.draft_heads.shared_weights import SharedWeights
 from specchat.models.draft_heads.sizes import FalconSizes
 
@@ -25,7 +25,7 @@ def made(block):
     generator = torch.Generator().manual_seed(1)
     table, head = torch.randn(61, D, generator=generator), torch.randn(20, D, generator=generator)
     shared = SharedWeights(lambda tokens: table[tokens], torch.arange(20), head)
-    network = new_network("falcon", sizes, shared, generator)
+    network = random_network("falcon", sizes, shared, generator)
     with torch.no_grad():
         network.layer.o.weight *= 10.0  # attention counts
     return network.requires_grad_(False)

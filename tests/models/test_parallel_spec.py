@@ -6,10 +6,10 @@ import pytest
 import torch
 from contracts.kit import Letters, collect, converse
 from contracts.models import V, shared_network
+from contracts.random_networks import random_network
 from contracts.tiny_networks import all_tiny_trained, trained_resources
 
 from specchat.models.backends.transformers_model import ReferenceModel
-from specchat.models.draft_heads.networks import new_network
 from specchat.models.draft_heads.shared_weights import SharedWeights
 from specchat.models.draft_heads.sizes import ParallelSpecSizes
 
@@ -23,7 +23,7 @@ def network():
     generator = torch.Generator().manual_seed(1)
     table = torch.randn(61, D, generator=generator)
     head = torch.randn(20, D, generator=generator)
-    made = new_network(
+    made = random_network(
         "parallel_spec", SIZES, SharedWeights(lambda tokens: table[tokens], torch.arange(20), head), generator
     )
     with torch.no_grad():

@@ -11,6 +11,7 @@ from tests.mutations.edits import (
     kernels,
     lookups,
     rounds,
+    serving,
     target_views,
     trained_networks,
     tree_policies,
@@ -26,6 +27,7 @@ MUTATIONS = (
     *acceptance_rules.EDITS,
     *controllers.EDITS,
     *rounds.EDITS,
+    *serving.EDITS,
     *kernels.EDITS,
     *kept_chats.EDITS,
 )

@@ -155,3 +155,8 @@ class LoadedPair:
     def exact(self) -> bool:
         """Whether a tree's pass gives the bits of plain decoding, so that texts must be equal, ties included."""
         return self.precision == "float32" or self.target.kernels == "native"
+
+    @property
+    def near_ties(self) -> str:
+        """The number format whose near-ties may part a text from plain decoding's; empty where the pair is exact."""
+        return "" if self.exact else self.precision

@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from specchat.core.head_output import HeadOutput
+from specchat.core.reading import HeadOutput
 from specchat.models.cpu_kernels.c_structures import CDecoder
 from specchat.models.cpu_kernels.kernels import Kernels
 from specchat.models.cpu_kernels.logits_buffer import LogitsBuffer, SpareMemory

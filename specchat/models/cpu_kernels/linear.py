@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from specchat.core.head_output import HeadOutput
+from specchat.core.reading import HeadOutput
 from specchat.models.cpu_kernels.arena import Arena
 from specchat.models.cpu_kernels.c_structures import CDecoder
 from specchat.models.cpu_kernels.growing_head import GrowingHead

@@ -147,6 +147,8 @@ class _Checkpoint:
             with one_line(f"{file} cannot be read"), safe_open(file, framework="pt") as opened:
                 if name in opened.keys():  # noqa: SIM118  (no mapping)
                     tensor: Tensor = opened.get_tensor(name)
+                    if tensor.is_floating_point() and not bool(tensor.float().isfinite().all()):
+                        raise DamagedWeights(f"{self.folder}: tensor {name} has numbers that are not finite")
                     return tensor
         raise AssertionError("the headers name it")
 
@@ -188,11 +190,18 @@ def _tensors(found: _Checkpoint, sizes: EagleSizes, target: TargetSizes) -> dict
 
 def _tokens(found: _Checkpoint, rows: int, target: TargetSizes) -> Tensor:
     """(H,) int32 the target's token of each row of the head."""
+    if not 0 < rows <= MOST_TOKENS:
+        raise DamagedWeights(f"{found.folder} has a head of {rows} tokens, not of 1 to {MOST_TOKENS}")
     tokens = torch.arange(rows)
     if found.has("d2t"):
-        tokens = tokens + found.take("d2t", rows).long()
+        offsets = found.take("d2t", rows)
+        if offsets.is_floating_point() or offsets.is_complex():
+            raise DamagedWeights(f"{found.folder}: tensor d2t holds {offsets.dtype}, not whole numbers")
+        tokens = tokens + offsets.long()
     elif rows != target.vocab_size:
         raise DamagedWeights(f"{found.folder} has a head of {rows} tokens and no tensor d2t that says which")
-    if rows > MOST_TOKENS or int(tokens.min()) < 0 or int(tokens.max()) >= target.vocab_size:
+    if int(tokens.min()) < 0 or int(tokens.max()) >= target.vocab_size:
         raise ModelError(f"{found.folder}: d2t names tokens that a target of {target.vocab_size} tokens does not have")
+    if len(torch.unique(tokens)) < rows:
+        raise DamagedWeights(f"{found.folder}: d2t names a token twice")
     return tokens.int()

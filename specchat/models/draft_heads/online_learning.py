@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from specchat.core.learnt import Learnt
+from specchat.core.drafting_networks import Learnt
 from specchat.core.seams import Weights
 from specchat.indexes.reply_buffer import RecordedReply, ReplyBuffer
 from specchat.models.draft_heads.judgement import DEPTH, Compared, Judgement

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specchat.core.network_pruning import Ranking
+from specchat.core.drafting_networks import Ranking
 from specchat.models.base.shape import Shape
 from specchat.models.weights.weight_source import (
     ALL_ROWS,

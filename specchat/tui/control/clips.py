@@ -11,11 +11,11 @@ from specchat.engine.protocol.events import Ready
 from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError
 from specchat.tui.control.engine_session import EngineSession
-from specchat.tui.draw.clip import FORMATS
-from specchat.tui.draw.clip_frames import frames_of
 from specchat.tui.state.chat import Chat
-from specchat.tui.state.reply_settings import changes_text
-from specchat.tui.system.new_files import free_name, stem_of, write
+from specchat.tui.state.turn import changes_text
+from specchat.tui.system.desktop import free_name, stem_of, write
+from specchat.tui.tree.clip import FORMATS
+from specchat.tui.tree.clip_frames import frames_of
 
 
 class Clips:

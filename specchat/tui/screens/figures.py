@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 
-from specchat.tui.draw.stats_lines import Facts, stats_lines
+from specchat.tui.state.stats_lines import Facts, stats_lines
 from specchat.tui.text.key_names import hint
 from specchat.tui.widgets.painted_lines import LinesView
 

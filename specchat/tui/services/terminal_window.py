@@ -13,7 +13,7 @@ from specchat.engine.protocol.events import Finished
 from specchat.engine.protocol.text import visible
 from specchat.tui.ports import Notify, RunInBackground
 from specchat.tui.state.chat import Chat
-from specchat.tui.system import clipboard
+from specchat.tui.system import desktop as clipboard
 from specchat.tui.text.cells import cut
 
 LONGEST_TITLE = 60

@@ -99,7 +99,7 @@ EDITS = (
     Mutation(
         "drafter several",
         "puts all draws of the first member before those of the second",
-        "drafters.merged_guesses:_in_turn",
+        "drafters.combine:_in_turn",
         "return (guess for rank in itertools.zip_longest(*said) for guess in rank if guess is not None)",
         "return (guess for guesses in said for guess in guesses)",
         (*SEVERAL, "-k", "distributed"),

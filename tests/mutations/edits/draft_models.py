@@ -99,7 +99,7 @@ EDITS = (
         "shared_words",
         "math.log((1 + len(chunks)) / (1 + count))",
         "1.0",
-        ("tests/indexes/test_retrieved_text.py",),
+        ("tests/drafters/test_retrieved_text.py",),
     ),
     Mutation(
         "drafter retrieved_context",
@@ -107,7 +107,7 @@ EDITS = (
         "RetrievedText.shortened",
         "0 <= len(text) - self._chosen_at < self._refresh",
         "0 <= len(text) - self._chosen_at < 1",
-        ("tests/indexes/test_retrieved_text.py",),
+        ("tests/drafters/test_retrieved_text.py",),
     ),
     Mutation(
         "several draft models",

@@ -27,7 +27,7 @@ if token in window:
 if False and token in window:
     return Alignment(at.place + window.index(token) + 1, 1)
 """,
-        ("tests/indexes/test_aligned_text.py",),
+        ("tests/drafters/test_aligned_text.py",),
     ),
     Mutation(
         "reference",
@@ -35,7 +35,7 @@ if False and token in window:
         "AlignedText.advance",
         "return Alignment(at.place + 1, min(LONGEST_RUN, at.run + 1))",
         "return Alignment(at.place, min(LONGEST_RUN, at.run + 1))",
-        ("tests/indexes/test_aligned_text.py", "tests/drafters/test_reference.py"),
+        ("tests/drafters/test_aligned_text.py", "tests/drafters/test_reference.py"),
     ),
     Mutation(
         "drafter prompt_lookup",

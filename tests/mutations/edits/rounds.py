@@ -27,10 +27,18 @@ EDITS = (
     Mutation(
         "pruning",
         "learns the early head from the wrong layer",
-        "EarlyHead.learn",
-        "late[rows].double() - early[rows].double()",
-        "early[rows].double()",
+        "EarlyHead._add",
+        "late.double() - early.double()",
+        "early.double()",
         ("tests/decoding/test_early_head.py",),
+    ),
+    Mutation(
+        "pruning",
+        "adds what does not depend on the early states",
+        "EarlyHead._given",
+        "states @ self._basis.to(states.dtype)",
+        "0 * states @ self._basis.to(states.dtype)",
+        ("tests/decoding/test_early_head.py", "-k", "low_rank"),
     ),
     Mutation(
         "round",

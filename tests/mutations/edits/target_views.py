@@ -20,7 +20,7 @@ EDITS = (
     Mutation(
         "drafter layer_skip",
         "reads the text again instead of borrowing it",
-        "ViewDrafting._borrow",
+        "ViewDrafter._borrow",
         "self.view.copy_rows_from(text, range(len(text)))",
         "self.view.prefill(text)",
         (LAYER_SKIP, "-k", "go_when"),
@@ -95,7 +95,7 @@ EDITS = (
         "LookaheadWindow.rows",
         "after = len(rows) - 1",
         "pass",
-        ("tests/indexes/test_lookahead_window.py", "tests/drafters/test_lookahead.py"),
+        ("tests/drafters/test_lookahead_window.py", "tests/drafters/test_lookahead.py"),
     ),
     Mutation(
         "drafter lookahead",
@@ -103,7 +103,7 @@ EDITS = (
         "LookaheadWindow.advance",
         "own = self._age >= self._levels",
         "own = True",
-        ("tests/indexes/test_lookahead_window.py",),
+        ("tests/drafters/test_lookahead_window.py",),
     ),
     Mutation(
         "drafter lookahead",

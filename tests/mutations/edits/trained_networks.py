@@ -6,6 +6,7 @@ from tests.mutations.mutation import Mutation
 
 ONLINE = "tests/training/test_online_learning.py"
 KEPT_REPLIES = "tests/training/test_kept_replies.py"
+NETWORKS = "tests/models/test_learned_networks.py"
 LEARNING = "tests/training/test_learning.py"
 START = "tests/training/test_training_start.py"
 WRITING = "tests/training/test_text_writing.py"
@@ -21,6 +22,46 @@ EDITS = (
         "self._last, self._ahead = len(history) - 2, ahead",
         "self._last, self._ahead = len(history) - 3, ahead",
         ("tests/models/test_learned_drafting.py", "-k", "hydra"),
+    ),
+    Mutation(
+        "drafter hydra",
+        "leaves the norm's factors out in C",
+        "models/cpu_kernels/hydra.h",
+        "round_states(p, h->mlp_norm);",
+        "round_states(p, NULL);",
+        ("tests/models/test_native_linear.py", "-k", "hydra"),
+    ),
+    Mutation(
+        "drafter hydra",
+        "leaves the norm's factors out",
+        "Hydra.step",
+        "rms_normalize(states, self.sizes.epsilon) * self.mlp_norm",
+        "rms_normalize(states, self.sizes.epsilon)",
+        (NETWORKS, "-k", "counts and hydra"),
+    ),
+    Mutation(
+        "drafter clover",
+        "leaves the factors of the tokens' norm out",
+        "Clover.of_tokens",
+        "rms_normalize(embedded, self.sizes.epsilon) * self.token_norm",
+        "rms_normalize(embedded, self.sizes.epsilon)",
+        (NETWORKS, "-k", "counts and clover"),
+    ),
+    Mutation(
+        "drafter amphista",
+        "leaves the factors of attention's norm out",
+        "DecoderLayer._before",
+        "rms_normalize(states, sizes.epsilon) * self.attention_norm",
+        "rms_normalize(states, sizes.epsilon)",
+        (NETWORKS, "-k", "counts and amphista"),
+    ),
+    Mutation(
+        "drafter falcon",
+        "leaves the factors of the states' norm out",
+        "Falcon.entries",
+        "rms_normalize(inputs, self.sizes.epsilon) * self.state_norm",
+        "rms_normalize(inputs, self.sizes.epsilon)",
+        (NETWORKS, "-k", "counts and falcon"),
     ),
     Mutation(
         "drafter medusa",
@@ -232,7 +273,7 @@ if self.size_bytes > 2 * self.most_bytes:
         "training",
         "learns the likeliest token instead of the target's law",
         "labels_of",
-        "p = torch.where(places >= 0, log_p.exp(), 0.0)",
+        "p = torch.where(places >= 0, (sharpness * log_p).exp(), 0.0)",
         "p = torch.where(places >= 0, (log_p >= log_p.max(dim=1, keepdim=True).values).to(rest.dtype), 0.0)",
         (LEARNING, "-k", "shares_out or loss_is_zero"),
     ),
@@ -243,6 +284,30 @@ if self.size_bytes > 2 * self.most_bytes:
         "torch.arange(len(tokens), device=tokens.device)",
         "torch.arange(len(tokens), device=tokens.device).flip(0)",
         UNROLLING,
+    ),
+    Mutation(
+        "training draft_model",
+        "learns sharpened probabilities",
+        "Distillation.__call__",
+        "labels_at(batch, rows, places + 1, columns)",
+        "labels_at(batch, rows, places + 1, columns, 1.25)",
+        DISTILLING,
+    ),
+    Mutation(
+        "training",
+        "keeps sharpened probabilities on disk",
+        "StateReading._labels",
+        "self._target.head(rows).float()",
+        "self._target.head(rows).float().mul_(1.25)",
+        DISTILLING,
+    ),
+    Mutation(
+        "training",
+        "leaves the other tokens' probability as it was where it sharpens",
+        "sharpened_rest",
+        "if sharpness == 1.0:\n    return rest",
+        "return rest",
+        (LEARNING, "-k", "sharpened"),
     ),
     Mutation(
         "training draft_model",

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from specchat.errors import UsageError, nearest
 from specchat.tui.control.actions import Actions
-from specchat.tui.draw import export
-from specchat.tui.system.new_files import format_and_file, free_name, stem_of, write
+from specchat.tui.state import stored_chat as export
+from specchat.tui.system.desktop import format_and_file, free_name, stem_of, write
 
 
 async def new_chat(actions: Actions, _: str) -> None:
