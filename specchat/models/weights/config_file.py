@@ -1,4 +1,4 @@
-"""JSON files of a model, config.json above all, checked before use: sizes of files, kinds of values, bounds of numbers."""
+"""JSON files of a model, config.json above all, checked before use: sizes, kinds of values, bounds of numbers."""
 
 from __future__ import annotations
 

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import math
 import mmap
+import os
 import struct
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -89,6 +93,7 @@ FORMATS = {
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
+_LENGTH = struct.Struct("<Q")
 
 _MOST_DIMENSIONS = 4
 _MOST_WEIGHTS = 1 << 48
@@ -122,12 +127,21 @@ class TensorHeader:
 
 @dataclass(frozen=True)
 class Header:
-    """A file's metadata and tensors; `data` is the whole file, of which tensors begin at `start`."""
+    """A file's metadata and tensors, which begin at `start`. Parsed once for as long as the file stays as it is.
+
+    Args:
+        metadata: long lists are None, unless they were asked for.
+        stamp: size and time of change of the file.
+        texts: where each list of texts lies in the file, and how many it holds.
+        broken: the first name or text that is not UTF-8, as an error says it; empty where all are.
+    """
 
     metadata: dict[str, Any]
     tensors: tuple[TensorHeader, ...]
-    data: mmap.mmap
     start: int
+    stamp: tuple[int, int] = (0, 0)
+    texts: dict[str, tuple[int, int]] = field(default_factory=dict)
+    broken: str = ""
 
     @property
     def architecture(self) -> str:
@@ -142,30 +156,92 @@ def read_header(path: Path, lists: bool = False) -> Header:
     """The header of this file.
 
     Args:
-        lists: whether long lists are read, which belong to the tokenizer. Then every text must be UTF-8: the libraries
-            that make a tokenizer of them demand it, and two tokens could read the same. Else a broken one is mended.
+        lists: whether lists of texts are read, which belong to the tokenizer. Then every text must be UTF-8: the
+            libraries that make a tokenizer of them demand it, and two tokens could read the same. Else a broken one is
+            mended.
 
     Raises:
         WeightsError: the file cannot be read as GGUF, or a tensor does not lie inside it.
     """
+    with _naming(path):
+        about = path.stat()
+        header = _parsed(path, (about.st_size, about.st_mtime_ns))
+        if not lists:
+            return header
+        if header.broken:
+            raise _Damaged(header.broken)
+        with _mapped(path, header.stamp) as data:
+            texts = {key: _texts(data, key, *place) for key, place in header.texts.items()}
+        return replace(header, metadata=header.metadata | texts)
+
+
+def map_file(path: Path, header: Header) -> mmap.mmap:
+    """The whole file that the header is of, mapped.
+
+    Raises:
+        WeightsError: it cannot be read, or was changed since the header was.
+    """
+    with _naming(path):
+        return _mapped(path, header.stamp)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
     try:
-        with open_regular(path) as file:
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return _Reader(data, lists).header()
+        yield
     except (ValueError, _Damaged) as error:  # ValueError: an empty file cannot be mapped
         raise DamagedWeights(f"{path} is not a GGUF file that can be read: {error}") from None
     except OSError as error:
         raise WeightsError(f"{path} is not a GGUF file that can be read: {error}") from None
 
 
+def _mapped(path: Path, stamp: tuple[int, int]) -> mmap.mmap:
+    with open_regular(path) as file:
+        about = os.fstat(file.fileno())
+        if (about.st_size, about.st_mtime_ns) != stamp:
+            raise _Damaged("it is being changed")
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+@lru_cache(maxsize=8)
+def _parsed(path: Path, stamp: tuple[int, int]) -> Header:
+    """The header of a file as it is now; size and time make a changed file another one."""
+    with _mapped(path, stamp) as data:
+        return replace(parse_header(data), stamp=stamp)
+
+
+def parse_header(data: mmap.mmap) -> Header:
+    """The header of these bytes, which takes milliseconds; `read_header` does it once a file."""
+    return _Reader(data).header()
+
+
+def _texts(data: mmap.mmap, key: str, at: int, count: int) -> list[str]:
+    """A list of texts, which lies inside the file."""
+    found = []
+    for number in range(count):
+        (length,) = _LENGTH.unpack_from(data, at)
+        text = data[at + _LENGTH.size : at + _LENGTH.size + length]
+        try:
+            found.append(text.decode())
+        except UnicodeDecodeError as error:
+            raise _Damaged(_not_utf8(f"{shown(key)}, entry {number},", text, error)) from None
+        at += _LENGTH.size + length
+    return found
+
+
+def _not_utf8(where: str, text: bytes, error: UnicodeDecodeError) -> str:
+    return f"{where} is not UTF-8: it holds the byte 0x{text[error.start]:02x}"
+
+
 class _Reader:
     """Walks through the header."""
 
-    def __init__(self, data: mmap.mmap, lists: bool) -> None:
+    def __init__(self, data: mmap.mmap) -> None:
         self._data = data
         self._size = len(data)
-        self._lists = lists
         self._at = 0
+        self._texts: dict[str, tuple[int, int]] = {}
+        self._broken = ""
 
     def header(self) -> Header:
         magic, version = self._take("4sI")
@@ -177,6 +253,7 @@ class _Reader:
         metadata: dict[str, Any] = {}
         for _ in range(entries):
             key = self._name()
+            self._texts.pop(key, None)
             metadata[key] = self._value(key, self._take("I")[0])
         found = tuple(self._tensor() for _ in range(tensors))
         alignment = metadata.get("general.alignment", 32)
@@ -186,7 +263,7 @@ class _Reader:
             raise _Damaged(f"general.architecture = {shown(metadata['general.architecture'])} is not a valid name")
         start = -(-self._at // alignment) * alignment
         self._refuse_tensors(found, start, alignment)
-        return Header(metadata, found, self._data, start)
+        return Header(metadata, found, start, texts=self._texts, broken=self._broken)
 
     def _refuse_tensors(self, tensors: tuple[TensorHeader, ...], start: int, alignment: int) -> None:
         if len({tensor.name for tensor in tensors}) < len(tensors):
@@ -239,17 +316,17 @@ class _Reader:
             raise _Damaged(f"a name has {len(name)} characters")
         return name
 
-    def _string(self, key: str = "", number: int | None = None) -> str:
-        """The next text, which belongs to this key, or to this entry of its list; without a key it is a name itself."""
+    def _string(self, key: str = "") -> str:
+        """The next text, which belongs to this key; without a key it is a name itself."""
         (length,) = self._take("Q")
         self._need(length, 1, "bytes of text")
         self._at += length
         data = self._data[self._at - length : self._at]
         try:
-            return data.decode(errors="strict" if self._lists else "replace")
+            return data.decode()
         except UnicodeDecodeError as error:
-            where = f"{shown(key) if key else 'a name'}{'' if number is None else f', entry {number},'}"
-            raise _Damaged(f"{where} is not UTF-8: it holds the byte 0x{data[error.start]:02x}") from None
+            self._broken = self._broken or _not_utf8(shown(key) if key else "a name", data, error)
+            return data.decode(errors="replace")
 
     def _value(self, key: str, kind: int) -> Any:
         if kind == _STRING:
@@ -261,7 +338,8 @@ class _Reader:
         of, count = self._take("IQ")
         if of == _STRING:
             self._need(count, 8, "texts", _MOST_TEXTS)
-            return [self._string(key, number) for number in range(count)] if self._lists else self._skip_strings(count)
+            self._texts[key] = (self._at, count)
+            return self._skip_strings(count)
         if of not in _SCALARS:
             raise _Damaged(f"{shown(key)} is a list of the unknown kind {of}")
         size = struct.calcsize("<" + _SCALARS[of])
@@ -270,11 +348,13 @@ class _Reader:
         return None
 
     def _skip_strings(self, count: int) -> None:
-        at, last, length_at = self._at, self._size - 8, struct.Struct("<Q").unpack_from
+        at, last, length_at = self._at, self._size - _LENGTH.size, _LENGTH.unpack_from
         for _ in range(count):
             if at > last:
                 raise _Damaged("a list of texts reaches past the end")
-            at += 8 + length_at(self._data, at)[0]
+            at += _LENGTH.size + length_at(self._data, at)[0]
+        if at > self._size:
+            raise _Damaged("a list of texts reaches past the end")
         self._at = at
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from specchat.errors import DamagedWeights
-from specchat.models.weights.gguf_header import FACTORS, FORMATS, TensorHeader, read_header
+from specchat.models.weights.gguf_header import FACTORS, FORMATS, TensorHeader, map_file, read_header
 from specchat.models.weights.weight_source import ALL_ROWS, FourBit, RowChoice, StoredRows, TensorFacts, WeightSource
 
 if TYPE_CHECKING:  # imported where a file is read: weights of other formats need no such package
@@ -75,8 +75,8 @@ class GgufReader:
         header = read_header(path)
         self.path = path
         self.metadata = header.metadata
-        self._mapped = header.data
-        data = np.frombuffer(header.data, dtype=np.uint8)
+        self._mapped = map_file(path, header)
+        data = np.frombuffer(self._mapped, dtype=np.uint8)
         try:
             self._tensors = {
                 tensor.name: _stored(tensor, GGMLQuantizationType(tensor.kind), data[header.start + tensor.offset :])

@@ -1,8 +1,8 @@
 """A model's tokenizer files: the tokenizer, its token table without building one, and the tokens that end a reply.
 
-Building one can take a second and 100 MB. A tokenizer.json that makes text much longer before it looks for tokens, as no
-published one does, is refused: the library believes the file, and parts that each write a thousand characters for one
-make a billion of three. Names of added tokens go through the same parts while the file is loaded.
+Building one can take a second and 100 MB. A tokenizer.json that makes text much longer before it looks for tokens, as
+no published one does, is refused: the library believes the file, and parts that each write a thousand characters for
+one make a billion of three. Names of added tokens go through the same parts while the file is loaded.
 """
 
 from __future__ import annotations
