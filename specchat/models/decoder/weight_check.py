@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from specchat.errors import DamagedModel
 from specchat.models.decoder.shape import Shape
-from specchat.models.weights.derived_sources import PairedSource, ScaledSource
-from specchat.models.weights.weight_source import WeightSource
+from specchat.models.weights.weight_source import PairedSource, ScaledSource, WeightSource
 
 
 def prepared(source: WeightSource, shape: Shape) -> WeightSource:
