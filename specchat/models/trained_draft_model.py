@@ -13,10 +13,10 @@ from specchat.models.draft_heads.draft_language_model import DraftLanguageModel,
 from specchat.models.draft_heads.networks import load_network, read_tokens
 from specchat.models.draft_heads.shared_weights import SharedWeights
 from specchat.models.model_loading import Loaded
-from specchat.models.weights.gguf_source import FourBit
 from specchat.models.weights.weight_source import (
     ALL_ROWS,
     ForwardingSource,
+    FourBit,
     RowChoice,
     StoredRows,
     TensorFacts,

@@ -18,7 +18,6 @@ from specchat.models.cpu_kernels.product import Product
 from specchat.models.cpu_kernels.tensor_pointers import pointer
 from specchat.models.decoder.weight_check import not_finite
 from specchat.models.weights.gguf_header import FOUR_BIT, Kind
-from specchat.models.weights.gguf_source import GROUP
 from specchat.models.weights.weight_source import GROUP, StoredRows, WeightSource
 
 _AT_ONCE = 4096

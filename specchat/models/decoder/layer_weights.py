@@ -26,7 +26,6 @@ from specchat.models.decoder.linear_layers import (
 from specchat.models.decoder.shape import Shape
 from specchat.models.decoder.weight_check import prepared
 from specchat.models.inspect.memory import native_bfloat16
-from specchat.models.weights.gguf_source import GROUP, FourBit
 from specchat.models.weights.weight_source import GROUP, FourBit, WeightSource, head_rows
 
 

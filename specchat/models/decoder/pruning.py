@@ -19,10 +19,10 @@ from specchat.models.decoder.differentiable_layer import Gates, layer_output
 from specchat.models.decoder.network import Network
 from specchat.models.decoder.shape import Shape
 from specchat.models.decoder.weight_check import prepared
-from specchat.models.weights.gguf_source import FourBit
 from specchat.models.weights.weight_source import (
     ALL_ROWS,
     ForwardingSource,
+    FourBit,
     RowChoice,
     StoredRows,
     TensorFacts,
