@@ -163,7 +163,7 @@ class PromptController:
         try:
             command = editor.editor_command()
             with self._ports.suspend():
-                text = editor.edited(prompt.full_text, command)
+                text = editor.edit_text(prompt.full_text, command)
         except SuspendNotSupported:
             self._ports.notify("the app cannot make room for an editor here", "warn")
         except SpecchatError as error:

@@ -51,7 +51,7 @@ class TerminalWindow:
         self._bell, self._focused = bell, focused
         self._title: str | None = None
         self._advised = False
-        self._tool = clipboard.local_tool()
+        self._tool = clipboard.clipboard_command()
 
     def update_title(self) -> None:
         """Set the title where the chat has changed it."""
@@ -83,7 +83,7 @@ class TerminalWindow:
     def copied(self, text: str, what: str) -> None:
         """Copy a text, which the terminal got already, with the desktop's tool too, and show a remark."""
         if self._tool is None:
-            self._notify(f"{what}: {clipboard.advice(text)}" if not self._advised else f"{what} copied")
+            self._notify(f"{what}: {clipboard.clipboard_advice(text)}" if not self._advised else f"{what} copied")
             self._advised = True
             return
         self._notify(f"{what} copied")
