@@ -29,7 +29,6 @@ class MessageTree:
             waiting += reversed(self._children.get(turn.id, []))
 
     def add(self, turn: Turn) -> None:
-        """Add a message at the end of the path."""
         turn.parent = self._path[-1].id if self._path else None
         self._add_child(turn)
         self._last_child[turn.parent] = turn
@@ -79,7 +78,6 @@ class MessageTree:
         return next((turn for turn in reversed(self._path) if turn.place[1] > 1), None)
 
     def clear(self) -> None:
-        """Remove all messages."""
         self._path.clear()
         self._children.clear()
         self._last_child.clear()
@@ -90,7 +88,6 @@ class MessageTree:
         _set_places(siblings)
 
     def _extend_path(self) -> None:
-        """Extend the path to a leaf."""
         while children := self._children.get(self._path[-1].id if self._path else None):
             parent = self._path[-1].id if self._path else None
             self._path.append(self._last_child.get(parent, children[-1]))
