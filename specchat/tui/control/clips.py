@@ -24,7 +24,7 @@ class Clips:
     def __init__(self, chat: Chat, session: EngineSession) -> None:
         self._chat, self._session = chat, session
 
-    async def write_new_file(self, format: str, file: Path | None) -> Path:
+    async def write(self, format: str, file: Path | None) -> Path:
         """Write the clip, beside the app's own work; returns its file.
 
         Raises:

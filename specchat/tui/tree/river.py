@@ -30,7 +30,6 @@ class _HangingBranches:
 
     @property
     def right(self) -> int:
-        """The column after their widest line."""
         return self.column + max(width_of(line) for line in self.lines)
 
 

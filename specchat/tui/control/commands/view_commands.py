@@ -46,7 +46,7 @@ def theme_names(actions: Actions, given: list[str]) -> Sequence[str]:
 
 
 async def clip(actions: Actions, text: str) -> None:
-    file = await actions.clips.write_new_file(*format_and_file(text, CLIP_FORMATS))
+    file = await actions.clips.write(*format_and_file(text, CLIP_FORMATS))
     actions.ports.notify(f"written to {file.absolute()}", "good")
 
 
