@@ -19,10 +19,10 @@ from specchat.decoding.profiling import tree_of
 from specchat.decoding.speculate import Speculator
 from specchat.drafters.nothing import Nothing
 from specchat.drafters.parts import Parts
-from specchat.models.base.large_pages import zeroed_bytes
-from specchat.models.base.shape import Shape
 from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.kv_cache import zeroed_bytes
+from specchat.models.decoder.shape import Shape
 from specchat.registry import NoOptions
 from specchat.trees.chain import Chain
 

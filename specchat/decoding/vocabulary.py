@@ -18,8 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 from specchat.core.vocabulary import TokenTable
 from specchat.errors import ModelError
-from specchat.models.weights.foreign_code_limits import MOST_CPU_S, bounded
-from specchat.models.weights.foreign_errors import one_line
+from specchat.models.weights.foreign_code import MOST_CPU_S, bounded, one_line
 
 _LONGEST_LABEL_BYTES = 1000
 """The longest tokens of published vocabularies have some hundred."""

@@ -16,7 +16,7 @@ import pytest
 from driving import driving
 
 import specchat.tui
-from specchat.tui.textual_patches import version
+from specchat.tui import textual_patches as version
 from specchat.tui.textual_patches.compositing import DiffingCompositor
 from specchat.tui.textual_patches.fixed_app import key_of_character
 

@@ -9,7 +9,7 @@ import msgspec
 from specchat.config.unreadable import UNREADABLE
 from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError
-from specchat.tui.state.pair_info import PairInfo
+from specchat.tui.state.pair_list import PairInfo
 from specchat.tui.system.processes import OwnProcess
 
 

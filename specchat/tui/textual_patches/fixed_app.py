@@ -22,7 +22,7 @@ from textual.message import Message
 from textual.widgets import TextArea
 from textual.widgets.text_area import Selection
 
-from specchat.tui.textual_patches.version import tested
+from specchat.tui.textual_patches import tested
 
 
 class FixedApp(App[None]):

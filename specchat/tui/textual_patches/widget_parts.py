@@ -11,7 +11,7 @@ from textual.reactive import Reactive
 from textual.scrollbar import ScrollBar
 from textual.widget import Widget
 
-from specchat.tui.textual_patches.version import tested
+from specchat.tui.textual_patches import tested
 
 
 def arrange_vertically(widget: Widget, size: Size, optimal: bool = False) -> DockArrangeResult:
