@@ -31,18 +31,14 @@ from specchat.models.inspect.model_files import REWINDABLE, SMALLEST_WINDOW, des
 from specchat.models.machine import available_bytes, choose_precision, multiplies
 from specchat.models.model_config import known_config
 from specchat.models.pruning.prunable_file import PrunableFile
-from specchat.models.weights.derived_sources import RoundedSource
-from specchat.models.weights.end_tokens import end_tokens
 from specchat.models.weights.families import FAMILIES, Family
-from specchat.models.weights.foreign_errors import first_line, library_error, one_line
-from specchat.models.weights.gguf_file import is_converted
-from specchat.models.weights.gguf_header import read_header
-from specchat.models.weights.gguf_rotation import rotation_scaling
+from specchat.models.weights.foreign_code import first_line, library_error, one_line
+from specchat.models.weights.gguf_header import read_header, rotation_scaling
 from specchat.models.weights.gguf_source import GgufSource
-from specchat.models.weights.remembered_config import RememberedConfig, remember_config
 from specchat.models.weights.tensor_source import TensorSource
-from specchat.models.weights.tokenizer_files import open_tokenizer, same_tokenizer
-from specchat.models.weights.weight_source import WeightSource
+from specchat.models.weights.tokenizer_files import end_tokens, open_tokenizer, same_tokenizer
+from specchat.models.weights.transformers_cache import RememberedConfig, is_converted, remember_config
+from specchat.models.weights.weight_source import RoundedSource, WeightSource
 
 _SCRIPTED = {"target": (6, 0.012), "draft": (2, 0.003)}
 """How many tokens the scripted models look back, and how long a pass of theirs takes, in seconds."""

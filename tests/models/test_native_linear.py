@@ -31,8 +31,8 @@ from specchat.models.draft_heads.hydra_steps import NativeSteps
 from specchat.models.draft_heads.network_loading import trained_network
 from specchat.models.draft_heads.networks import NETWORKS, load_network
 from specchat.models.draft_heads.shared_weights import SharedWeights, rms_normalize
-from specchat.models.weights.stored_rows import StoredRows
 from specchat.models.weights.tensor_source import TensorSource
+from specchat.models.weights.weight_source import StoredRows
 
 TEXT = [3, 5, 9, 5, 3, 7, 9, 2, 5, 3, 11, 4]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from specchat.errors import DamagedModel
 from specchat.models.base.shape import Shape
 from specchat.models.base.weight_check import check_weights
-from specchat.models.weights.derived_sources import PairedSource, ScaledSource
-from specchat.models.weights.weight_source import WeightSource
+from specchat.models.weights.weight_source import PairedSource, ScaledSource, WeightSource
 
 
 def prepared(source: WeightSource, shape: Shape) -> WeightSource:

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from specchat.errors import DamagedModel
+from specchat.models.weights.config_file import LIMITS, shown
 from specchat.models.weights.families import FAMILIES, Family
-from specchat.models.weights.number_limits import LIMITS, shown
 
 _ROTATIONS = ("default", "linear", "llama3")
 _GATES = {"silu": "silu", "gelu_pytorch_tanh": "gelu"}
