@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specchat.decoding.profiling import tree_of
-from specchat.models.base.large_pages import zeroed_bytes
-from specchat.models.base.shape import Shape
 from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.kv_cache import zeroed_bytes
+from specchat.models.decoder.shape import Shape
 
 ROWS = (1, 4, 8, 16)
 CONTEXTS = (200, 512, 2000)

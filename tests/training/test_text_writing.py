@@ -16,7 +16,7 @@ from specchat.decoding.speculate import Speculator
 from specchat.drafters.nothing import Nothing
 from specchat.drafters.parts import Parts
 from specchat.errors import TrainingError, UsageError
-from specchat.models.decoder.text_batch import TextBatch
+from specchat.models.decoder.decoder import TextBatch
 from specchat.registry import NoOptions
 from specchat.training import text_writing
 from specchat.training.batch_writer import BatchWriter, Writing

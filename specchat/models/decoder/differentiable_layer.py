@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specchat.models.base.adapters import Factors
-from specchat.models.base.shape import Shape
+from specchat.models.decoder.adapters import Factors
+from specchat.models.decoder.shape import Shape
 
 NO_FACTORS: Factors = {}
 """Nothing is added to any product."""

@@ -14,7 +14,7 @@ from specchat.core.reading import HeadOutput, HeadTensors, Reading
 from specchat.core.request import LayerHook, PassRequest
 from specchat.core.states import TextStates
 from specchat.core.tree import ROOT, TokenTree
-from specchat.models.base.cache_rows import Plan
+from specchat.models.decoder.cache_rows import Plan
 
 _NO_LAYERS = frozenset[int]()
 _NO_TAPS: Mapping[int, Tensor] = MappingProxyType({})

@@ -1,8 +1,9 @@
-"""The interface of a decoder's layers, however they are computed: rows in, states of the rows that stay out."""
+"""A pass through a decoder's layers, and the interface of what computes it: rows in, states of rows that stay out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Protocol
@@ -14,12 +15,91 @@ from specchat.core.device_copy import to_device
 from specchat.core.reading import Counters, HeadOutput
 from specchat.core.record import record
 from specchat.core.request import EVERYTHING, ExtraRow, HeadNeeds, HeadOfSome
-from specchat.models.base.cache_rows import Plan
-from specchat.models.base.kv_cache import KVCache, RowCopies
-from specchat.models.base.layer_hooks import LayerWatch
-from specchat.models.base.shape import AttentionKind, Shape
-from specchat.models.base.sub_layers import SubLayers
-from specchat.models.base.windows import windowed
+from specchat.models.decoder.cache_rows import Plan
+from specchat.models.decoder.kv_cache import KVCache, RowCopies
+from specchat.models.decoder.layer_hooks import LayerWatch
+from specchat.models.decoder.shape import AttentionKind, Shape
+
+
+def windowed(plan: Plan, window: int | None) -> Tensor:
+    """(rows, seen) bool, whom each row of a pass attends to where layers see so many tokens back; None for all.
+
+    Rows of a text that was borrowed in part lie side by side though their tokens do not: there positions decide.
+    """
+    if window is None:
+        return plan.mask
+    mask = within_window(plan.mask, plan.common, window)
+    if plan.borrowed:
+        behind = torch.tensor(plan.positions)[:, None] - torch.tensor(plan.borrowed)
+        if bool((behind >= window).any()):
+            mask = mask.clone()
+            mask[:, : len(plan.borrowed)] &= behind < window
+    return mask
+
+
+def within_window(mask: Tensor, common: int, window: int) -> Tensor:
+    """The same mask, each row's older rows left out; the mask itself where no text is longer.
+
+    A row sees its text in order, and nothing else: the last `window` of the rows it sees are the last of its text,
+    wherever in the cache they lie.
+
+    Args:
+        mask: (rows, seen) bool, whom each row attends to.
+        common: the first so many rows are attended to by all.
+        window: rows that one attends to, itself included.
+    """
+    if mask.shape[1] <= window:
+        return mask
+    behind = mask[:, common:]
+    last = behind.flip(1).cumsum(1, dtype=torch.int32).flip(1) <= window
+    first = common + behind.sum(1, dtype=torch.int32) - window
+    before = torch.arange(common, device=mask.device) >= first[:, None]
+    return torch.cat([before, behind & last], dim=1)
+
+
+@dataclass(frozen=True)
+class SubLayers:
+    """The halves of layers that are computed; what is left out adds nothing to the states.
+
+    Args:
+        layers: how many the network has.
+        attention, mlp: numbers of the layers whose half takes part.
+    """
+
+    layers: int
+    attention: frozenset[int]
+    mlp: frozenset[int]
+
+    @classmethod
+    def of_all(cls, layers: int) -> SubLayers:
+        """Nothing left out."""
+        return cls(layers, frozenset(range(layers)), frozenset(range(layers)))
+
+    def without(
+        self, layers: Collection[int] | None, skip_attention: Collection[int], skip_mlp: Collection[int]
+    ) -> SubLayers:
+        """These less others: whole layers that are not among `layers`, and halves that are skipped."""
+        kept = set(range(self.layers) if layers is None else layers)
+        named = kept | {*skip_attention, *skip_mlp}
+        assert named <= set(range(self.layers)), f"there is no layer {max(named)} among {self.layers}"
+        attention = self.attention & (kept - set(skip_attention))
+        return SubLayers(self.layers, attention, self.mlp & (kept - set(skip_mlp)))
+
+    @cached_property
+    def complete(self) -> bool:
+        """Whether nothing is left out."""
+        return len(self.attention) == len(self.mlp) == self.layers
+
+    @cached_property
+    def computed_in_all(self) -> float:
+        """How many layers are computed, where a half counts half."""
+        return self.computed(range(self.layers))
+
+    def computed(self, layers: range) -> float:
+        """The same of these layers alone."""
+        if self.complete:
+            return len(layers)
+        return sum((layer in self.attention) + (layer in self.mlp) for layer in layers) / 2
 
 
 @record
@@ -129,3 +209,37 @@ def layers_then_head(network: Network, running: Pass, totals: bool) -> HeadOutpu
     """`read` in two steps."""
     hidden, missing = network.run(running), running.plan.missing
     return network.head(hidden[missing:] if missing else hidden, totals)
+
+
+@dataclass(frozen=True)
+class PassSizes:
+    """Sizes of a decoder, as far as the memory of its passes depends on them.
+
+    Args:
+        element: bytes of a number.
+        masks: how many kinds of attention there are, each with a mask of its own.
+    """
+
+    hidden: int
+    inner: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab_size: int
+    element: int
+    masks: int = 1
+
+    def bytes(self, rows: int, seen: int, logits: bool) -> int:
+        """The most at once: in the layers, with the masks they add to scores, or in the head.
+
+        Args:
+            rows: of the pass.
+            seen: cache rows that they attend to, themselves included.
+            logits: whether the head is computed.
+        """
+        queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        attention = 3 * queries + 2 * keys + self.heads * seen  # with the scores, where they are kept
+        added = self.masks * seen * self.heads // self.kv_heads
+        layers = 3 * self.hidden + max(attention, 3 * self.inner) + added
+        head = 2 * self.hidden + self.vocab_size if logits else 0
+        return rows * (max(layers, head) * self.element + self.masks * seen)

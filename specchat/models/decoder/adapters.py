@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specchat.core.request import Adapter, ExtraRow
 from specchat.errors import ModelError, nearest
-from specchat.models.base.shape import Shape
+from specchat.models.decoder.shape import Shape
 from specchat.models.weights.weight_source import paired_rows
 
 PRODUCTS = ("q", "k", "v", "o", "gate", "up", "down")
