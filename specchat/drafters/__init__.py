@@ -1,6 +1,5 @@
 """Drafters guess what the target will say. This table is all that listing them needs."""
 
-from specchat.drafters import options
 from specchat.registry import ANY_DRAFT_MODEL, DATASTORE, DRAFT_MODEL, TRAINED_WEIGHTS, Method, Table
 
 DRAFTERS = Table(
