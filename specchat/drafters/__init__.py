@@ -1,5 +1,6 @@
 """Drafters guess what the target will say. This table is all that listing them needs."""
 
+import specchat.drafters.options as options
 from specchat.registry import ANY_DRAFT_MODEL, DATASTORE, DRAFT_MODEL, TRAINED_WEIGHTS, Method, Table
 
 DRAFTERS = Table(
