@@ -81,6 +81,7 @@ class CompiledSearch:
         return self._search.rate(self._cell(kind), claimed)
 
     def count(self, kind: Cell, right: bool) -> None:
+        """A guess of this kind was right or wrong."""
         self._search.count(self._cell(kind), right)
 
     def grow(self, context: Context, plan: GrowthPlan) -> TokenTree | None:
