@@ -7,7 +7,7 @@ from training_kit import END, REPLY, USER, V, Words, target
 
 from specchat.acceptance.follow import Follow
 from specchat.bench.workloads import own_workload
-from specchat.controllers.off import Off
+from specchat.controllers.fixed import Off
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.noise import Noise

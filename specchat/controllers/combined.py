@@ -1,14 +1,39 @@
-"""Inserts a plain round now and then, so that a reply's speed can be compared with plain decoding."""
+"""Controllers around others: the smallest budget of several, and a plain round now and then.
+
+With plain rounds a reply's speed can be compared with plain decoding.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
-from specchat.core.budget import Budget
+from specchat.core.budget import Budget, smaller
 from specchat.core.context import Context
 from specchat.core.round import Round
 from specchat.core.seams import Controller
 from specchat.core.speedup import FEWEST_PLAIN_ROUNDS
+
+
+class SmallestBudget(Controller):
+    """Does only what all of the controllers allow.
+
+    All of them observe every round, so that each learns from what was really done.
+    """
+
+    def __init__(self, controllers: Sequence[Controller]) -> None:
+        self._controllers = controllers
+
+    def plan(self, context: Context) -> Budget:
+        """The smallest of what each one plans, dimension by dimension."""
+        return reduce(smaller, [controller.plan(context) for controller in self._controllers])
+
+    def observe(self, round: Round) -> None:
+        """Let all of them learn."""
+        for controller in self._controllers:
+            controller.observe(round)
+
 
 EVERY = 24
 """One round at least of so many is plain. It changes no text, and costs some 2 % of the speed."""
@@ -25,8 +50,8 @@ _GOLDEN = 0.6180339887498949
 
 
 @dataclass
-class PlainRounds:
-    """A controller that has one round in 4, later in 24, decoded plainly, unless the controller inside already did."""
+class PlainRounds(Controller):
+    """Has one round in 4, later in 24, decoded plainly, unless the controller inside already did."""
 
     controller: Controller
     _done: int = field(default=-1, init=False)  # the last block of rounds that has its plain round

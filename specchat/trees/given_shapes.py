@@ -1,9 +1,9 @@
-"""Growing a tree whose shape is given by ranks: which guesses get children, whatever their tokens are."""
+"""Growing a tree of a given shape, whatever its tokens: children for paths of ranks, or for all nodes of a level."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from specchat.core.budget import Budget
 from specchat.core.compiled_guessing import GrowthPlan, RankShape
@@ -55,3 +55,26 @@ def _as_numbers(children: Mapping[RankPath, int]) -> RankShape:
         begins.append(len(below))
         below.extend(number.get((*path, rank), -1) for rank in range(children[path]))
     return RankShape(widths, begins, below)
+
+
+def grow_by_levels(drafter: Drafter, context: Context, budget: Budget, widths: Sequence[int]) -> TokenTree:
+    """Give every node of depth i up to `widths[i]` children, until nodes, depth, widths, prices or proposals run out.
+
+    The decision to add a sampled draw never looks at its token, so independent draws stay distributed as their q says.
+
+    Returns:
+        A frozen tree of at most 1 + `budget.nodes` nodes.
+    """
+    growth = Growth(context, budget)
+    frontier: list[int] = [ROOT]
+    for width in widths[: budget.depth]:
+        frontier = growth.that_may_have_children(frontier)[: growth.room]
+        if not frontier:
+            break
+        proposal = growth.ask(drafter, frontier, min(width, growth.room))
+        frontier = [
+            child
+            for parent, guesses in zip(frontier, proposal, strict=True)
+            for child in growth.consider(parent, guesses[: min(width, growth.room)]).values()
+        ]
+    return growth.best_tree()

@@ -1,19 +1,54 @@
-"""The controllers of a pair that were used last: each keeps the times and counts it has learnt."""
+"""The drafters and controllers of a pair that were used last; each keeps what it has learnt."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
 
-from specchat.core.seams import Controller
+from specchat.core.seams import Controller, Drafter
+from specchat.decoding.state_feed import StateFeed
+from specchat.drafters.choice import DrafterChoice
 from specchat.settings import SPECULATION, Settings
 
-KEPT = 16
+KEPT_DRAFTERS = 4
+"""How many drafters are kept, the one in use included."""
+
+
+class DrafterCache:
+    """At most `KEPT_DRAFTERS`, by name, options and members. The one unused for longest is closed and dropped."""
+
+    def __init__(self) -> None:
+        self._feeds: OrderedDict[DrafterChoice, StateFeed] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._feeds)
+
+    def get(self, choice: DrafterChoice, build: Callable[[], Drafter]) -> StateFeed:
+        """The drafter of this choice with the states it was given; built where it is not kept."""
+        feed = self._feeds.get(choice)
+        if feed is None:
+            feed = self._feeds[choice] = StateFeed(build())
+        self._feeds.move_to_end(choice)
+        while len(self._feeds) > KEPT_DRAFTERS:
+            self._feeds.popitem(last=False)[1].drafter.close()
+        return feed
+
+    def drop(self, those: Callable[[DrafterChoice], bool]) -> None:
+        """Close and drop the drafters of such choices."""
+        for choice in [choice for choice in self._feeds if those(choice)]:
+            self._feeds.pop(choice).drafter.close()
+
+    def close(self) -> None:
+        """Close and drop all of them."""
+        self.drop(lambda choice: True)
+
+
+KEPT_CONTROLLERS = 16
 """How many controllers are kept, the one in use included."""
 
 
 class ControllerCache:
-    """At most `KEPT` controllers, by the settings they were made from. The one unused for longest is dropped.
+    """At most `KEPT_CONTROLLERS`, by the settings they were made from. The one unused for longest is dropped.
 
     What drafting takes here and how often guesses stand is learnt once, not again in every reply, and not again after
     settings were changed and changed back. Controllers remember times and counts, never texts.
@@ -30,7 +65,7 @@ class ControllerCache:
         made_from = _made_from(settings)
         _, controller = self._controllers.setdefault(made_from, (settings, new))
         self._controllers.move_to_end(made_from)
-        while len(self._controllers) > KEPT:
+        while len(self._controllers) > KEPT_CONTROLLERS:
             self._controllers.popitem(last=False)
         return controller
 

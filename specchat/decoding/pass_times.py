@@ -1,4 +1,7 @@
-"""Where the time of a native pass goes, compared with what memory and arithmetic would take alone."""
+"""Times for `specchat doctor`: plain decoding by context, and the phases of a native pass.
+
+Phases are compared with what memory and arithmetic would take alone.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,21 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from specchat.acceptance.follow import Follow
+from specchat.controllers.fixed import Off
+from specchat.core.budget import Budget
+from specchat.core.context import Context
+from specchat.core.seams import Model
 from specchat.decoding.profiling import tree_of
+from specchat.decoding.speculate import Speculator
+from specchat.drafters.nothing import Nothing
+from specchat.drafters.parts import Parts
 from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.kv_cache import zeroed_bytes
 from specchat.models.decoder.shape import Shape
+from specchat.registry import NoOptions
+from specchat.trees.chain import Chain
 
 ROWS = (1, 4, 8, 16)
 CONTEXTS = (200, 512, 2000)
@@ -102,3 +115,33 @@ def _operations(network: NativeNetwork, rows: int, context: int) -> float:
     shape = network.shape
     attention = 4 * shape.layers * shape.heads * shape.head_dim * context
     return rows * (2.0 * network.weights + 2.0 * attention)
+
+
+PLAIN_CONTEXTS = (64, 512, 2048)
+"""Context lengths at which plain decoding is measured, as far as the model takes them."""
+
+_WARM_ROUNDS = 2
+_ROUNDS = 7
+
+
+def measure_plain(target: Model, contexts: Sequence[int] = PLAIN_CONTEXTS) -> tuple[tuple[int, float], ...]:
+    """Time plain rounds: (context, seconds per token), contexts ascending. Leaves the target's cache empty.
+
+    What the cached rows contain does not change what reading them costs, so they are not computed.
+    """
+    fitting = [c for c in contexts if c + _WARM_ROUNDS + _ROUNDS < target.context_tokens] or [1]
+    points = tuple((context_tokens, _measure_at(target, context_tokens)) for context_tokens in fitting)
+    target.prefill(())
+    return points
+
+
+def _measure_at(target: Model, context_tokens: int) -> float:
+    none = NoOptions()
+    plain = Speculator(target, Nothing(none, Parts(target)), Chain(none), Follow(none), Off(none, Budget(nodes=0)))
+    context = Context([0] * context_tokens, context_tokens, target.vocab_size)
+    target.fill_for_benchmark(context_tokens - 1)
+    seconds: list[float] = []
+    for _ in range(_WARM_ROUNDS + _ROUNDS):
+        timings = plain.round(context).timings
+        seconds.append(timings.draft_s + timings.verify_s + timings.other_s)
+    return statistics.median(seconds[_WARM_ROUNDS:])
