@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from specchat.core.drafting_networks import Learnt, TrainedNetwork
+from specchat.core.drafting_networks import LearningFigures, TrainedNetwork
 from specchat.core.request import EVERYTHING, FIRST, HeadNeeds
 from specchat.core.round import Round
 from specchat.core.seams import Weights
@@ -140,9 +140,9 @@ class LearningNetwork:
         return False
 
     @property
-    def learnt(self) -> Learnt:
+    def learnt(self) -> LearningFigures:
         """What was learnt so far."""
-        return Learnt() if self._learner is None else self._learner.learnt
+        return LearningFigures() if self._learner is None else self._learner.learnt
 
     def save_state(self) -> bytes:
         """Learnt weights, the replies that are kept, and how both networks did; nothing where no reply was kept."""
