@@ -12,7 +12,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from specchat.config.trained_drafters import TrainedDrafter
-from specchat.core.drafting_networks import Learnt
+from specchat.core.drafting_networks import LearningFigures
 from specchat.core.reading import Reading
 from specchat.core.request import EVERYTHING, FIRST, HeadNeeds
 from specchat.core.round import Round
@@ -222,9 +222,9 @@ class LearningNetwork:
         return False
 
     @property
-    def learnt(self) -> Learnt:
+    def learnt(self) -> LearningFigures:
         """What was learnt so far."""
-        return Learnt() if self._learner is None else self._learner.learnt
+        return LearningFigures() if self._learner is None else self._learner.learnt
 
     def save_state(self) -> bytes:
         """Learnt weights, the replies that are kept, and how both networks did; nothing where no reply was kept."""

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specchat.core.drafting_networks import Learnt
+from specchat.core.drafting_networks import LearningFigures
 from specchat.core.seams import Weights
 from specchat.indexes.reply_buffer import RecordedReply, ReplyBuffer
 from specchat.models.draft_heads.head import Batch, DraftHead
@@ -205,10 +205,10 @@ class OnlineLearner:
         self._optimisers: list[torch.optim.Adam] = []
 
     @property
-    def learnt(self) -> Learnt:
+    def learnt(self) -> LearningFigures:
         """What was learnt so far."""
         total, buffer = self._judgement.total, self.buffer
-        return Learnt(
+        return LearningFigures(
             self._replies, self._tokens, buffer.tokens, buffer.size_bytes, self._updates, self._went_back,
             total.chains, total.before[: self._judged], total.now[: self._judged],
         )  # fmt: skip
