@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specchat.models.cpu_kernels.token_table import TokenTable
+from specchat.models.cpu_kernels.hydra import TokenTable
 
 _MOST_OTHERS = 2048
 """Rows of so many tokens are kept besides those that are known from the beginning."""
