@@ -7,7 +7,7 @@ from training_kit import END, REPLY, USER, V, Words, target
 
 from specchat.acceptance.follow import Follow
 from specchat.bench.workloads import own_workload
-from specchat.controllers.off import Off
+from specchat.controllers.fixed import Off
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.noise import Noise
@@ -18,13 +18,11 @@ from specchat.drafters.parts import Parts
 from specchat.errors import TrainingError, UsageError
 from specchat.models.decoder.decoder import TextBatch
 from specchat.registry import NoOptions
-from specchat.training import text_writing
+from specchat.training import texts as text_writing
 from specchat.training.batch_writer import BatchWriter, Writing
-from specchat.training.benchmark_overlap import overlaps_benchmark
-from specchat.training.prompt_sources import opening_of, prompts_of
-from specchat.training.state_reading import grouped
-from specchat.training.text_store import TextStore, TrainingText
-from specchat.training.text_writing import TextPlan, TextWriting
+from specchat.training.prompts import opening_of, overlaps_benchmark, prompts_of
+from specchat.training.states import grouped
+from specchat.training.texts import TextPlan, TextStore, TextWriting, TrainingText
 
 PROMPTS = [f"w{a} w{b} w{a + 3} w9" for a in range(3, 30, 3) for b in (4, 40)]
 
