@@ -11,7 +11,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from specchat.config.trained_drafters import TrainedDrafter
 from specchat.core.drafting_networks import LearningFigures
+from specchat.core.reading import Reading
 from specchat.core.request import EVERYTHING, FIRST, HeadNeeds
 from specchat.core.round import Round
 from specchat.core.seams import Weights
