@@ -13,7 +13,8 @@ import textual.pilot
 from parsed_styles import parse_once
 from textual.css.stylesheet import Stylesheet
 
-from specchat.tui.control import event_pump, screen_update
+from specchat.tui.screens import chat_view as screen_update
+from specchat.tui.services import event_pump
 from specchat.tui.textual_patches import version
 
 IDLE_S = textual._wait.SLEEP_GRANULARITY / 2

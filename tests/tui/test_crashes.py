@@ -33,7 +33,7 @@ def crashed(monkeypatch: pytest.MonkeyPatch, store: Path, *, asks: bool) -> Spec
         if asks:
             await d.say("hi")
             await d.reply(upto=5, finish=False)
-        d.app.views.prompt.write("not sent")
+        d.view.prompt.write("not sent")
         d.app.simulate_key("ctrl+r")
 
     monkeypatch.setattr(SpecchatApp, "action_search", fails)
@@ -77,7 +77,7 @@ def test_an_error_in_the_app_keeps_what_was_not_sent_in_a_new_chat(store, monkey
 
 
 def test_the_reply_so_far_is_kept_even_where_the_unsent_text_cannot_be(store, monkeypatch):
-    monkeypatch.setattr("specchat.tui.control.current_chat.CurrentChat.keep_draft", fails)
+    monkeypatch.setattr("specchat.tui.screens.current_chat.CurrentChat._keep_draft", fails)
     with pytest.raises(RuntimeError, match="planted"):
         crashed(monkeypatch, store, asks=True)
     ((_, (_, reply)),) = kept(store)

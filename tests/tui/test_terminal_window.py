@@ -18,8 +18,8 @@ from specchat.errors import ConfigError
 from specchat.tui.app import SpecchatApp
 from specchat.tui.draw import theme
 from specchat.tui.draw.transcript_text import conversation
-from specchat.tui.services import terminal_window
-from specchat.tui.services.terminal_window import title_of
+from specchat.tui.services import terminal_app as terminal_window
+from specchat.tui.services.terminal_app import title_of
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.turn import Reply, Turn
 from specchat.tui.system import clipboard
@@ -64,7 +64,7 @@ async def test_the_title_can_be_left_alone(written):
 async def end_of_reply(d, *, focused: bool, seconds: float = 9.0, stop: str = "end", then: str = "") -> int:
     """How often the bell rang when a reply ended."""
     rang = []
-    d.app.control.terminal._bell = lambda: rang.append(1)
+    d.app.bell = lambda: rang.append(1)
     await d.say("hi")
     rounds = await d.reply(upto=3, finish=False)
     if then:
@@ -128,17 +128,17 @@ async def test_copying_uses_the_tool_and_says_so_or_says_what_would_help(tmp_pat
     async with driving() as d:
         await d.say("hi")
         await d.reply("fine")
-        d.app.control.terminal._tool = None
+        d.app.clipboard_tool = None
         await d.say("/copy")
         assert d.app.clipboard == "fine"
-        assert "OSC 52" in d.drawn(d.app.views.notice)
+        assert "OSC 52" in d.drawn(d.view.notice)
         target = tmp_path / "clipboard"
         code = f"import sys; open({str(target)!r}, 'wb').write(sys.stdin.buffer.read())"
-        d.app.control.terminal._tool = [sys.executable, "-c", code]
+        d.app.clipboard_tool = [sys.executable, "-c", code]
         await d.say("/copy")
         await d.app.workers.wait_for_complete()
         assert target.read_text() == "fine"
-        assert d.drawn(d.app.views.notice).strip() == "reply copied"
+        assert d.drawn(d.view.notice).strip() == "reply copied"
 
 
 def test_a_text_too_long_for_a_terminal_is_said():
@@ -154,13 +154,13 @@ async def test_the_last_code_block_is_copied_by_key_and_by_command():
         await d.say("/copy code")
         await d.pilot.pause()
         assert d.app.clipboard == "b\nc\n"
-        d.app.views.transcript.focus()
+        d.view.transcript.focus()
         await d.pilot.press("k", "y")
         await d.pilot.pause()
-        assert "there is no code block to copy" in d.drawn(d.app.views.notice)
+        assert "there is no code block to copy" in d.drawn(d.view.notice)
         await d.pilot.press("k", "k", "y")
         await d.pilot.pause()
-        assert "code block 2 of 2" in d.drawn(d.app.views.notice)
+        assert "code block 2 of 2" in d.drawn(d.view.notice)
 
 
 # --------------------------------------------------------------------------------------------------- colours

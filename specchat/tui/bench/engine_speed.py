@@ -15,7 +15,7 @@ from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Generate, Load
 from specchat.tui.app import SpecchatApp
-from specchat.tui.control.app_setup import AppSetup
+from specchat.tui.services.context import AppSetup
 
 PROMPT = "Write a long story about a lighthouse keeper who finds a message in a bottle."
 REPLIES = 3
@@ -60,9 +60,9 @@ def with_app(settings: dict[str, Any]) -> dict[str, Any]:
         while app.chat.engine.phase not in ("ready", "failed", "dead"):
             await asyncio.sleep(0.05)
         for _ in range(REPLIES if app.chat.engine.phase == "ready" else 0):
-            await app.control.current_chat.new()
+            await app.chat_screen.current_chat.begin()
             clock, cpu = asyncio.get_running_loop().time(), os.times()
-            await app.control.session.ask(PROMPT)
+            await app.chat_screen.replies.ask(PROMPT)
             while app.chat.running is not None:
                 await asyncio.sleep(0.05)
             seconds, now = asyncio.get_running_loop().time() - clock, os.times()

@@ -17,7 +17,7 @@ from textual.pilot import Pilot
 from specchat.tui.app import SpecchatApp
 from specchat.tui.bench.engine_speed import alone, with_app
 from specchat.tui.bench.scripted_engine import TEXTS, ScriptedLink, rounds_of
-from specchat.tui.control.app_setup import AppSetup
+from specchat.tui.services.context import AppSetup
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.turn import Reply, Turn
 
@@ -62,7 +62,7 @@ class Scenario:
 
     async def stream(self) -> Result:
         """The cost of showing a reply while it is written."""
-        await self.app.control.session.ask("Go on.")
+        await self.app.chat_screen.replies.ask("Go on.")
         while (running := self.app.chat.running) is not None and running.figures.tokens < self.ahead:
             await asyncio.sleep(0.1)
         await asyncio.sleep(WARM_UP_S)
@@ -88,7 +88,7 @@ class Scenario:
 
     async def tree(self) -> Result:
         """The cost of drawing the tree."""
-        panel = self.app.views.tree_panel
+        panel = self.app.chat_screen.tree_panel
         costs, shown = [], []
         for round in rounds_of(TEXTS["prose"], 500, self.rate, 1):
             shown.append(round)
@@ -101,7 +101,7 @@ class Scenario:
 
     async def scroll(self) -> Result:
         """The cost of opening a chat of ten thousand messages and paging up."""
-        transcript = self.app.views.transcript
+        transcript = self.app.chat_screen.transcript
         before = time.thread_time()
         turns = _turns(MESSAGES)
         made, begun = time.thread_time(), time.monotonic()
@@ -118,7 +118,7 @@ class Scenario:
 
     async def _page_up(self) -> None:
         for _ in range(PAGES):
-            self.app.views.transcript.scroll_page_up(animate=False)
+            self.app.chat_screen.transcript.scroll_page_up(animate=False)
             await asyncio.sleep(0.1)
 
     async def memory(self) -> Result:
@@ -142,7 +142,7 @@ class Scenario:
 
     async def _write_reply(self) -> None:
         self.links[0].done.clear()
-        await self.app.control.session.ask("Go on.")
+        await self.app.chat_screen.replies.ask("Go on.")
         while not self.links[0].done.is_set() or self.app.chat.running is not None:
             await asyncio.sleep(0.02)
 
