@@ -104,8 +104,8 @@ def choose_by(choice: str, drafter: Any, layers: int) -> None:
     """Choose by each layer's queries, by states of one layer, the latest chunks, or chunks of other chunks' scores."""
     import torch
 
-    from specchat.core.optional_model_abilities import ChunkScores
-    from specchat.drafters.cache_parts import PartByStates
+    from specchat.core.drafting_networks import ChunkScores
+    from specchat.drafters.sparse_context import PartByStates
 
     view = drafter._view
     scores = view.chunk_scores
@@ -127,7 +127,7 @@ def choose_by(choice: str, drafter: Any, layers: int) -> None:
 def costs(model: Any, budget: int) -> None:
     """Print what a choice takes at 4,000 tokens beside a plain pass there."""
     from specchat.core.tree import TokenTree
-    from specchat.drafters.cache_parts import part_of
+    from specchat.drafters.sparse_context import part_of
 
     text = [(7 * i + i // 13) % (model.vocab_size - 100) + 100 for i in range(4001)]
     model.prefill(text[:-1])

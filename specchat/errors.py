@@ -8,11 +8,14 @@
     │   ├── PromptEmpty           … a prompt without any token
     │   └── PromptTooLong         … a prompt that leaves no room in the context
     ├── WeightsError              weights could not be found, fetched, trusted or read
-    │   └── WeightsNotHere        … that have to be fetched first
+    │   ├── WeightsNotHere        … that have to be fetched first
+    │   └── DamagedWeights        … files that are not what they should be, or contradict themselves (exit code 2)
     ├── ModelError                this network cannot be run the way specchat needs
     │   ├── TokenizerMismatch     target and draft model do not share one token table
+    │   ├── DamagedModel          its description and its weights do not go together (exit code 2)
     │   ├── NotNumbers            its logits are not numbers: weights are damaged
     │   └── NotEnoughMemory       weights that do not fit into the memory that is free
+    │       ├── NoMemoryLeft      … or an allocation that failed, which ends the engine
     │       └── MemoryLimitTooLow … or into what the setting `memory` allows (exit code 2)
     ├── ProposalError             a drafter proposed something that is not a token
     ├── TrainingError             a drafter cannot be trained: data, disk or memory
@@ -76,8 +79,20 @@ class WeightsNotHere(WeightsError):
         self.models = models
 
 
+class DamagedWeights(WeightsError):
+    """Files of a model that are not what they should be, or that contradict themselves."""
+
+    exit_code = 2
+
+
 class ModelError(SpecchatError):
     """A network that cannot be run the way specchat needs."""
+
+
+class DamagedModel(ModelError):
+    """A network whose description and weights do not go together."""
+
+    exit_code = 2
 
 
 class TokenizerMismatch(ModelError):
@@ -95,6 +110,10 @@ class NotNumbers(ModelError):
 
 class NotEnoughMemory(ModelError):
     """Weights that do not fit into the memory that is free."""
+
+
+class NoMemoryLeft(NotEnoughMemory):
+    """An allocation that failed, or a thread that could not be started for want of memory; the process ends."""
 
 
 class MemoryLimitTooLow(NotEnoughMemory):

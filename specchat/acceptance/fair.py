@@ -13,11 +13,11 @@ from specchat.acceptance.options import FairOptions
 from specchat.acceptance.target_law import own_token, soft_law
 from specchat.acceptance.walk import walk
 from specchat.core.context import Context
-from specchat.core.head_needs import always_logits
 from specchat.core.reading import Reading
+from specchat.core.request import always_logits
+from specchat.core.round import Verdict
 from specchat.core.seams import Weights
 from specchat.core.tree import DrawKind, TokenTree
-from specchat.core.verdict import Verdict
 from specchat.core.vocabulary import TokenTable
 
 

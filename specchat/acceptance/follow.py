@@ -8,16 +8,14 @@ from typing import Final
 import torch
 
 from specchat.acceptance.walk import walk
-from specchat.core.batched_draw import draw_batch
 from specchat.core.context import Context
 from specchat.core.device_copy import to_device
-from specchat.core.head_needs import FIRST, LOGITS, HeadNeeds
-from specchat.core.native_draw import draw_library
 from specchat.core.reading import Reading
-from specchat.core.sampling import Sampling
-from specchat.core.top_tokens import best_token
+from specchat.core.request import FIRST, LOGITS, HeadNeeds
+from specchat.core.round import Verdict
+from specchat.core.sampling import Sampling, best_token
+from specchat.core.target_draw import draw_batch, draw_library
 from specchat.core.tree import DrawKind, TokenTree
-from specchat.core.verdict import Verdict
 from specchat.registry import NoOptions
 
 

@@ -8,10 +8,10 @@ from typing import Final
 from specchat.acceptance.recursion import token_after
 from specchat.acceptance.walk import walk
 from specchat.core.context import Context
-from specchat.core.head_needs import always_logits
 from specchat.core.reading import Reading
+from specchat.core.request import always_logits
+from specchat.core.round import Verdict
 from specchat.core.tree import DrawKind, TokenTree
-from specchat.core.verdict import Verdict
 from specchat.registry import NoOptions
 
 

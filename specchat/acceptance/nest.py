@@ -13,12 +13,12 @@ from specchat.acceptance.options import NestOptions
 from specchat.acceptance.target_law import own_token, soft_law
 from specchat.acceptance.walk import walk
 from specchat.core.context import Context
-from specchat.core.head_needs import always_logits
 from specchat.core.noise import Stream
 from specchat.core.reading import Reading
+from specchat.core.request import always_logits
+from specchat.core.round import Verdict
 from specchat.core.sampling import Law
 from specchat.core.tree import DrawKind, Guess, TokenTree
-from specchat.core.verdict import Verdict
 
 _NEAREST = 1e-6
 """The least distance of a copy, so that a ratio of distances exists."""

@@ -13,12 +13,12 @@ from specchat.acceptance.recursion import accepted_or_left
 from specchat.acceptance.target_law import own_token
 from specchat.acceptance.walk import walk
 from specchat.core.context import Context
-from specchat.core.head_needs import always_logits
 from specchat.core.noise import Stream
 from specchat.core.reading import Reading
+from specchat.core.request import always_logits
+from specchat.core.round import Verdict
 from specchat.core.sampling import Law
 from specchat.core.tree import DrawKind, TokenTree
-from specchat.core.verdict import Verdict
 
 _SHARE = 0.1
 """Only tokens at least so likely as this share of the draft's likeliest one are moved."""

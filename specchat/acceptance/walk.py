@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from specchat.core.reading import Reading
+from specchat.core.round import Verdict
 from specchat.core.tree import ROOT, TokenTree
-from specchat.core.verdict import Verdict
 
 
 def walk(tree: TokenTree, reading: Reading, token_after: Callable[[int], int]) -> Verdict:

@@ -32,19 +32,18 @@ from specchat.errors import SpecchatError
 from specchat.store.database import default_path
 from specchat.store.prompt_history import History
 from specchat.tui.app import SpecchatApp, run_app
-from specchat.tui.draw.theme import unknown_theme
-from specchat.tui.draw.transcript_text import conversation
 from specchat.tui.ports import RunningServer
-from specchat.tui.services.training_runner import TrainingCost
 from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.services.context import AppSetup
 from specchat.tui.services.engine_server import parse_port
 from specchat.tui.services.key_bindings import problems
-from specchat.tui.services.training_runner import TrainingHere
-from specchat.tui.state.pair_info import PairInfo
-from specchat.tui.state.race_series import BenchQuestion
+from specchat.tui.services.training_runner import TrainingCost, TrainingHere
+from specchat.tui.state.pair_list import PairInfo
+from specchat.tui.state.races import BenchQuestion
+from specchat.tui.state.stored_chat import conversation
 from specchat.tui.state.training import Training, TrainingChoices
-from specchat.tui.text.ascii import needs_ascii
+from specchat.tui.text.line_filters import needs_ascii
+from specchat.tui.text.theme import unknown_theme
 
 
 def open_chat(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from specchat.decoding.pass_breakdown import PassTime
-    from specchat.tui.state.pair_info import PairInfo
+    from specchat.tui.state.pair_list import PairInfo
 
 _PACKAGES = ("torch", "transformers", "textual", "rich", "typer", "gguf", "huggingface_hub")
 _LIBRARIES = ("torch", "tokenizers", "safetensors", "huggingface_hub", "gguf", "transformers")

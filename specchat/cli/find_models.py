@@ -59,7 +59,7 @@ def _chosen(findings: Findings, wanted: str) -> FoundPair:
 def _add(catalog: Catalog, found: FoundPair) -> str:
     """Write the pair down, as `models add` does; what to say about it."""
     from specchat.config.own_pairs import write_pair
-    from specchat.errors import WeightsError
+    from specchat.errors import DamagedWeights
     from specchat.models.inspect.add_pair import NewPair
 
     if found.added:
@@ -72,7 +72,7 @@ def _add(catalog: Catalog, found: FoundPair) -> str:
         drafts = [str(found.draft.path)] if found.draft else []
         pair = new.pair(found.name, str(found.target.path), drafts, _summary(found))
     if pair is None:
-        raise WeightsError("; ".join(new.problems))
+        raise DamagedWeights("; ".join(new.problems))
     file = write_pair(pair, tuple(new.fresh))
     return f"added {found.name} ({_summary(found)}) to {file}; specchat --pair {found.name}"
 

@@ -21,7 +21,7 @@ from specchat.models.inspect.memory import (
 )
 from specchat.models.inspect.pair_check import check_pair
 from specchat.models.inspect.trained_drafters import ListedDrafter, drafters_of, listed_drafters
-from specchat.tui.state.pair_info import PairInfo
+from specchat.tui.state.pair_list import PairInfo
 
 
 def known_pairs() -> list[PairInfo]:

@@ -151,10 +151,16 @@ class _Run:
             "pair": self.started.pair,
             **{name: chosen[name] for name in names},
             "lossless": self.started.loss.lossless,
+            **near_ties_of(self.started),
             "seed": self.started.seed,
             "stats": msgspec.to_builtins(finished.stats),
         }
         self.outputs.summary(result, stats_line(finished.stats))
+
+
+def near_ties_of(started: events.Started | None) -> dict[str, str]:
+    """The number format up to whose near-ties a reply is lossless, as JSON; empty where it is exact or lossy."""
+    return {"near_ties": started.loss.near_ties} if started and started.loss.near_ties else {}
 
 
 def stats_line(stats: events.Stats) -> str:

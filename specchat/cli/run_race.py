@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from specchat.cli.flags import Output
-from specchat.cli.run import EngineFailure, death, with_engine
+from specchat.cli.run import EngineFailure, death, near_ties_of, with_engine
 from specchat.cli.run_output import Outputs
 from specchat.engine.client.client import Engine
 from specchat.engine.client.race import RACE_DEFAULTS, SIDES, Heat, Race, fresh_seed, refuse_plain
@@ -157,6 +157,7 @@ def _as_object(race: Race, ready: events.Ready) -> dict[str, Any]:
             "equal": race.same,
             "promised": race.promised,
             "lossless": race.speculative.started.loss.lossless if race.speculative.started else None,
+            **near_ties_of(race.speculative.started),
             "kind": found.kind,
             "line": found.line,
             "parting": None if race.compared is None else msgspec.to_builtins(race.compared),

@@ -11,7 +11,7 @@ from rich.text import Text
 from specchat.cli.run import stats_line
 from specchat.engine.protocol.events import Died, Event, Failed, Finished, RoundDone, Started
 from specchat.engine.protocol.text import one_line, visible
-from specchat.tui.draw.token_tree import layout
+from specchat.tui.tree import layout
 
 _BEAT_S = 0.08
 """The least time between two pictures; each shows a real round."""

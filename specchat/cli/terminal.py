@@ -6,8 +6,7 @@ import os
 import sys
 
 from specchat.errors import UsageError
-from specchat.tui.system.exit_guard import ExitGuard
-from specchat.tui.system.window_size import bound_environment
+from specchat.tui.system.terminal import ExitGuard, bound_environment
 
 
 def take_terminal() -> ExitGuard:

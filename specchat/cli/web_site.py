@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +13,8 @@ from aiohttp.typedefs import Handler
 from textual_serve.server import Server
 
 from specchat.cli.listening import address_of
+from specchat.engine.protocol.text import one_line
+from specchat.errors import cut
 from specchat.serve.access import Access
 
 _PAGE = Path(__file__).with_name("page")
@@ -24,6 +28,22 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
+
+
+class OneLine(logging.Handler):
+    """Prints what the libraries log as one line each: a client can cause it, and then a traceback helps nobody."""
+
+    @classmethod
+    def take_over(cls) -> None:
+        """Print what aiohttp and textual-serve log, in place of their own handlers."""
+        for name in ("aiohttp", "textual-serve"):
+            logger = logging.getLogger(name)
+            logger.handlers, logger.propagate = [cls()], False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        said = record.getMessage() if error is None else f"a request ended with {type(error).__name__}: {error}"
+        print(f"specchat: {cut(one_line(said))}", file=sys.stderr)
 
 
 class Site:
@@ -53,6 +73,7 @@ class Site:
         async def on_startup(_: web.Application) -> None:
             ready()
 
+        OneLine.take_over()
         application = self.application()
         application.on_startup.append(on_startup)
         web.run_app(

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol, runtime_checkable
 
 from specchat.core.budget import Budget
-from specchat.core.context import Context
 from specchat.core.record import record
-from specchat.core.seams import Drafter
-from specchat.core.tree import TokenTree
 
 
 @dataclass(frozen=True)
@@ -40,7 +35,7 @@ class CompiledTable:
 
     Args:
         successors: address of (tokens, count) numbers: for every token those that follow it, the likeliest first, or −1
-            where nothing is known of it.
+            behind those that are known.
         tokens: of the vocabulary.
         count: successors of a token.
         by_rank: address of (count) log-probabilities.
@@ -123,33 +118,3 @@ class GrowthPlan:
     first_come: bool = False
     repeat: int = 0
     shape: RankShape | None = None
-
-
-@runtime_checkable
-class AskedByCompiledCode(Protocol):
-    """A drafter whose guesses compiled code can ask for."""
-
-    @property
-    def proposer(self) -> str:
-        """The proposer's name on its guesses."""
-
-    def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> Asked | None:
-        """What compiled code asks for guesses of a tree that begins; None where only `propose` can be asked.
-
-        Args:
-            tokens: what a network must know to read: the root, and more of the tree.
-            rows: the most rows that it may be asked to read.
-        """
-
-    def count_passes(self, count: int) -> None:
-        """Compiled code let it read so many times."""
-
-
-def grown_at_once(drafter: Drafter, context: Context, plan: GrowthPlan) -> TokenTree | None:
-    """The frozen tree that policies would grow of a drafter's proposals; None if compiled code cannot grow it.
-
-    The method is looked up by name: comparing a class with a protocol takes as long as growing a tree.
-    """
-    grow = getattr(drafter, "grow_at_once", None)
-    tree: TokenTree | None = None if grow is None else grow(context, plan)
-    return tree

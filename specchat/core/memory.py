@@ -58,12 +58,14 @@ class PairMemory:
         drafts: the draft models, as far as they draft.
         law_bytes: what every node carries besides, such as the law that a draw was drawn from.
         made: networks that drafters make, whether they are there yet or not.
+        map_bytes: of the map that early pruning learns.
     """
 
     target: Model
     drafts: tuple[Model, ...] = ()
     law_bytes: int = 0
     made: tuple[NetworkMemory, ...] = ()
+    map_bytes: int = 0
 
     def round_bytes(self, nodes: int, tokens: int, extra_rows: int = 0) -> int:
         """The most in a round with so many nodes behind a text of so many tokens, with the caches it ends with."""
@@ -94,7 +96,7 @@ class PairMemory:
     def _held(self, tokens: int, longest: int | None = None) -> int:
         """Caches, those of the stand-ins among the target's, and the weights that were not there from the start."""
         caches = sum(model.cache_bytes(tokens, longest) for model in self._models)
-        return caches + sum(network.weights_bytes for network in self.made)
+        return caches + self.map_bytes + sum(network.weights_bytes for network in self.made)
 
     def _before_rounds(self, tokens: int) -> int:
         """The most on top of the caches, while networks are made or measured, or while the prompt is read."""

@@ -1,25 +1,10 @@
-"""What a drafter may do besides drafting: learn from readings, keep a state, work while the engine is idle."""
+"""What a drafter may do besides drafting: keep a state, work while the engine is idle."""
 
 from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from specchat.core.head_needs import FIRST, HeadNeeds
-from specchat.core.learnt import Learnt
-
-
-@runtime_checkable
-class LearnsFromReadings(Protocol):
-    """A drafter that looks, in `observe`, at more of the target's readings than the likeliest token after each node."""
-
-    @property
-    def needs(self) -> HeadNeeds:
-        """What it looks at. Asked when a text begins or changes."""
-
-
-def needs_of(drafter: object) -> HeadNeeds:
-    """Which parts of the target's readings a drafter needs."""
-    return drafter.needs if isinstance(drafter, LearnsFromReadings) else FIRST
+from specchat.core.drafting_networks import Learnt
 
 
 @runtime_checkable

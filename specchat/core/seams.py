@@ -1,7 +1,8 @@
-"""The seams: the protocols of a round's parts. The second file to read, after `decoding/speculate.py`."""
+"""The seams: what a round's parts are asked. The second file to read, after `decoding/speculate.py`."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
@@ -9,15 +10,14 @@ import torch
 from torch import Tensor
 
 from specchat.core.budget import Budget
+from specchat.core.compiled_guessing import GrowthPlan
 from specchat.core.context import Context
-from specchat.core.head_needs import HeadNeeds
 from specchat.core.reading import Counters, Reading
-from specchat.core.request import DEFAULT_REQUEST, ExtraRow, HeadOfSome, LayerHook, PassRequest
-from specchat.core.round import Round
+from specchat.core.request import DEFAULT_REQUEST, FIRST, ExtraRow, HeadNeeds, HeadOfSome, LayerHook, PassRequest
+from specchat.core.round import Round, Verdict
 from specchat.core.sampling import Sampling
 from specchat.core.states import HiddenStateSink
 from specchat.core.tree import DrawKind, Guess, TokenTree
-from specchat.core.verdict import Verdict
 
 
 class Weights(Protocol):
@@ -149,57 +149,75 @@ Proposal = Sequence[Sequence[Guess]]
 """For each frontier node in order, its guesses, best first."""
 
 
-class Drafter(Protocol):
-    """What probably follows these nodes?
+class Drafter(ABC):
+    """Guesses what probably follows the nodes of a tree. A method overrides what it needs; all but `propose` has a
+    default.
 
     A drafter made of others says which in its options (`drafters.members.WrapperOptions`), and its line in the table
     says what it requires of a pair (`registry.Method.requires`): both are read without importing the drafter.
+
+    Attributes:
+        hidden_state_sink: receives the target's hidden states of every accepted token, each once and without a gap,
+            those of the prompt included; never those of rejected nodes. Where it can `skip`, rounds whose budget
+            allows no passes bring it tokens alone. States that begin at a position it was given before replace what it
+            knows from there on: the text was edited or cut.
     """
+
+    hidden_state_sink: HiddenStateSink | None = None
 
     @staticmethod
     def draw_kinds(options: Any, members: Sequence[Collection[DrawKind]]) -> Collection[DrawKind]:
-        """The kinds of draws it makes where a rule wants them: what a rule may rely on.
-
-        A class without this declaration promises points alone, whatever its members promise.
+        """The kinds of draws it makes where a rule wants them: what a rule may rely on. By default points alone,
+        whatever its members promise.
 
         Args:
             options: the drafter's.
             members: for each drafter it is made of, the kinds that one promises.
         """
+        return frozenset({DrawKind.POINT})
+
+    @staticmethod
+    def names_sources(options: Any, members: Sequence[bool]) -> bool:
+        """Whether its guesses say which token of the text they are copies of (`Guess.source`)."""
+        return False
 
     @property
     def taps(self) -> Collection[int]:
         """Layers of the target whose states it wants to find in the reading of rounds that may draft with passes."""
+        return ()
 
     @property
-    def hidden_state_sink(self) -> HiddenStateSink | None:
-        """Who takes the target's states of the text itself, or None.
+    def needs(self) -> HeadNeeds:
+        """Which parts of the target's readings `observe` looks at. Asked when a text begins or changes."""
+        return FIRST
 
-        It is given the states of every token that the target read, each exactly once and without a gap, those of the
-        prompt included; never those of rejected nodes. Where it can `skip`, rounds whose budget allows no passes bring
-        it tokens alone. States that begin at a position it was given before replace what it knows from there on: the
-        text was edited or cut.
-        """
+    @property
+    def passes(self) -> int:
+        """How many forward passes of draft models it has run so far."""
+        return 0
 
     def start(self, history: Sequence[int]) -> None:
         """A text begins or changed other than by a round: new chat, edit, branch, switch of methods."""
 
+    @abstractmethod
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         """Up to `width` guesses for each frontier node of a growing tree."""
+
+    def grow_at_once(self, context: Context, plan: GrowthPlan) -> TokenTree | None:
+        """The frozen tree that policies would grow of its proposals, in one call of compiled code; None where it must
+        be grown level by level."""
+        return None
 
     def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
         """Rows to attach to the target's pass over this tree; their logits come back in the round's reading.
 
         Not asked in rounds that were planned without any nodes: plain decoding stays a pass of one row.
         """
+        return ()
 
     def observe(self, round: Round) -> None:
         """Learn from a round, rejected nodes included. Find the accepted path by tokens: a transform may have
         renumbered the nodes."""
-
-    @property
-    def passes(self) -> int:
-        """How many forward passes of draft models it has run so far."""
 
     def close(self) -> None:
         """Let go of what it holds: it is not used again."""

@@ -50,7 +50,7 @@ class _Stretch:
     """The rounds that one plain round stands for: those nearer to it than to any other plain round.
 
     Args:
-        plain_s: the plain round's own gap.
+        plain_s: the plain round's own gap, learning left out.
         tokens: of all its rounds.
         drafts: its other rounds, and drafts_s: the gaps of those.
     """
@@ -74,6 +74,9 @@ class RoundIntervals:
     A gap holds everything a round costs: planning, drafting, verifying, learning, and telling what came of it. It is
     the same clock for plain rounds and for others. Rounds may be heard of live or read from a recording: the figure
     is the same.
+
+    What drafter and policy take to learn from a plain round is left out where it stands for plain decoding, which has
+    neither. It is a part of the reply's own time.
     """
 
     rounds: int = 0
@@ -82,26 +85,27 @@ class RoundIntervals:
     seconds: float = 0.0
     _stretches: list[_Stretch] = field(default_factory=list)
     _since: list[tuple[int, float]] = field(default_factory=list)  # rounds after the last plain one
-    _last: tuple[int, float, bool] | None = None  # the running gap: tokens, its beginning, whether the round is plain
+    _last: tuple[int, float, float | None] | None = None  # the running gap: tokens, beginning, learning if it is plain
 
     @property
     def plain_rounds(self) -> int:
         """How many plain rounds there are to compare with."""
         return len(self._stretches)
 
-    def add(self, at_s: float, own_s: float, tokens: int, drafted: int, plain: bool) -> None:
+    def add(self, at_s: float, own_s: float, tokens: int, drafted: int, plain: bool, learn_s: float = 0.0) -> None:
         """Count one more round.
 
         Args:
             at_s: when, on the reply's clock.
             own_s: what it took itself: it began that long before.
             plain: its budget was 0. A round whose drafter found nothing is none: it searched.
+            learn_s: what drafter and policy took of it to learn from the round.
         """
         self._close(at_s - own_s)
         self.rounds += 1
         self.tokens += tokens
         self.drafted += drafted
-        self._last = tokens, at_s - own_s, plain
+        self._last = tokens, at_s - own_s, learn_s if plain else None
 
     def end(self, at_s: float) -> None:
         """The reply is over and told, so the last round's gap is known."""
@@ -144,13 +148,13 @@ class RoundIntervals:
         """The running gap ends now."""
         if self._last is None:
             return
-        (tokens, began_s, plain), self._last = self._last, None
+        (tokens, began_s, plain_learn_s), self._last = self._last, None
         gap_s = max(0.0, now_s - began_s)
         self.seconds += gap_s
-        if not plain:
+        if plain_learn_s is None:
             self._since.append((tokens, gap_s))
             return
-        stretch = _Stretch(gap_s, tokens)
+        stretch = _Stretch(max(0.0, gap_s - plain_learn_s), tokens)
         middle = len(self._since) // 2 if self._stretches else 0
         if middle:
             self._stretches[-1].take(self._since[:middle])

@@ -12,22 +12,20 @@ from specchat.controllers.choice import choose_controllers
 from specchat.controllers.smallest_budget import SmallestBudget
 from specchat.core.budget import Budget
 from specchat.core.costs import Costs
+from specchat.core.drafting_networks import Prunable
 from specchat.core.memory import MemoryLimit, NetworkMemory, PairMemory
-from specchat.core.network_pruning import Prunable
 from specchat.core.sampling import Sampling
 from specchat.core.seams import AcceptanceRule, Controller, Engine, Model, TreePolicy
 from specchat.core.tree import DrawKind
 from specchat.decoding.combinations import check_settings
 from specchat.decoding.drafter_cache import DrafterCache
-from specchat.decoding.early_head import EarlyHead
+from specchat.decoding.early_head import EarlyHead, low_rank_bytes
 from specchat.decoding.early_pruning import EarlyPruning
 from specchat.decoding.speculate import Speculator
 from specchat.drafters.choice import DrafterChoice, choose_drafter
 from specchat.drafters.parts import NO_RESOURCES, EngineFactory, PairResources, Parts
 from specchat.errors import CombinationError
 from specchat.memory_size import memory_text
-from specchat.models.draft_heads.mask_loading import mask_rows
-from specchat.models.draft_heads.network_loading import trained_network
 from specchat.registry import Method
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
@@ -64,17 +62,15 @@ def assemble(
     """
     check_settings(settings, draft is not None, resources.trained, resources.datastores, resources.draft_models)
     choice = choose_drafter(settings)
-    engines = nested_engines(settings)
-    parts = Parts(
-        target, draft, resources=resources, make_engine=engines, make_network=trained_network, make_masks=mask_rows
-    )
+    parts = Parts(target, draft, resources=resources, make_engine=nested_engines(settings))
     feed = (DrafterCache() if drafters is None else drafters).get(choice, lambda: parts.build(choice))
     memory = pair_memory(settings, target, parts.drafts_of(choice), resources.prunable)
+    memory = _without_map_where_no_room(memory, resources.memory)
     _refuse_without_room(settings, memory, resources.memory)
     speculator = Speculator(
         target=target,
         drafter=feed.drafter,
-        policy=_policy(settings, target),
+        policy=_policy(settings, target, learns=not settings.memory or memory.map_bytes > 0),
         rule=_rule(settings, target, resources),
         controller=_controller(
             settings,
@@ -106,7 +102,20 @@ def pair_memory(settings: Settings, target: Model, drafts: tuple[Model, ...], pr
     """What reading and writing with these settings takes on top of weights, if these draft models are used."""
     rule = ACCEPTANCE_RULES[settings.rule].load()
     carries_law = bool(drafts) and (rule.wants_q or rule.wanted is not DrawKind.POINT)
-    return PairMemory(target, drafts, 8 * target.vocab_size if carries_law else 0, made_networks(settings, prunable))
+    law_bytes = 8 * target.vocab_size if carries_law else 0
+    return PairMemory(target, drafts, law_bytes, made_networks(settings, prunable), early_map_bytes(settings, target))
+
+
+def early_map_bytes(settings: Settings, target: Model) -> int:
+    """Memory of the map that early pruning learns, where memory is limited; it is of low rank there."""
+    return low_rank_bytes(target.hidden_size) if settings.memory and settings.prune_layer else 0
+
+
+def _without_map_where_no_room(memory: PairMemory, limit: MemoryLimit | None) -> PairMemory:
+    """The memory without early pruning's map where the limit leaves no room for it beside the context."""
+    if limit is None or limit.base_bytes + memory.plain_bytes(memory.target.context_tokens) <= limit.bytes:
+        return memory
+    return dataclasses.replace(memory, map_bytes=0)
 
 
 def made_networks(settings: Settings, prunable: Prunable | None) -> tuple[NetworkMemory, ...]:
@@ -148,11 +157,11 @@ def _controller(settings: Settings, costs: Costs | None, memory: PairMemory, lim
     return made[0] if len(made) == 1 else SmallestBudget(made)
 
 
-def _policy(settings: Settings, target: Model) -> TreePolicy:
+def _policy(settings: Settings, target: Model, *, learns: bool) -> TreePolicy:
+    """The policy, with early pruning where that is set; `learns` says whether there is memory for its map."""
     policy: TreePolicy = _make(TREE_POLICIES[settings.policy], settings)
     if settings.prune_layer:
-        # What the map takes is not among what a limit on memory counts.
-        head = EarlyHead(target, settings.prune_layer, learns=not settings.memory)
+        head = EarlyHead(target, settings.prune_layer, learns, low_rank=bool(settings.memory))
         return EarlyPruning(policy, head, settings.prune_layer, settings.prune_keep)
     return policy
 

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from specchat.errors import ModelError
-from specchat.models.weights.foreign_code_limits import bounded
-from specchat.models.weights.foreign_errors import one_line
+from specchat.models.weights.foreign_code import bounded, one_line
 
 MOST_SECONDS = 5.0
 """Templates take about a millisecond."""

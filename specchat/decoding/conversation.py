@@ -10,10 +10,9 @@ from typing import Any
 from specchat.controllers.choice import limits_memory
 from specchat.core.context import Context
 from specchat.core.costs import Costs
-from specchat.core.head_needs import FIRST, HeadNeeds
-from specchat.core.ledger import Ledger
 from specchat.core.noise import Noise
-from specchat.core.round import Round
+from specchat.core.request import FIRST, HeadNeeds
+from specchat.core.round import Ledger, Round
 from specchat.core.seams import Model
 from specchat.core.speedup import RoundIntervals
 from specchat.decoding.assemble import assemble, sampling
@@ -284,8 +283,8 @@ def _how_to_speculate(settings: Settings) -> dict[str, Any]:
     return {name: getattr(settings, name) for name in SPECULATION}
 
 
-def _counted(round: Round) -> tuple[float, int, int, bool]:
-    """What counts of a round for the gaps: its own seconds, its tokens, what it drafted, whether it was plain."""
+def _counted(round: Round) -> tuple[float, int, int, bool, float]:
+    """Arguments of `RoundIntervals.add`: seconds, tokens, drafted tokens, whether it was plain, seconds of learning."""
     timings = round.timings
     own_s = timings.draft_s + timings.verify_s + timings.other_s
-    return own_s, len(round.emitted), round.tree.drafted, round.budget.nodes == 0
+    return own_s, len(round.emitted), round.tree.drafted, round.budget.nodes == 0, timings.learn_s

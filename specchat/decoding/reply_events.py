@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specchat.core.ledger import Ledger
 from specchat.core.record import record
-from specchat.core.round import Round
+from specchat.core.round import Ledger, Round
 from specchat.core.speedup import RoundIntervals
 from specchat.decoding.stopping import Stop
 

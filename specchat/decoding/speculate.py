@@ -9,11 +9,9 @@ from dataclasses import dataclass, field
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.device_copy import synchronize
-from specchat.core.head_needs import EVERYTHING, HeadNeeds
-from specchat.core.optional_drafter_abilities import needs_of
 from specchat.core.reading import Reading
 from specchat.core.record import record
-from specchat.core.request import PassRequest
+from specchat.core.request import EVERYTHING, HeadNeeds, PassRequest
 from specchat.core.round import Round, Timings
 from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, TreePolicy
 from specchat.core.tree import TokenTree
@@ -94,14 +92,14 @@ class Speculator:
 
     def __post_init__(self) -> None:
         self.feed = StateFeed(self.drafter)
-        self._drafter_needs = needs_of(self.drafter)
+        self._drafter_needs = self.drafter.needs
         self._on_host = self.target.device.type == "cpu"
 
     def start(self, history: Sequence[int], on_chunk: Callable[[int, int], None] | None = None) -> None:
         """Read the prompt up to its last token, which is the first root. Synchronises: its time counts in no round."""
         self.feed.read(self.target, history[:-1], on_chunk)
         self.drafter.start(history)
-        self._drafter_needs = needs_of(self.drafter)
+        self._drafter_needs = self.drafter.needs
         synchronize(self.target.device)
 
     def round(self, context: Context, cut: Cut = take_all) -> Round:

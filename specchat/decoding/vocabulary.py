@@ -11,8 +11,7 @@ from typing import Any, Protocol
 
 from specchat.core.vocabulary import TokenTable
 from specchat.decoding.chat_template import encode_with_names_as_text, render_chat
-from specchat.models.weights.foreign_code_limits import MOST_CPU_S, bounded
-from specchat.models.weights.foreign_errors import one_line
+from specchat.models.weights.foreign_code import MOST_CPU_S, bounded, one_line
 
 _LONGEST_LABEL_BYTES = 1000
 """The longest tokens of published vocabularies have some hundred."""

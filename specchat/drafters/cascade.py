@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from specchat.core.context import Context
 from specchat.core.seams import Proposal
 from specchat.core.tree import DrawKind, Guess, TokenTree
-from specchat.drafters.member_group import MemberGroup
+from specchat.drafters.combine import MemberGroup
 from specchat.drafters.options import CascadeOptions
 from specchat.drafters.parts import Parts
 

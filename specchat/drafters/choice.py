@@ -51,20 +51,14 @@ class DrafterChoice:
         from specchat.core.tree import DrawKind
 
         members = [member.draw_kinds for member in self.members]
-        declared = getattr(self.method.load(), "draw_kinds", None)
-        kinds = frozenset({DrawKind.POINT}) if declared is None else frozenset(declared(self.options, members))
+        kinds = frozenset(self.method.load().draw_kinds(self.options, members))
         assert kinds <= set(DrawKind), f"drafter {self.name!r} declares kinds of draws that do not exist: {kinds}"
         return kinds
 
     @property
     def names_sources(self) -> bool:
-        """Whether guesses of it say which token of the text they are copies of, with these options and members.
-
-        What its class declares as `names_sources(options, members)`; one that declares nothing is taken to name none.
-        """
-        members = [member.names_sources for member in self.members]
-        declared = getattr(self.method.load(), "names_sources", None)
-        return declared is not None and bool(declared(self.options, members))
+        """Whether guesses of it say which token of the text they are copies of, with these options and members."""
+        return bool(self.method.load().names_sources(self.options, [member.names_sources for member in self.members]))
 
     @property
     def needs_draft_model(self) -> bool:

@@ -1,15 +1,16 @@
-"""Trees that are grown in one call of compiled code, of the guesses of one drafter or of a merge's members."""
+"""Drafters whose guesses compiled code asks for by itself, and the trees that it grows of them in one call."""
 
 from __future__ import annotations
 
 import weakref
+from abc import abstractmethod
 from collections.abc import Sequence
 
 from specchat.compiled.build import NativeUnavailable
-from specchat.core.compiled_guessing import Asked, AskedByCompiledCode, CompiledNetwork, GrowthPlan
+from specchat.core.compiled_guessing import Asked, CompiledNetwork, GrowthPlan
 from specchat.core.context import Context
+from specchat.core.seams import Drafter
 from specchat.core.tree import TokenTree, point
-from specchat.drafters.merged_guesses import Cell
 from specchat.indexes.guess_search import (
     MOST_DOUBLINGS,
     MOST_MEMBERS,
@@ -26,10 +27,42 @@ _MOST_ROWS = 1024
 """Trees for which a network reads more are grown level by level."""
 
 
+Cell = tuple[tuple[str, int], ...]
+"""Who proposed a token and how surely: guesses that share a cell are trusted alike."""
+
+
+class CompiledDrafter(Drafter):
+    """A drafter for whose guesses compiled code can ask: it grows what `propose` says into a whole tree in one call."""
+
+    def __init__(self, proposer: str) -> None:
+        """
+        Args:
+            proposer: the name on its guesses.
+        """
+        self.proposer = proposer
+        self._search = _lone_search(self)
+
+    def grow_at_once(self, context: Context, plan: GrowthPlan) -> TokenTree | None:
+        """The tree of what `propose` says; a network may be called between its steps."""
+        return None if self._search is None else self._search.grow(context, plan)
+
+    @abstractmethod
+    def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> Asked | None:
+        """What compiled code asks for guesses of a tree that begins; None where only `propose` can be asked.
+
+        Args:
+            tokens: what a network must know to read: the root, and more of the tree.
+            rows: the most rows that it may be asked to read.
+        """
+
+    def count_passes(self, count: int) -> None:
+        """Compiled code let its network read so many times; a model counts its passes itself."""
+
+
 class CompiledSearch:
     """Grows the trees that policies grow of the same drafters' proposals; of a merge's it holds what both learn."""
 
-    def __init__(self, members: Sequence[AskedByCompiledCode], names: Sequence[str], search: GuessSearch) -> None:
+    def __init__(self, members: Sequence[CompiledDrafter], names: Sequence[str], search: GuessSearch) -> None:
         """Nothing learnt yet.
 
         Args:
@@ -115,7 +148,7 @@ def merged_search(
 
     The rest is as for `GuessSearch`.
     """
-    able = [member for member in members if isinstance(member, AskedByCompiledCode)]
+    able = [member for member in members if isinstance(member, CompiledDrafter)]
     if len(able) != len(members) or not 0 < len(able) <= MOST_MEMBERS:
         return None
     try:
@@ -126,7 +159,7 @@ def merged_search(
         return None
 
 
-def lone_search(drafter: AskedByCompiledCode) -> CompiledSearch | None:
+def _lone_search(drafter: CompiledDrafter) -> CompiledSearch | None:
     """For one drafter, whose guesses are as likely as it says; None where there is no compiler."""
     try:
         search = GuessSearch(1, NEVER_SURE, learns=False)

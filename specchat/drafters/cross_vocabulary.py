@@ -8,24 +8,29 @@ from typing import NamedTuple
 import numpy as np
 
 from specchat.core.candidate_penalties import penalised_candidates
-from specchat.core.compiled_guessing import CompiledNetwork, GrowthPlan
+from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.context import Context
-from specchat.core.request import ExtraRow
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
-from specchat.core.states import HiddenStateSink
 from specchat.core.tree import ROOT, TokenTree, point
-from specchat.drafters.compiled_search import lone_search
-from specchat.drafters.likeliest_tokens import Floats, Likeliest, LikeliestByNode, likeliest_of, named_by
+from specchat.drafters.compiled_search import CompiledDrafter
 from specchat.drafters.options import CrossVocabularyOptions
 from specchat.drafters.parts import Parts
-from specchat.drafters.point_guesses import Scores, Tokens, coupled, points_of
-from specchat.drafters.points_alone import points_alone
+from specchat.drafters.point_guesses import (
+    Floats,
+    Likeliest,
+    LikeliestByNode,
+    Scores,
+    Tokens,
+    coupled,
+    likeliest_of,
+    named_by,
+    points_of,
+)
 from specchat.drafters.translated_guesses import Merged, TranslatedGuesses
 from specchat.indexes.called_network import Named, grow_rows
-from specchat.indexes.token_translation import LONGEST_NGRAM, TokenTranslation
+from specchat.indexes.token_translation import LONGEST_NGRAM, TokenTranslation, TranslatedText
 from specchat.indexes.translated_network import TranslatedNetwork
-from specchat.indexes.translated_text import TranslatedText
 
 _CANDIDATES = 16
 """How many of the draft model's likeliest tokens are translated at a node."""
@@ -45,7 +50,7 @@ class _Place(NamedTuple):
     owed: tuple[int, ...] = ()
 
 
-class CrossVocabulary:
+class CrossVocabulary(CompiledDrafter):
     """Lets any model draft for any other: texts go over as characters, guesses come back as the target's tokens.
 
     The draft model keeps the text in tokens of its own and grows a tree of its own. A draft token that the target has
@@ -64,13 +69,9 @@ class CrossVocabulary:
     so the rule must be one that is right about any tree.
     """
 
-    taps: Sequence[int] = ()
-    hidden_state_sink: HiddenStateSink | None = None
-    draw_kinds = staticmethod(points_alone)
-
     def __init__(self, options: CrossVocabularyOptions, parts: Parts) -> None:
         assert parts.draft_model is not None, "assemble refuses this drafter without a draft model"
-        self.proposer = parts.proposer
+        super().__init__(parts.proposer)
         self._model = parts.draft_model
         self._vocab_size = parts.vocab_size
         self._translation = TokenTranslation(parts.resources.differing_tables)
@@ -84,7 +85,6 @@ class CrossVocabulary:
         ] = {}  # by the same: what was guessed there, and its row
         self._said = LikeliestByNode[None]()  # by node of the draft model's tree
         self._network: TranslatedNetwork | None = None  # what compiled code reads with
-        self._search = lone_search(self)
 
     @property
     def passes(self) -> int:
@@ -114,10 +114,6 @@ class CrossVocabulary:
             tokens, logprobs = self._in_chat(tree, frontier, tokens, logprobs, said.totals, context)
         return points_of(tokens, logprobs, width, self.proposer)
 
-    def grow_at_once(self, context: Context, plan: GrowthPlan) -> TokenTree | None:
-        """The tree of what `propose` says, with one call of compiled code between passes."""
-        return None if self._search is None else self._search.grow(context, plan)
-
     def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> CompiledNetwork:
         """What compiled code reads a tree with; it says nothing where `propose` would say nothing."""
         if context.passes:
@@ -127,13 +123,6 @@ class CrossVocabulary:
         if self._network is None:
             self._network = TranslatedNetwork(self._named, self._translation, self._model.vocab_size, self._vocab_size)
         return self._network.begin(self._root_tokens[-1], self._model.context_tokens - len(self._root_tokens))
-
-    def count_passes(self, count: int) -> None:
-        """The model counts them."""
-
-    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
-        """None: it needs nothing of the target's pass but the reading."""
-        return ()
 
     def observe(self, round: Round) -> None:
         """Learn the n-grams of what was emitted, and keep what the draft model read of it."""

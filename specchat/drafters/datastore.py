@@ -9,14 +9,11 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from specchat.core.context import Context
-from specchat.core.request import ExtraRow
 from specchat.core.round import Round
-from specchat.core.seams import Proposal
-from specchat.core.states import HiddenStateSink
+from specchat.core.seams import Drafter, Proposal
 from specchat.core.tree import Guess, TokenTree
 from specchat.drafters.options import DatastoreOptions
 from specchat.drafters.parts import Parts
-from specchat.drafters.points_alone import points_alone
 from specchat.indexes.datastore import Datastore, Match
 from specchat.indexes.learnt_rates import LearntRates
 from specchat.indexes.ngrams import NgramIndex
@@ -50,7 +47,7 @@ class _Heard(NamedTuple):
     match: Match | None = None
 
 
-class DatastoreDrafter:
+class DatastoreDrafter(Drafter):
     """What followed the last words in prompt and reply, and in a file of texts, merged by match length and count.
 
     The longest match comes first, the text's before the datastore's where they are equally long. A match is trusted
@@ -65,11 +62,6 @@ class DatastoreDrafter:
     a match is learnt while it runs, not fitted beforehand; how many nodes are worth their rows is the controller's
     question (`goodput`).
     """
-
-    taps: Sequence[int] = ()
-    hidden_state_sink: HiddenStateSink | None = None
-    passes = 0
-    draw_kinds = staticmethod(points_alone)
 
     def __init__(self, options: DatastoreOptions, parts: Parts) -> None:
         self._names = {source: parts.numbered(source) for source in (TEXT, STORE)}
@@ -91,10 +83,6 @@ class DatastoreDrafter:
             self.start(context.history)
         tail = context.history[-self._longest :]
         return [self._guesses(tail, tuple(tree.path_tokens(node)), width) for node in frontier]
-
-    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
-        """None: it needs nothing of the target's pass but the reading."""
-        return ()
 
     def observe(self, round: Round) -> None:
         """Count which matches held the right token, and index the emitted tokens."""

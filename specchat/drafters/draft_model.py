@@ -2,34 +2,150 @@
 
 from __future__ import annotations
 
+import heapq
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
+import numpy as np
+import torch
 from torch import Tensor
 
-from specchat.core.compiled_guessing import CompiledNetwork, GrowthPlan
+from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.context import Context
+from specchat.core.drafting_networks import GuessesSome
 from specchat.core.noise import Stream
 from specchat.core.reading import Reading
-from specchat.core.request import ExtraRow
+from specchat.core.request import DEFAULT_REQUEST, HeadOfSome, PassRequest
 from specchat.core.round import Round
 from specchat.core.sampling import Law
-from specchat.core.seams import Proposal
-from specchat.core.states import HiddenStateSink
+from specchat.core.seams import Model, Proposal
 from specchat.core.tree import DrawKind, Guess, TokenTree
-from specchat.drafters.compiled_search import lone_search
-from specchat.drafters.frequent_head import FrequentHead, over_vocabulary
-from specchat.drafters.likeliest_tokens import LikeliestByNode, likeliest_of, named_by
-from specchat.drafters.network_proposals import for_frontier, points_below
+from specchat.drafters.compiled_search import CompiledDrafter
 from specchat.drafters.options import DraftModelOptions
 from specchat.drafters.parts import Parts
+from specchat.drafters.point_guesses import LikeliestByNode, for_frontier, likeliest_of, named_by, points_below
 from specchat.indexes.called_network import CalledNetwork, Named, grow_rows
+
+_MOST = 16384
+"""Tokens that are remembered: more than a user's texts have of them that are not frequent anyway."""
+
+_FORMAT = np.dtype("<u4")
+
+
+class TokenCounts:
+    """Tokens with how often they came. Of too many, those that came least are forgotten."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
+        self._counts: Counter[int] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def add(self, tokens: Sequence[int]) -> None:
+        """These came once more."""
+        self._counts.update(tokens)
+        if len(self._counts) > 2 * _MOST:
+            self._counts = Counter(dict(self._ranked()))
+
+    def ranked(self) -> list[int]:
+        """The tokens, those that came most often first, of equals the one with the lower number."""
+        return [token for token, _ in self._ranked()]
+
+    def to_bytes(self) -> bytes:
+        """The tokens and their counts; the same counts give the same bytes."""
+        return np.array(self._ranked(), _FORMAT).tobytes()
+
+    def restore(self, data: bytes) -> None:
+        """Go on from these bytes, or from nothing where there are none.
+
+        Raises:
+            ValueError: `to_bytes` did not make them for such a vocabulary.
+        """
+        if len(data) % (2 * _FORMAT.itemsize) or len(data) > 2 * _FORMAT.itemsize * _MOST:
+            raise ValueError(f"{len(data)} bytes are not token counts")
+        tokens, counts = np.frombuffer(data, _FORMAT).reshape(-1, 2).T
+        if len(np.unique(tokens)) < len(tokens) or (tokens >= self._vocab_size).any():
+            raise ValueError("token counts of another vocabulary")
+        self._counts = Counter(dict(zip(tokens.tolist(), counts.tolist(), strict=True)))
+
+    def _ranked(self) -> list[tuple[int, int]]:
+        """At most `_MOST` of (token, count)."""
+        fewer = [(-count, token) for token, count in self._counts.items()]
+        return [(token, -less) for less, token in heapq.nsmallest(_MOST, fewer)]
+
+
+class FrequentHead:
+    """What a draft model's passes ask for: logits of the frequent tokens, where its vocabulary is larger.
+
+    Frequent are the tokens that the target wrote most in this user's chats, and after them those with the lowest
+    numbers: a tokenizer that is trained by merging pairs or by likelihood numbers its tokens by frequency. In English
+    prose and in Python the lowest 65 536 of Qwen2.5's 151 936 are 98 of 100 tokens, and with the text's own 99. A model
+    that was trained to guess some tokens alone knows which are frequent: of the others, only the text's own are added.
+    """
+
+    def __init__(self, model: Model, size: int, vocab_size: int) -> None:
+        """No rows yet.
+
+        Args:
+            size: so many tokens besides those of the text; 0 for all.
+            vocab_size: tokens from this number on are never asked for.
+        """
+        self._model = model
+        self._vocab_size = min(vocab_size, model.vocab_size)
+        self._known = model.guessable if isinstance(model, GuessesSome) and size else ()
+        self._size = min(size, len(self._known)) if self._known else size
+        self._trims = 0 < self._size < self._vocab_size
+        self._used = TokenCounts(self._vocab_size)
+        self._head: HeadOfSome | None = None
+
+    @property
+    def request(self) -> PassRequest:
+        """What to ask of a pass."""
+        return DEFAULT_REQUEST if self._head is None else PassRequest(head=self._head)
+
+    def start(self, history: Sequence[int]) -> None:
+        """A text begins; its tokens can be guessed."""
+        if self._trims and self._head is None:
+            known = set(self._known) or range(self._vocab_size)
+            ranked = [token for token in self._used.ranked() if token in known]
+            frequent = dict.fromkeys([*ranked, *(self._known or range(self._size))])
+            self._head = self._model.trimmed_head(list(frequent)[: self._size])
+        self._add(history)
+
+    def learn(self, emitted: Sequence[int]) -> None:
+        """The target wrote these tokens."""
+        if self._trims:
+            self._used.add(emitted)
+            self._add(emitted)
+
+    def save_state(self) -> bytes:
+        """How often the target wrote each token."""
+        return self._used.to_bytes()
+
+    def restore_state(self, state: bytes) -> None:
+        """Continue from saved counts; raises ValueError if they are damaged or of another vocabulary."""
+        self._used.restore(state)
+        self._head = None
+
+    def _add(self, tokens: Sequence[int]) -> None:
+        if self._head is not None:
+            self._head.add([token for token in tokens if token < self._vocab_size])
+
+
+def over_vocabulary(tokens: Tensor, logits: Tensor, vocab_size: int) -> Tensor:
+    """(V,) logits of (H,) those of some tokens; what cannot be guessed is impossible."""
+    spread = logits.new_full((vocab_size,), -torch.inf)
+    spread[tokens] = logits
+    return spread
+
 
 _CANDIDATES = 64
 """How many of its likeliest tokens are considered as points."""
 
 
-class DraftModel:
+class DraftModel(CompiledDrafter):
     """Reads each frontier once and proposes what the draft model holds likely after it.
 
     Where the acceptance rule can use the probabilities of draws, children are drawn from q with noise of the
@@ -43,9 +159,6 @@ class DraftModel:
     Reference: Leviathan et al., Fast Inference from Transformers via Speculative Decoding, arXiv:2211.17192;
     Daliri, Musco, Suresh, Drafter-Invariant Speculative Decoding, arXiv:2408.07978.
     """
-
-    taps: Sequence[int] = ()
-    hidden_state_sink: HiddenStateSink | None = None
 
     @staticmethod
     def draw_kinds(options: DraftModelOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
@@ -62,7 +175,8 @@ class DraftModel:
         assert parts.draft_model is not None, "assemble refuses this drafter without a draft model"
         self._model = parts.draft_model
         self._vocab_size = parts.vocab_size
-        self.proposer, self._noise = parts.proposer, parts.noise
+        super().__init__(parts.proposer)
+        self._noise = parts.noise
         self._reads = reads
         self._drawing = options.drawing
         self._kinds = self.draw_kinds(options, ())
@@ -71,7 +185,6 @@ class DraftModel:
         self._room = 0  # depth of the last nodes in its context
         self._said = LikeliestByNode[Reading]()
         self._called = CalledNetwork(self._named)
-        self._search = lone_search(self)
 
     @property
     def passes(self) -> int:
@@ -91,10 +204,6 @@ class DraftModel:
         nodes = self._readable(tree, frontier, context) if context.passes else []
         return for_frontier(frontier, nodes, self._guesses(tree, nodes, width, context) if nodes else ())
 
-    def grow_at_once(self, context: Context, plan: GrowthPlan) -> TokenTree | None:
-        """The tree of what `propose` says, with one call of compiled code between passes, where guesses are points."""
-        return None if self._search is None else self._search.grow(context, plan)
-
     def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> CompiledNetwork | None:
         """What compiled code reads a tree of points with, if its context has room for any."""
         without_noise = self._drawing == "top" and not context.sampling.greedy  # which compiled code always adds
@@ -103,13 +212,6 @@ class DraftModel:
         if not context.passes:
             return CompiledNetwork()
         return self._called.network if self._begin(TokenTree(context.root, self._vocab_size), context) >= rows else None
-
-    def count_passes(self, count: int) -> None:
-        """The model counts them."""
-
-    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
-        """None: it needs nothing of the target's pass but the reading."""
-        return ()
 
     def observe(self, round: Round) -> None:
         """Keep the accepted path, found by tokens: it may leave this drafter's tree or end in unread nodes."""

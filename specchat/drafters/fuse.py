@@ -7,16 +7,14 @@ from collections.abc import Mapping, Sequence
 from specchat.core.context import Context
 from specchat.core.seams import Proposal
 from specchat.core.tree import DrawKind, Guess, TokenTree
-from specchat.drafters.member_paths import Path
+from specchat.drafters.combine import MemberGroup, MergedGuesses, Path
 from specchat.drafters.options import FuseOptions
 from specchat.drafters.parts import Parts
-from specchat.drafters.points_alone import points_alone
-from specchat.drafters.separate_tree_group import SeparateTreeGroup
 
 _DRAFT, _LOOKUP = 0, 1
 
 
-class Fuse(SeparateTreeGroup):
+class Fuse(MemberGroup):
     """The draft's tree and the lookup's, pruned where the draft finds it unlikely, as one tree.
 
     The two share nodes as far as they begin with the same tokens; there the lookup's guesses stay only if the draft has
@@ -25,18 +23,18 @@ class Fuse(SeparateTreeGroup):
 
     Reference: Quan et al., RASD: Retrieval-Augmented Speculative Decoding, arXiv:2503.03434. Differs: the trees are
     pruned and joined while they grow, level by level, so that a policy can decide where nodes go; guesses are ordered
-    by learnt acceptance (see `merged_guesses`).
+    by learnt acceptance (see `MergedGuesses`).
     """
 
-    draw_kinds = staticmethod(points_alone)
-
     def __init__(self, options: FuseOptions, parts: Parts) -> None:
-        super().__init__(parts, options.top)
+        members = parts.members()
+        self._guesses = MergedGuesses(members, apart=True, top=options.top)
+        super().__init__(members, self._guesses)
         self._top = options.top
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         """(F,) for each node the draft's guesses where it is in the draft's tree, and the lookup's that stay."""
-        paths = self._paths_to(tree, frontier)
+        paths = self._guesses.paths_to(tree, frontier)
         likely = self._ask(_DRAFT, tree, paths, max(width, self._top), context)
         looked_up = self._ask(_LOOKUP, tree, paths, width, context)
         return [
@@ -47,7 +45,7 @@ class Fuse(SeparateTreeGroup):
         self, index: int, tree: TokenTree, paths: Mapping[int, Path], width: int, context: Context
     ) -> dict[int, Sequence[Guess]]:
         """What a member proposes for those of the nodes that are in its tree."""
-        own = [node for node, path in paths.items() if index in self._paths.owners(path)]
+        own = [node for node, path in paths.items() if index in self._guesses.paths.owners(path)]
         said = self.members[index].propose(tree, own, width, context) if own else ()
         return dict(zip(own, said, strict=True))
 
@@ -66,8 +64,8 @@ class Fuse(SeparateTreeGroup):
         for guess in (likely or ())[:width]:
             points.setdefault(guess.token, _point(guess, context))  # two draws of one token are one point
         drafted = list(points.values())
-        self._paths.add(_DRAFT, path, drafted)
-        self._paths.add(_LOOKUP, path, looked_up)
+        self._guesses.paths.add(_DRAFT, path, drafted)
+        self._guesses.paths.add(_LOOKUP, path, looked_up)
         return self._guesses.merged(path, [drafted, looked_up], width)
 
 

@@ -11,17 +11,14 @@ import torch
 
 from specchat.core.candidate_penalties import penalised_candidates
 from specchat.core.context import Context
-from specchat.core.head_needs import LIKELIEST, HeadNeeds
 from specchat.core.reading import Reading
-from specchat.core.request import ExtraRow
+from specchat.core.request import LIKELIEST, ExtraRow, HeadNeeds
 from specchat.core.round import Round
-from specchat.core.seams import Proposal
-from specchat.core.states import HiddenStateSink
+from specchat.core.seams import Drafter, Proposal
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.drafters.options import JacobiOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import Scores, Tokens, coupled
-from specchat.drafters.points_alone import points_alone
 from specchat.indexes.embedding_rows import EmbeddingRows
 from specchat.indexes.learnt_rates import LearntRates
 
@@ -38,7 +35,7 @@ class _Said(NamedTuple):
     totals: Scores
 
 
-class Jacobi:
+class Jacobi(Drafter):
     """Keeps a guess for each of the next places; every pass replaces all of them by what the target says after them.
 
     Guesses that the target has said are proposed as nodes, at each place the likeliest first, or, above temperature 0,
@@ -52,11 +49,7 @@ class Jacobi:
     penalties are those of the text and the line up to the place.
     """
 
-    taps: Sequence[int] = ()
     needs: HeadNeeds = LIKELIEST
-    hidden_state_sink: HiddenStateSink | None = None
-    passes = 0
-    draw_kinds = staticmethod(points_alone)
 
     def __init__(self, options: JacobiOptions, parts: Parts) -> None:
         self.proposer = parts.proposer
@@ -102,9 +95,6 @@ class Jacobi:
                 break
         self._said = self._read(round)
         self._forget()
-
-    def close(self) -> None:
-        """Nothing outlives it."""
 
     def _forget(self) -> None:
         self._tree, self._line, self._riding = None, [], 0

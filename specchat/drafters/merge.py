@@ -7,15 +7,15 @@ from collections.abc import Collection, Sequence
 from specchat.core.context import Context
 from specchat.core.seams import Proposal
 from specchat.core.tree import DrawKind, Guess, TokenTree
-from specchat.drafters.merging_group import MergingGroup
+from specchat.drafters.combine import MemberGroup, MergedGuesses
 from specchat.drafters.options import MergeOptions
 from specchat.drafters.parts import Parts
 
 
-class Merge(MergingGroup):
+class Merge(MemberGroup):
     """Asks all members about every node and merges their guesses by token, the most probable first.
 
-    How probable a guess is, is learnt (see `merged_guesses`). A member that runs a model is asked only at nodes where
+    How probable a guess is, is learnt (see `MergedGuesses`). A member that runs a model is asked only at nodes where
     no other member has a guess of at least `sure`: quotations are looked up, new text is drafted.
 
     One drafter may be a member more than once, with different options; its numbered names are then trusted apart.
@@ -31,7 +31,9 @@ class Merge(MergingGroup):
         return frozenset({DrawKind.POINT}).union(*members)
 
     def __init__(self, options: MergeOptions, parts: Parts) -> None:
-        super().__init__(parts, options.sure)
+        members = parts.members()
+        self._guesses = MergedGuesses(members, options.sure)
+        super().__init__(members, self._guesses)
         self._models = {index for index, choice in enumerate(parts.choices) if choice.runs_a_network}
         self._sure = options.sure
 

@@ -9,16 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafter, TrainedDrafters
-from specchat.core.mask_rows import MaskRows
+from specchat.core.drafting_networks import LearningTrainedNetwork, MaskRows, Prunable
 from specchat.core.memory import MemoryLimit
-from specchat.core.network_pruning import Prunable
 from specchat.core.noise import Noise
 from specchat.core.seams import Drafter, Engine, Model, Weights
-from specchat.core.trained_network import LearningTrainedNetwork
 from specchat.core.vocabulary import TokenTable
-from specchat.drafters.choice import DrafterChoice, choose
+from specchat.drafters.choice import DrafterChoice
 from specchat.errors import CombinationError
-from specchat.settings import Settings
 
 if TYPE_CHECKING:
     from specchat.config.datastore_files import Datastores
@@ -59,6 +56,8 @@ class PairResources:
         keep: called with every drafter that is built, and the name under which its state is kept.
         memory: the most that the pair may take; None: no limit.
         prunable: the target's weights, where narrower networks can be made of them.
+        make_network, make_masks: how trained weights become the network or the masks of a drafter; see `Parts.network`
+            and `Parts.masks`.
     """
 
     vocabulary: TokenTable | None = None
@@ -70,6 +69,8 @@ class PairResources:
     keep: Callable[[str, Drafter], None] | None = None
     memory: MemoryLimit | None = None
     prunable: Prunable | None = None
+    make_network: NetworkFactory | None = None
+    make_masks: MaskFactory | None = None
 
     @property
     def differing_tables(self) -> tuple[TokenTable, TokenTable] | None:
@@ -117,8 +118,6 @@ class Parts:
         label: tells this drafter from all others of the engine.
         trained: its verified weights, where the table says that it needs some.
         make_engine: see `engine`.
-        make_network: see `network`.
-        make_masks: see `masks`.
     """
 
     target: Weights
@@ -130,8 +129,6 @@ class Parts:
     label: str = ""
     trained: TrainedDrafter | None = None
     make_engine: EngineFactory | None = None
-    make_network: NetworkFactory | None = None
-    make_masks: MaskFactory | None = None
 
     @property
     def vocab_size(self) -> int:
@@ -219,21 +216,17 @@ class Parts:
         resources = dataclasses.replace(self.resources, draft_vocabulary=None, draft_name="", further={})
         return dataclasses.replace(self, draft_model=None, resources=resources)
 
-    def member(self, name: str, place: int = 0) -> Drafter:
-        """A drafter that this one always has inside, with default options."""
-        return self.build(choose(name, Settings()), place)
-
     def network(self, tokens: int) -> LearningTrainedNetwork:
         """The network of this drafter's trained weights, which guesses so many frequent tokens besides the text's."""
         assert self.trained is not None, "the table says that it needs weights"
-        assert self.make_network is not None, "assemble hands out networks"
-        return self.make_network(self.target, self.trained, tokens)
+        assert self.resources.make_network is not None, "a pair with trained drafters makes networks"
+        return self.resources.make_network(self.target, self.trained, tokens)
 
     def masks(self) -> MaskRows:
         """The masks of this drafter's trained weights."""
         assert self.trained is not None, "the table says that it needs weights"
-        assert self.make_masks is not None, "assemble hands out masks"
-        return self.make_masks(self.target, self.trained)
+        assert self.resources.make_masks is not None, "a pair with trained drafters makes masks"
+        return self.resources.make_masks(self.target, self.trained)
 
     def datastore(self, wanted: str) -> Path:
         """The file of the datastore with this name, or of the newest if the name is empty.

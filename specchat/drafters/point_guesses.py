@@ -5,16 +5,21 @@ from __future__ import annotations
 import bisect
 import math
 import operator
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from specchat.core.candidate_penalties import penalised_candidates
 from specchat.core.context import Context
 from specchat.core.noise import Stream
-from specchat.core.point_rows import PointRows
+from specchat.core.reading import Reading
 from specchat.core.sampling import Sampling
-from specchat.core.tree import DrawKind
+from specchat.core.seams import Proposal
+from specchat.core.tree import DrawKind, PointRows, TokenTree, joined
+from specchat.indexes.called_network import Named, as_named, named_of
 
 _HOPELESS = 9.0
 """Tokens whose score is lower than the best by more win once in 8000 times: not worth their noise.
@@ -87,3 +92,170 @@ def _least_surviving(scores: Sequence[float], sampling: Sampling) -> float:
 def points_of(tokens: Tokens, logprobs: Scores, width: int, proposer: str) -> PointRows:
     """For each node its first `width` tokens as points, the best first; those that cannot be are left out."""
     return PointRows(tokens[:, :width].tolist(), logprobs[:, :width].tolist(), None, proposer)
+
+
+Floats = np.ndarray[Any, np.dtype[np.float32 | np.float64]]
+Source = TypeVar("Source")
+
+
+class Likeliest(NamedTuple):
+    """What one pass says after R nodes: C tokens of each, the likeliest first.
+
+    Args:
+        tokens: (R, C) the tokens.
+        values: (R, C) their log-probabilities, or their logits; −inf, at the end of a row, where there is no token.
+        totals: (R,) what is to be taken from logits to make log-probabilities of them.
+        logits: whether the values are logits.
+    """
+
+    tokens: Tokens
+    values: Floats
+    totals: Floats
+    logits: bool
+
+    def named(self) -> Named:
+        """The same as compiled code takes it: logits, to the bit where they had 32 bits to begin with."""
+        return named_of(self.tokens, self.values if self.logits else self.values + self.totals[:, None], self.totals)
+
+
+class LikeliestByNode(Generic[Source]):
+    """What all passes over one tree say, found by node."""
+
+    def __init__(self) -> None:
+        self._at: dict[int, tuple[Likeliest, int, Source]] = {}
+        self._last: tuple[Sequence[int], Likeliest] | tuple[None, None] = (None, None)
+
+    def __contains__(self, node: object) -> bool:
+        """Whether the node was read."""
+        return node in self._at
+
+    def source(self, node: int) -> tuple[Source, int]:
+        """The pass that read this node, and its row there."""
+        _, row, source = self._at[node]
+        return source, row
+
+    def clear(self) -> None:
+        """Another tree begins."""
+        self._at.clear()
+        self._last = (None, None)
+
+    def add(self, nodes: Sequence[int], said: Likeliest, source: Source) -> None:
+        """A pass read these nodes."""
+        self._at.update([(node, (said, row, source)) for row, node in enumerate(nodes)])
+        self._last = nodes, said
+
+    def points(self, nodes: Sequence[int], width: int, proposer: str) -> PointRows:
+        """For each of these nodes its likeliest tokens as points."""
+        rows: slice | list[int] = slice(None)
+        if nodes == self._last[0]:  # almost always
+            said = self._last[1]
+        else:
+            places = [self._at[node] for node in nodes]
+            said, rows = places[0][0], [row for _, row, _ in places]
+            if any(each is not said for each, _, _ in places):
+                return joined([self.points([node], width, proposer) for node in nodes])
+        totals = said.totals[rows].tolist() if said.logits else None
+        return PointRows(said.tokens[rows, :width].tolist(), said.values[rows, :width].tolist(), totals, proposer)
+
+    def rows(self, nodes: Sequence[int]) -> Likeliest:
+        """What was said after these nodes, of passes that say as much."""
+        if nodes == self._last[0]:  # almost always
+            return self._last[1]
+        places = [self._at[node] for node in nodes]
+        said = places[0][0]
+        if all(each is said for each, _, _ in places):
+            rows = [row for _, row, _ in places]
+            return Likeliest(said.tokens[rows], said.values[rows], said.totals[rows], said.logits)
+        tokens = np.stack([said.tokens[row] for said, row, _ in places])
+        values = np.stack([said.values[row] for said, row, _ in places])
+        return Likeliest(tokens, values, np.array([said.totals[row] for said, row, _ in places]), places[0][0].logits)
+
+    def best(self, node: int) -> tuple[int, float]:
+        """The likeliest token after a node, and its log-probability."""
+        said, row, _ = self._at[node]
+        return int(said.tokens[row, 0]), float(said.values[row, 0]) - (float(said.totals[row]) if said.logits else 0.0)
+
+    def candidates(self, tree: TokenTree, nodes: Sequence[int], context: Context) -> tuple[Tokens, Scores]:
+        """For each of F nodes the likeliest tokens by the chat's penalties, and log-probabilities: (F, C) each."""
+        said = self.rows(nodes)
+        tokens, totals = said.tokens, said.totals.astype(np.float64)
+        logprobs: Scores = said.values.astype(np.float64)
+        if said.logits:
+            logprobs -= totals[:, None]
+        if not context.sampling.penalised:
+            return tokens, logprobs
+        paths = [tree.path_tokens(node) for node in nodes]
+        return penalised_candidates(tokens, logprobs, totals, context.sampling, context.counts, paths)
+
+
+def likeliest_of(reading: Reading, count: int, vocab_size: int) -> Likeliest:
+    """The `count` likeliest tokens after each node that was read. One copy to the host each for tokens and values.
+
+    Args:
+        vocab_size: tokens from this number on are rows of padding, which are never proposed.
+    """
+    named, highest = reading.said.likeliest, reading.said.highest
+    totals = _on_host(reading.totals_after(reading.nodes) if reading.said.totals is None else reading.said.totals)
+    if named is not None and highest is not None and (named.shape[1] >= count or reading.said.tokens is not None):
+        # numpy alone: after a pass torch's own code has left the caches, and every call of it takes tens of µs.
+        tokens: Tokens = _on_host(named)[:, :count]
+        values: Floats = _on_host(highest)[:, :count]
+    else:
+        found = torch.tensor(reading.best_after(reading.nodes, min(count, reading.logits.shape[1])))
+        tokens = found.numpy()
+        values = _on_host(reading.logits.gather(1, found.to(reading.logits.device)).float())
+    if reading.said.tokens is None and reading.logits.shape[1] > vocab_size:
+        values = np.where(tokens < vocab_size, values, -np.inf)
+        order = np.argsort(np.isneginf(values), axis=1, kind="stable")
+        tokens, values = np.take_along_axis(tokens, order, 1), np.take_along_axis(values, order, 1)
+    return Likeliest(tokens, values, totals, logits=True)
+
+
+def named_by(reading: Reading, count: int, vocab_size: int) -> Named:
+    """The same as compiled code takes it: `count` tokens, or more where they are named already."""
+    return as_named(reading.said, vocab_size) or likeliest_of(reading, count, vocab_size).named()
+
+
+def _on_host(tensor: Tensor) -> np.ndarray[Any, np.dtype[Any]]:
+    found: np.ndarray[Any, np.dtype[Any]] = (tensor if tensor.is_cpu else tensor.cpu()).numpy()
+    return found
+
+
+def points_below(
+    said: LikeliestByNode[Any],
+    tree: TokenTree,
+    nodes: Sequence[int],
+    width: int,
+    context: Context,
+    *,
+    proposer: str,
+    noisy: bool,
+    logits: Callable[[int], Tensor],
+) -> Proposal:
+    """For each of these nodes, which were read, up to `width` points.
+
+    Args:
+        said: the likeliest tokens after every node that was read.
+        noisy: whether points are ordered by the target's own noise, not by probability.
+        logits: node → (V,) logits after it, from which points get q where the rule needs that.
+    """
+    if not (noisy or context.sampling.penalised):
+        points: Proposal = said.points(nodes, width, proposer)
+    else:
+        tokens, logprobs = said.candidates(tree, nodes, context)
+        if noisy:
+            positions = [context.position(tree, node) for node in nodes]
+            tokens, logprobs = coupled(tokens, logprobs, positions, context)
+        points = points_of(tokens, logprobs, width, proposer)
+    if not context.wants_q:
+        return points
+    laws = (context.law_after(tree, node, logits(node)).dense(context.vocab_size) for node in nodes)
+    return [[point._replace(q=q) for point in some] for q, some in zip(laws, points, strict=True)]
+
+
+def for_frontier(frontier: Sequence[int], nodes: Sequence[int], guesses: Proposal) -> Proposal:
+    """These guesses below some nodes of the frontier, in its order, and none below the others."""
+    if len(nodes) == len(frontier):
+        return guesses
+    said = dict(zip(nodes, guesses, strict=True))
+    return [said.get(node, ()) for node in frontier]

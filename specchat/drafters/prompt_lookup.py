@@ -6,19 +6,16 @@ import math
 from collections.abc import Sequence
 
 from specchat.core.context import Context
-from specchat.core.request import ExtraRow
 from specchat.core.round import Round
-from specchat.core.seams import Proposal
-from specchat.core.states import HiddenStateSink
+from specchat.core.seams import Drafter, Proposal
 from specchat.core.tree import Guess, TokenTree
 from specchat.drafters.options import PromptLookupOptions
 from specchat.drafters.parts import Parts
-from specchat.drafters.points_alone import points_alone
-from specchat.indexes.continuation_rates import RANKS, ContinuationRates
+from specchat.indexes.learnt_rates import RANKS, ContinuationRates
 from specchat.indexes.ngrams import NgramIndex
 
 
-class PromptLookup:
+class PromptLookup(Drafter):
     """For each node, the tokens that followed the longest matching run before it, the most recent first.
 
     Prompt and reply are both searched. A node's run goes through the tree up into the history, so a copied
@@ -28,11 +25,6 @@ class PromptLookup:
     Differs from transformers' version, which takes the first match from the left; and every guess says how often
     guesses of its kind were right: after a run of that length, at that place among the guesses.
     """
-
-    taps: Sequence[int] = ()
-    hidden_state_sink: HiddenStateSink | None = None
-    passes = 0
-    draw_kinds = staticmethod(points_alone)
 
     @staticmethod
     def names_sources(options: PromptLookupOptions, members: Sequence[bool]) -> bool:
@@ -55,10 +47,6 @@ class PromptLookup:
         tail = context.history[-self._index.max_ngram :]
         return [self._guesses([*tail, *tree.path_tokens(node)], width) for node in frontier]
 
-    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
-        """None: it needs nothing of the target's pass but the reading."""
-        return ()
-
     def observe(self, round: Round) -> None:
         """Count which continuations were right, and index the emitted tokens."""
         tail = list(round.history[-self._index.max_ngram :])
@@ -66,9 +54,6 @@ class PromptLookup:
             self._rates.learn(self._index.continuations(tail, RANKS), token)
             self._index.append(token)
             tail = [*tail, token][-self._index.max_ngram :]
-
-    def close(self) -> None:
-        """Nothing outlives it."""
 
     def _guesses(self, run: Sequence[int], width: int) -> list[Guess]:
         run = run[-self._index.max_ngram :]

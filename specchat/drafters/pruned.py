@@ -10,12 +10,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from specchat.core.context import Context
+from specchat.core.drafting_networks import Prunable, Ranking
 from specchat.core.memory import NetworkMemory
-from specchat.core.network_pruning import Prunable, Ranking
-from specchat.core.request import ExtraRow
 from specchat.core.round import Round
-from specchat.core.seams import Model, Proposal
-from specchat.core.states import HiddenStateSink
+from specchat.core.seams import Drafter, Model, Proposal
 from specchat.core.tree import DrawKind, TokenTree
 from specchat.drafters.draft_model import DraftModel
 from specchat.drafters.options import DraftModelOptions, PrunedOptions
@@ -26,7 +24,7 @@ SAMPLE_TOKENS = 64
 """Tokens of each of the texts on which importance is measured."""
 
 
-class Pruned:
+class Pruned(Drafter):
     """Drafts as `draft_model` does, with a narrower network made of the target's own weights.
 
     Heads and channels are ranked by first-order Taylor importance on the last texts of the chat, while the engine is
@@ -36,9 +34,6 @@ class Pruned:
     Reference: Ma et al., LLM-Pruner, arXiv:2305.11627. Differs: every layer loses as many heads and channels, so that
     the result is a network of the usual shape; nothing is trained afterwards to recover.
     """
-
-    taps: Sequence[int] = ()
-    hidden_state_sink: HiddenStateSink | None = None
 
     @staticmethod
     def draw_kinds(options: PrunedOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
@@ -87,10 +82,6 @@ class Pruned:
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         """What the narrower network holds likely."""
         return self._network().propose(tree, frontier, width, context)
-
-    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
-        """None: it drafts with passes of its own."""
-        return ()
 
     def observe(self, round: Round) -> None:
         """Keep the accepted path; where the controller allows it, measure a little."""

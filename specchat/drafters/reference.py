@@ -3,19 +3,68 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from specchat.core.context import Context
-from specchat.core.head_needs import HeadNeeds
-from specchat.core.optional_drafter_abilities import needs_of
-from specchat.core.request import ExtraRow
 from specchat.core.round import Round
 from specchat.core.seams import Drafter, Proposal
-from specchat.core.states import HiddenStateSink
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.drafters import REFERENCE
-from specchat.indexes.aligned_text import AlignedText, Alignment
+from specchat.drafters.combine import MemberGroup
+
+LONGEST_RUN = 16
+"""The longest run of agreeing tokens that is counted; a longer one tells no more."""
+
+_WINDOW = 16
+"""So far behind the last agreement a single token is looked for; anywhere else it takes two in a row."""
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Where the other text stands.
+
+    Args:
+        place: index of the reference's token that should come next.
+        run: how many tokens in a row agreed before it.
+        lost: the last token was not the expected one, and it is not known where to go on.
+    """
+
+    place: int = 0
+    run: int = 0
+    lost: bool = False
+
+
+class AlignedText:
+    """Finds in a reference what should follow: the token after the last agreement, also behind a small change.
+
+    After a token that was not expected, the alignment goes on where the last two tokens stand in the reference, nearest
+    to where it was; or, where only the last one is found, a little behind that place.
+    """
+
+    def __init__(self, tokens: Sequence[int]) -> None:
+        self.tokens = tuple(tokens)
+        self._after: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+        for place, pair in enumerate(zip(self.tokens, self.tokens[1:], strict=False), 2):
+            self._after[pair].append(place)
+
+    def next_token(self, at: Alignment) -> int | None:
+        """The token that is expected next; None where the text is lost or at its end."""
+        return None if at.lost or at.place >= len(self.tokens) else self.tokens[at.place]
+
+    def advance(self, at: Alignment, before: int | None, token: int) -> Alignment:
+        """Where the other text stands one token later; `before` is the token before that, if there is one."""
+        if self.next_token(at) == token:
+            return Alignment(at.place + 1, min(LONGEST_RUN, at.run + 1))
+        places = self._after.get((before, token), ()) if before is not None else ()
+        if places:
+            return Alignment(min(places, key=lambda place: (abs(place - at.place), place)), 2)
+        window = self.tokens[at.place : at.place + _WINDOW]
+        if token in window:
+            return Alignment(at.place + window.index(token) + 1, 1)
+        return Alignment(at.place, 0, lost=True)
+
 
 _HABIT = 4.0
 """How many trials of experience the first guess at a rate counts for."""
@@ -55,8 +104,8 @@ class ExpectedReply:
         return (hits + _HABIT * (run + 2) / (run + 3)) / (trials + _HABIT)
 
 
-class WithReference:
-    """A drafter whose guesses stand behind those of a reference. A `Drafter`.
+class WithReference(MemberGroup):
+    """A drafter whose guesses stand behind those of a reference.
 
     The reference has one guess for a node: the token that follows where the node's path stands in it. Where it is
     mostly right the drafter is not asked, which saves a draft model's pass; elsewhere the likelier guess comes first.
@@ -68,37 +117,9 @@ class WithReference:
     """
 
     def __init__(self, drafter: Drafter, expected: ExpectedReply) -> None:
+        super().__init__([drafter])
         self._drafter = drafter
         self._expected = expected
-
-    @staticmethod
-    def draw_kinds(options: Any, members: Sequence[Collection[DrawKind]]) -> Collection[DrawKind]:
-        """Those of the drafter: the reference adds points alone."""
-        return members[0]
-
-    @property
-    def taps(self) -> Collection[int]:
-        """The drafter's."""
-        return self._drafter.taps
-
-    @property
-    def needs(self) -> HeadNeeds:
-        """The drafter's."""
-        return needs_of(self._drafter)
-
-    @property
-    def hidden_state_sink(self) -> HiddenStateSink | None:
-        """The drafter's."""
-        return self._drafter.hidden_state_sink
-
-    @property
-    def passes(self) -> int:
-        """The drafter's."""
-        return self._drafter.passes
-
-    def start(self, history: Sequence[int]) -> None:
-        """The drafter begins; where the reply is in the reference is found by what it emits."""
-        self._drafter.start(history)
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         """(F,) guesses: the reference's among those of the drafter, which is asked where the reference is not sure."""
@@ -108,17 +129,13 @@ class WithReference:
         said = dict(zip(unsure, asked, strict=True))
         return [_joined(expected[node], said.get(node, ()), width) for node in frontier]
 
-    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
-        """The drafter's."""
-        return self._drafter.extra_rows(tree)
-
     def observe(self, round: Round) -> None:
         """Follow the reference with what was emitted, then let the drafter learn."""
         self._expected.emit(round.emitted)
-        self._drafter.observe(round)
+        super().observe(round)
 
     def close(self) -> None:
-        """Nothing of its own: the drafter outlives the reply."""
+        """Nothing: the drafter outlives the reply."""
 
 
 def _joined(expected: tuple[int, float] | None, said: Sequence[Guess], width: int) -> Sequence[Guess]:

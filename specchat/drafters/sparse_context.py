@@ -4,23 +4,96 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from specchat.core.context import Context
-from specchat.core.head_needs import LOGITS
-from specchat.core.request import ExtraRow
+from specchat.core.drafting_networks import HoldsPartsByLayer
+from specchat.core.request import LOGITS
 from specchat.core.round import Round
-from specchat.core.sampling import law, penalise
-from specchat.core.seams import Proposal
-from specchat.core.top_tokens import best_tokens
+from specchat.core.sampling import best_tokens, law, penalise
+from specchat.core.seams import Drafter, Model, Proposal
+from specchat.core.states import HiddenStateSink
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
-from specchat.drafters.cache_parts import part_of
 from specchat.drafters.options import SparseContextOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import coupled, points_of
+from specchat.indexes.text_chunks import TextChunks, chunk_positions
+
+_CHUNK_TOKENS = 8
+_RECENT = 4
+"""Of the budget, one part in so many is for the last tokens."""
+
+
+class CachePart(Protocol):
+    """Chooses the part that a view holds."""
+
+    hidden_state_sink: HiddenStateSink | None
+
+    def copy_rows_from(self, history: Sequence[int], budget: int) -> None:
+        """Let the view hold a part of the text before its last token, no more than so many rows in a layer."""
+
+    def forget(self) -> None:
+        """Give back what is known of the text."""
+
+
+def part_of(view: Model, layers: int) -> CachePart:
+    """By each layer's own keys and queries where the view can, else by states after the middle one of its layers."""
+    return PartByLayer(view) if isinstance(view, HoldsPartsByLayer) else PartByStates(view, layers // 2)
+
+
+class PartByLayer:
+    """Every layer holds the chunks whose mean keys answer its queries best.
+
+    The queries are those of the text's last token, which the target reads next.
+    """
+
+    hidden_state_sink: HiddenStateSink | None = None
+
+    def __init__(self, view: HoldsPartsByLayer) -> None:
+        self._view = view
+
+    def copy_rows_from(self, history: Sequence[int], budget: int) -> None:
+        """Hold what each layer asks for; a text within the budget as it is, without a pass."""
+        text = history[:-1]
+        if len(text) <= budget:
+            self._view.copy_rows_from(text, range(len(text)))
+            return
+        found = self._view.chunk_scores(history, _CHUNK_TOKENS)
+
+        def between(first: int, end: int) -> Tensor:
+            return found.scores[:, first // _CHUNK_TOKENS : end // _CHUNK_TOKENS]
+
+        if found.tokens <= budget:
+            self._view.copy_rows_from(text, range(found.tokens))
+        else:
+            chosen = chunk_positions(found.tokens, budget, budget // _RECENT, _CHUNK_TOKENS, between)
+            self._view.copy_rows_by_layer(text, chosen)
+
+    def forget(self) -> None:
+        """Nothing is known between two choices."""
+
+
+class PartByStates:
+    """The chunks most like the last token that was read, by states after one layer; the same for all layers."""
+
+    def __init__(self, view: Model, layer: int) -> None:
+        self._view = view
+        self._chunks = TextChunks(layer, _CHUNK_TOKENS)
+        self.hidden_state_sink: HiddenStateSink | None = HiddenStateSink(frozenset({layer}), self._chunks.take)
+
+    def copy_rows_from(self, history: Sequence[int], budget: int) -> None:
+        """Hold the chunks most like the end."""
+        text = history[:-1]
+        chosen = self._chunks.choose(len(text), budget, recent_tokens=budget // _RECENT)
+        self._view.copy_rows_from(text, chosen)
+
+    def forget(self) -> None:
+        """Forget the states."""
+        self._chunks.forget()
+
 
 _CANDIDATES = 64
 
@@ -32,7 +105,7 @@ class _Step(NamedTuple):
     scores: Tensor
 
 
-class SparseContext:
+class SparseContext(Drafter):
     """An engine of its own writes ahead with the target's weights and some rows of the target's cache.
 
     Those are the first chunk of the text, the last tokens, and in each layer the chunks whose mean keys answer the
@@ -48,8 +121,6 @@ class SparseContext:
     compared by states after one layer; `below` looks up unless it is a draft model; what is written is read by the
     sparse model until the part is chosen anew.
     """
-
-    taps: Sequence[int] = ()
 
     @staticmethod
     def draw_kinds(options: SparseContextOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
@@ -93,10 +164,6 @@ class SparseContext:
             self._tree = tree
             self._begin(context)
         return [self._after(tree, node, width, context) for node in frontier]
-
-    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
-        """None: it drafts with passes of its own."""
-        return ()
 
     def observe(self, round: Round) -> None:
         """The inner engine goes on from what the target wrote."""

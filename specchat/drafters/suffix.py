@@ -2,25 +2,93 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import Protocol
 
-from specchat.core.compiled_guessing import CompiledLookup, GrowthPlan
+from specchat.compiled.build import NativeUnavailable
+from specchat.core.compiled_guessing import CompiledLookup
 from specchat.core.context import Context
-from specchat.core.request import ExtraRow
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
-from specchat.core.states import HiddenStateSink
 from specchat.core.tree import Guess, TokenTree
-from specchat.drafters.compiled_search import lone_search
+from specchat.drafters.compiled_search import CompiledDrafter
 from specchat.drafters.options import SuffixOptions
 from specchat.drafters.parts import Parts
-from specchat.drafters.points_alone import points_alone
-from specchat.indexes.suffix_draft import Draft, DraftLimits
-from specchat.indexes.suffix_trees import suffix_trees
+from specchat.indexes.native_suffix_tree import NativeDrafter, NativeSuffixTree, suffix_library
+from specchat.indexes.suffix_draft import Draft, DraftLimits, draft
+from specchat.indexes.suffix_tree import SuffixTree
+
+_log = logging.getLogger(__name__)
 
 
-class Suffix:
+class CountingTree(Protocol):
+    """How often every run of tokens occurred in some texts, the last of which grows."""
+
+    def __len__(self) -> int:
+        """Tokens of all texts."""
+
+    def begins(self, text: Sequence[int]) -> bool:
+        """Whether the text begins with the growing one."""
+
+    def clear(self) -> None:
+        """Forget all texts."""
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Append to the growing text."""
+
+    def end_text(self) -> None:
+        """The growing text is complete; another one begins."""
+
+    def forget_oldest(self) -> None:
+        """Take the oldest complete text out."""
+
+
+class DraftsFromTrees(Protocol):
+    """Drafts from some trees."""
+
+    @property
+    def lookup(self) -> CompiledLookup | None:
+        """The same for compiled code, where it is compiled itself."""
+
+    def draft(self, path: Sequence[int]) -> Draft:
+        """The continuation that should save most tokens, after the end of the first tree's text and `path`."""
+
+
+class _DrafterInPython:
+    """`DraftsFromTrees` where nothing can be compiled."""
+
+    lookup = None
+
+    def __init__(self, trees: Sequence[SuffixTree], limits: DraftLimits) -> None:
+        self._trees, self._limits = trees, limits
+
+    def draft(self, path: Sequence[int]) -> Draft:
+        return draft(self._trees, path, self._limits)
+
+
+def suffix_trees(depth: int, limits: DraftLimits) -> tuple[CountingTree, CountingTree, DraftsFromTrees]:
+    """Two empty trees, and what drafts from both."""
+    if _compiled():
+        own, past = NativeSuffixTree(depth), NativeSuffixTree(depth)
+        return own, past, NativeDrafter((own, past), limits)
+    trees = SuffixTree(depth), SuffixTree(depth)
+    return *trees, _DrafterInPython(trees, limits)
+
+
+@lru_cache(maxsize=1)
+def _compiled() -> bool:
+    try:
+        suffix_library()
+    except NativeUnavailable as error:
+        _log.info("suffix trees are those in Python: %s", error)
+        return False
+    return True
+
+
+class Suffix(CompiledDrafter):
     """Matches the end of the text in two suffix trees, this text's and past replies', and drafts what followed.
 
     A match of m tokens may draft `factor` × m + `offset`. The match that should save most tokens is drafted from, and
@@ -37,20 +105,14 @@ class Suffix:
     policies are told the chance that it goes on so again, where the paper has only the share.
     """
 
-    taps: Sequence[int] = ()
-    hidden_state_sink: HiddenStateSink | None = None
-    passes = 0
-    draw_kinds = staticmethod(points_alone)
-
     def __init__(self, options: SuffixOptions, parts: Parts) -> None:
-        self.proposer = parts.proposer
+        super().__init__(parts.proposer)
         self._remember = options.remember
         room = (min(options.limit(match), options.depth - match) for match in range(options.depth + 1))
         limits = DraftLimits(tuple(room), options.min_probability)
         self._local, self._past, self._drafter = suffix_trees(options.depth, limits)
         self._reply: list[int] = []
         self._drafted: dict[tuple[int, ...], tuple[Draft, int]] = {}  # path below the root → its place in a draft
-        self._search = None if self._drafter.lookup is None else lone_search(self)
 
     def start(self, history: Sequence[int]) -> None:
         """Remember the reply that ended, and index what is new in the history."""
@@ -62,30 +124,16 @@ class Suffix:
         self._catch_up(context)
         return [self._guesses(tuple(tree.path_tokens(node)), width) for node in frontier]
 
-    def grow_at_once(self, context: Context, plan: GrowthPlan) -> TokenTree | None:
-        """The tree of what `propose` says, in one call of compiled code, where the trees are compiled."""
-        return None if self._search is None else self._search.grow(context, plan)
-
     def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> CompiledLookup | None:
         """The trees, where they are compiled; they hold the text."""
         self._catch_up(context)
         return self._drafter.lookup
-
-    def count_passes(self, count: int) -> None:
-        """It runs no network."""
-
-    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
-        """None: it needs nothing of the target's pass but the reading."""
-        return ()
 
     def observe(self, round: Round) -> None:
         """Index the emitted tokens; the continuations drafted for this round are dropped."""
         self._local.extend(round.emitted)
         self._reply.extend(round.emitted)
         self._drafted.clear()
-
-    def close(self) -> None:
-        """Nothing outlives it."""
 
     def _catch_up(self, context: Context) -> None:
         if len(self._local) != len(context.history):  # a first round without `start`, or rounds not observed

@@ -1,21 +1,22 @@
-"""Drafting with a part of the target: a view of it, on the target's own rows of the text."""
+"""What drafters share that draft with a part of the target: a view of it, on the target's own rows of the text."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any
 
 from specchat.core.context import Context
 from specchat.core.round import Round
-from specchat.core.seams import Model, Proposal
-from specchat.core.tree import ROOT, TokenTree
+from specchat.core.seams import Drafter, Model, Proposal
+from specchat.core.tree import ROOT, DrawKind, TokenTree
 from specchat.drafters.draft_model import DraftModel
-from specchat.drafters.network_proposals import for_frontier
 from specchat.drafters.options import DraftModelOptions
 from specchat.drafters.parts import Parts
+from specchat.drafters.point_guesses import for_frontier
 
 
-class ViewDrafting:
+class ViewDrafter(Drafter):
     """Drafts as `draft_model` does, with a view of the target that may be exchanged for another one.
 
     Before each tree the view's cache holds copies of the target's rows for the whole text. So it never reads a prompt,
@@ -24,6 +25,11 @@ class ViewDrafting:
     Nothing is guessed below a node whose parent was unsure. That looks at the law after the parent, never at the token
     drawn from it, so sampled draws keep their distribution.
     """
+
+    @staticmethod
+    def draw_kinds(options: Any, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
+        """All kinds: the view has a law of its own."""
+        return frozenset(DrawKind)
 
     def __init__(self, parts: Parts, view: Model, sure: float = 0.0) -> None:
         """Nothing read yet.

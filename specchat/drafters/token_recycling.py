@@ -7,25 +7,52 @@ import math
 from array import array
 from collections.abc import Sequence
 
-from specchat.core.compiled_guessing import CompiledTable, GrowthPlan
+from specchat.core.compiled_guessing import CompiledTable
 from specchat.core.context import Context
-from specchat.core.head_needs import LIKELIEST, HeadNeeds
-from specchat.core.request import ExtraRow
+from specchat.core.request import LIKELIEST, HeadNeeds
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
-from specchat.core.states import HiddenStateSink
 from specchat.core.tree import Guess, TokenTree, point
-from specchat.drafters.compiled_search import lone_search
+from specchat.drafters.compiled_search import CompiledDrafter
 from specchat.drafters.options import TokenRecyclingOptions
 from specchat.drafters.parts import Parts
-from specchat.drafters.points_alone import points_alone
-from specchat.indexes.successors import Successors
+
+_UNKNOWN = -1
+
+
+class Successors:
+    """k successors per token, the likeliest first; nothing for tokens that were never learnt. 4·V·k bytes."""
+
+    def __init__(self, vocab_size: int, k: int) -> None:
+        self.k = min(k, vocab_size)
+        self._vocab_size = vocab_size
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all successors."""
+        self._table = array("i", [_UNKNOWN]) * (self._vocab_size * self.k)
+
+    @property
+    def address(self) -> int:
+        """Of the table: (V, k) numbers, −1 where nothing was learnt. Stays until all are forgotten."""
+        return self._table.buffer_info()[0]
+
+    def learn(self, token: int, successors: Sequence[int]) -> None:
+        """Replace a token's successors; takes exactly k of them."""
+        assert len(successors) == self.k, "a row has k successors"
+        self._table[token * self.k : (token + 1) * self.k] = array("i", successors)
+
+    def after(self, token: int) -> Sequence[int]:
+        """The k successors of a token, best first; empty where nothing was learnt."""
+        row = self._table[token * self.k : (token + 1) * self.k]
+        return row if row[0] != _UNKNOWN else ()
+
 
 _HABIT = 32
 """Weight of the acceptance rates assumed at the beginning, in observed tokens."""
 
 
-class TokenRecycling:
+class TokenRecycling(CompiledDrafter):
     """Proposes after every node the successors of its token, from a table that every verified node refreshes.
 
     Verification computes the target's logits after rejected nodes too; the top k of each are kept as the successors
@@ -41,18 +68,13 @@ class TokenRecycling:
     probabilities.
     """
 
-    taps: Sequence[int] = ()
-    hidden_state_sink: HiddenStateSink | None = None
     needs: HeadNeeds = LIKELIEST
-    passes = 0
-    draw_kinds = staticmethod(points_alone)
 
     def __init__(self, options: TokenRecyclingOptions, parts: Parts) -> None:
-        self.proposer = parts.proposer
+        super().__init__(parts.proposer)
         self._remember = options.remember
         self._vocab_size = parts.vocab_size
         self._successors = Successors(parts.vocab_size, options.k)
-        self._search = lone_search(self)
         self._forget()
 
     def start(self, history: Sequence[int]) -> None:
@@ -65,29 +87,15 @@ class TokenRecycling:
         logprobs = self._logprobs()[:width]
         return [self._guesses(tree.tokens[node], logprobs) for node in frontier]
 
-    def grow_at_once(self, context: Context, plan: GrowthPlan) -> TokenTree | None:
-        """The tree of what `propose` says, in one call of compiled code."""
-        return None if self._search is None else self._search.grow(context, plan)
-
     def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> CompiledTable:
         """The table, with the log-probabilities of ranks as they are now."""
         self._by_rank[:] = array("d", self._logprobs())
         return self._table
 
-    def count_passes(self, count: int) -> None:
-        """It runs no network."""
-
-    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
-        """None: it needs nothing of the target's pass but the reading."""
-        return ()
-
     def observe(self, round: Round) -> None:
         """Count at which rank emitted tokens stood, and store the top k after every verified node."""
         self._count_ranks([round.tree.tokens[0], *round.emitted])
         self._learn(round)
-
-    def close(self) -> None:
-        """Nothing outlives it."""
 
     def _guesses(self, token: int, logprobs: Sequence[float]) -> list[Guess]:
         ranked = zip(self._successors.after(token), logprobs, strict=False)

@@ -7,27 +7,23 @@ from itertools import groupby
 
 import torch
 
-from specchat.core.compiled_guessing import CompiledNetwork, GrowthPlan
+from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.context import Context
-from specchat.core.head_needs import HeadNeeds
-from specchat.core.learnt import Learnt
-from specchat.core.request import ExtraRow
+from specchat.core.drafting_networks import Ahead, Guessed, Learnt
+from specchat.core.request import HeadNeeds
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
 from specchat.core.states import HiddenStateSink
-from specchat.core.trained_network import Ahead, Guessed
 from specchat.core.tree import TokenTree
-from specchat.drafters.compiled_search import lone_search
-from specchat.drafters.frequent_head import over_vocabulary
-from specchat.drafters.likeliest_tokens import Likeliest, LikeliestByNode
-from specchat.drafters.network_proposals import for_frontier, points_below
+from specchat.drafters.compiled_search import CompiledDrafter
+from specchat.drafters.draft_model import over_vocabulary
 from specchat.drafters.options import TrainedNetworkOptions
 from specchat.drafters.parts import Parts
-from specchat.drafters.points_alone import points_alone
+from specchat.drafters.point_guesses import Likeliest, LikeliestByNode, for_frontier, points_below
 from specchat.indexes.called_network import CalledNetwork, Named, grow_rows, nothing_named
 
 
-class TrainedNetworkDrafter:
+class TrainedNetworkDrafter(CompiledDrafter):
     """Proposes what a trained network holds likely; which network depends on the name it has in the table.
 
     The network is given the target's states of the text as the target computes them, and reads each depth of a tree in
@@ -38,12 +34,9 @@ class TrainedNetworkDrafter:
     arXiv:2502.14856.
     """
 
-    taps: Sequence[int] = ()
-    draw_kinds = staticmethod(points_alone)
-
     def __init__(self, options: TrainedNetworkOptions, parts: Parts) -> None:
         self._network = parts.network(options.tokens)
-        self.proposer = parts.proposer
+        super().__init__(parts.proposer)
         self._vocab_size = parts.vocab_size
         self.hidden_state_sink = HiddenStateSink(self._network.layers, self._network.take, self._network.skip)
         self._tree: TokenTree | None = None
@@ -51,7 +44,6 @@ class TrainedNetworkDrafter:
         self._said = LikeliestByNode[Guessed]()
         self._called = CalledNetwork(self._named)
         self._in_c = False
-        self._search = lone_search(self)
 
     @property
     def needs(self) -> HeadNeeds:
@@ -81,10 +73,6 @@ class TrainedNetworkDrafter:
         )
         return for_frontier(frontier, nodes, self._guesses(tree, nodes, width, context) if nodes else ())
 
-    def grow_at_once(self, context: Context, plan: GrowthPlan) -> TokenTree | None:
-        """The tree of what `propose` says, in one call of compiled code, or with one between steps."""
-        return None if self._search is None else self._search.grow(context, plan)
-
     def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> CompiledNetwork:
         """What compiled code reads a tree with; it says nothing where `propose` would say nothing."""
         self._tree, self._in_c = None, False
@@ -101,17 +89,10 @@ class TrainedNetworkDrafter:
         if self._in_c:
             self._network.count_passes(count)
 
-    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
-        """None: it reads the target's states, not rows of its own."""
-        return ()
-
     def observe(self, round: Round) -> None:
         """Forget the tree. What was accepted comes as states of the text."""
         self._tree = None
         self._network.observe(round)
-
-    def close(self) -> None:
-        """Nothing to let go of: the network is its own."""
 
     def learn(self, wanted: bool) -> None:
         """Let the network learn from replies from now on, or no longer."""

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from specchat.drafters.likeliest_tokens import Floats, Likeliest
-from specchat.drafters.point_guesses import Tokens
+from specchat.drafters.point_guesses import Floats, Likeliest, Tokens
 
 
 class Merged(NamedTuple):

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from specchat.core.record import record
-from specchat.indexes.suffix_nodes import Place
-from specchat.indexes.suffix_tree import SuffixTree
+from specchat.indexes.suffix_tree import Place, SuffixTree
 
 _room = operator.itemgetter(0)
 

@@ -12,7 +12,7 @@ import torch
 
 from specchat.compiled.build import NativeUnavailable
 from specchat.config import ModelSpec
-from specchat.core.network_pruning import Prunable
+from specchat.core.drafting_networks import Prunable
 from specchat.core.seams import Model
 from specchat.errors import ModelError, NotEnoughMemory, TokenizerMismatch
 from specchat.models.backends.scripted import ScriptedModel
@@ -31,21 +31,21 @@ from specchat.models.inspect.model_files import REWINDABLE, SMALLEST_WINDOW, des
 from specchat.models.machine import available_bytes, choose_precision, multiplies
 from specchat.models.model_config import known_config
 from specchat.models.pruning.prunable_file import PrunableFile
-from specchat.models.weights.derived_sources import RoundedSource
-from specchat.models.weights.end_tokens import end_tokens
 from specchat.models.weights.families import FAMILIES, Family
-from specchat.models.weights.foreign_errors import first_line, one_line
-from specchat.models.weights.gguf_file import is_converted
-from specchat.models.weights.gguf_header import read_header
-from specchat.models.weights.gguf_rotation import rotation_scaling
+from specchat.models.weights.foreign_code import first_line, library_error, one_line
+from specchat.models.weights.gguf_header import read_header, rotation_scaling
 from specchat.models.weights.gguf_source import GgufSource
-from specchat.models.weights.remembered_config import RememberedConfig, remember_config
 from specchat.models.weights.tensor_source import TensorSource
-from specchat.models.weights.tokenizer_files import open_tokenizer, same_tokenizer
-from specchat.models.weights.weight_source import WeightSource
+from specchat.models.weights.tokenizer_files import end_tokens, open_tokenizer, same_tokenizer
+from specchat.models.weights.transformers_cache import RememberedConfig, is_converted, remember_config
+from specchat.models.weights.weight_source import RoundedSource, WeightSource
 
 _SCRIPTED = {"target": (6, 0.012), "draft": (2, 0.003)}
 """How many tokens the scripted models look back, and how long a pass of theirs takes, in seconds."""
+
+
+_CONVERTING_BYTES = 200_000_000
+"""What converting a tokenizer takes beside the weights: libraries, and the file's table of tokens."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,10 @@ def load_model(
     say("configuration" if path.is_dir() or is_converted(path) else "converting tokenizer")
     if refusal := describe_model(path).refusal:
         raise ModelError(f"{spec.name} {refusal}")
+    if device.type == "cpu":  # where memory runs out in a conversion, Python may no longer be able to say so
+        least = "int4" if path.is_file() or guesses else "bfloat16"
+        converting = 0 if path.is_dir() or is_converted(path) else _CONVERTING_BYTES
+        check_memory(spec, path, device, least if wanted == "auto" else wanted, converting)
     try:
         folder, config = known_config(path)
         why_not = unsupported(config)
@@ -130,8 +134,10 @@ def load_model(
             notes += (f"{spec.name} runs through transformers, which is slower: {why_not}",)
     except torch.OutOfMemoryError as error:
         raise NotEnoughMemory(f"{spec.name} does not fit into the memory of {device}: {first_line(error)}") from None
-    except (ValueError, OSError, KeyError, RuntimeError, ImportError, AttributeError) as error:
+    except RuntimeError as error:  # of a device as well as of what is loaded
         raise ModelError(f"{spec.name} cannot be loaded: {first_line(error)}") from None
+    except (ValueError, OSError, KeyError, ImportError, AttributeError) as error:
+        raise library_error(f"{spec.name} cannot be loaded", error) from None
     return Loaded(spec.name, model, tokenizer, ends, weight_bytes, precision, multiplied_by, notes, folder, prunable)
 
 
@@ -263,8 +269,8 @@ def usable_context(spec: ModelSpec, config: Any, own: bool = False) -> tuple[int
     return limit, ()
 
 
-def check_memory(spec: ModelSpec, path: Path, device: torch.device, precision: str) -> None:
-    """Refuse to load what will not fit, before anything is taken.
+def check_memory(spec: ModelSpec, path: Path, device: torch.device, precision: str, besides: int = 0) -> None:
+    """Refuse to load what will not fit, before anything is taken; `besides` is taken by other things.
 
     Raises:
         NotEnoughMemory: with what it needs and what there is.
@@ -272,7 +278,7 @@ def check_memory(spec: ModelSpec, path: Path, device: torch.device, precision: s
     seen = describe_model(path)
     # On CUDA perhaps 8 bits, and a table of embeddings.
     others = "int8" if device.type == "cpu" and multiplies("int8", device) else "bfloat16"
-    needed = needed_bytes(seen.parameters, precision, seen.four_bit if seen.quantised else None, others)
+    needed = besides + needed_bytes(seen.parameters, precision, seen.four_bit if seen.quantised else None, others)
     available = available_bytes(device)
     if available is not None and needed > available:
         raise NotEnoughMemory(

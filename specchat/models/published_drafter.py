@@ -6,7 +6,7 @@ import os
 
 from specchat.config import HubSource, ModelSpec, own_drafters_dir
 from specchat.config.directories import expanded
-from specchat.config.file_replacing import unfinished
+from specchat.config.file_replacing import replacing, unfinished
 from specchat.config.toml_checks import NAME
 from specchat.config.trained_drafters import WEIGHTS, TrainedDrafter, read_drafter, write_drafter
 from specchat.errors import UsageError, short
@@ -39,7 +39,8 @@ def add_published(name: str, target: ModelSpec, source: str, report: OnProgress)
     folder = expanded(source) if fetched is None else fetch.fetch(fetched, report)
     sizes, tensors = read_eagle3(folder, _sizes_of(target))
     with unfinished(place) as made:
-        write_eagle3(tensors, made / WEIGHTS)
+        with replacing(made / WEIGHTS, alone=True) as draft:
+            write_eagle3(tensors, draft)
         write_drafter(
             made,
             method=_METHOD,

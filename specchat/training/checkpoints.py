@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from specchat.errors import CheckpointError, cut
+from specchat.errors import CheckpointError, cut, short
 from specchat.training.files import writing
 from specchat.training.optimizer import NetworkOptimizer
 
@@ -88,7 +88,11 @@ def load_checkpoint(file: Path, network: nn.Module, optimizer: NetworkOptimizer,
             tensors = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118
         for key, value in about.items():
             if said["about"].get(key) != value:
-                raise CheckpointError(f"{file} was made with {key} = {said['about'].get(key)}, not {value}; {again}")
+                found = short(said["about"].get(key))
+                raise CheckpointError(f"{file} was made with {key} = {found}, not {value}; {again}")
+        owned = tuple(f"optimizer.{name}." for name, _ in network.named_parameters())
+        if foreign := next((name for name in tensors if not name.startswith(("network.", *owned))), None):
+            raise ValueError(f"{short(foreign)} belongs to nothing that learns")
         _load_network(network, _below(tensors, "network."))
         for name, parameter in network.named_parameters():
             state = _below(tensors, f"optimizer.{name}.")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from specchat.errors import TrainingError
 from specchat.models.draft_heads.batch import Batch
-from specchat.models.draft_heads.losses import columns_of
+from specchat.models.draft_heads.losses import SHARPNESS, columns_of
 from specchat.models.draft_heads.networks import save_weights
 from specchat.models.draft_heads.unrolling import STATE_SHARE, Acceptance, acceptance, chain_loss
 from specchat.training.checkpoints import Point, Standing, load_checkpoint, save_checkpoint
@@ -111,7 +111,7 @@ class Fitting:
         """Where the checkpoint in the folder says, or at the beginning.
 
         Args:
-            network: one of `models.learned.networks`.
+            network: one of `models.draft_heads.networks`.
             folder: where checkpoints and the best weights go.
             steps: tokens guessed in a row.
             texts: in a step of learning.
@@ -128,6 +128,7 @@ class Fitting:
         self._seed = seed
         self._about = {
             **about, "texts in a batch": texts, "optimizer": NetworkOptimizer.name, "state share": STATE_SHARE,
+            "sharpness": SHARPNESS,
         }  # fmt: skip
         self._clock = clock
         self._loss = loss

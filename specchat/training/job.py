@@ -162,7 +162,11 @@ class Job:
         reading = StateReading(self._subject.model, self._subject.checksum, self.places.states)
         sources = reading.run(groups, lambda done: self._tell(Stage("states", done, len(groups), "files")))
         files = [shard_file(self.places.states, number) for number in range(len(sources))]
-        shards = [read_shard(file, source, verify=True) for file, source in zip(files, sources, strict=True)]
+        vocab_size, layers = self._subject.model.vocab_size, len(reading.layers)
+        shards = [read_shard(file, source, True, vocab_size) for file, source in zip(files, sources, strict=True)]
+        for file, shard in zip(files, shards, strict=True):
+            if shard.states.shape[1:] != (layers, self._subject.model.hidden_size):
+                raise TrainingError(f"{file} holds states of another shape; remove it and it is made again")
         recipe = self._recipe
         return Corpus(shards, recipe.steps, recipe.reads_back, recipe.measured_texts), sources
 

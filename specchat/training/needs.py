@@ -62,7 +62,10 @@ def needs_of(drafter: str, sizes: NetworkSizes, shape: Shape, reply_tokens: int,
     with torch.device("meta"):
         network = kind_of(drafter).module(sizes, SharedWeights(torch.nn.Identity(), torch.empty(0), torch.empty(0)))
     weights = sum(parameter.numel() for parameter in network.parameters())
-    there = sum(file.stat().st_size for file in states.iterdir())
+    try:
+        there = sum(file.lstat().st_size for file in states.iterdir())
+    except OSError as error:
+        raise TrainingError(f"{states} cannot be read: {error.strerror or error}") from None
     # Weights, gradients and a momentum, then head rows, and embeddings of a few times as many tokens: all float32.
     memory = 12 * weights + 4 * shape.hidden * 4 * HEAD_TOKENS + _WORKING_BYTES
     if RECIPES[drafter].through_target:

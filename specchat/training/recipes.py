@@ -50,7 +50,7 @@ class Recipe:
         steps: tokens that are guessed in a row while training.
         epochs: how often every text is seen, by default.
         glancing: what share of its misses a network that guesses blocks is shown at the beginning; see
-            `models.learned.glancing`.
+            `models.draft_heads.glancing`.
         learning_rate: at its highest, with the fewest texts in a step; it grows with the square root of their number.
         distils: whether it learns at every place of a text by itself, with a loss that can be chosen, and not in chains
             of its own guesses.

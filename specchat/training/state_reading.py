@@ -10,19 +10,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from specchat.core.sampling import best_tokens
 from specchat.core.seams import Model
 from specchat.core.states import HiddenStateSink, TextStates
-from specchat.core.top_tokens import best_tokens
 from specchat.models.base.cache_rows import LAZY_TOKENS
 from specchat.models.inspect.training_cost import LIKELIEST, bytes_of_token
 from specchat.training.needs import need_space
-from specchat.training.state_shards import (
-    SHARPNESS,
-    StateShard,
-    is_there,
-    shard_file,
-    write_shard,
-)
+from specchat.training.state_shards import StateShard, is_there, shard_file, write_shard
 from specchat.training.text_store import TrainingText
 
 TEXTS_PER_SHARD = 64
@@ -32,6 +26,9 @@ _HEAD_ROWS = 64
 """Logits of so many places at a time: with a vocabulary of 150,000 they take 40 MB."""
 
 _FRACTIONS = (0.1, 0.5, 0.9)
+
+_LABELS = "softmax(logits)"
+"""The law of the labels. Shards that were written before hold softmax(1.25 · logits) and are made again."""
 
 _Read = tuple[Tensor, Tensor, Tensor, Tensor]
 """States, likeliest tokens, logarithms of their probabilities and the probability of the rest, along one text."""
@@ -58,8 +55,8 @@ def grouped(texts: Sequence[TrainingText], reply_tokens: int) -> list[list[Train
 
 
 def source_of(texts: Sequence[TrainingText], layers: Sequence[int], target: str) -> str:
-    """What identifies a shard: its texts, the layers, the target's checksum."""
-    said = json.dumps([[text.prompt, text.reply] for text in texts] + [list(layers), target])
+    """What identifies a shard: its texts, the layers, the target's checksum, and the law of its labels."""
+    said = json.dumps([[text.prompt, text.reply] for text in texts] + [list(layers), target, _LABELS])
     return hashlib.blake2b(said.encode(), digest_size=16).hexdigest()
 
 
@@ -115,11 +112,11 @@ class StateReading:
         return states.cpu(), likeliest, log_p, rest
 
     def _labels(self, hidden: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Likeliest tokens, logarithms of their sharpened probabilities, and the probability of the rest."""
+        """Likeliest tokens, logarithms of their probabilities, and the probability of the rest."""
         for rows in torch.split(hidden, _HEAD_ROWS):
-            sharp = self._target.head(rows).float().mul_(SHARPNESS)
-            scores, tokens = best_tokens(sharp, LIKELIEST)
-            log_p = scores - sharp.logsumexp(dim=1, keepdim=True)
+            logits = self._target.head(rows).float()
+            scores, tokens = best_tokens(logits, LIKELIEST)
+            log_p = scores - logits.logsumexp(dim=1, keepdim=True)
             rest = (1.0 - log_p.exp().sum(dim=1)).clamp_(min=0.0)
             yield tokens.int().cpu(), log_p.half().cpu(), rest.cpu()
 

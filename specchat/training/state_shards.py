@@ -16,10 +16,9 @@ from torch import Tensor
 from specchat.errors import TrainingError
 from specchat.training.files import writing
 
-SHARPNESS = 1.25
-"""Logits times this make the law that drafters learn: acceptance is decided among the likeliest tokens."""
-
 _AGAIN = "remove it and it is made again"
+
+_DIMENSIONS = {"states": 3, "likeliest": 2, "log_p": 2}
 
 _FORMATS = {
     "tokens": torch.int32,
@@ -42,9 +41,9 @@ class StateShard:
         replies: (n,) how many tokens into its text each reply begins.
         states: (T, taps, d) after the tapped layers, the last layer's before the final norm.
         likeliest: (T, LIKELIEST) the target's likeliest next tokens, best first.
-        log_p: (T, LIKELIEST) the logarithms of their probabilities, sharpened: of softmax(SHARPNESS · logits). −∞ in
-            front of the last token of a prompt, where nothing is drafted.
-        rest: (T,) the sharpened probability of all other tokens.
+        log_p: (T, LIKELIEST) the logarithms of their probabilities, of softmax(logits). −∞ in front of the last token
+            of a prompt, where nothing is drafted.
+        rest: (T,) the probability of all other tokens.
     """
 
     tokens: Tensor
@@ -92,11 +91,12 @@ def is_there(folder: Path, number: int, source: str) -> bool:
     return file.exists() and _opened(file)[0].get("source") == source
 
 
-def read_shard(file: Path, source: str, verify: bool = False) -> StateShard:
+def read_shard(file: Path, source: str, verify: bool = False, vocab_size: int | None = None) -> StateShard:
     """A shard, mapped into memory.
 
     Args:
         verify: whether all of it is read once and compared with what was written.
+        vocab_size: of the target, for which its numbers must make sense; None where that is not asked.
 
     Raises:
         TrainingError: it is damaged, or made from something else; it is named, and what to do about it.
@@ -105,7 +105,7 @@ def read_shard(file: Path, source: str, verify: bool = False) -> StateShard:
     if about.get("source") != source:
         raise TrainingError(f"{file} was made from other texts or by another target; {_AGAIN}")
     shard = StateShard(**tensors)
-    if wrong := _wrong(shard):
+    if wrong := _wrong(shard) or ("" if vocab_size is None else _impossible(shard, vocab_size)):
         raise TrainingError(f"{file} is damaged: {wrong}; {_AGAIN}")
     if verify:
         for name, tensor in tensors.items():
@@ -127,19 +127,37 @@ def _opened(file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 def _wrong(shard: StateShard) -> str:
     """What of a shard's tensors does not go together; empty where all does."""
-    count = len(shard.tokens)
+    count = shard.tokens.numel()
     for field in fields(shard):
         tensor = getattr(shard, field.name)
         if tensor.dtype != _FORMATS[field.name]:
             return f"its {field.name} are {tensor.dtype}"
+        if tensor.dim() != _DIMENSIONS.get(field.name, 1):
+            return "its tensors have other shapes"
         if field.name not in ("starts", "replies") and len(tensor) != count:
             return f"{len(tensor)} {field.name} for {count} tokens"
     lengths = shard.starts[1:] - shard.starts[:-1]
     ends = len(shard.starts) == len(shard.replies) + 1 and int(shard.starts[0]) == 0 and int(shard.starts[-1]) == count
     if not ends or bool((lengths <= shard.replies).any()) or bool((shard.replies < 1).any()):
         return "its texts do not fill it"
-    if shard.states.dim() != 3 or shard.likeliest.shape[1:] != shard.log_p.shape[1:]:
+    if shard.likeliest.shape != shard.log_p.shape or not shard.log_p.numel():
         return "its tensors have other shapes"
+    return ""
+
+
+def _impossible(shard: StateShard, vocab_size: int) -> str:
+    """Which of a shard's numbers cannot be; empty where all can. Reads all of them."""
+    for name in ("tokens", "likeliest"):
+        tokens: Tensor = getattr(shard, name)
+        if int(tokens.min()) < 0 or int(tokens.max()) >= vocab_size:
+            return f"its {name} are not all tokens of the target"
+    rounding = 2e-3
+    if not bool(shard.states.isfinite().all()):
+        return "its states are not all finite"
+    if not bool((shard.log_p <= rounding).all()):  # nan neither
+        return "its log_p are not logarithms of probabilities"
+    if not bool(((shard.rest >= 0) & (shard.rest <= 1 + rounding)).all()):
+        return "its rest are not probabilities"
     return ""
 
 

@@ -48,7 +48,7 @@ class TextStore:
         """Keep a finished text."""
         line = json.dumps(asdict(text), separators=(",", ":")) + "\n"
         try:
-            with self.file.open("a", encoding="utf-8") as file:
+            with open(self.file, "a", encoding="utf-8", opener=_readable_by_its_owner) as file:
                 file.write(line)
         except OSError as error:
             raise TrainingError(f"{self.file} cannot be written: {error.strerror or error}") from None
@@ -72,11 +72,18 @@ class TextStore:
             raise TrainingError(f"{self.file}, line {number} is not a text: {error}; remove that line") from None
         if not (_is_count(text.index) and isinstance(text.prompt, list) and isinstance(text.reply, list)):
             raise TrainingError(f"{self.file}, line {number} is not a text: it needs index, prompt and reply")
+        if text.reply and not text.prompt:
+            raise TrainingError(f"{self.file}, line {number} is a reply to nothing; remove that line")
         if not all(_is_count(token) and token < self._vocab_size for token in text.tokens):
             raise TrainingError(
                 f"{self.file}, line {number} holds something that is not a token of this target; remove that line"
             )
         return text
+
+
+def _readable_by_its_owner(path: str, flags: int) -> int:
+    """Open a file, which is made for its owner alone where there is none."""
+    return os.open(path, flags, 0o600)
 
 
 def _is_count(value: Any) -> bool:

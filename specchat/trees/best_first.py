@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from specchat.core.budget import Budget
-from specchat.core.compiled_guessing import GrowthPlan, grown_at_once
+from specchat.core.compiled_guessing import GrowthPlan
 from specchat.core.context import Context
 from specchat.core.request import LayerHook
 from specchat.core.round import Round
@@ -56,5 +56,5 @@ class BestFirst:
         """The frozen tree of the N ≤ 1 + `budget.nodes` nodes of most worth, the root included."""
         if self._plan.budget is not budget:  # mostly it is that of the last round
             self._plan = GrowthPlan(budget, self._batch, self._floor)
-        tree = grown_at_once(drafter, context, self._plan)
+        tree = drafter.grow_at_once(context, self._plan)
         return tree or search(Growth(context, budget, self._floor), drafter, budget.width, self._batch)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from specchat.core.budget import Budget
-from specchat.core.compiled_guessing import GrowthPlan, grown_at_once
+from specchat.core.compiled_guessing import GrowthPlan
 from specchat.core.context import Context
 from specchat.core.request import LayerHook
 from specchat.core.round import Round
@@ -58,7 +58,7 @@ class Confidence:
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         """The frozen tree of what the draft is sure of; the root alone where it is unsure at once."""
         plan = GrowthPlan(budget, floor=self.alpha, levels=True, fallback=self._options.fallback)
-        if (tree := grown_at_once(drafter, context, plan)) is not None:
+        if (tree := drafter.grow_at_once(context, plan)) is not None:
             return tree
         growth, width = Growth(context, budget, floor=self.alpha), budget.width
         level = [ROOT] if width > 0 else []

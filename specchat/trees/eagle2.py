@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from specchat.core.budget import Budget
-from specchat.core.compiled_guessing import GrowthPlan, grown_at_once
+from specchat.core.compiled_guessing import GrowthPlan
 from specchat.core.context import Context
-from specchat.core.point_rows import as_points
 from specchat.core.request import LayerHook
 from specchat.core.round import Round
 from specchat.core.seams import Drafter
-from specchat.core.tree import ROOT, TokenTree
+from specchat.core.tree import ROOT, TokenTree, as_points
 from specchat.trees.growth import Growth
 from specchat.trees.options import Eagle2Options
 from specchat.trees.search import best
@@ -45,7 +44,7 @@ class Eagle2:
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         """The frozen tree of the surest guesses, all of them points: at most 1 + `budget.nodes` nodes."""
-        tree = grown_at_once(drafter, context, GrowthPlan(budget, self._expand, levels=True))
+        tree = drafter.grow_at_once(context, GrowthPlan(budget, self._expand, levels=True))
         if tree is not None:
             return tree
         growth, width = Growth(context, budget), budget.width

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from specchat.core.budget import Budget
-from specchat.core.compiled_guessing import GrowthPlan, RankShape, grown_at_once
+from specchat.core.compiled_guessing import GrowthPlan, RankShape
 from specchat.core.context import Context
 from specchat.core.request import LayerHook
 from specchat.core.round import Round
@@ -45,7 +45,7 @@ class Expansion:
         if widths and widths not in self._known:
             self._known[widths] = _as_numbers(widths)
         plan = GrowthPlan(budget, levels=True, first_come=True, shape=self._known.get(widths))
-        return grown_at_once(drafter, context, plan) or grow_by_levels(drafter, context, budget, widths)
+        return drafter.grow_at_once(context, plan) or grow_by_levels(drafter, context, budget, widths)
 
 
 def _as_numbers(widths: Sequence[int]) -> RankShape:

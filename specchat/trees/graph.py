@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from specchat.core.budget import Budget
-from specchat.core.compiled_guessing import GrowthPlan, grown_at_once
+from specchat.core.compiled_guessing import GrowthPlan
 from specchat.core.context import Context
 from specchat.core.request import LayerHook
 from specchat.core.round import Round
@@ -48,7 +48,7 @@ class Graph:
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         """The frozen, unfolded tree of at most 1 + `budget.nodes` nodes."""
-        tree = grown_at_once(drafter, context, GrowthPlan(budget, levels=True, repeat=self._length))
+        tree = drafter.grow_at_once(context, GrowthPlan(budget, levels=True, repeat=self._length))
         if tree is not None:
             return tree
         growth, width = Growth(context, budget), budget.width

@@ -11,9 +11,8 @@ from math import exp
 
 from specchat.core.budget import Budget
 from specchat.core.context import Context
-from specchat.core.point_rows import PointRows
 from specchat.core.seams import Drafter, Proposal
-from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree, point
+from specchat.core.tree import ROOT, DrawKind, Guess, PointRows, TokenTree, point
 from specchat.trees.guess_probabilities import point_probability, probability_once_drawn
 
 _Offer = tuple[float, float, int, list[Guess], int]

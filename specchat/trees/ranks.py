@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Mapping
 
 from specchat.core.budget import Budget
-from specchat.core.compiled_guessing import GrowthPlan, RankShape, grown_at_once
+from specchat.core.compiled_guessing import GrowthPlan, RankShape
 from specchat.core.context import Context
 from specchat.core.seams import Drafter
 from specchat.core.tree import ROOT, TokenTree
@@ -30,7 +30,7 @@ class StaticShape:
 def grow_by_ranks(drafter: Drafter, context: Context, budget: Budget, shape: StaticShape) -> TokenTree:
     """The frozen tree of this shape, as far as prices and proposals go."""
     if shape.as_numbers is not None:
-        tree = grown_at_once(drafter, context, GrowthPlan(budget, levels=True, shape=shape.as_numbers))
+        tree = drafter.grow_at_once(context, GrowthPlan(budget, levels=True, shape=shape.as_numbers))
         if tree is not None:
             return tree
     growth, children = Growth(context, budget), shape.children

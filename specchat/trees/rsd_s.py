@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import torch
 
 from specchat.core.budget import Budget
-from specchat.core.compiled_guessing import GrowthPlan, grown_at_once
+from specchat.core.compiled_guessing import GrowthPlan
 from specchat.core.context import Context
 from specchat.core.noise import Stream
 from specchat.core.request import LayerHook
@@ -69,7 +69,7 @@ class RsdS:
         """The frozen tree of the surviving guesses of every level: at most 1 + `budget.nodes` nodes."""
         beams, width = self._beams or max(1, budget.nodes // max(1, budget.depth)), budget.width
         floor = budget.price(max(1, min(budget.nodes, beams * budget.depth)))
-        tree = grown_at_once(drafter, context, GrowthPlan(budget, floor=floor, levels=True, beams=beams))
+        tree = drafter.grow_at_once(context, GrowthPlan(budget, floor=floor, levels=True, beams=beams))
         if tree is not None:
             return tree
         noise = context.noise.child(f"rsd_s/{context.round}")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from specchat.core.budget import Budget
-from specchat.core.compiled_guessing import GrowthPlan, grown_at_once
+from specchat.core.compiled_guessing import GrowthPlan
 from specchat.core.context import Context
 from specchat.core.request import LayerHook
 from specchat.core.round import Round
@@ -48,6 +48,6 @@ class SpecExec:
         floor, decay, beams = math.exp(self._options.floor), self._options.decay, self._options.beams
         width = min(budget.width, self._options.children)
         plan = GrowthPlan(dataclasses.replace(budget, width=width), beams, floor, decay, calls=budget.depth)
-        if (tree := grown_at_once(drafter, context, plan)) is not None:
+        if (tree := drafter.grow_at_once(context, plan)) is not None:
             return tree
         return search(Growth(context, budget, floor, decay), drafter, width, beams, calls=budget.depth)

@@ -16,7 +16,6 @@ from specchat.config import AppOptions
 from specchat.store.prompt_history import History
 from specchat.tui.commands.prompt_input import PromptInput
 from specchat.tui.commands.registry import COMMANDS, CommandsProvider
-from specchat.tui.draw.token_tree import Mode
 from specchat.tui.screens.chat_screen import ChatScreen
 from specchat.tui.screens.help_and_log import HelpScreen
 from specchat.tui.screens.race_run import RunScreen
@@ -24,14 +23,14 @@ from specchat.tui.services.context import AppSetup, Context
 from specchat.tui.services.terminal_app import TerminalApp
 from specchat.tui.state.chat import Chat
 from specchat.tui.state.engine_state import EngineState
-from specchat.tui.state.starting_questions import QUESTIONS
-from specchat.tui.system.exit_guard import ExitGuard
+from specchat.tui.system.terminal import ExitGuard
+from specchat.tui.tree import Mode
 from specchat.tui.widgets.alert import Alert
 from specchat.tui.widgets.prompt import Prompt
 from specchat.tui.widgets.settings_form import SettingsForm
 from specchat.tui.widgets.tour import TourView
 from specchat.tui.widgets.transcript import Transcript
-from specchat.tui.widgets.welcome import Welcome
+from specchat.tui.widgets.welcome import QUESTIONS, Welcome
 
 
 def _key(keys: str, action: str, does: str, id: str, *, priority: bool = False) -> Binding:

@@ -16,10 +16,10 @@ from specchat.bench.proof.checked_combination import CheckedCombination
 from specchat.bench.proof.effort import Effort
 from specchat.bench.proof.finding import FAILED, PASSED, SKIPPED
 from specchat.core import context as contexts
-from specchat.core.head_output import HeadTensors
 from specchat.core.noise import Stream
+from specchat.core.reading import HeadTensors
+from specchat.core.round import Verdict
 from specchat.core.tree import ROOT
-from specchat.core.verdict import Verdict
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.models.backends.scripted import ScriptedModel, random_says
 from specchat.models.backends.scripted_text import ScriptedVocabulary

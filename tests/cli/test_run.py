@@ -62,6 +62,23 @@ def test_json_is_one_object_with_the_agreed_keys():
     assert ended.stderr == ""
 
 
+ROUNDING_ENGINE = """
+from specchat.engine.server.loaded_pair import LoadedPair
+LoadedPair.exact = property(lambda pair: False)
+from specchat.engine.server.host import serve
+serve()
+"""
+
+
+@pytest.mark.parametrize("race", [(), ("--race",)])
+def test_json_names_the_number_format_whose_near_ties_may_part_a_text_from_plain_decodings(race):
+    engine = shlex.join([sys.executable, "-c", ROUNDING_ENGINE])
+    ended = run("--engine", engine, "--output", "json", "--max-tokens", "5", *race, "Hello")
+    result = json.loads(ended.stdout)
+    claim = result["same_text"] if race else result
+    assert (claim["lossless"], claim["near_ties"]) == (True, "float32")
+
+
 def test_text_is_the_reply_and_nothing_else_and_a_recording_holds_every_event(tmp_path):
     file = tmp_path / "run.jsonl"
     ended = run("--record", str(file), "--max-tokens", "20", "--temperature", "0.8", "Hello")

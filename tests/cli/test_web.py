@@ -64,3 +64,31 @@ def test_the_page_loads_nothing_from_elsewhere():
     page = Path(__file__).parents[2] / "specchat" / "cli" / "page"
     for file in page.iterdir():
         assert not re.findall(r"""["'(]\s*(?:https?:)?//""", file.read_text()), file
+
+
+async def test_what_a_client_sends_costs_one_line_at_most(capsys):
+    aiohttp = pytest.importorskip("aiohttp", reason="the browser needs the extra `web`")
+    from specchat.cli.listening import listening
+    from specchat.cli.web_site import OneLine, Site
+
+    OneLine.take_over()
+    with listening("127.0.0.1", 8000) as door:
+        site = Site("sleep 0.5", door, guarded=True)
+        runner = aiohttp.web.AppRunner(site.application())
+        await runner.setup()
+        await aiohttp.web.SockSite(runner, door).start()
+        where, key = site.address.split("/?key=")
+        async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
+            async with session.get(f"{where}/{'x' * 20_000}") as refused:
+                assert refused.status == 400
+            said = capsys.readouterr().err
+            assert "Traceback" not in said
+            assert len(said.splitlines()) <= 1
+            assert len(said) < 400
+            async with session.ws_connect(f"{where}/ws?key={key}") as socket:
+                await socket.send_str("[]")
+                await socket.receive(timeout=10)
+        await runner.cleanup()
+    said = capsys.readouterr().err.splitlines()
+    assert said[-1] == "specchat: a request ended with IndexError: list index out of range"
+    assert all(line.startswith("specchat: ") for line in said)

@@ -103,11 +103,16 @@ def test_nothing_is_compiled_under_windows(monkeypatch):
 @pytest.mark.skipif(find_spec("ziglang") is None, reason="the package ziglang, which compiles for macOS, is not here")
 @pytest.mark.parametrize(
     ("folder", "processor"),
-    [("core", "apple_m1"), ("models", "apple_m1"), ("models", "apple_m2"), ("structures", "apple_m1")],
+    [
+        ("core/native", "apple_m1"),
+        ("models/cpu_kernels", "apple_m1"),
+        ("models/cpu_kernels", "apple_m2"),
+        ("indexes/native", "apple_m1"),
+    ],
 )
 def test_a_compiler_for_macos_takes_the_same_sources(folder, processor, tmp_path):
     package = Path(build.__file__).parents[1]
-    sources = sorted(map(str, (package / folder / "native").glob("*.c")))
+    sources = sorted(map(str, (package / folder).glob("*.c")))
     command = [sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-macos", f"-mcpu={processor}"]
     told = ["-O1", *(flag for flag in kernels._FLAGS if not flag.startswith("-O")), f"-I{package / 'core' / 'native'}"]
     cache = {name: str(tmp_path / "cache") for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR")}

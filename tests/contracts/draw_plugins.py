@@ -9,16 +9,13 @@ from torch import Tensor
 
 from specchat.core.budget import Budget
 from specchat.core.context import Context
-from specchat.core.head_needs import always_logits
 from specchat.core.noise import Stream
 from specchat.core.reading import Reading
-from specchat.core.request import ExtraRow, LayerHook
-from specchat.core.round import Round
+from specchat.core.request import LayerHook, always_logits
+from specchat.core.round import Round, Verdict
 from specchat.core.sampling import law, penalise
 from specchat.core.seams import AcceptanceRule, Drafter, Proposal
-from specchat.core.states import HiddenStateSink
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
-from specchat.core.verdict import Verdict
 
 
 class Residual:
@@ -136,7 +133,7 @@ class ArgmaxFirst:
         return Verdict(path, token, tree) if child is None else Verdict(path, None, tree)
 
 
-class SamplingDrafter:
+class SamplingDrafter(Drafter):
     """Draws children from its law and says so; every way to lie about it is an option.
 
     Args:
@@ -145,10 +142,6 @@ class SamplingDrafter:
         points: (tree, node) → point guesses to put beside the draws, before them.
         redraw: draws until all are different and still calls them independent.
     """
-
-    taps: Collection[int] = ()
-    hidden_state_sink: HiddenStateSink | None = None
-    passes = 0
 
     def __init__(
         self,
@@ -162,15 +155,8 @@ class SamplingDrafter:
         self._says, self._stream, self._misreport = says, stream, misreport
         self._points, self._redraw, self._name = points, redraw, name
 
-    def start(self, history: Sequence[int]) -> None: ...
-
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         return [self._guesses(tree, node, width, context) for node in frontier]
-
-    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
-        return ()
-
-    def observe(self, round: Round) -> None: ...
 
     def _guesses(self, tree: TokenTree, node: int, width: int, context: Context) -> list[Guess]:
         path = tree.path_tokens(node)
@@ -194,12 +180,8 @@ class SamplingDrafter:
         return [*points, *(Guess(t, context.wanted, reported, proposer=self._name) for t in tokens)]
 
 
-class Together:
+class Together(Drafter):
     """Several drafters at once: their guesses stand side by side, and share a node where they agree."""
-
-    taps: Collection[int] = ()
-    hidden_state_sink: HiddenStateSink | None = None
-    passes = 0
 
     def __init__(self, *drafters: Drafter) -> None:
         self._drafters = drafters
@@ -211,9 +193,6 @@ class Together:
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         proposals = [drafter.propose(tree, frontier, width, context) for drafter in self._drafters]
         return [[guess for guesses in each for guess in guesses] for each in zip(*proposals, strict=True)]
-
-    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
-        return ()
 
     def observe(self, round: Round) -> None:
         for drafter in self._drafters:

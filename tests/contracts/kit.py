@@ -16,9 +16,8 @@ from torch import Tensor
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
 from specchat.core.context import Context
-from specchat.core.ledger import Ledger
 from specchat.core.noise import Noise, Stream
-from specchat.core.round import Round
+from specchat.core.round import Ledger, Round
 from specchat.core.sampling import Sampling
 from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, TreePolicy
 from specchat.core.states import TextStates
@@ -30,8 +29,6 @@ from specchat.decoding.speculate import Speculator
 from specchat.drafters.choice import choose
 from specchat.drafters.parts import PairResources, Parts
 from specchat.models.backends.scripted import Says, ScriptedModel, random_says
-from specchat.models.draft_heads.mask_loading import mask_rows
-from specchat.models.draft_heads.network_loading import trained_network
 from specchat.registry import Method, Table
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
@@ -59,9 +56,17 @@ def drafter_for(target: Model, draft: Model | None, name: str, given: Mapping[st
         draft,
         resources=tiny_resources(target),
         make_engine=nested_engines(settings),
-        make_network=trained_network,
-        make_masks=mask_rows,
     ).build(choose(name, settings))
+
+
+@dataclass(frozen=True)
+class MadeOf(Parts):
+    """Parts whose members were made by hand."""
+
+    drafters: tuple[Drafter, ...] = ()
+
+    def members(self) -> list[Drafter]:
+        return list(self.drafters)
 
 
 def looks_up(method: Method) -> bool:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from safetensors.torch import load_file
 
 from specchat.core.context import Context
-from specchat.core.request import ExtraRow
-from specchat.core.round import Round
-from specchat.core.seams import Proposal
-from specchat.core.states import HiddenStateSink
+from specchat.core.seams import Drafter, Proposal
 from specchat.core.tree import Guess, TokenTree
 from specchat.drafters.options import trained_weights
 from specchat.drafters.parts import Parts
@@ -24,25 +21,12 @@ class ConstantOptions:
     weights: str = trained_weights()
 
 
-class Constant:
+class Constant(Drafter):
     """Guesses the one token that its weights name, after everything."""
-
-    taps: Collection[int] = ()
-    hidden_state_sink: HiddenStateSink | None = None
-    passes = 0
 
     def __init__(self, options: ConstantOptions, parts: Parts) -> None:
         assert parts.trained is not None, "the table says that it needs weights"
         self.token = int(load_file(parts.trained.weights)["token"])
-
-    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
-        return ()
-
-    def close(self) -> None: ...
-
-    def start(self, history: Sequence[int]) -> None: ...
-
-    def observe(self, round: Round) -> None: ...
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         return [[Guess(self.token, proposer="constant")] for _ in frontier]
@@ -53,24 +37,13 @@ class LearningOptions:
     slices: int = option(20, "idle work after every text, in pieces of 5 ms", minimum=0)
 
 
-class Learning:
+class Learning(Drafter):
     """Counts the texts it has seen, guesses that number, and counts itself up further while the engine is idle."""
-
-    taps: Collection[int] = ()
-    hidden_state_sink: HiddenStateSink | None = None
-    passes = 0
 
     def __init__(self, options: LearningOptions, parts: Parts) -> None:
         self.texts = self.worked = 0
         self._owed = 0
         self._slices = options.slices
-
-    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
-        return ()
-
-    def close(self) -> None: ...
-
-    def observe(self, round: Round) -> None: ...
 
     def start(self, history: Sequence[int]) -> None:
         self.texts += 1

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 from specchat.core.context import Context
-from specchat.core.request import ExtraRow
-from specchat.core.round import Round
-from specchat.core.seams import Model, Proposal
-from specchat.core.states import HiddenStateSink
+from specchat.core.seams import Drafter, Model, Proposal
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.decoding.speculate import Speculator
 
 
-class NestedEngine:
+class NestedEngine(Drafter):
     """A whole engine as the drafter of a bigger one: its own target, drafter, tree, rule and noise.
 
     At the root it writes as many tokens as a tree may be deep; then it hands them out level by level.
     """
-
-    taps: Collection[int] = ()
-    hidden_state_sink: HiddenStateSink | None = None
 
     def __init__(
         self, inner: Callable[[Model], Speculator], draft: Model, ahead: int = 4, label: str | None = "nested"
@@ -42,11 +36,6 @@ class NestedEngine:
         if list(frontier) == [ROOT]:
             self._written = self._write(context)
         return [self._guesses(tree, node) for node in frontier]
-
-    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
-        return ()
-
-    def observe(self, round: Round) -> None: ...
 
     def _guesses(self, tree: TokenTree, node: int) -> list[Guess]:
         depth = tree.depths[node]

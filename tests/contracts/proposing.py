@@ -7,14 +7,13 @@ from typing import Any
 
 from specchat.core.context import Context
 from specchat.core.round import Round
+from specchat.core.seams import Drafter
 from specchat.core.tree import Guess, TokenTree
 
 
-class Proposing:
+class Proposing(Drafter):
     """A drafter made of one function (tree, node, width, context) → guesses; remembers what it was asked."""
 
-    taps: Sequence[int] = ()
-    hidden_state_sink = None
     passes = 0
 
     def __init__(self, guess: Callable[[TokenTree, int, int, Context], Sequence[Guess]]) -> None:

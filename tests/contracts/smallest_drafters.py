@@ -17,27 +17,13 @@ from specchat.core.round import Round
 from specchat.core.seams import Drafter, Proposal
 from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
+from specchat.drafters.choice import choose
+from specchat.drafters.combine import MemberGroup
 from specchat.drafters.members import Member, parse_members
 from specchat.drafters.options import trained_weights
 from specchat.drafters.parts import Parts
 from specchat.registry import NoOptions, option
-
-
-class _Quiet:
-    """What most drafters do not need."""
-
-    taps: Collection[int] = ()
-    hidden_state_sink: HiddenStateSink | None = None
-    passes = 0
-
-    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
-        return ()
-
-    def start(self, history: Sequence[int]) -> None: ...
-
-    def observe(self, round: Round) -> None: ...
-
-    def close(self) -> None: ...
+from specchat.settings import Settings
 
 
 def chain_of(tree: TokenTree, frontier: Sequence[int], tokens: Sequence[int], name: str) -> list[list[Guess]]:
@@ -56,7 +42,7 @@ class StatefulOptions:
     layer: int = option(0, "whose states it takes", minimum=0)
 
 
-class Stateful(_Quiet):
+class Stateful(Drafter):
     """Keeps the states of the whole text, and guesses what the target's own head reads from the last of them."""
 
     def __init__(self, options: StatefulOptions, parts: Parts) -> None:
@@ -109,7 +95,7 @@ class RidingOptions:
     adapted: bool = option(False, "whether an adapter acts on them")
 
 
-class Riding(_Quiet):
+class Riding(Drafter):
     """Mask-like rows ride behind every node of the target's pass; what they say is the next proposal."""
 
     def __init__(self, options: RidingOptions, parts: Parts) -> None:
@@ -138,20 +124,22 @@ class Riding(_Quiet):
             self._next = [best[0] for best in round.reading.best_after_riders(rows, 1)]
 
 
-class _Drafting(_Quiet):
+class _Drafting(Drafter):
     """Drafts with a model made from the target, as `draft_model` drafts with another."""
 
     def __init__(self, parts: Parts, model: Any) -> None:
         self.model = model
-        self._inner: Drafter = dataclasses.replace(parts, draft_model=model).member("draft_model")
-        self.propose = self._inner.propose
+        self._inner = dataclasses.replace(parts, draft_model=model).build(choose("draft_model", Settings()))
 
     @property
-    def passes(self) -> int:  # type: ignore[override]
+    def passes(self) -> int:
         return self.model.counters.passes
 
     def start(self, history: Sequence[int]) -> None:
         self._inner.start(history)
+
+    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        return self._inner.propose(tree, frontier, width, context)
 
     def observe(self, round: Round) -> None:
         self._inner.observe(round)
@@ -176,7 +164,7 @@ class PartOfCache(_Drafting):
         super().start(history)
 
 
-class Nested(_Quiet):
+class Nested(Drafter):
     """A whole engine over a thinner target writes ahead, with draws whose law is known."""
 
     @staticmethod
@@ -190,7 +178,7 @@ class Nested(_Quiet):
         self._written: list[Guess] = []
 
     @property
-    def passes(self) -> int:  # type: ignore[override]
+    def passes(self) -> int:
         return self.model.counters.passes
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
@@ -226,7 +214,7 @@ class FirstOptions:
         return parse_members("of", self.of)
 
 
-class First(_Quiet):
+class First(MemberGroup):
     """Asks its members in turn about each node; the first that has a guess answers."""
 
     @staticmethod
@@ -234,15 +222,7 @@ class First(_Quiet):
         return set().union(*members)
 
     def __init__(self, options: FirstOptions, parts: Parts) -> None:
-        self.members = parts.members()
-
-    @property
-    def passes(self) -> int:  # type: ignore[override]
-        return sum(member.passes for member in self.members)
-
-    def start(self, history: Sequence[int]) -> None:
-        for member in self.members:
-            member.start(history)
+        super().__init__(parts.members())
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         said: dict[int, Sequence[Guess]] = dict.fromkeys(frontier, ())
@@ -251,22 +231,12 @@ class First(_Quiet):
                 said |= zip(nodes, member.propose(tree, nodes, width, context), strict=True)
         return [said[node] for node in frontier]
 
-    def observe(self, round: Round) -> None:
-        for member in self.members:
-            member.observe(round)
 
-    def close(self) -> None:
-        for member in self.members:
-            member.close()
-
-
-class Silent(_Quiet):
+class Silent(MemberGroup):
     """The same wrapper, which does not say what its draws are worth."""
 
     def __init__(self, options: FirstOptions, parts: Parts) -> None:
-        self._first = First(options, parts)
-        self.start, self.propose, self.observe = self._first.start, self._first.propose, self._first.observe
+        super().__init__([First(options, parts)])
 
-    @property
-    def passes(self) -> int:  # type: ignore[override]
-        return self._first.passes
+    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        return self.members[0].propose(tree, frontier, width, context)

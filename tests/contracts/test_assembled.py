@@ -12,16 +12,16 @@ from contracts.kit import PROMPT, Letters, collect, converse, reply
 from contracts.models import BUILDERS, HIDDEN, V, shared_network
 from contracts.smallest_drafters import Stateful
 from contracts.table_plugins import PLUGINS
+from contracts.tiny_networks import trained_resources
 from contracts.trained_folders import trained_folder
 from safetensors.torch import load_file
 
 from specchat.config.trained_drafters import TrainedDrafters
 from specchat.core.context import Context
 from specchat.core.noise import Noise
+from specchat.core.round import Reason
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, DrawKind, TokenTree
-from specchat.core.verdict import Reason
-from specchat.drafters.parts import PairResources
 from specchat.errors import CombinationError
 
 pytestmark = pytest.mark.usefixtures("plugins_listed")
@@ -44,7 +44,7 @@ def resources(tmp_path):
     weight = shared_network("llama").get_output_embeddings().weight.detach().clone()
     made = trained_folder(tmp_path / "head", {"weight": weight}, "trained")
     other = trained_folder(tmp_path / "constant", {"token": torch.tensor(3)}, "constant")
-    return PairResources(Letters(V), trained=TrainedDrafters("tiny", (made, other)))
+    return trained_resources(Letters(V), trained=TrainedDrafters("tiny", (made, other)))
 
 
 DRAFTERS_OF_TESTS = [

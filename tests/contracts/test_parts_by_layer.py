@@ -8,7 +8,7 @@ from contracts.models import BUILDERS, V, shared_network
 from test_borrowed_cache import after
 from test_view_contract import CLOSE
 
-from specchat.core.optional_model_abilities import HoldsPartsByLayer
+from specchat.core.drafting_networks import HoldsPartsByLayer
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.decoder import eager
 from specchat.models.decoder.decoder import Decoder

@@ -6,16 +6,21 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
+from contracts.random_networks import random_network
 from contracts.tiny_datastore import tiny_datastores
 
 from specchat.config.trained_drafters import WEIGHTS, TrainedDrafter, TrainedDrafters, write_drafter
+from specchat.core.drafting_networks import Ranking
 from specchat.core.memory import NetworkMemory
-from specchat.core.network_pruning import Ranking
 from specchat.core.seams import Model, Weights
+from specchat.core.vocabulary import TokenTable
 from specchat.drafters.parts import PairResources
-from specchat.models.draft_heads.networks import MASKS, NETWORKS, new_network, save_weights
+from specchat.models.draft_heads.mask_loading import mask_rows
+from specchat.models.draft_heads.network_loading import trained_network
+from specchat.models.draft_heads.networks import MASKS, NETWORKS, save_weights
 from specchat.models.draft_heads.shared_weights import SharedWeights
 from specchat.models.draft_heads.sizes import (
     AmphistaSizes,
@@ -99,7 +104,12 @@ class PrunedOfNothing:
 def tiny_resources(target: Weights) -> PairResources:
     """All that a drafter may need of a pair, for any target."""
     stores = tiny_datastores(target.vocab_size)
-    return PairResources(trained=all_tiny_trained(target), datastores=stores, prunable=PrunedOfNothing(target))
+    return trained_resources(trained=all_tiny_trained(target), datastores=stores, prunable=PrunedOfNothing(target))
+
+
+def trained_resources(*tokens: TokenTable, **about: Any) -> PairResources:
+    """Resources of a pair whose trained weights become networks and masks."""
+    return PairResources(*tokens, make_network=trained_network, make_masks=mask_rows, **about)
 
 
 @cache
@@ -108,7 +118,7 @@ def _made(method: str, hidden: int, layers: int, vocab_size: int, share: float) 
     folder.mkdir()
     sizes, tokens = sizes_for(method, hidden, layers), torch.arange(round(share * vocab_size))
     shared = SharedWeights(torch.nn.Identity(), tokens, torch.empty(0))
-    save_weights(new_network(method, sizes, shared, torch.Generator().manual_seed(3)), folder / WEIGHTS)
+    save_weights(random_network(method, sizes, shared, torch.Generator().manual_seed(3)), folder / WEIGHTS)
     return write_drafter(
         folder,
         method=method,

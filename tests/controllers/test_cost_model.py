@@ -8,17 +8,17 @@ import math
 import pytest
 import torch
 from contracts.kit import reply, scripted_target
+from goodput_rounds import a_round as chain_round
+from goodput_rounds import costs
 
 from specchat.controllers.cost_model import CostModel
 from specchat.controllers.options import CostModelOptions
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.costs import Costs
-from specchat.core.head_output import HeadTensors
-from specchat.core.reading import Reading
-from specchat.core.round import Round, Timings
+from specchat.core.reading import HeadTensors, Reading
+from specchat.core.round import Round, Timings, Verdict
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.core.verdict import Verdict
 
 V = 50
 CONTEXT = Context([1, 2, 3], 2, V)
@@ -151,3 +151,13 @@ def test_with_a_draft_model_that_is_the_target_it_plans_to_the_limit():
                  nodes=6, depth=3, width=1)  # fmt: skip
     assert said.tokens == reply(scripted_target(), controller="off", max_tokens=60).tokens
     assert said.ledger.acceptance_rate == 1.0
+
+
+def test_a_rounds_time_is_that_of_its_rows_its_levels_and_of_learning():
+    """A pass takes 1 + 0.1 s for each row after the first, a level 0.3 s, learning 0.2 s; each node brings a row."""
+    subject = CostModel(CostModelOptions(memory=1024), Budget(16, 8, 4), costs())
+    for index in range(200):
+        nodes = 1 + index % 4
+        subject.observe(chain_round(nodes, 0, draft_s=0.3 * nodes, learn_s=0.2, extra_rows=nodes))
+    assert subject.predicted_s(5, 3) == pytest.approx(1.0 + 0.1 * 2 * 5 + 3 * 0.3 + 0.2, rel=0.01)
+    assert subject.predicted_s(0, 0) == pytest.approx(1.0, rel=0.01)

@@ -198,3 +198,24 @@ def test_drafting_that_surely_paid_is_watched_closely_once_it_loses(paid_before)
         subject.observe(a_round(4, 0))
         lost += 1
     assert 20 <= lost <= 40
+
+
+def test_a_plain_rounds_tokens_a_second_count_all_that_it_takes():
+    subject = controller()
+    for _ in range(20):
+        subject.observe(a_round(8, 0, learn_s=1.0))
+    for _ in range(50):
+        subject.observe(a_round(0, 0, learn_s=1.0))
+    assert subject.best_depth() == (0, pytest.approx(0.5, rel=0.01))
+
+
+def test_a_trial_waits_until_what_it_may_lose_was_set_aside():
+    """A row takes as long as two plain rounds: a failing trial loses two tokens, and a plain round saves 0.02."""
+    given = costs(per_row=2.0)
+    subject = controller(given)
+    for index in range(1, 40):
+        plan = subject.plan(context(index))
+        if plan.nodes == 0:
+            break
+        subject.observe(a_round(1, 0, given=given, budget=plan))
+    assert plan.why.endswith("trial in 100 rounds")

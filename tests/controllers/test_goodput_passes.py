@@ -16,10 +16,10 @@ FLAT = costs(per_row=0.02)
 """A pass of the target takes 1, and each further row hardly anything: weights are read once for all of them."""
 
 
-def drafting(pass_s, per_row=0.02):
+def drafting(pass_s, per_row=0.02, memory=32):
     """A controller that knows what a pass of the draft model takes."""
     given = dataclasses.replace(costs(per_row=per_row), draft=((1, pass_s), (4, pass_s)))
-    return controller(given, nodes=8, depth=8)
+    return controller(given, nodes=8, depth=8, memory=memory)
 
 
 def test_what_a_pass_of_the_draft_model_takes_is_known_before_the_first_round():
@@ -42,21 +42,27 @@ def test_a_pass_is_paid_for_once_and_not_by_each_of_its_guesses():
     assert dear.floor <= cheap.floor < 0.1, "a guess that is there needs only be worth its row"
 
 
-@pytest.mark.parametrize(("pass_s", "row_s"), [(0.25, 0.02), (0.1, 0.1)], ids=["dear passes", "dear rows"])
-def test_a_node_gets_a_pass_where_that_is_expected_to_gain_more_than_its_time(pass_s, row_s):
+@pytest.mark.parametrize(
+    ("pass_s", "row_s", "promised"),
+    [(0.25, 0.02, 0.8), (0.1, 0.1, 0.8), (0.1, 0.1, 0.95)],
+    ids=["dear passes", "dear rows", "boasting"],
+)
+def test_a_node_gets_a_pass_where_that_is_expected_to_gain_more_than_its_time(pass_s, row_s, promised):
     """Chains of 4 of which each guess stands 4 times in 5: the price is what a pass and its row take, by the formula
-    and by the clock."""
-    subject, given = drafting(pass_s, row_s), costs(per_row=row_s)
+    and by the clock, over what a node that the drafter promises is worth here."""
+    subject, given = drafting(pass_s, row_s, memory=1024), costs(per_row=row_s)
     generator = torch.Generator().manual_seed(2)
     tokens = rounds = 0
-    for _ in range(400):
+    for _ in range(1600):
         accepted = 0
         while accepted < 4 and float(torch.rand((), generator=generator)) < 0.8:
             accepted += 1
         tokens, rounds = tokens + accepted + 1, rounds + 1
-        subject.observe(a_round(4, accepted, draft_s=4 * pass_s, passes=4, logprob=math.log(0.8), given=given))
+        subject.observe(a_round(4, accepted, draft_s=4 * pass_s, passes=4, logprob=math.log(promised), given=given))
     rate = tokens / rounds / (given.verify_s(5) + 4 * pass_s)
-    assert subject.plan(context(1)).pass_price == pytest.approx((pass_s + row_s) * rate / 0.8, rel=0.1)
+    calibration = (tokens - rounds) / rounds / sum(promised**depth for depth in range(1, 5))
+    price = (pass_s + row_s) * rate / (0.8 * calibration)
+    assert subject.plan(context(1)).pass_price == pytest.approx(min(1.0, price), rel=0.1)
 
 
 def test_levels_that_were_looked_up_do_not_make_passes_look_cheap():

@@ -55,6 +55,19 @@ def test_what_telling_takes_is_in_both_clocks():
     assert gaps.speedup.value == pytest.approx(truth)
 
 
+def test_what_learning_from_a_plain_round_takes_is_the_replys_time_and_not_plain_decodings():
+    learn_s = 0.004
+    gaps, now_s = RoundIntervals(), 0.0
+    for round in range(240):
+        plain = round % 24 == 12
+        own_s = (PLAIN_S if plain else DRAFTING_S) + learn_s
+        now_s += own_s
+        gaps.add(now_s, own_s, 1 if plain else 3, 0 if plain else 4, plain, learn_s)
+    gaps.end(now_s)
+    assert gaps.seconds == pytest.approx(now_s)
+    assert gaps.speedup.value == pytest.approx((10 + 230 * 3) * PLAIN_S / now_s)
+
+
 def test_a_gap_ends_where_the_next_round_begins_and_the_last_one_with_the_reply():
     gaps = RoundIntervals()
     gaps.add(1.0, 0.2, 1, 0, True)

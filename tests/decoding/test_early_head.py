@@ -10,7 +10,7 @@ from contracts.pass_requests import requested
 
 from specchat.core.tree import Guess, TokenTree
 from specchat.decoding import early_head
-from specchat.decoding.early_head import EarlyHead
+from specchat.decoding.early_head import EarlyHead, low_rank_bytes
 from tests.models.test_decoder import V, decoder, network
 
 
@@ -42,6 +42,45 @@ def test_after_enough_nodes_it_names_the_targets_token_more_often(monkeypatch):
     for reading in readings(40, 1, head.taps):
         head.learn(reading)
     assert agreement(head, 2) > untrained + 0.1
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_where_states_are_wide_or_memory_is_limited_a_map_of_low_rank_is_learnt(monkeypatch, wide):
+    monkeypatch.setattr(early_head, "_SHRINKAGE", 1e-3)
+    monkeypatch.setattr(early_head, "_RANK", 24)
+    target = decoder(network("llama"))
+    monkeypatch.setattr(early_head, "_LARGEST_STATE", target.hidden_size - 1 if wide else target.hidden_size)
+    head, whole = EarlyHead(target, 2, low_rank=not wide), EarlyHead(target, 2)
+    assert head.taps == {1, 2}
+    untrained = agreement(head, 2)
+    for reading in readings(40, 1, head.taps):
+        head.learn(reading)
+        whole.learn(reading)
+    assert agreement(head, 2) > untrained + 0.1
+    states = torch.randn(200, target.hidden_size)
+    added = head.logits(states) - target.head(states)
+    assert added.abs().max() > 0.1
+    changed = _change(head, target, states)
+    assert torch.linalg.matrix_rank(changed - changed.mean(0), rtol=1e-4) <= 24
+    if not wide:
+        changed = _change(whole, target, states)
+        assert torch.linalg.matrix_rank(changed - changed.mean(0), rtol=1e-4) > 24
+
+
+def _change(head, target, states):
+    """What the map adds to states: those that the head is given, less those that went in."""
+    given = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(target, "head", lambda hidden: given.append(hidden) or hidden)
+        head.logits(states)
+    return given[0] - states
+
+
+def test_the_memory_of_a_map_of_low_rank_grows_with_the_width_alone():
+    assert low_rank_bytes(4096) < 40e6
+    assert low_rank_bytes(8192) < 2.1 * low_rank_bytes(4096)
+    full = 2 * 8 * 4096**2  # the sums of a full map
+    assert low_rank_bytes(4096) < full / 6
 
 
 def test_with_few_nodes_it_is_the_targets_own_head():

@@ -7,12 +7,14 @@ import torch
 from contracts.kit import make_policy
 
 from specchat.core.context import Context
+from specchat.core.memory import MemoryLimit
 from specchat.core.noise import Noise
+from specchat.core.round import Reason
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.core.verdict import Reason
-from specchat.decoding.assemble import assemble, sampling
-from specchat.decoding.early_head import EarlyHead
+from specchat.decoding.assemble import assemble, pair_memory, sampling
+from specchat.decoding.early_head import EarlyHead, low_rank_bytes
 from specchat.decoding.early_pruning import EarlyPruning
+from specchat.drafters.parts import PairResources
 from specchat.models.backends.scripted import ScriptedModel
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
@@ -60,6 +62,22 @@ def test_a_node_stays_if_its_token_is_likely_after_its_parent():
     assert hook.layers == {0}
     stay = hook.look(0, states, range(len(tree)))
     assert stay == {ROOT, likely, below[7]}
+
+
+def test_under_a_memory_limit_the_map_is_learnt_where_there_is_room_and_counts():
+    settings = Settings().but({**TREE, "prune_layer": 1, "memory": "2GB"})
+    target, draft = decoder(network("llama")), decoder(network("llama, tied"))
+
+    def learns(limit_bytes):
+        limit = MemoryLimit(limit_bytes, 0, lambda: 0)
+        return bool(assemble(settings, target, draft, resources=PairResources(memory=limit)).policy.taps)
+
+    memory = pair_memory(settings, target, (draft,), None)
+    unlimited = pair_memory(settings.but({"memory": ""}), target, (draft,), None)
+    needed = memory.plain_bytes(target.context_tokens)
+    assert needed - unlimited.plain_bytes(target.context_tokens) == low_rank_bytes(target.hidden_size)
+    assert learns(needed)
+    assert not learns(needed - 1)
 
 
 def test_what_is_pruned_is_not_computed():

@@ -7,9 +7,9 @@ import torch
 from contracts.kit import reply
 from contracts.models import BUILDERS, V, shared_network, tiny_network
 
-from specchat.core.optional_model_abilities import HoldsPartsByLayer
-from specchat.drafters import cache_parts
-from specchat.drafters.cache_parts import PartByStates, part_of
+from specchat.core.drafting_networks import HoldsPartsByLayer
+from specchat.drafters import sparse_context as cache_parts
+from specchat.drafters.sparse_context import PartByStates, part_of
 from specchat.models.decoder import eager
 
 TEXT = torch.randint(3, V, (300,), generator=torch.Generator().manual_seed(5)).tolist()
@@ -20,7 +20,7 @@ def chosen_by(model, monkeypatch):
     """(layers, n) positions that a twin of the model holds for drafting after the text."""
     view, found = model.with_new_cache(), []
     assert isinstance(view, HoldsPartsByLayer)
-    monkeypatch.setattr(view, "borrow_of_layers", lambda text, positions: found.append(positions))
+    monkeypatch.setattr(view, "copy_rows_by_layer", lambda text, positions: found.append(positions))
     part_of(view, model.layers).copy_rows_from(TEXT, BUDGET)
     return found[0]
 

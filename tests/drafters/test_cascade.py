@@ -7,6 +7,7 @@ import math
 import pytest
 from contracts.kit import (
     PROMPT,
+    MadeOf,
     V,
     context_for,
     fixed_speculator,
@@ -22,7 +23,6 @@ from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.drafters.cascade import Cascade
 from specchat.drafters.choice import choose
-from specchat.drafters.member_group import MemberGroup
 from specchat.drafters.options import CascadeOptions
 from specchat.drafters.parts import Parts
 from specchat.settings import Settings
@@ -30,9 +30,7 @@ from specchat.settings import Settings
 
 def of(*members, least=0.0):
     """A cascade of drafters made by hand."""
-    cascade = Cascade(CascadeOptions("none", least), Parts(scripted_target(V)))
-    MemberGroup.__init__(cascade, members)
-    return cascade
+    return Cascade(CascadeOptions("none", least), MadeOf(scripted_target(V), drafters=members))
 
 
 def build(text, **options):

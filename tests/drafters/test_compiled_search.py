@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 from contracts.models import shared_network
-from contracts.tiny_networks import all_tiny_trained, tiny_trained
+from contracts.tiny_networks import all_tiny_trained, tiny_trained, trained_resources
 
 from specchat.compiled.build import NativeUnavailable
 from specchat.config.trained_drafters import TrainedDrafters
@@ -16,13 +16,9 @@ from specchat.core.compiled_guessing import GrowthPlan
 from specchat.core.context import Context
 from specchat.decoding.assemble import assemble, sampling
 from specchat.drafters import compiled_search
-from specchat.drafters.draft_model import DraftModel
+from specchat.drafters.combine import MemberGroup
+from specchat.drafters.compiled_search import CompiledDrafter
 from specchat.drafters.merge import Merge
-from specchat.drafters.merging_group import MergingGroup
-from specchat.drafters.parts import PairResources
-from specchat.drafters.suffix import Suffix
-from specchat.drafters.token_recycling import TokenRecycling
-from specchat.drafters.trained_network import TrainedNetworkDrafter
 from specchat.errors import ModelError
 from specchat.indexes.guess_search import GuessSearch
 from specchat.models.base.shape import Shape
@@ -77,7 +73,7 @@ def grown(monkeypatch):
 def spoken(target, of, budgets=BUDGETS, tokens=120, draft=None, **settings):
     """Trees, passes and text of a reply whose rounds have these budgets in turn."""
     chosen = {"drafter": "merge", "policy": "best_first", "temperature": 0.0, "method_options": {"merge.of": of}}
-    resources = PairResources(trained=all_tiny_trained(target))
+    resources = trained_resources(trained=all_tiny_trained(target))
     settings = Settings().but({**chosen, **settings})
     speculator = assemble(settings, target, draft, resources=resources)
     context = Context(list(TEXT), len(TEXT), target.vocab_size, sampling=sampling(settings))
@@ -103,7 +99,7 @@ def claims(round):
 
 
 def level_by_level(monkeypatch):
-    for drafter in (MergingGroup, DraftModel, Suffix, TokenRecycling, TrainedNetworkDrafter):
+    for drafter in (MemberGroup, CompiledDrafter):
         monkeypatch.setattr(drafter, "grow_at_once", lambda self, context, plan: None)
 
 
@@ -246,7 +242,7 @@ def test_these_sampling_settings_change_which_tokens_are_guessed(target, setting
 def test_a_rule_that_looks_at_the_law_behind_guesses_has_trees_grown_level_by_level(target, grown):
     context, plan = Context(list(TEXT), len(TEXT), target.vocab_size), GrowthPlan(Budget(2, 2, 2))
     settings = Settings().but({"drafter": "merge", "method_options": {"merge.of": "suffix+hydra"}})
-    resources = PairResources(trained=TrainedDrafters("tiny", (tiny_trained("hydra", target),)))
+    resources = trained_resources(trained=TrainedDrafters("tiny", (tiny_trained("hydra", target),)))
     drafter = assemble(settings, target, None, resources=resources).drafter
     drafter.start(context.history)
     context.wants_q = True

@@ -12,7 +12,7 @@ from contracts.models import BUILDERS, shared_network
 from specchat.core.budget import Budget
 from specchat.core.tree import ROOT, TokenTree
 from specchat.drafters import early_exit
-from specchat.drafters.shadow_tokens import LONGEST, ExitRecord, ShadowTokens, exits_of
+from specchat.drafters.early_exit import LONGEST, ExitRecord, ShadowTokens, exits_of
 
 TREE = {"policy": "chain", "controller": "fixed", "nodes": 4, "depth": 4, "temperature": 0.0, "max_tokens": 40}
 LAYERS, EXITS, V = 12, (2, 5, 8), 7
@@ -147,7 +147,7 @@ def test_the_drafter_changes_its_exit_between_rounds(build):
         record.right = 0.0
     drafter._choose()
     assert drafter.length == 0
-    assert drafter._drafting.view is not target
+    assert drafter.view is not target
 
 
 def test_rounds_without_passes_ask_for_no_states(build):

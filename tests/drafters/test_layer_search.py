@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from specchat.drafters.layer_search import ENOUGH, FRUITLESS, MOST_TRIALS, LayerSearch, Skipped
+from specchat.drafters.layer_skip import ENOUGH, FRUITLESS, MOST_TRIALS, LayerSearch, Skipped
 
 LAYERS, RATIO = 20, 0.3
 HARM = torch.randn(2 * LAYERS, generator=torch.Generator().manual_seed(4)).abs().tolist()

@@ -64,7 +64,7 @@ def test_the_more_sub_layers_are_kept_the_more_tokens_match(build):
 def test_it_computes_only_what_is_kept_and_never_reads_the_text_again(build):
     target = build()
     said, drafter = conversed(target, prompt=PROMPT * 6)
-    view = drafter._drafting.view
+    view = drafter.view
     assert said.ledger.draft_passes == drafter.passes == view.counters.passes > 0
     assert view.counters.node_layers == view.counters.rows * (3 - drafter.search.size / 2)
     assert view.counters.rows <= sum(round.tree.drafted for round in said.rounds)
@@ -74,10 +74,10 @@ def test_it_computes_only_what_is_kept_and_never_reads_the_text_again(build):
 def test_rows_that_were_drafted_go_when_the_round_is_over(build):
     target = build()
     said, drafter = conversed(target)
-    view, text = drafter._drafting.view, list(drafter._text)
+    view, text = drafter.view, list(drafter._text)
     fresh = target.view(skip_attention=drafter.search.best.attention, skip_mlp=drafter.search.best.mlp)
     fresh.copy_rows_from(text, range(len(text)))
-    drafter._drafting._borrow(text)
+    view.copy_rows_from(text, range(len(text)))
     held = view.cached(text)
     assert held == fresh.cached(text) >= len(text) - 2
     tree = TokenTree(5, view.vocab_size).freeze()
@@ -127,7 +127,7 @@ def test_what_was_found_is_kept_for_each_ratio():
     again.restore_state(state)
     assert again.search.best.mlp == (1,)
     assert again.search.score == 0.75
-    assert again._drafting.view._parts.mlp == {0, 2}
+    assert again.view._parts.mlp == {0, 2}
     assert again.save_state() == state
     with pytest.raises(ValueError, match="expected"):
         again.restore_state(b"[1]")

@@ -17,8 +17,8 @@ from specchat.core.budget import Budget
 from specchat.core.tree import ROOT, TokenTree
 from specchat.drafters import DRAFTERS
 from specchat.drafters.choice import choose
+from specchat.drafters.lookahead import LookaheadWindow
 from specchat.drafters.parts import Parts
-from specchat.indexes.lookahead_window import LookaheadWindow
 from specchat.models.backends.scripted import ScriptedModel
 from specchat.settings import Settings
 

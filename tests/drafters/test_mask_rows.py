@@ -13,12 +13,12 @@ from contracts.pass_requests import requested
 from contracts.tiny_networks import tiny_trained
 
 from specchat.core.budget import Budget
-from specchat.core.mask_rows import MaskRows
+from specchat.core.drafting_networks import MaskRows
 from specchat.core.request import Adapter
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.drafters import DRAFTERS
-from specchat.drafters.parts import Parts
+from specchat.drafters.parts import PairResources, Parts
 from specchat.models.backends.scripted import ScriptedModel, random_says
 from specchat.models.draft_heads.mask_loading import mask_rows
 from specchat.trees import TREE_POLICIES
@@ -35,7 +35,8 @@ def scripted():
 def drafter_of(target, name="prompt_tokens", masks=None, **options):
     method, trained = DRAFTERS[name], tiny_trained(name, target)
     make = (lambda *_: masks) if masks else mask_rows
-    return method.load()(method.make_options(options), Parts(target, trained=trained, make_masks=make))
+    parts = Parts(target, trained=trained, resources=PairResources(make_masks=make))
+    return method.load()(method.make_options(options), parts)
 
 
 def adapted_masks(hidden=32, keys=16, layers=3):

@@ -9,6 +9,7 @@ import torch
 from contracts.kit import (
     PROMPT,
     Always,
+    MadeOf,
     V,
     context_for,
     fixed_speculator,
@@ -24,16 +25,12 @@ from contracts.proposing import Proposing
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
-from specchat.core.head_output import HeadTensors
-from specchat.core.reading import Reading
-from specchat.core.round import Round
+from specchat.core.reading import HeadTensors, Reading
+from specchat.core.round import Round, Verdict
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
-from specchat.core.verdict import Verdict
 from specchat.decoding.speculate import Speculator
-from specchat.drafters import merging_group
 from specchat.drafters.choice import choose
-from specchat.drafters.member_group import MemberGroup
 from specchat.drafters.merge import Merge
 from specchat.drafters.options import MergeOptions
 from specchat.drafters.parts import Parts
@@ -50,9 +47,7 @@ def build(name, draft=None, **options):
 
 def of(*members):
     """A merge of drafters made by hand."""
-    merged = Merge(MergeOptions("none"), Parts(scripted_target(V)))
-    MemberGroup.__init__(merged, members)
-    return merged
+    return Merge(MergeOptions("none"), MadeOf(scripted_target(V), drafters=members))
 
 
 def saying(name, *pairs):
@@ -216,15 +211,13 @@ def test_the_text_is_the_targets_own(named, policy, sampling):
     assert sum(round.accepted for round in rounds) > 0
 
 
-def test_a_draft_model_reads_the_nodes_that_others_proposed_and_stays_in_step(monkeypatch):
+def test_a_draft_model_reads_the_nodes_that_others_proposed_and_stays_in_step():
     """The stranger proposes what the target says; below it the draft model must know where it is."""
-    monkeypatch.setattr(merging_group, "merged_search", lambda *about: None)  # it would not know of the stranger
 
     def right(tree, node, width, context):
         return [Guess(int(target_says()([*context.history, *tree.path_tokens(node)]).argmax()), proposer="stranger")]
 
-    merged = build("merge", scripted_draft(), of="draft_model")
-    MemberGroup.__init__(merged, [*merged.members, Proposing(right)])
+    merged = of(build("draft_model", scripted_draft()), Proposing(right))
     _, rounds = speak(fixed_speculator(scripted_target(), merged, "expansion", Budget(12, 3, 3)), 40, context_for())
     assert all(round.accepted >= 2 for round in rounds)
     last, context = rounds[-1], context_for()

@@ -18,15 +18,16 @@ from test_merge import ask, build, of, play
 
 from specchat.core.budget import Budget
 from specchat.core.request import ExtraRow
+from specchat.core.seams import Drafter
 from specchat.core.tree import ROOT, TokenTree
 from specchat.errors import UsageError
 
 
-class Riding:
+class Riding(Drafter):
     """Attaches so many extra rows, in a chain, and keeps what it is given back."""
 
+    taps = ()
     passes = 3
-    hidden_state_sink = None
 
     def __init__(self, layer, count, mark):
         self.taps = (layer, 7)

@@ -12,7 +12,7 @@ from contracts.models import V, own_decoder, shared_network, source_of
 from contracts.tiny_networks import PrunedOfNothing
 from safetensors.torch import save
 
-from specchat.core.network_pruning import Ranking
+from specchat.core.drafting_networks import Ranking
 from specchat.core.tree import TokenTree
 from specchat.drafters.choice import choose
 from specchat.drafters.parts import PairResources, Parts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from contracts.models import shared_network
-from contracts.tiny_networks import tiny_trained
+from contracts.tiny_networks import tiny_trained, trained_resources
 
 from specchat.compiled.build import NativeUnavailable
 from specchat.config.trained_drafters import TrainedDrafters
@@ -12,8 +12,7 @@ from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.decoding.assemble import assemble
 from specchat.decoding.speculate import Plan
-from specchat.drafters.merging_group import MergingGroup
-from specchat.drafters.parts import PairResources
+from specchat.drafters.combine import MemberGroup
 from specchat.drafters.trained_network import TrainedNetworkDrafter
 from specchat.models.base.shape import Shape
 from specchat.models.cpu_kernels.kernels import Kernels
@@ -41,7 +40,7 @@ def target():
 @pytest.fixture(autouse=True)
 def _trees_grow_level_by_level(monkeypatch):
     """As under `chain` or in a cascade; else compiled code lets the network read what it needs (`compiled_search`)."""
-    for drafter in (MergingGroup, TrainedNetworkDrafter):
+    for drafter in (MemberGroup, TrainedNetworkDrafter):
         monkeypatch.setattr(drafter, "grow_at_once", lambda self, context, plan: None)
 
 
@@ -64,7 +63,7 @@ def drafted(target, chosen, budget):
 
 
 def begun(target, chosen, budget):
-    resources = PairResources(trained=TrainedDrafters("tiny", (tiny_trained("hydra", target),)))
+    resources = trained_resources(trained=TrainedDrafters("tiny", (tiny_trained("hydra", target),)))
     speculator = assemble(Settings().but(chosen), target, None, resources=resources)
     context = Context(list(TEXT), len(TEXT), target.vocab_size)
     speculator.start(context.history)

@@ -46,7 +46,7 @@ def test_a_planted_fact_is_retrieved_and_its_words_are_drafted_right():
 
 def test_without_that_part_of_the_text_they_are_drafted_wrong(monkeypatch):
     monkeypatch.setattr(
-        "specchat.indexes.retrieved_text.shared_words", lambda text, size, query: [0.0] * (len(text) // size)
+        "specchat.drafters.retrieved_context.shared_words", lambda text, size, query: [0.0] * (len(text) // size)
     )
     said, _ = spoken(
         drafter="retrieved_context", method_options={"retrieved_context.budget": 96, "retrieved_context.chunk": 16}

@@ -7,6 +7,7 @@ import random
 
 import pytest
 from contracts.kit import (
+    MadeOf,
     V,
     context_for,
     fixed_speculator,
@@ -23,8 +24,6 @@ from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.decoding.combinations import check_settings
 from specchat.drafters.choice import choose
 from specchat.drafters.fuse import Fuse
-from specchat.drafters.member_group import MemberGroup
-from specchat.drafters.member_paths import MemberPaths
 from specchat.drafters.options import FuseOptions, SeveralOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.several import Several
@@ -35,19 +34,12 @@ WIDE = Budget(500, 4, 8)
 SEEDS = range(40)
 
 
-def holding(drafter, *members):
-    """The drafter with members made by hand."""
-    MemberGroup.__init__(drafter, members)
-    drafter._paths = MemberPaths(len(members))
-    return drafter
-
-
 def several(*members):
-    return holding(Several(SeveralOptions("none"), Parts(scripted_target(V))), *members)
+    return Several(SeveralOptions("none"), MadeOf(scripted_target(V), drafters=members))
 
 
 def fuse(draft, lookup, top=8):
-    return holding(Fuse(FuseOptions(top=top), Parts(scripted_target(V))), draft, lookup)
+    return Fuse(FuseOptions(top=top), MadeOf(scripted_target(V), drafters=(draft, lookup)))
 
 
 def random_trie(generator, depth=4):

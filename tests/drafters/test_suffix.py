@@ -22,8 +22,9 @@ from specchat.core.budget import Budget
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, TokenTree
 from specchat.drafters import DRAFTERS
+from specchat.drafters import suffix as suffix_trees
 from specchat.drafters.parts import Parts
-from specchat.indexes import suffix_draft, suffix_trees
+from specchat.indexes import suffix_draft
 from specchat.indexes.native_suffix_tree import NativeSuffixTree
 from specchat.indexes.suffix_draft import chance
 from specchat.indexes.suffix_tree import SuffixTree

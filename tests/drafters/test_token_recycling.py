@@ -27,6 +27,7 @@ from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
+from specchat.drafters.combine import MemberGroup
 from specchat.drafters.parts import Parts
 from specchat.trees import TREE_POLICIES
 
@@ -47,19 +48,14 @@ def proposed(drafter, token, width=8):
     return [guess.token for guess in drafter.propose(tree, [ROOT], width, context_for())[0]]
 
 
-class Watched:
+class Watched(MemberGroup):
     """Another drafter's trees, watched by token recycling."""
 
-    def __init__(self, drafter):
-        self.inner, self.watcher = Proposing(counting_up), drafter
-        self.taps, self.hidden_state_sink, self.passes = (), None, 0
-        self.propose, self.extra_rows = self.inner.propose, self.inner.extra_rows
+    def __init__(self, drafter, guesses=counting_up):
+        super().__init__([Proposing(guesses), drafter])
 
-    def start(self, history):
-        self.watcher.start(history)
-
-    def observe(self, round):
-        self.watcher.observe(round)
+    def propose(self, *question):
+        return self.members[0].propose(*question)
 
 
 def one_round(drafter, on_layer=None):
@@ -88,9 +84,7 @@ def test_where_a_token_occurs_twice_the_accepted_node_has_the_last_word():
     def guesses(tree, node, width, context):
         return [Guess(first), Guess((first + 1) % V)] if node == ROOT else [Guess(first)]
 
-    watched = Watched(drafter)
-    watched.propose = Proposing(guesses).propose
-    speculator = engine(watched, "expansion", Budget(4, 2, 2))
+    speculator = engine(Watched(drafter, guesses), "expansion", Budget(4, 2, 2))
     speculator.start(context.history)
     round = speculator.round(context)
     twins = [n for n in range(len(round.tree)) if round.tree.tokens[n] == first]

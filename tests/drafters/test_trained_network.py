@@ -6,16 +6,16 @@ import pytest
 import torch
 from contracts.kit import Letters, collect, converse, every
 from contracts.models import V, shared_network
-from contracts.tiny_networks import all_tiny_trained, sizes_for, tiny_trained
+from contracts.random_networks import random_network
+from contracts.tiny_networks import all_tiny_trained, sizes_for, tiny_trained, trained_resources
 
 from specchat.config.trained_drafters import WEIGHTS, TrainedDrafters, write_drafter
 from specchat.core.budget import Budget
 from specchat.core.request import DEFAULT_REQUEST
 from specchat.core.tree import ROOT, TokenTree
 from specchat.drafters import DRAFTERS
-from specchat.drafters.parts import PairResources
 from specchat.models.backends.transformers_model import ReferenceModel
-from specchat.models.draft_heads.networks import new_network, save_weights
+from specchat.models.draft_heads.networks import save_weights
 from specchat.models.draft_heads.shared_weights import SharedWeights
 
 TRAINED = [method for method in every(DRAFTERS) if method.values[0].needs_weights and not method.values[0].rides]
@@ -28,7 +28,9 @@ def a_target():
 
 
 def conversed(target, trained, **settings):
-    return converse(target, vocabulary=Letters(V), resources=PairResources(trained=trained), **{**CHAIN, **settings})
+    return converse(
+        target, vocabulary=Letters(V), resources=trained_resources(trained=trained), **{**CHAIN, **settings}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +55,7 @@ def hydra(lessons):
     """A hydra that has learnt these texts."""
     texts, states, probabilities = lessons
     shared = SharedWeights.of(a_target(), torch.arange(V))
-    network = new_network("hydra", sizes_for("hydra", 32, 3), shared, torch.Generator().manual_seed(0))
+    network = random_network("hydra", sizes_for("hydra", 32, 3), shared, torch.Generator().manual_seed(0))
     optimiser = torch.optim.AdamW(network.parameters(), lr=2e-2)
     for _ in range(60):
         loss = torch.zeros(())

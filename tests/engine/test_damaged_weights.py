@@ -7,7 +7,7 @@ from engine_driver import HELLO
 from safetensors.numpy import load_file, save_file
 from tiny_models import add_tiny_pair
 
-from specchat.core.native_draw import draw_library
+from specchat.core.target_draw import draw_library
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Change, Generate, Load
 
@@ -47,3 +47,20 @@ def test_the_native_kernels_name_its_tensor_when_it_is_loaded(damaged, dtype):
     failed = damaged.until(ev.Failed)
     assert "tensor model.layers.1.mlp.up_proj.weight" in failed.message
     assert failed.message.endswith("holds numbers that are not finite")
+
+
+DAMAGES = {
+    "model.safetensors": b"no weights at all",
+    "config.json": b'{"model_type": "llama", "hidden_size": -1}',
+    "tokenizer.json": b"{",
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_file_of_a_model_is_refused_like_any_other_wrong_input(own, tmp_path, name):
+    add_tiny_pair(tmp_path)
+    (tmp_path / "weights" / name).write_bytes(DAMAGES[name])
+    own.send(Load({"pair": "tiny"}))
+    failed = own.until(ev.Failed)
+    assert name.partition(".")[0] in failed.message
+    assert failed.exit_code == 2

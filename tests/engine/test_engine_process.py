@@ -281,6 +281,20 @@ def test_an_engine_that_used_up_its_processor_time_is_said_to_have(tmp_path):
     assert died.last_words == "the model's tokenizer or chat template used up its processor time and was ended"
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="a mapped file cannot be shortened there")
+def test_an_engine_whose_mapped_file_was_shortened_is_said_to_have_lost_it(tmp_path):
+    file = tmp_path / "model.gguf"
+    file.write_bytes(bytes(1 << 16))
+    read = (
+        "import mmap, os, sys; file = open(sys.argv[1], 'r+b'); mapped = mmap.mmap(file.fileno(), 0);"
+        " os.truncate(file.fileno(), 0); mapped[5000]"
+    )
+    died = Driver(tmp_path / "log", [sys.executable, "-c", read, str(file)]).until(ev.Died)
+    assert died.last_words == (
+        "a model's file could no longer be read: it was shortened or replaced, or its disk failed"
+    )
+
+
 def test_a_signal_that_comes_just_before_a_wait_ends_the_wait_all_the_same(tmp_path):
     silent = Engine(tmp_path / "log", [sys.executable, "-c", "import sys; sys.stdin.read()"])
     late: list[bool] = []

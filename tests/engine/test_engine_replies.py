@@ -294,3 +294,11 @@ def test_a_reply_to_messages_and_a_text_at_once_is_refused(driver):
     driver.send(Generate(84, HELLO, 7, text="And"))
     with pytest.raises(pytest.fail.Exception, match="answers messages or goes on with a text"):
         driver.until(ev.Started)
+
+
+def test_what_was_said_of_a_reply_that_failed_is_not_said_of_the_next_with_its_number(driver):
+    wrong = {"drafter": "chian"}
+    driver.send(Pace(231, hold=True), Generate(231, HELLO, 7, apart=wrong)).until(ev.Failed)
+    assert driver.reply(231)[1].stats.tokens == 60
+    driver.send(Cancel(232), Generate(232, HELLO, 7, apart=wrong)).until(ev.Failed)
+    assert driver.reply(232)[1].stop == "length"

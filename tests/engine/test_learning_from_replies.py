@@ -8,12 +8,11 @@ from types import SimpleNamespace
 import pytest
 from contracts.kit import Letters, collect, converse
 from contracts.models import V, shared_network
-from contracts.tiny_networks import tiny_trained
+from contracts.tiny_networks import tiny_trained, trained_resources
 
 from specchat.config import state_dir
 from specchat.config.drafter_states import kept_states
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafters
-from specchat.drafters.parts import PairResources
 from specchat.engine.server import kept_drafters
 from specchat.engine.server.kept_drafters import KeptDrafters
 from specchat.engine.server.learning_report import learning_report
@@ -32,7 +31,7 @@ class Session:
         trained = TrainedDrafters("tiny", (tiny_trained("hydra", target),))
         self.said: list[str] = []
         self.kept = KeptDrafters(lambda: "ab" * 32, self.said.append)
-        resources = PairResources(trained=trained).keeping(self.kept.keep)
+        resources = trained_resources(trained=trained).keeping(self.kept.keep)
         settings = {**SETTINGS, "max_tokens": 24, "learn": learn, **settings}
         self.conversation = converse(target, vocabulary=Letters(V), resources=resources, **settings)
         self.kept.learn(learn)

@@ -156,3 +156,11 @@ def test_without_a_recorded_ready_the_reply_tells_what_there_was():
     told = [e for e in player.drain() if isinstance(e, ev.Ready)]
     assert told[0].pair == "smol"
     player.close()
+
+
+def test_a_refused_line_is_quoted_briefly(tmp_path):
+    long = b'{"type":"failed","kind":"' + b"x" * 30_000 + b'","message":"m","' + b"y" * 30_000 + b'":[}'
+    for line in (long, b'{"type":"' + b"z" * 30_000 + b'"}'):
+        with pytest.raises(RecordingError) as caught:
+            Recording.parse(data(HEADER, *reply(1)) + line + b"\n", "demo.jsonl")
+        assert len(str(caught.value)) < 400

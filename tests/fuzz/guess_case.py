@@ -104,9 +104,10 @@ class _Table:
 
     def __init__(self, random: Random, vocab_size: int) -> None:
         count, tokens = min(vocab_size, random.choice([1, 8, 100])), random.choice([1, min(50, vocab_size)])
-        self._table, unknown = array("i"), [-1] * count
+        self._table = array("i")
         for _ in range(tokens):
-            self._table.extend(random.choice([unknown, random.sample(range(vocab_size), count)]))
+            known = random.choice([0, count, random.randrange(count)])
+            self._table.extend([*random.sample(range(vocab_size), known), *[-1] * (count - known)])
         self._by_rank = array("d", sorted((-random.expovariate(0.5) for _ in range(count)), reverse=True))
         self.asked = CompiledTable(self._table.buffer_info()[0], tokens, count, self._by_rank.buffer_info()[0])
 

@@ -14,19 +14,17 @@ import transformers
 from gguf import GGMLQuantizationType
 from gguf.quants import quantize
 
-from specchat.core.head_needs import EVERYTHING, FIRST, LIKELIEST, LOGITS
-from specchat.core.request import Adapter, ExtraRow, LayerHook, PassRequest
+from specchat.core.request import EVERYTHING, FIRST, LIKELIEST, LOGITS, Adapter, ExtraRow, LayerHook, PassRequest
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.base.shape import Shape
 from specchat.models.cpu_kernels.kernels import kernels_for
 from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.cpu_kernels.packing import _as_c
 from specchat.models.decoder.decoder import Decoder
-from specchat.models.weights.derived_sources import RoundedSource
 from specchat.models.weights.families import FAMILIES, Family
-from specchat.models.weights.gguf_formats import Kind
-from specchat.models.weights.stored_rows import StoredRows
+from specchat.models.weights.gguf_header import Kind
 from specchat.models.weights.tensor_source import TensorSource
+from specchat.models.weights.weight_source import RoundedSource, StoredRows
 
 CONFIGS = tuple(type(transformers.AutoConfig.for_model(family)) for family in FAMILIES)
 NUMBERS = (-(2**31), -1, 0, 1, 3, 15, 17, 31, 33, 63, 255, 4097, 57600, 65537, 2**20, 2**31 - 1)
@@ -165,7 +163,7 @@ def _pass(network: NativeNetwork, random: Random) -> None:
 
         def read(self, threads: int, decoder: Any, cache: Any, whole: Any) -> None:
             about = cache if field == "capacity" else whole
-            name = {"first": "missing", "last": "rows"}.get(field, field)
+            name = {"first": "missing", "last": "rows", "end": "start"}.get(field, field)
             if name in ("common", "missing") or value < getattr(about, name):
                 setattr(about, name, value)
             kernels.read(threads, decoder, cache, whole)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specchat.compiled.build import NativeUnavailable
-from specchat.indexes import suffix_trees
+from specchat.drafters import suffix as suffix_trees
 from specchat.indexes.native_suffix_tree import NativeDrafter, NativeSuffixTree, suffix_library
 from specchat.indexes.suffix_draft import DraftLimits, draft
 from specchat.indexes.suffix_tree import SuffixTree

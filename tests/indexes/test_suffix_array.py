@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specchat.indexes.suffix_array import suffix_array
+from specchat.indexes.datastore import suffix_array
 
 
 def by_sorting(tokens):

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from two_vocabularies import COARSE, FINE, LETTERS, PAIRS, TEXT, Pieces
 
-from specchat.indexes.token_translation import TokenTranslation
-from specchat.indexes.translated_text import TranslatedText
+from specchat.indexes.token_translation import TokenTranslation, TranslatedText
 
 
 @pytest.mark.parametrize(("own", "other"), PAIRS)

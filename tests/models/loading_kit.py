@@ -24,6 +24,7 @@ def refusal(path: Path, kernels: str = "auto", wanted: str = "auto") -> str:
     with pytest.raises(SpecchatError) as refused:
         load(path, kernels, wanted)
     assert "\n" not in str(refused.value)
+    assert refused.value.exit_code == 2, "what the model's files hold is wrong, not the machine"
     return str(refused.value)
 
 

@@ -6,12 +6,11 @@ import pytest
 import torch
 from contracts.kit import Letters, collect, converse
 from contracts.models import V, shared_network
-from contracts.tiny_networks import sizes_for, tiny_trained
+from contracts.random_networks import random_network
+from contracts.tiny_networks import sizes_for, tiny_trained, trained_resources
 
 from specchat.config.trained_drafters import TrainedDrafters
-from specchat.drafters.parts import PairResources
 from specchat.models.backends.transformers_model import ReferenceModel
-from specchat.models.draft_heads.networks import new_network
 from specchat.models.draft_heads.shared_weights import SharedWeights
 
 D, K = 32, 3
@@ -19,7 +18,9 @@ D, K = 32, 3
 
 def made(method):
     shared = SharedWeights(torch.nn.Identity(), torch.arange(5), torch.empty(5, D))
-    return new_network(method, sizes_for(method, D, 3), shared, torch.Generator().manual_seed(0)).requires_grad_(False)
+    return random_network(method, sizes_for(method, D, 3), shared, torch.Generator().manual_seed(0)).requires_grad_(
+        False
+    )
 
 
 @pytest.fixture
@@ -100,7 +101,7 @@ def test_the_first_adaptation_layer_reads_states_and_the_second_tokens_too(amphi
 def test_one_call_serves_all_depths_of_a_tree(method, passes):
     """And clover, whose deeper guesses depend on those before, takes one for each."""
     target = ReferenceModel(shared_network("llama"), 256)
-    resources = PairResources(trained=TrainedDrafters("tiny", (tiny_trained(method, target),)))
+    resources = trained_resources(trained=TrainedDrafters("tiny", (tiny_trained(method, target),)))
     conversation = converse(
         target, vocabulary=Letters(V), resources=resources, drafter=method, policy="comb", controller="fixed",
         nodes=6, depth=K, width=2, max_tokens=24,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from contracts.random_networks import random_network
 from contracts.tiny_networks import sizes_for
 
-from specchat.models.draft_heads.networks import new_network
 from specchat.models.draft_heads.shared_weights import SharedWeights
 from specchat.models.draft_heads.sizes import CloverSizes
 from specchat.models.draft_heads.token_attention import TokenAttention
@@ -19,7 +19,7 @@ def clover():
     table = torch.randn(61, D, generator=torch.Generator().manual_seed(4))
     shared = SharedWeights(lambda tokens: table[tokens], torch.arange(20), table[:20])
     sizes = sizes_for("clover", D, 3)
-    return new_network("clover", sizes, shared, torch.Generator().manual_seed(0)).requires_grad_(False)
+    return random_network("clover", sizes, shared, torch.Generator().manual_seed(0)).requires_grad_(False)
 
 
 def unrolled(network):

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 
@@ -14,8 +15,8 @@ from tiny_models import TEMPLATE, tiny_gguf
 from specchat.config import cache_dir
 from specchat.errors import WeightsError
 from specchat.models.model_loading import load_tokenizer
-from specchat.models.weights import converted_folders as module
-from specchat.models.weights.gguf_file import converted_folder, is_converted
+from specchat.models.weights import transformers_cache as module
+from specchat.models.weights.transformers_cache import converted_folder, is_converted
 
 DAMAGE = {
     "tokenizer.json emptied": lambda folder: (folder / "tokenizer.json").write_bytes(b""),
@@ -135,3 +136,9 @@ def test_the_contents_name_the_file_it_was_made_of(file):
     assert said["source"] == str(file)
     assert {"tokenizer.json", "config.json"} <= set(said["files"])
     assert tokenizers.Tokenizer.from_file(str(converted_folder(file) / "tokenizer.json"))
+
+
+def test_what_was_converted_is_readable_by_its_owner_alone(file):
+    folder = converted_folder(file)
+    modes = {stat.S_IMODE(entry.stat().st_mode) for entry in folder.iterdir()}
+    assert (modes, stat.S_IMODE(folder.stat().st_mode)) == ({0o600}, 0o700)

@@ -8,12 +8,11 @@ import pytest
 import torch
 from contracts.kit import Letters, collect, converse
 from contracts.models import V, shared_network
-from contracts.tiny_networks import all_tiny_trained
+from contracts.random_networks import random_network
+from contracts.tiny_networks import all_tiny_trained, trained_resources
 
-from specchat.drafters.parts import PairResources
 from specchat.models.backends.transformers_model import ReferenceModel
 from specchat.models.draft_heads.lstm import Lstm
-from specchat.models.draft_heads.networks import new_network
 from specchat.models.draft_heads.shared_weights import SharedWeights
 from specchat.models.draft_heads.sizes import FalconSizes
 
@@ -26,7 +25,7 @@ def made(block):
     generator = torch.Generator().manual_seed(1)
     table, head = torch.randn(61, D, generator=generator), torch.randn(20, D, generator=generator)
     shared = SharedWeights(lambda tokens: table[tokens], torch.arange(20), head)
-    network = new_network("falcon", sizes, shared, generator)
+    network = random_network("falcon", sizes, shared, generator)
     with torch.no_grad():
         network.layer.o.weight *= 10.0  # attention counts
     return network.requires_grad_(False)
@@ -92,7 +91,7 @@ def test_full_attention_in_a_block_is_not_causal_attention():
 def test_a_tree_takes_a_pass_for_every_two_depths(depth, passes):
     target = ReferenceModel(shared_network("llama"), 256)
     conversation = converse(
-        target, vocabulary=Letters(V), resources=PairResources(trained=all_tiny_trained(target)), drafter="falcon",
+        target, vocabulary=Letters(V), resources=trained_resources(trained=all_tiny_trained(target)), drafter="falcon",
         policy="eagle2", controller="fixed", nodes=4 * depth, depth=depth, width=2, max_tokens=30,
     )  # fmt: skip
     rounds = collect(conversation.reply(PROMPT, 7)).rounds

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from contracts.random_networks import random_network
 
 from specchat.models.draft_heads.batch import Batch
 from specchat.models.draft_heads.glancing import glanced_states, shown_entries
-from specchat.models.draft_heads.networks import new_network
 from specchat.models.draft_heads.shared_weights import SharedWeights
 from specchat.models.draft_heads.sizes import FalconSizes
 
@@ -19,7 +19,7 @@ def made(block):
     generator = torch.Generator().manual_seed(1)
     table, head = torch.randn(WORDS, D, generator=generator), torch.randn(WORDS, D, generator=generator)
     shared = SharedWeights(lambda tokens: table[tokens], torch.arange(WORDS), head)
-    return new_network("falcon", sizes, shared, generator).requires_grad_(False)
+    return random_network("falcon", sizes, shared, generator).requires_grad_(False)
 
 
 def some_texts():

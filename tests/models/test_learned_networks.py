@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from contracts.models import shared_network
+from contracts.random_networks import random_network
 from safetensors.torch import load_file, save_file
 
 from specchat.errors import ConfigError, ModelError, WeightsError
@@ -12,7 +13,7 @@ from specchat.models.backends.scripted import ScriptedModel, random_says
 from specchat.models.backends.transformers_model import ReferenceModel
 from specchat.models.draft_heads import eight_bits
 from specchat.models.draft_heads.eight_bits import rounded, unrounded
-from specchat.models.draft_heads.networks import NETWORKS, load_network, new_network, save_weights
+from specchat.models.draft_heads.networks import NETWORKS, load_network, save_weights
 from specchat.models.draft_heads.shared_weights import SharedWeights
 from specchat.models.draft_heads.sizes import (
     AmphistaSizes,
@@ -65,13 +66,27 @@ def share(tokens):
 
 
 def made(method, seed=0):
-    return new_network(method, SIZES[method], shared(), torch.Generator().manual_seed(seed))
+    return random_network(method, SIZES[method], shared(), torch.Generator().manual_seed(seed))
 
 
 def text(length=9, batch=2):
     generator = torch.Generator().manual_seed(2)
     tokens = torch.randint(0, 61, (batch, length), generator=generator)
     return torch.randn(batch, length, len(TAPS), D, generator=generator), tokens
+
+
+def test_every_tensor_counts(method):
+    """Norms too: in networks that begin to learn they are ones, so that one which is left out would not show."""
+    features, tokens = text()
+    network = made(method)
+    before = network.unroll(features, tokens, STEPS)
+    for name, parameter in network.named_parameters():
+        with torch.no_grad():
+            kept = parameter.clone()
+            parameter.mul_(1.5)
+            after = network.unroll(features, tokens, STEPS)
+            parameter.copy_(kept)
+        assert not all(torch.allclose(one, other) for one, other in zip(before, after, strict=True)), name
 
 
 def test_there_are_logits_of_every_step_at_every_place(method):

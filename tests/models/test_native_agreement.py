@@ -3,9 +3,10 @@
 import pytest
 import torch
 from native_kit import FourBitSource, have, native, needs_native
-from test_decoder import FAMILIES, PRECISIONS, decoder, network, prompt, two_rounds
+from test_decoder import FAMILIES, PRECISIONS, V, decoder, network, prompt, two_rounds
 
 from specchat.compiled.processor import cpu_flags
+from specchat.core.tree import TokenTree
 from specchat.decoding.pass_breakdown import break_down
 from specchat.models.backends.transformers_model import ReferenceModel
 
@@ -50,6 +51,21 @@ def test_older_processors_compute_the_same(processor, beyond):
     net = network("qwen2")
     newest, older = two_rounds(native(net)), two_rounds(native(net, processor=processor))
     torch.testing.assert_close(newest, older, rtol=1e-3, atol=1e-2 * float(newest.std()))
+
+
+@needs_native
+@pytest.mark.parametrize("equal", [1100, 3000])
+def test_any_number_of_keys_that_weigh_alike_is_averaged(equal):
+    """Queries of zeros weigh all keys alike, and equal tokens have equal values: their mean is that of one token."""
+    net = network("llama")
+    with torch.no_grad():
+        for layer in net.model.layers:
+            layer.self_attn.q_proj.weight.zero_()
+    own, alone = (native(net, context_tokens=4096) for _ in range(2))
+    root = TokenTree(5, V).freeze()
+    own.prefill([5] * equal)
+    said, expected = own.read(root).logits, alone.read(root).logits
+    torch.testing.assert_close(said, expected, rtol=0, atol=1e-2 * float(expected.std()))
 
 
 @needs_native

@@ -17,9 +17,9 @@ from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.cpu_kernels.packing import _as_c
 from specchat.models.cpu_kernels.product import LANES
 from specchat.models.cpu_kernels.tensor_pointers import pointer
-from specchat.models.weights.gguf_formats import Kind
-from specchat.models.weights.stored_rows import StoredRows
+from specchat.models.weights.gguf_header import Kind
 from specchat.models.weights.tensor_source import TensorSource
+from specchat.models.weights.weight_source import StoredRows
 
 pytestmark = needs_native
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 
 import numpy as np
@@ -19,6 +20,7 @@ from specchat.models.base.shape import Shape
 from specchat.models.cpu_kernels.arena import Arena
 from specchat.models.cpu_kernels.hydra import Named, NativeHydra
 from specchat.models.cpu_kernels.linear import EmbeddedProduct, NativeHead, NativeLinear, small_network_kernels
+from specchat.models.cpu_kernels.logits_buffer import BEST
 from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.cpu_kernels.packing import RowReader
 from specchat.models.cpu_kernels.token_table import TokenTable
@@ -29,8 +31,8 @@ from specchat.models.draft_heads.hydra_steps import NativeSteps
 from specchat.models.draft_heads.network_loading import trained_network
 from specchat.models.draft_heads.networks import NETWORKS, load_network
 from specchat.models.draft_heads.shared_weights import SharedWeights, rms_normalize
-from specchat.models.weights.stored_rows import StoredRows
 from specchat.models.weights.tensor_source import TensorSource
+from specchat.models.weights.weight_source import StoredRows
 
 TEXT = [3, 5, 9, 5, 3, 7, 9, 2, 5, 3, 11, 4]
 
@@ -241,6 +243,44 @@ def test_a_step_that_follows_or_takes_what_is_not_there_is_refused(kernels):
     hydra._c.back.out = 16
     with pytest.raises(ModelError, match="back: 32 inputs and 16 outputs, not 32 and 32"):
         kernels.check_hydra(hydra._c)
+
+
+_READ_ROWS = ctypes.CFUNCTYPE(
+    ctypes.c_int32,
+    *(ctypes.c_void_p, ctypes.c_int32),
+    *(ctypes.c_void_p,) * 2,
+    *(ctypes.c_int32,),
+    *(ctypes.c_void_p,) * 3,
+)
+_DONE, _REFUSED, _MISSING_INPUT, _NO_ROOM = 0, 2, 3, 4
+
+
+@pytest.mark.parametrize(
+    ("asked", "outcome"),
+    [
+        ([(-1, 3)], _DONE),
+        ([(-1, -2)], _REFUSED),
+        ([(-1, 2**31 - 1)], _REFUSED),
+        ([(-1, 5)], _MISSING_INPUT),
+        ([], _REFUSED),
+        ([(-1, 3)] * 9, _NO_ROOM),
+    ],
+)
+def test_compiled_code_that_asks_for_rows_that_cannot_be_is_refused(kernels, asked, outcome):
+    hydra, head = a_native_hydra(kernels)
+    tokens = token_table(5)
+    network = hydra.compiled(head, torch.randn(2, 32), tokens, 8)
+    behind, wanted = (
+        np.array(column, np.int32) for column in ([row for row, _ in asked], [token for _, token in asked])
+    )
+    said, logprobs = (np.zeros((9, BEST), dtype) for dtype in (np.int32, np.float32))
+    totals = np.zeros(9, np.float32)
+    with network.turn:
+        answer = _READ_ROWS(network.read)(
+            *(network.network, len(asked), behind.ctypes.data, wanted.ctypes.data, 3),
+            *(said.ctypes.data, logprobs.ctypes.data, totals.ctypes.data),
+        )
+    assert answer == outcome
 
 
 def test_more_rows_than_there_was_room_for_keep_what_was_said(kernels):

@@ -21,7 +21,7 @@ FLAGS = ("-O2", "-std=gnu11", "-ffp-contract=off", "-Wno-psabi", "-pthread")
 CROSS, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64-static"
 
 LOOKUPS = Path(__file__).with_name("draft_and_draw_driver.c")
-HEADERS, SUFFIX = (build._FOLDER.parents[1] / folder / "native" for folder in ("core", "structures"))
+HEADERS, SUFFIX = (build._FOLDER.parents[1] / folder / "native" for folder in ("core", "indexes"))
 
 X86 = {
     "haswell": ("avx2", "f16c", "fma"),
@@ -119,12 +119,12 @@ def test_64_bit_arm_is_among_the_processors_they_are_compiled_for(monkeypatch):
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="needs a compiler for x86")
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
-@pytest.mark.parametrize("folder", ["core", "models", "structures"])
+@pytest.mark.parametrize("folder", ["core/native", "models/cpu_kernels", "indexes/native"])
 def test_no_source_holds_what_newer_compilers_refuse(folder):
     """GCC 14 and clang 16 do not compile what older ones warn of."""
     package = build._FOLDER.parents[1]
     refused = ("implicit-function-declaration", "implicit-int", "int-conversion", "incompatible-pointer-types")
-    for source in sorted((package / folder / "native").glob("*.c")):
+    for source in sorted((package / folder).glob("*.c")):
         told = ("-fsyntax-only", *(f"-Werror={what}" for what in refused), f"-I{package / 'core' / 'native'}")
         done = subprocess.run(["gcc", "-march=haswell", *FLAGS, *told, str(source)], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[:2000]

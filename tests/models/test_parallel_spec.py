@@ -6,11 +6,10 @@ import pytest
 import torch
 from contracts.kit import Letters, collect, converse
 from contracts.models import V, shared_network
-from contracts.tiny_networks import all_tiny_trained
+from contracts.random_networks import random_network
+from contracts.tiny_networks import all_tiny_trained, trained_resources
 
-from specchat.drafters.parts import PairResources
 from specchat.models.backends.transformers_model import ReferenceModel
-from specchat.models.draft_heads.networks import new_network
 from specchat.models.draft_heads.shared_weights import SharedWeights
 from specchat.models.draft_heads.sizes import ParallelSpecSizes
 
@@ -24,7 +23,7 @@ def network():
     generator = torch.Generator().manual_seed(1)
     table = torch.randn(61, D, generator=generator)
     head = torch.randn(20, D, generator=generator)
-    made = new_network(
+    made = random_network(
         "parallel_spec", SIZES, SharedWeights(lambda tokens: table[tokens], torch.arange(20), head), generator
     )
     with torch.no_grad():
@@ -92,7 +91,7 @@ def passes_of_rounds(method, depth):
     """Of rounds that drafted so deep, with trees of several branches."""
     target = ReferenceModel(shared_network("llama"), 256)
     conversation = converse(
-        target, vocabulary=Letters(V), resources=PairResources(trained=all_tiny_trained(target)), drafter=method,
+        target, vocabulary=Letters(V), resources=trained_resources(trained=all_tiny_trained(target)), drafter=method,
         policy="best_first", controller="fixed", nodes=3 * depth, depth=depth, width=2, max_tokens=24,
     )  # fmt: skip
     rounds = collect(conversation.reply(PROMPT, 7)).rounds

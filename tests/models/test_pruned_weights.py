@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from contracts.models import native_decoder, native_is_here, own_decoder, shared_network, source_of, tiny_network
 
-from specchat.core.network_pruning import Ranking
+from specchat.core.drafting_networks import Ranking
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.base.differentiable_layer import Gates, layer_output
 from specchat.models.base.prepared_source import prepared

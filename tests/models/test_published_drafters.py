@@ -95,6 +95,17 @@ def test_a_rotation_that_is_stretched_is_kept(layout, tmp_path):
         ({"change": lambda t: t.pop("fc.weight")}, "has no tensor fc.weight"),
         ({"change": lambda t: t.pop("d2t")}, "no tensor d2t that says which"),
         ({"change": lambda t: t.update(d2t=torch.full((20,), 50))}, "d2t names tokens that a target of 61"),
+        ({"change": lambda t: t.update(d2t=-torch.arange(20))}, "d2t names a token twice"),
+        ({"change": lambda t: t.update(d2t=torch.full((20,), 0.5))}, "d2t holds torch.float32, not whole numbers"),
+        (
+            {"change": lambda t: t.update({"norm.weight": torch.full((32,), torch.nan)})},
+            "norm.weight has .* not finite",
+        ),
+        (
+            {"change": lambda t: t.update({"lm_head.weight": torch.zeros(0, 32), "d2t": torch.zeros(0, dtype=int)})},
+            "has a head of 0 tokens",
+        ),
+        ({"change": lambda t: t.update({"lm_head.weight": torch.zeros(())})}, "has no tensor lm_head.weight"),
         ({"change": lambda t: t.update({"norm.weight": torch.ones(33)})}, r"norm.weight is \(33,\), not \(32,\)"),
         ({"change": lambda t: t.update({"self_attn.q_proj.bias": torch.ones(32)})}, "is not part of an EAGLE-3 layer"),
         ({"layer": {"num_hidden_layers": 2}}, "num_hidden_layers = 2, and EAGLE-3 has 1"),
@@ -146,6 +157,7 @@ def test_the_command_adds_a_checkpoint_for_a_target_that_is_here(tmp_path):
     assert "added fast, an eagle drafter" in result.output
     drafter = read_drafter(own_drafters_dir() / "fast", ("eagle",))
     assert (drafter.method, drafter.options["taps"]) == ("eagle", [0, 1])
+    assert {file.stat().st_mode & 0o777 for file in drafter.folder.iterdir()} == {0o600}
     listed = run.invoke(app, ["models", "list", "--output", "json"])
     assert '"fast"' in listed.output
     again = run.invoke(app, arguments)

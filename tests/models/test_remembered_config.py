@@ -18,11 +18,10 @@ from specchat.config import ModelSpec, PathSource, cache_dir
 from specchat.models.base.shape import Shape, unsupported
 from specchat.models.model_config import known_config, open_config
 from specchat.models.model_loading import load_model, usable_context
-from specchat.models.weights import remembered_config as module
-from specchat.models.weights.end_tokens import end_tokens
+from specchat.models.weights import transformers_cache as module
 from specchat.models.weights.families import FAMILIES
-from specchat.models.weights.remembered_config import RememberedConfig, remember_config, remembered_config
-from specchat.models.weights.tokenizer_files import open_tokenizer
+from specchat.models.weights.tokenizer_files import end_tokens, open_tokenizer
+from specchat.models.weights.transformers_cache import RememberedConfig, remember_config, remembered_config
 
 OWN = {
     "qwen2": {"sliding_window": 32, "use_sliding_window": False},
@@ -54,8 +53,7 @@ def remembered(folder):
 def sizes(config):
     shape = Shape.of(config)
     kinds = [
-        (kind.window, None if kind.frequencies is None else kind.frequencies.tolist(), kind.rotation_scale)
-        for kind in shape.attention_kinds
+        (kind.window, None if kind.frequencies is None else kind.frequencies.tolist()) for kind in shape.attention_kinds
     ]
     return {**shape.__dict__, "attention_kinds": kinds}
 

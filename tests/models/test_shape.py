@@ -30,7 +30,7 @@ def test_the_rotation_is_the_one_of_transformers(kind, head_dim):
     shape, expected = Shape.of(config), LlamaRotaryEmbedding(config)
     (view,) = shape.attention_kinds
     assert torch.equal(view.frequencies, expected.inv_freq)
-    assert view.rotation_scale == expected.attention_scaling
+    assert expected.attention_scaling == 1, "the rotated values are not scaled"
 
 
 def test_no_network_of_transformers_is_imported():

@@ -149,6 +149,34 @@ def test_a_configuration_of_the_wrong_kind_names_key_and_value(tmp_path, config,
     assert len(check_pair([spec]).refusals) <= 1, "looking at it must not fail either"
 
 
+ROTATION = {
+    "rope_theta": 1e4,
+    "factor": 2.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [
+        *[(kind, "rope_theta") for kind in ("default", "linear", "llama3")],
+        *[(kind, "factor") for kind in ("linear", "llama3")],
+    ],
+)
+def test_a_number_of_the_rotation_that_is_null_is_refused_with_its_key(tmp_path, kind, key):
+    config = {"rope_parameters": {"rope_type": kind, **ROTATION, key: None}}
+    assert f"{key} = None is not a number" in refusal(tiny_folder(tmp_path / "m", config))
+
+
+@pytest.mark.parametrize("kind", ["default", "linear", "llama3"])
+def test_a_number_that_may_be_left_out_may_be_null(tmp_path, kind):
+    rotation = {"rope_type": kind, **ROTATION, "partial_rotary_factor": None}
+    config = {"rope_parameters": rotation, "query_pre_attn_scalar": None}
+    assert logits_of(load(tiny_folder(tmp_path / "m", config), "torch", "int8")).isfinite().all()
+
+
 @pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"])
 @pytest.mark.parametrize("text", ["", "[]", "{", "[" * 100_000, "\udce9", '{"a": NaN', "\x00"])
 def test_a_text_that_is_no_json_object_is_one_line(tmp_path, file, text):

@@ -8,8 +8,10 @@ from tests.mutations.edits import (
     controllers,
     draft_models,
     kept_chats,
+    kernels,
     lookups,
     rounds,
+    serving,
     target_views,
     trained_networks,
     tree_policies,
@@ -25,5 +27,7 @@ MUTATIONS = (
     *acceptance_rules.EDITS,
     *controllers.EDITS,
     *rounds.EDITS,
+    *serving.EDITS,
+    *kernels.EDITS,
     *kept_chats.EDITS,
 )

@@ -34,6 +34,7 @@ class ObedientEngine:
         self._wake = wake
         self._broken = broken
         self._events: list[ev.Event] = []
+        self.before_answering: Callable[[co.Command], None] = lambda command: None
 
     @property
     def running(self) -> co.Generate:
@@ -41,6 +42,7 @@ class ObedientEngine:
 
     def send(self, command: co.Command) -> None:
         self.sent.append(command)
+        self.before_answering(command)
         settings = settings_message(Settings().but({"pair": "test"}))
         match command:
             case co.Load() if self._broken:
@@ -63,9 +65,9 @@ class ObedientEngine:
         pieces = [Piece(2, text, "drafted")]
         self.say(ev.RoundDone(self.running.id, 0, 0.0, 4, {"nodes": 1}, tree, verdict, pieces, Timings(0.0, 0.0, 0.0)))
 
-    def finish(self, stop: ev.StopReason = "end", id: int | None = None) -> None:
+    def finish(self, stop: ev.StopReason = "end", id: int | None = None, tail: str = "") -> None:
         stats = ev.Stats(2, 3, 4, 1, 9.0, 1.5, 0.25, 0.1, 0.1, 0.1, 0.1, prompt_tokens=3, reused_tokens=1, speedup=1.25)
-        self.say(ev.Finished(self.running.id if id is None else id, stop, "", stats, 1.0))
+        self.say(ev.Finished(self.running.id if id is None else id, stop, tail, stats, 1.0))
 
     def die(self) -> None:
         self.say(ev.Died(-9, "out of memory"))

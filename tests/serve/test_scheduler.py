@@ -302,3 +302,22 @@ async def test_everything_is_told_to_its_watcher():
         desk.link.finish()
         await settled()
         assert [type(event) for event in desk.heard] == [ev.Started, ev.RoundDone, ev.Finished]
+
+
+async def test_who_leaves_while_settings_are_changed_is_never_asked_of_the_engine():
+    async with at_work() as desk:
+        gone = desk.ask()
+        desk.link.before_answering = lambda command: gone.leave() if isinstance(command, co.Change) else None
+        last = desk.ask(Asked("chat.completion", None, ASKED.messages, None, {"temperature": 0.25}))
+        await last.begun()
+        assert [command.id for command in desk.link.sent if isinstance(command, co.Generate)] == [1]
+        assert gone.started is None
+
+
+async def test_what_was_held_back_until_the_end_is_sent():
+    async with at_work() as desk:
+        ticket = desk.ask()
+        await ticket.begun()
+        desk.link.write("a")
+        desk.link.finish(tail="é")
+        assert [text async for text in ticket.texts()] == ["a", "é"]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 
 from contracts.kit import Letters, collect, converse
-from contracts.tiny_networks import tiny_trained
+from contracts.tiny_networks import tiny_trained, trained_resources
 from training_kit import V
 
 from specchat.config.trained_drafters import TrainedDrafters
-from specchat.drafters.parts import PairResources
 
 SETTINGS = {"policy": "chain", "controller": "fixed", "nodes": 3, "depth": 3, "width": 1, "max_tokens": 32}
 NARROW = [[1, 3 + index, 7, 2] for index in range(4)]
@@ -19,7 +18,7 @@ OTHER = [[1, 40 + index, 33, 2] for index in range(4)]
 def conversed(model, method="hydra", **settings):
     """A conversation whose drafter is a trained network, and the network."""
     trained = TrainedDrafters("tiny", (tiny_trained(method, model, share=1.0),))
-    resources = PairResources(trained=trained)
+    resources = trained_resources(trained=trained)
     conversation = converse(
         model, vocabulary=Letters(V), resources=resources, **{**SETTINGS, "drafter": method} | settings
     )

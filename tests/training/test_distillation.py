@@ -208,6 +208,34 @@ def test_only_the_selected_places_are_learnt_from(model, corpus):
     assert all(parameter.grad is None for parameter in reference.parameters())
 
 
+class SaysLogitsTimes:
+    """A draft model whose logits are the target's own, times a factor."""
+
+    def __init__(self, model, factor: float) -> None:
+        self._model, self._factor = model, factor
+
+    def fused(self, features):
+        return features[..., -1, :]
+
+    def states(self, fused, tokens, steps):
+        return [fused[:, 1 : fused.shape[1] - steps + 1]]
+
+    def logits(self, states):
+        return self._factor * self._model.head(states)
+
+
+@pytest.mark.parametrize("name", SURE)
+def test_a_draft_model_that_says_what_the_target_says_has_learnt_all_there_is(model, corpus, name):
+    batch, _ = next(corpus.epoch(0, 0, 8))
+    loss = Distillation(LOSSES[name])
+    right, sharp, flat = (
+        float(loss(SaysLogitsTimes(model, factor), batch, torch.arange(V), 1, torch.Generator())[0])
+        for factor in (1.0, 1.25, 0.8)
+    )
+    assert right < 0.004, "states are kept in bfloat16, probabilities in float16"
+    assert min(sharp, flat) > 5 * right + 0.01, "any other law is further away"
+
+
 def fitted(model, corpus, folder, loss: str, tokens: int = 6000) -> Fitting:
     schedule, about = Schedule(tokens, 0.0, 4e-3, 2000), {"loss": loss}
     network = draft_model(model, corpus)

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 import re
+import shutil
 
 import pytest
 import torch
@@ -11,13 +12,14 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from training_kit import REPLY, USER, V, some_texts, subject, target
 
-from specchat.config import data_dir
+from specchat.config import cache_dir, data_dir
 from specchat.config.trained_drafters import read_drafter
 from specchat.core.noise import Noise
 from specchat.core.sampling import Sampling
 from specchat.errors import CheckpointError, NotEnoughMemory, TrainingError
 from specchat.models.decoder.text_batch import TextBatch
 from specchat.models.draft_heads import losses
+from specchat.models.draft_heads.distillation import LOSSES
 from specchat.models.draft_heads.losses import columns_of, divergence, followed, labels_of
 from specchat.models.draft_heads.networks import DRAFT_MODELS, MASKS, NETWORKS, load_network, new_network
 from specchat.models.draft_heads.shared_weights import SharedWeights
@@ -33,7 +35,7 @@ from specchat.training.recipes import FURTHER_RATE, RECIPES, STEPS
 from specchat.training.state_reading import StateReading
 from specchat.training.target_weights import shared_with
 from specchat.training.text_store import TrainingText
-from specchat.training.training_request import TrainingRequest
+from specchat.training.training_request import Places, TrainingRequest
 
 OF_A_CHAIN = [method for method, recipe in RECIPES.items() if not recipe.through_target]
 
@@ -87,6 +89,22 @@ def test_the_loss_is_zero_where_the_network_says_what_the_target_says():
     law = torch.zeros(4, 11, dtype=torch.float64).scatter(1, likeliest, log_p)
     assert float(divergence(law, found).abs().max()) < 1e-4
     assert float(divergence(law.flip(1), found).min()) > 0.1
+
+
+def test_sharpened_labels_are_nearly_those_of_the_whole_law():
+    """Of probabilities that fall with a power of the rank, as words' do; of 5 only their sum is otherwise known."""
+    law = torch.arange(1, 2001, dtype=torch.float64) ** -1.5
+    law, wanted = law / law.sum(), law**1.25 / (law**1.25).sum()
+    likeliest = torch.arange(16)[None]
+    found, plain = (
+        labels_of(likeliest, law[None, :16].log(), law[16:].sum()[None], torch.arange(2000), sharpness)
+        for sharpness in (1.25, 1.0)
+    )
+    torch.testing.assert_close(found.p[0], wanted[:16], rtol=0.03, atol=0)
+    torch.testing.assert_close(found.rest[0], wanted[16:].sum(), rtol=0.1, atol=0)
+    torch.testing.assert_close(plain.p[0], law[:16])
+    torch.testing.assert_close(plain.rest[0], law[16:].sum())
+    assert plain.rest[0] > 1.5 * wanted[16:].sum(), "the tail is not simply kept"
 
 
 def test_what_cannot_be_guessed_shares_out_its_probability():
@@ -190,7 +208,20 @@ def test_a_checkpoint_of_another_training_or_a_damaged_one_is_named(model, shard
     with pytest.raises(TrainingError, match=r"checkpoint\.safetensors was made with data = None, not 2"):
         fitted("hydra", model, shard, tmp_path, 300, data=2)
     file = tmp_path / "checkpoint.safetensors"
-    for damaged in (file.read_bytes()[:-9], b"", b"\xff" * 20):
+    with safe_open(file, framework="pt") as opened:
+        said = json.loads(opened.metadata()["specchat"])
+        tensors = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118
+    whole = file.read_bytes()
+    save_file(tensors, file, {"specchat": json.dumps({**said, "about": {**said["about"], "method": "x\n" * 9999}})})
+    with pytest.raises(TrainingError, match="was made with method = ") as refused:
+        fitted("hydra", model, shard, tmp_path, 300)
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 500
+    for stranger in ("optimizer.nothing.exp_avg", "nothing"):
+        save_file({**tensors, stranger: torch.zeros(1)}, file, {"specchat": json.dumps(said)})
+        with pytest.raises(TrainingError, match=f"is damaged: '{stranger}' belongs to nothing that learns"):
+            fitted("hydra", model, shard, tmp_path, 300)
+    for damaged in (whole[:-9], b"", b"\xff" * 20):
         file.write_bytes(damaged)
         with pytest.raises(TrainingError, match=r"checkpoint\.safetensors is damaged.*--name"):
             fitted("hydra", model, shard, tmp_path, 300)
@@ -322,6 +353,36 @@ def test_a_job_goes_from_prompts_to_a_drafters_folder(tmp_path, monkeypatch):
     assert trained.figures["chain_tau_held_out"] == max(trained.figures["curve_tau"])
     with pytest.raises(TrainingError, match="'mine' is there already"):
         Job(request(tmp_path), subject(), said.append)
+    made = [file for folder in (data_dir(), cache_dir() / "training") for file in folder.rglob("*")]
+    assert {"texts.jsonl", "00000.safetensors", "checkpoint.safetensors", "drafter.toml"} <= {
+        file.name for file in made
+    }
+    for file in made:
+        assert not file.stat().st_mode & 0o077, f"{file} is readable by others"
+    states = asked_states(tmp_path)
+    (states / "nowhere").symlink_to("gone")
+    Job(request(tmp_path, resume=True), subject(), said.append)
+    shutil.rmtree(states)
+    states.touch()
+    with pytest.raises(TrainingError, match="states cannot be read: Not a directory"):
+        Job(request(tmp_path, resume=True), subject(), said.append)
+
+
+def asked_states(tmp_path):
+    return Places.of(request(tmp_path, resume=True), "tiny", "ab" * 32).states
+
+
+def test_a_training_that_went_wrong_says_so_with_every_loss(tmp_path):
+    """A draft whose logits are no numbers: nothing can be drawn from it."""
+    labels = labels_of(*labels_rows(), torch.arange(11))
+    logits = torch.full((6, 11), torch.nan)
+    for name, loss in LOSSES.items():
+        assert not loss(logits, labels, torch.Generator()).isfinite().any(), name
+
+
+def labels_rows():
+    likeliest, log_p, rest = labels(6, 11)
+    return likeliest, log_p.float(), rest.float()
 
 
 def test_what_a_job_takes_is_known_and_refused_before_it_begins(tmp_path, monkeypatch):

@@ -4,13 +4,13 @@ import dataclasses
 
 import pytest
 import torch
-from training_kit import CHECKSUM, some_texts, target
+from training_kit import CHECKSUM, V, some_texts, target
 
 from specchat.core.states import HiddenStateSink
 from specchat.errors import TrainingError
 from specchat.training import needs
 from specchat.training.state_reading import StateReading, source_of, tapped_layers
-from specchat.training.state_shards import SHARPNESS, is_there, read_shard, shard_file, write_shard
+from specchat.training.state_shards import is_there, read_shard, shard_file, write_shard
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_a_shard_holds_what_the_target_says_along_its_texts(model, written):
         last = taken[0].layers[reading.layers[-1]]
         states = torch.stack([taken[0].layers[layer] for layer in reading.layers], dim=1)
         assert torch.equal(shard.states[rows], states.bfloat16())
-        law = torch.softmax(SHARPNESS * model.head(last), dim=1)[len(text.prompt) - 1 :]
+        law = torch.softmax(model.head(last), dim=1)[len(text.prompt) - 1 :]
         kept = shard.log_p[rows].float().exp()[len(text.prompt) - 1 :]
         named = shard.likeliest[rows].long()[len(text.prompt) - 1 :]
         torch.testing.assert_close(kept, law.gather(1, named), atol=2e-3, rtol=2e-3)
@@ -93,11 +93,26 @@ def test_a_shard_whose_tensors_do_not_go_together_is_refused(written, tmp_path):
         "its texts do not fill it": {"starts": shard.starts[:-1]},
         "rest for": {"rest": shard.rest[1:]},
         "other shapes": {"states": shard.states[:, 0]},
+        "tensors have other shapes": {"rest": torch.tensor(1.0)},
+        "have other shapes; remove it": {"likeliest": shard.likeliest[:, :0], "log_p": shard.log_p[:, :0]},
+        "its tokens are not all tokens of the target": {"tokens": _with(shard.tokens, V)},
+        "its likeliest are not all tokens of the target": {"likeliest": _with(shard.likeliest, -1)},
+        "its states are not all finite": {"states": _with(shard.states, torch.nan)},
+        "its log_p are not logarithms": {"log_p": _with(shard.log_p, 0.5)},
+        "its log_p are not": {"log_p": _with(shard.log_p, torch.nan)},
+        "its rest are not probabilities": {"rest": _with(shard.rest, -0.1)},
     }
+    read_shard(file, source, vocab_size=V)
     for said, change in wrongs.items():
         write_shard(dataclasses.replace(shard, **change), file, source)
         with pytest.raises(TrainingError, match=said):
-            read_shard(file, source)
+            read_shard(file, source, vocab_size=V)
+
+
+def _with(tensor, number):
+    changed = tensor.clone()
+    changed.view(-1)[-1] = number
+    return changed
 
 
 def test_a_disk_without_room_is_told_before_anything_is_read(model, tmp_path, monkeypatch):

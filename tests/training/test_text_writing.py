@@ -173,7 +173,15 @@ def test_a_file_that_holds_no_prompts_is_refused_by_line(tmp_path, text, said):
 
 
 @pytest.mark.parametrize(
-    "line", ['{"index":0}', "[]", '{"index":0,"prompt":[1],"reply":[64],"greedy":true}', "nonsense", "1"]
+    "line",
+    [
+        '{"index":0}',
+        "[]",
+        '{"index":0,"prompt":[],"reply":[5],"greedy":true}',
+        '{"index":0,"prompt":[1],"reply":[64],"greedy":true}',
+        "nonsense",
+        "1",
+    ],
 )
 def test_a_damaged_line_of_texts_is_named(tmp_path, line):
     file = tmp_path / "texts.jsonl"

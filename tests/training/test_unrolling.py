@@ -5,7 +5,7 @@ import torch
 from training_kit import V, some_texts, target
 
 from specchat.models.draft_heads.batch import Batch
-from specchat.models.draft_heads.losses import columns_of
+from specchat.models.draft_heads.losses import SHARPNESS, columns_of
 from specchat.models.draft_heads.sizes import Sizes
 from specchat.models.draft_heads.unrolling import STATE_SHARE, acceptance, chain_loss
 from specchat.training import fitting
@@ -68,6 +68,8 @@ def told(right):
 
 
 def divergence(logits, p):
+    """From the target's probabilities p, sharpened as heads that guess greedily learn them."""
+    p = p**SHARPNESS / (p**SHARPNESS).sum()
     return float((p * (p.log() - torch.log_softmax(logits, 0))).sum())
 
 

@@ -10,6 +10,7 @@ from contracts.proposing import Proposing
 
 from specchat.core.noise import Stream
 from specchat.core.sampling import Sampling
+from specchat.core.seams import Drafter
 from specchat.core.tree import DrawKind, Guess, TokenTree
 
 V = 4
@@ -63,11 +64,13 @@ def saved(tree: TokenTree, seed=0) -> float:
     return sum(value(tuple(tree.path_tokens(node)), seed) for node in range(1, len(tree)))
 
 
-class Costly:
+class Costly(Drafter):
     """A drafter for which every call is a pass of a model."""
 
+    passes = 0
+
     def __init__(self, inner):
-        self.inner, self.passes = inner, 0
+        self.inner = inner
 
     def propose(self, *question):
         self.passes += 1

@@ -12,6 +12,7 @@ from contracts.proposing import Proposing
 from trees.laws import IID, POINT, WOR, Costly, V, context, drawing, law, likely, paths_of, saved, value
 
 from specchat.core.budget import Budget
+from specchat.core.seams import Drafter
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.trees import TREE_POLICIES
 
@@ -134,10 +135,8 @@ def heap_tree(drafter, context, budget, seed=0):
     return tree
 
 
-class Keyed:
+class Keyed(Drafter):
     """Draws whose noise depends on the path, so that two ways of growing meet the same draws."""
-
-    passes = 0
 
     def __init__(self, seed):
         self.seed = seed

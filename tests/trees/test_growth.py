@@ -10,16 +10,14 @@ from contracts.proposing import Proposing
 from trees.laws import POINT, V, context, law, paths_of, value
 
 from specchat.core.budget import Budget
-from specchat.core.point_rows import PointRows
-from specchat.core.tree import ROOT, Guess
+from specchat.core.seams import Drafter
+from specchat.core.tree import ROOT, Guess, PointRows
 from specchat.trees.growth import Growth
 from specchat.trees.search import search
 
 
-class InRows:
+class InRows(Drafter):
     """What another drafter proposes, in rows: of logits, if a total is given, which is added to each node's."""
-
-    passes = 0
 
     def __init__(self, inner, total=0.0):
         self._inner, self._total = inner, total

@@ -13,9 +13,8 @@ from trees.laws import every_tree
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
-from specchat.core.round import Round, Timings
+from specchat.core.round import Round, Timings, Verdict
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.core.verdict import Verdict
 from specchat.decoding.speculate import Speculator
 from specchat.trees import TREE_POLICIES
 from specchat.trees.optimal_shape import OptimalShapes

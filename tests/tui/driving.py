@@ -17,7 +17,7 @@ from specchat.tui.app import SpecchatApp
 from specchat.tui.screens.chat_screen import ChatScreen
 from specchat.tui.services.context import AppSetup
 from specchat.tui.services.engine_session import LinkFactory
-from specchat.tui.state.pair_info import PairInfo
+from specchat.tui.state.pair_list import PairInfo
 from specchat.tui.widgets.painted_lines import PaintedLines
 
 PATIENCE_S = 20.0

@@ -16,10 +16,10 @@ from textual.selection import SELECT_ALL
 from specchat.config import AppOptions
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.round_parts import Tree, Verdict
-from specchat.tui.draw.draft_preview import best_path, preview, rejected_guess
 from specchat.tui.widgets import round_animation
 from specchat.tui.widgets.messages import text_of
 from specchat.tui.widgets.reply_view import ReplyView
+from specchat.tui.widgets.round_animation import best_path, preview, rejected_guess
 from specchat.tui.widgets.tinted_text import TintedText
 
 

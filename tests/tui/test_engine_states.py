@@ -16,7 +16,7 @@ from specchat.tui.app import SpecchatApp
 from specchat.tui.screens.pairs import PairsScreen
 from specchat.tui.services.context import AppSetup
 from specchat.tui.services.engine_session import EngineSession
-from specchat.tui.system import cpu_meter
+from specchat.tui.system import processes as cpu_meter
 from specchat.tui.widgets.reply_view import ReplyView
 
 FETCHING = ev.Loading("fetch", "model.safetensors", 143_000_000, 230_000_000, 12_300_000.0)

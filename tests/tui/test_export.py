@@ -13,8 +13,8 @@ from driving import driving
 from specchat.errors import UsageError
 from specchat.store.chat_json import read_json
 from specchat.store.records import Chat, Facts, Message
-from specchat.tui.draw import export
-from specchat.tui.system.new_files import format_and_file, format_of, stem_of
+from specchat.tui.state import stored_chat as export
+from specchat.tui.system.desktop import format_and_file, format_of, stem_of
 
 WHEN = "2026-01-31T12:00:00.000Z"
 CHAT = Chat("id", "Is <b>this</b> SAID ABOUT right?", WHEN, WHEN, system="be <brief>", leaf="c")

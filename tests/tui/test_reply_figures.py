@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.round_parts import Timings, Tree, Verdict
-from specchat.tui.draw.stats_lines import Facts, plan_of, stats_lines
-from specchat.tui.draw.tree_captions import summary_of
 from specchat.tui.state.reply_figures import Figures
+from specchat.tui.state.stats_lines import Facts, plan_of, stats_lines
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import width_of
+from specchat.tui.tree.panel_lines import summary_of
 
 
 def counted(rounds: list[ev.RoundDone]) -> Figures:

@@ -14,7 +14,7 @@ from specchat.engine.protocol.commands import Change, Load
 from specchat.errors import UsageError
 from specchat.tui.state.settings_editor import Form
 from specchat.tui.state.settings_fields import Field, fields_of
-from specchat.tui.textual_patches.keys import key_of_character
+from specchat.tui.textual_patches.fixed_app import key_of_character
 from specchat.tui.widgets.settings_form import SettingsScreen
 
 

@@ -10,11 +10,10 @@ from fake import rounds_of
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_read
 from specchat.store.records import Message
-from specchat.tui.state import reply_rounds
+from specchat.tui.state import turn as reply_rounds
 from specchat.tui.state.reply_figures import Figures
-from specchat.tui.state.reply_rounds import ReplyRounds
-from specchat.tui.state.shown_rounds import ShownRounds
-from specchat.tui.state.turn import Reply
+from specchat.tui.state.turn import Reply, ReplyRounds
+from specchat.tui.state.visible_reply import ShownRounds
 
 
 def stored(store: Path) -> list[Message]:

@@ -16,14 +16,14 @@ from specchat.config import AppOptions
 from specchat.engine.protocol import events as ev
 from specchat.errors import ConfigError
 from specchat.tui.app import SpecchatApp
-from specchat.tui.draw import theme
-from specchat.tui.draw.transcript_text import conversation
 from specchat.tui.services import terminal_app as terminal_window
 from specchat.tui.services.terminal_app import title_of
 from specchat.tui.state.reply_figures import Figures
+from specchat.tui.state.stored_chat import conversation
 from specchat.tui.state.turn import Reply, Turn
-from specchat.tui.system import clipboard
-from specchat.tui.system.window_size import bound_environment, bounded
+from specchat.tui.system import desktop as clipboard
+from specchat.tui.system.terminal import bound_environment, bounded
+from specchat.tui.text import theme
 
 FENCED = "Two ways:\n\n```python\na = 1\n```\n\nor\n\n```\nb\nc\n```\n"
 

@@ -41,10 +41,9 @@ from specchat.models.decoder.decoder import Decoder
 from specchat.models.machine import available_bytes
 from specchat.models.model_config import open_config
 from specchat.models.model_loading import Loaded, own_network
-from specchat.models.weights.end_tokens import end_tokens
 from specchat.models.weights.gguf_source import GgufSource
 from specchat.models.weights.tensor_source import TensorSource
-from specchat.models.weights.tokenizer_files import open_tokenizer
+from specchat.models.weights.tokenizer_files import end_tokens, open_tokenizer
 from specchat.models.weights.weight_source import WeightSource
 from specchat.settings import Settings
 

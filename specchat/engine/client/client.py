@@ -25,10 +25,11 @@ from specchat.engine.protocol.commands import Command, Quit
 from specchat.engine.protocol.environment import engine_environment
 from specchat.engine.protocol.events import Died, Event
 from specchat.errors import EngineError, short
-from specchat.models.weights.foreign_code_limits import ENDED_BY
+from specchat.models.weights.foreign_code import ENDED_BY, MAPPED_FILE_LOST
 
 _SIGNALS = {
     ENDED_BY: "the model's tokenizer or chat template used up its processor time and was ended",
+    MAPPED_FILE_LOST: "a model's file could no longer be read: it was shortened or replaced, or its disk failed",
     getattr(signal, "SIGKILL", None): "it was killed, as the system does when memory runs out",
 }
 """What an engine that a signal ended cannot say itself."""

@@ -11,7 +11,7 @@ def add_round(gaps: RoundIntervals, round: RoundDone) -> None:
     timings = round.timings
     own_s = timings.draft_s + timings.verify_s + timings.other_s
     drafted = max(0, len(round.tree.tokens) - 1)
-    gaps.add(round.at_s, own_s, len(round.pieces), drafted, round.budget.get("nodes") == 0)
+    gaps.add(round.at_s, own_s, len(round.pieces), drafted, round.budget.get("nodes") == 0, timings.learn_s)
 
 
 def speedup_of(stats: Stats) -> Speedup | None:

@@ -13,7 +13,7 @@ from specchat.engine.protocol.checks import Order, check
 from specchat.engine.protocol.commands import Command
 from specchat.engine.protocol.events import PROTOCOL, Event
 from specchat.engine.protocol.text import one_line
-from specchat.errors import short
+from specchat.errors import cut, short
 
 _T = TypeVar("_T", bound=Command | Event)
 
@@ -96,5 +96,5 @@ def _decoded(decoder: msgspec.json.Decoder[_T], line: bytes) -> _T:
         message = decoder.decode(line)
         check(message)
     except UNREADABLE as error:
-        raise msgspec.DecodeError(one_line(str(error))) from None
+        raise msgspec.DecodeError(cut(one_line(str(error)))) from None
     return message

@@ -66,11 +66,16 @@ class Loading(Struct, frozen=True, tag_field="type", tag="loading"):
     unit: Literal["bytes", "steps", "ms"] = "bytes"
 
 
-class Losslessness(Struct, frozen=True):
-    """Whether the combination in force is lossless, computed from its parts, and why."""
+class Losslessness(Struct, frozen=True, omit_defaults=True):
+    """Whether the combination in force is lossless, computed from its parts, and why.
+
+    `near_ties` is the number format whose near-ties a tree's pass may decide otherwise than plain decoding's, so that
+    lossless means "up to those"; empty where passes of all sizes give the same bits.
+    """
 
     lossless: bool
     reason: Words
+    near_ties: Name = ""
 
 
 class Ready(Struct, frozen=True, tag_field="type", tag="ready"):

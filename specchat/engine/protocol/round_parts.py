@@ -86,9 +86,10 @@ class Piece(Struct, frozen=True, omit_defaults=True):
     source: Source | None = None
 
 
-class Timings(Struct, frozen=True):
-    """Seconds one round spent drafting, verifying, and on everything else."""
+class Timings(Struct, frozen=True, omit_defaults=True):
+    """Seconds one round spent drafting, verifying, and on everything else; learning is a part of the last."""
 
     draft_s: Seconds
     verify_s: Seconds
     other_s: Seconds
+    learn_s: Seconds = 0.0

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from specchat.core.ledger import Ledger
-from specchat.core.round import Round
+from specchat.core.round import Ledger, Round
 from specchat.core.speedup import RoundIntervals
 from specchat.core.tree import ROOT, TokenTree
 from specchat.decoding.combinations import Losslessness
@@ -21,7 +20,7 @@ from specchat.engine.protocol.describe import settings_message
 from specchat.engine.server.copy_sources import CopySources
 from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.engine.server.memory import memory_bytes
-from specchat.errors import WeightsNotHere
+from specchat.errors import SpecchatError, WeightsNotHere
 
 _LONGEST_MESSAGE = 4000
 """Characters of an error: it may quote what it refuses, and that may be anything."""
@@ -52,7 +51,7 @@ def ready_message(pair: LoadedPair, conversation: Conversation) -> events.Ready:
         memory_bytes=memory_bytes(pair.device),
         load_s=pair.load_s,
         settings=settings_message(conversation.settings),
-        loss=loss_message(conversation.losslessness),
+        loss=loss_message(conversation.losslessness, pair),
         notes=pair.notes,
         kernels=pair.target.kernels,
         trained=list(dict.fromkeys(one.method for one in pair.trained.fitting)),
@@ -68,18 +67,20 @@ def changed_message(pair: LoadedPair, conversation: Conversation, *, grown: bool
     """The settings in force after a change; `grown`: draft models were loaded for it."""
     return events.Changed(
         settings_message(conversation.settings),
-        loss_message(conversation.losslessness),
+        loss_message(conversation.losslessness, pair),
         pair.drafts_in_use(conversation.settings),
         memory_bytes(pair.device) if grown else 0,
     )
 
 
-def loss_message(claim: Losslessness) -> events.Losslessness:
-    """What may be claimed for the combination in force."""
-    return events.Losslessness(claim.lossless, claim.reason)
+def loss_message(claim: Losslessness, pair: LoadedPair) -> events.Losslessness:
+    """What may be claimed for the combination in force on this pair."""
+    return events.Losslessness(claim.lossless, claim.reason, pair.near_ties if claim.lossless else "")
 
 
-def started_message(command: Generate, started: ReplyStarted, conversation: Conversation) -> events.Started:
+def started_message(
+    command: Generate, started: ReplyStarted, conversation: Conversation, pair: LoadedPair
+) -> events.Started:
     """A reply begins, with the settings that hold for it."""
     return events.Started(
         id=command.id,
@@ -88,7 +89,7 @@ def started_message(command: Generate, started: ReplyStarted, conversation: Conv
         reused_tokens=started.reused_tokens,
         seed=started.seed,
         settings=settings_message(conversation.settings),
-        loss=loss_message(conversation.losslessness),
+        loss=loss_message(conversation.losslessness, pair),
         pair=conversation.settings.pair,
         text=command.text,
         begun=command.begun,
@@ -117,7 +118,9 @@ def round_message(
             reasons=[reason.value for reason in verdict.reasons],
         ),
         pieces=_pieces(written, copies),
-        timings=round_parts.Timings(round.timings.draft_s, round.timings.verify_s, round.timings.other_s),
+        timings=round_parts.Timings(
+            round.timings.draft_s, round.timings.verify_s, round.timings.other_s, round.timings.learn_s
+        ),
         draft_passes=round.draft_passes,
         why=budget.why,
     )
@@ -249,10 +252,13 @@ def compared_message(asked: Compare, divergence: FirstDivergence | None, vocabul
 
 def failure(error: Exception, during: str, id: int | None = None) -> events.Failed:
     """An error as one line. Anything that is not a SpecchatError is a fault of ours and says so."""
-    deliberate: Mapping[str, int] = {"exit_code": getattr(error, "exit_code", 1)}
-    text = str(error) if hasattr(error, "exit_code") else f"internal error: {type(error).__name__}: {error}"
+    text = str(error) if isinstance(error, SpecchatError) else f"internal error: {type(error).__name__}: {error}"
     missing = dict(error.models) if isinstance(error, WeightsNotHere) else {}
-    message = text[:_LONGEST_MESSAGE]
     return events.Failed(
-        kind=type(error).__name__, message=message, id=id, during=during, missing=missing, **deliberate
+        kind=type(error).__name__,
+        message=text[:_LONGEST_MESSAGE],
+        exit_code=error.exit_code if isinstance(error, SpecchatError) else 1,
+        id=id,
+        during=during,
+        missing=missing,
     )

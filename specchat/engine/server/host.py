@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import BinaryIO, Literal
+from typing import BinaryIO, NoReturn, get_args
 
 import msgspec
 
 from specchat.config.unreadable import UNREADABLE
 from specchat.engine.protocol.bounds import LONGEST_LINE_BYTES, Id
 from specchat.engine.protocol.codec import decode_command, encode, lines_of
-from specchat.engine.protocol.commands import Quit
+from specchat.engine.protocol.commands import Command, Quit
 from specchat.engine.protocol.describe import hello
 from specchat.engine.protocol.environment import engine_environment
 from specchat.engine.protocol.events import Event, Failed, Loading
 from specchat.engine.server.command_queue import CommandQueue
-from specchat.errors import InstallationError
+from specchat.errors import InstallationError, NoMemoryLeft
 
 _LAST_CALL_S = 5.0
 """How long a running pass may take to end after the client has gone."""
 
+_NO_MEMORY = b"the engine has no memory left\n"
+
 
 def serve() -> None:
     """Run an engine until told to quit or until standard input closes."""
+    _have_end_watched()
     output = _claim_stdout()
     lock = threading.Lock()
 
@@ -42,17 +47,58 @@ def serve() -> None:
     commands = CommandQueue()
     emit(hello())
     threading.Thread(target=_listen, args=(sys.stdin.buffer, commands, emit), name="commands", daemon=True).start()
-    emit(Loading(stage="import", item="torch", unit="steps"))
-    os.environ.update(engine_environment())  # before torch is imported: it reads them once
     try:
-        from specchat.engine.server.worker import Worker
-    except (ImportError, OSError) as error:
-        print(InstallationError.of(error), file=sys.stderr, flush=True)
-        os._exit(InstallationError.exit_code)  # the thread that reads commands would keep Python from ending
-    Worker(commands, emit).run()
-    with suppress(OSError):  # its reader has gone
-        output.close()
-    os._exit(0)  # no waiting for threads of libraries
+        emit(Loading(stage="import", item="torch", unit="steps"))
+        os.environ.update(engine_environment())  # before torch is imported: it reads them once
+        try:
+            from specchat.engine.server.worker import Worker
+        except (ImportError, OSError) as error:
+            _end(InstallationError.of(error))
+        Worker(commands, emit).run()
+        with suppress(OSError):  # its reader has gone
+            output.close()
+        os._exit(0)  # no waiting for threads of libraries
+    except NoMemoryLeft as error:
+        _end(error)
+    except MemoryError:
+        os.write(2, _NO_MEMORY)
+        os._exit(NoMemoryLeft.exit_code)
+
+
+def _end(error: InstallationError | NoMemoryLeft) -> NoReturn:
+    """End the process with a line; the thread that reads commands would keep Python from ending."""
+    print(error, file=sys.stderr, flush=True)
+    os._exit(error.exit_code)
+
+
+def _have_end_watched() -> None:
+    """Start a process that kills this one where its client has gone and it has not ended long afterwards.
+
+    No thread can do that: an interpreter without memory may try for ever to raise MemoryError and lets no other thread
+    run meanwhile (seen in CPython 3.11, which cannot enter a `finally` then). To be called before there are threads.
+    """
+    if not hasattr(os, "fork"):
+        return
+    engine = os.getpid()
+    alive, _ = os.pipe()  # the other end closes when this process ends
+    try:
+        if os.fork():
+            os.close(alive)
+            return
+    except OSError:  # no process can be started: the thread that listens is there still
+        return
+    try:
+        os.closerange(1, alive)
+        os.closerange(alive + 1, 256)
+        ends = select.poll()
+        ends.register(sys.stdin.fileno(), 0)
+        ends.register(alive, 0)
+        if alive not in dict(ends.poll()):
+            ends.unregister(sys.stdin.fileno())
+            if not ends.poll(2000 * _LAST_CALL_S):
+                os.kill(engine, signal.SIGKILL)
+    finally:
+        os._exit(0)
 
 
 def _claim_stdout() -> BinaryIO:
@@ -65,10 +111,18 @@ def _claim_stdout() -> BinaryIO:
 
 
 def _listen(stream: BinaryIO, commands: CommandQueue, emit: Callable[[Event], None]) -> None:
-    """Take commands until standard input closes; a pass that does not notice is not waited for."""
-    receive(stream, commands, emit)
-    commands.receive(Quit())
-    threading.Timer(_LAST_CALL_S, os._exit, args=(0,)).start()
+    """Take commands until standard input closes; a pass that does not notice is not waited for.
+
+    This thread waits itself: where memory has run out no other can be started.
+    """
+    try:
+        receive(stream, commands, emit)
+        commands.receive(Quit())
+    except MemoryError:
+        os.write(2, _NO_MEMORY)
+    finally:
+        time.sleep(_LAST_CALL_S)
+        os._exit(0)
 
 
 def receive(stream: BinaryIO, commands: CommandQueue, emit: Callable[[Event], None]) -> None:
@@ -82,10 +136,13 @@ def receive(stream: BinaryIO, commands: CommandQueue, emit: Callable[[Event], No
             emit(_refused(line, f"a line is not a command: {error}"))
 
 
+_TYPES = frozenset(kind.__struct_config__.tag for kind in get_args(Command))
+
+
 class _Address(msgspec.Struct):
     """What is read of a line that is not a command, so that the answer names the request that was refused."""
 
-    type: Literal["load", "generate", "cancel", "change", "pace", "count", "compare"]
+    type: str
     id: Id | None = None
 
 
@@ -93,5 +150,7 @@ def _refused(line: bytes, why: str) -> Failed:
     try:
         command = msgspec.json.decode(line[:LONGEST_LINE_BYTES], type=_Address)
     except UNREADABLE:
+        command = None
+    if command is None or command.type not in _TYPES:
         return Failed(kind="UsageError", message=why, exit_code=2, during="protocol")
     return Failed(kind="UsageError", message=why, exit_code=2, id=command.id, during=command.type)

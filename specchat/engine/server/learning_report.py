@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specchat.config.trained_drafters import TrainedDrafters
-from specchat.core.learnt import Learnt
+from specchat.core.drafting_networks import Learnt
 from specchat.decoding.combinations import trained_in_use
 from specchat.engine.protocol import events
 from specchat.engine.server.open_pair import OpenPair

@@ -15,6 +15,8 @@ from specchat.decoding.vocabulary import Vocabulary
 from specchat.drafters.choice import drafts_used
 from specchat.drafters.parts import FurtherDraft, PairResources
 from specchat.models.decoder.decoder import Decoder
+from specchat.models.draft_heads.mask_loading import mask_rows
+from specchat.models.draft_heads.network_loading import trained_network
 from specchat.models.machine import threads_for
 from specchat.models.model_loading import Loaded
 from specchat.settings import Settings
@@ -139,6 +141,8 @@ class LoadedPair:
             datastores=self.datastores,
             memory=self.memory,
             prunable=self.target.prunable,
+            make_network=trained_network,
+            make_masks=mask_rows,
         )
 
     @property
@@ -151,3 +155,8 @@ class LoadedPair:
     def exact(self) -> bool:
         """Whether a tree's pass gives the bits of plain decoding, so that texts must be equal, ties included."""
         return self.precision == "float32" or self.target.kernels == "native"
+
+    @property
+    def near_ties(self) -> str:
+        """The number format whose near-ties may part a text from plain decoding's; empty where the pair is exact."""
+        return "" if self.exact else self.precision

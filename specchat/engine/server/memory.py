@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
+from specchat.errors import NoMemoryLeft, cut
 from specchat.models.machine import process_bytes
 
 
@@ -30,6 +32,21 @@ def memory_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.memory_allocated(device))
     return process_bytes()
+
+
+def no_memory_left(error: Exception) -> NoMemoryLeft | None:
+    """The line about an allocation on the host that failed, or a thread that could not be started; None: it is neither.
+
+    torch says both with a RuntimeError. What CUDA could not allocate is left to whoever asked for it.
+    """
+    if isinstance(error, NoMemoryLeft):
+        return error
+    said = cut(str(error))
+    by_torch = isinstance(error, RuntimeError) and ("can't allocate memory" in said or "can't start new thread" in said)
+    by_system = isinstance(error, OSError) and error.errno == errno.ENOMEM
+    if not (isinstance(error, MemoryError) or by_torch or by_system):
+        return None
+    return NoMemoryLeft(f"the engine has no memory left, so it ends{f': {said}' if said else ''}")
 
 
 def watch_peak(device: torch.device) -> Callable[[], int]:

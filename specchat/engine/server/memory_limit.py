@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from specchat.core.memory import LEAST_TOKENS, MemoryLimit, PairMemory
-from specchat.decoding.assemble import made_networks
+from specchat.decoding.assemble import early_map_bytes, made_networks
 from specchat.engine.server.memory import memory_bytes, watch_peak
 from specchat.errors import CombinationError, MemoryLimitTooLow
 from specchat.memory_size import memory_text, parse_memory
@@ -56,8 +56,12 @@ def limit_memory(
     if not stated:
         return MemoryLimit(base + (available_bytes(device) or 1 << 50), base, watch_peak(device)), ()
     made = made_networks(settings, target.prunable)
-    pair = PairMemory(target.model, tuple(draft.model for draft in drafts), made=made)
+    map_bytes = early_map_bytes(settings, target.model)
+    pair = PairMemory(target.model, tuple(draft.model for draft in drafts), made=made, map_bytes=map_bytes)
     tokens = pair.most_tokens(stated - base)
+    if not tokens and map_bytes:  # early pruning works without its map
+        pair = dataclasses.replace(pair, map_bytes=0)
+        tokens = pair.most_tokens(stated - base)
     if not tokens:
         least = memory_text(base + pair.plain_bytes(LEAST_TOKENS))
         raise MemoryLimitTooLow(

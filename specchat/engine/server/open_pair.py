@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from specchat.core.ledger import Ledger
+from specchat.core.round import Ledger
 from specchat.core.seams import Model
 from specchat.decoding.combinations import refuse_unknown_drafts
 from specchat.decoding.conversation import Conversation

@@ -16,7 +16,7 @@ class Comparing:
 
     def __init__(self, pair: LoadedPair) -> None:
         self._target = pair.target.model  # not the pair: its draft models may go
-        self._exact = pair.precision == "float32"
+        self._exact = pair.exact
         self._comparer: Comparer | None = None
 
     def answer(self, command: Compare, conversation: Conversation, prompt: list[int]) -> events.Compared:

@@ -9,7 +9,7 @@ from contextlib import ExitStack, nullcontext
 
 import msgspec
 
-from specchat.core.head_needs import FIRST, LOGITS
+from specchat.core.request import FIRST, LOGITS
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.reply_events import Prefilled, ReplyEnded, ReplyStarted, RoundWritten
 from specchat.decoding.stopwatch import Stopwatch
@@ -44,9 +44,10 @@ from specchat.engine.server.event_conversion import (
     stats_message,
 )
 from specchat.engine.server.learning_report import learning_report
+from specchat.engine.server.memory import no_memory_left
 from specchat.engine.server.open_pair import Totals
 from specchat.engine.server.pacing import Pacing
-from specchat.errors import NotNumbers, UsageError
+from specchat.errors import NotNumbers, SpecchatError, UsageError
 
 _IDLE_S = 0.4
 """After so long without a command, passes are timed if what they cost is not known yet, and drafters may work."""
@@ -93,7 +94,11 @@ class Worker:
             now.idle.work(now.conversation, lambda: not self._commands.empty)
 
     def _answer(self, command: Command) -> None:
-        """Do what the command says; a failure is an answer too, and the engine goes on."""
+        """Do what the command says; a failure is an answer too, and the engine goes on.
+
+        Raises:
+            NoMemoryLeft: this is answered too, and the engine ends.
+        """
         during = type(command).__struct_config__.tag or ""
         try:
             match command:
@@ -114,9 +119,12 @@ class Worker:
                 case Statistics():
                     self._tell_totals()
         except Exception as error:
-            if not hasattr(error, "exit_code"):
+            if not isinstance(error, SpecchatError):
                 _log.exception("while answering %s", during)
-            self._emit(failure(self._naming(error), str(during), getattr(command, "id", None)))
+            ended = no_memory_left(error)
+            self._emit(failure(ended or self._naming(error), str(during), getattr(command, "id", None)))
+            if ended is not None:
+                raise ended from None
 
     def _naming(self, error: Exception) -> Exception:
         """The same error; of logits that are no numbers it says whose, which are the target's where nobody said so."""
@@ -127,9 +135,19 @@ class Worker:
     # ------------------------------------------------------------------------------------------- replies
 
     def _generate(self, command: Generate) -> None:
-        if command.beside is not None:
-            self._generate_two(command, command.beside)
-            return
+        self._pacing.begin(command.id)
+        try:
+            if command.beside is None:
+                self._generate_one(command)
+            else:
+                self._generate_two(command, command.beside)
+        finally:
+            self._pacing.end()
+            for one in (command, command.beside):
+                if one is not None:
+                    self._commands.forget_cancel(one.id)
+
+    def _generate_one(self, command: Generate) -> None:
         now = self._pair.open
         now.forget_twin()
         settings = now.conversation.settings.changed_live(command.apart or {})
@@ -139,16 +157,13 @@ class Worker:
         def cancelled() -> bool:
             return self._commands.cancelled(command.id)
 
-        self._pacing.begin(command.id)
         chat = now.conversation
         with nullcontext(chat) if command.apart is None else chat.apart(command.apart) as conversation:
             for written in self._write(command, conversation, watch, cancelled):
                 if not written.last:
                     self._rest(watch, cancelled)
         self._pair.used(settings)
-        self._pacing.end()
         now.idle.kept.replied()
-        self._commands.forget_cancel(command.id)
 
     def _generate_two(self, command: Generate, beside: SecondReply) -> None:
         """Two replies by turns. The plain one has the target's weights with a cache of its own."""
@@ -174,9 +189,8 @@ class Worker:
 
         with ExitStack() as stack:
             alternate(*(side(one, plain) for one, plain in zip(commands, plainly, strict=True)))
-        for one, settings in zip(commands, each, strict=True):
+        for settings in each:
             self._pair.used(settings)
-            self._commands.forget_cancel(one.id)
 
     def _write(
         self, command: Generate, conversation: Conversation, watch: Stopwatch, cancelled: Callable[[], bool]
@@ -195,7 +209,7 @@ class Worker:
             match event:
                 case ReplyStarted():
                     started = event
-                    self._emit(started_message(command, event, conversation))
+                    self._emit(started_message(command, event, conversation, self._pair.open.loaded))
                 case RoundWritten():
                     self._emit(round_message(id, event, conversation.vocabulary, copies, command.logprobs))
                     self._answer_between_rounds(watch)

@@ -18,7 +18,7 @@ typedef int32_t ReadRows(void *network, int32_t count, const int32_t *behind, co
 typedef struct {
     Tree *const *trees;        /* NULL for the others */
     const int32_t *limits;     /* see suffix_draft */
-    const int32_t *successors; /* (tokens, count) of every token, −1 where nothing is known of it; NULL for the others */
+    const int32_t *successors; /* (tokens, count) of every token, from −1 on nothing more is known of it; NULL for the others */
     const double *by_rank;     /* (count) their log-probabilities */
     double probability;
     ReadRows *read; /* NULL for a network without the states that it needs */

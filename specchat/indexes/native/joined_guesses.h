@@ -1,5 +1,5 @@
 /* What several members guess after one node as one list: equal tokens joined, weighed by how often their like were right,
- * as drafters/merged_guesses.py does it in Python: the same numbers, in the same order. */
+ * as drafters/combine.py does it in Python: the same numbers, in the same order. */
 
 #pragma once
 

@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from specchat.core.head_output import HeadOutput, HeadTensors
 from specchat.core.noise import Noise, Stream
-from specchat.core.reading import Counters, Reading
+from specchat.core.reading import Counters, HeadOutput, HeadTensors, Reading
 from specchat.core.request import DEFAULT_REQUEST, ExtraRow, HeadOfSome, PassRequest
 from specchat.core.tree import TokenTree
 from specchat.models.base.cache_rows import Plan

@@ -10,8 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specchat.core.head_output import HeadTensors
-from specchat.core.reading import Counters, Reading
+from specchat.core.reading import Counters, HeadTensors, Reading
 from specchat.core.request import DEFAULT_REQUEST, ExtraRow, HeadOfSome, PassRequest
 from specchat.core.tree import TokenTree
 from specchat.models.backends.transformers_adapters import adapted_products

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from specchat.errors import ModelError
+from specchat.errors import DamagedModel, ModelError
 from specchat.models.inspect.model_files import describe_model
-from specchat.models.weights.foreign_errors import one_line
+from specchat.models.weights.foreign_code import one_line
 
 _PACKED = 16
 """Weights that a number in a file may stand for at most: 2-bit ones, packed into whole numbers of 32 bits."""
@@ -36,7 +36,7 @@ def load_network(path: Path, config: Any, dtype: torch.dtype) -> Any:
             how |= {"use_safetensors": True, "local_files_only": True, "trust_remote_code": False}
             network, loaded = AutoModelForCausalLM.from_pretrained(path, **how)
     if missing := [*loaded["missing_keys"], *loaded["mismatched_keys"]]:
-        raise ModelError(
+        raise DamagedModel(
             f"{path} does not hold {len(missing)} of the network's weights, such as {min(map(str, missing))}"
         )
     return network
@@ -46,7 +46,7 @@ def _refuse_size(path: Path, empty: Any) -> None:
     """Refuse before memory is taken for weights that the files do not have."""
     described, held = sum(weight.numel() for weight in empty.parameters()), describe_model(path).parameters
     if described > held * _PACKED:
-        raise ModelError(f"{path} describes a network of {described} weights and holds {held}")
+        raise DamagedModel(f"{path} describes a network of {described} weights and holds {held}")
 
 
 def _gguf_state(path: Path, empty: Any, dtype: torch.dtype) -> Any:

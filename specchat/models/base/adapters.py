@@ -12,7 +12,7 @@ from torch import Tensor
 from specchat.core.request import Adapter, ExtraRow
 from specchat.errors import ModelError, nearest
 from specchat.models.base.shape import Shape
-from specchat.models.weights.derived_sources import paired_rows
+from specchat.models.weights.weight_source import paired_rows
 
 PRODUCTS = ("q", "k", "v", "o", "gate", "up", "down")
 

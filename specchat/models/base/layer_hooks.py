@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from specchat.core.device_copy import to_device
-from specchat.core.head_output import HeadOutput, HeadTensors
-from specchat.core.reading import Reading
+from specchat.core.reading import HeadOutput, HeadTensors, Reading
 from specchat.core.request import LayerHook, PassRequest
 from specchat.core.states import TextStates
 from specchat.core.tree import ROOT, TokenTree

@@ -11,11 +11,9 @@ import torch
 from torch import Tensor
 
 from specchat.core.device_copy import to_device
-from specchat.core.head_needs import EVERYTHING, HeadNeeds
-from specchat.core.head_output import HeadOutput
-from specchat.core.reading import Counters
+from specchat.core.reading import Counters, HeadOutput
 from specchat.core.record import record
-from specchat.core.request import ExtraRow, HeadOfSome
+from specchat.core.request import EVERYTHING, ExtraRow, HeadNeeds, HeadOfSome
 from specchat.models.base.cache_rows import Plan
 from specchat.models.base.kv_cache import KVCache, RowCopies
 from specchat.models.base.layer_hooks import LayerWatch

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from specchat.errors import ModelError
+from specchat.errors import DamagedModel
 from specchat.models.base.shape import Shape
 from specchat.models.base.weight_check import check_weights
-from specchat.models.weights.derived_sources import PairedSource, ScaledSource
-from specchat.models.weights.weight_source import WeightSource
+from specchat.models.weights.weight_source import PairedSource, ScaledSource, WeightSource
 
 
 def prepared(source: WeightSource, shape: Shape) -> WeightSource:
@@ -20,5 +19,5 @@ def prepared(source: WeightSource, shape: Shape) -> WeightSource:
     if shape.embedding_scale == shape.query_scale == 1.0:
         return paired
     if shape.query_scale != 1.0 and not source.has("q_norm", 0):
-        raise ModelError("queries are scaled by their norm, and the weights have none")
+        raise DamagedModel("queries are scaled by their norm, and the weights have none")
     return ScaledSource(paired, shape.embedding_scale, shape.query_scale)

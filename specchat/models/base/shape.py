@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specchat.errors import ModelError
+from specchat.errors import DamagedModel
+from specchat.models.weights.config_file import LIMITS, shown
 from specchat.models.weights.families import FAMILIES, Family
-from specchat.models.weights.number_limits import LIMITS, shown, wrong_number
 
 _ROTATIONS = ("default", "linear", "llama3")
 _GATES = {"silu": "silu", "gelu_pytorch_tanh": "gelu"}
@@ -29,12 +29,10 @@ class AttentionKind:
     Args:
         window: how many tokens back they see, themselves included; None for all.
         frequencies: (head_dim / 2,) float32, the rotation's angle per position; None where nothing is rotated.
-        rotation_scale: factor on the rotated values.
     """
 
     window: int | None
     frequencies: Tensor | None
-    rotation_scale: float = 1.0
 
     def divided(self, divisor: Tensor | float) -> AttentionKind:
         """The same with its (head_dim / 2,) angles per position divided, by a number or by one for each angle."""
@@ -48,7 +46,7 @@ class AttentionKind:
             return ""
         if self.frequencies.shape != (head_dim // 2,):
             return f"head_dim = {head_dim} and a rotation of {2 * len(self.frequencies)} values"
-        if not (bool(self.frequencies.isfinite().all()) and math.isfinite(self.rotation_scale)):
+        if not bool(self.frequencies.isfinite().all()):
             return "a rotation by angles that are not finite"
         return ""
 
@@ -58,7 +56,7 @@ class AttentionKind:
             return None
         # By way of whole numbers, so that a position's angles have the same bits wherever the range begins.
         angles = torch.arange(first, end).to(torch.float32)[:, None] * self.frequencies
-        return torch.polar(torch.full_like(angles, self.rotation_scale), angles)[:, None]
+        return torch.polar(torch.ones_like(angles), angles)[:, None]
 
 
 @dataclass(frozen=True)
@@ -96,32 +94,34 @@ class Shape:
         """The shape a configuration describes. Call `unsupported` first.
 
         Raises:
-            ModelError: its numbers are out of bounds, or do not go together.
+            DamagedModel: its numbers are out of bounds, or do not go together.
         """
-        if wrong := wrong_number({key: getattr(config, key, None) for key in LIMITS}):
-            raise ModelError(f"the configuration says {wrong}")
         family = FAMILIES[config.model_type]
+        heads, hidden, head_dim = (
+            _whole(config, "num_attention_heads"),
+            _whole(config, "hidden_size"),
+            _head_dim(config),
+        )
         attention_kinds, kind_of = _attention_kinds(config, family)
-        head_dim = _head_dim(config)
         shape = cls(
-            layers=config.num_hidden_layers,
-            hidden=config.hidden_size,
-            heads=config.num_attention_heads,
-            kv_heads=config.num_key_value_heads,
+            layers=_whole(config, "num_hidden_layers"),
+            hidden=hidden,
+            heads=heads,
+            kv_heads=_whole(config, "num_key_value_heads", heads),
             head_dim=head_dim,
-            vocab_size=config.vocab_size,
-            epsilon=config.rms_norm_eps,
-            inner=config.intermediate_size,
+            vocab_size=_whole(config, "vocab_size"),
+            epsilon=_number(config, "rms_norm_eps"),
+            inner=_whole(config, "intermediate_size"),
             tied=bool(config.tie_word_embeddings),
             attention_kinds=attention_kinds,
             kind_of=kind_of,
             gate=_GATES[_activation(config)],
-            embedding_scale=config.hidden_size**0.5 if family.scales_embedding else 1.0,
-            query_scale=(head_dim / getattr(config, "query_pre_attn_scalar", head_dim)) ** 0.5,
+            embedding_scale=hidden**0.5 if family.scales_embedding else 1.0,
+            query_scale=(head_dim / _number(config, "query_pre_attn_scalar", head_dim)) ** 0.5,
             post_norms="post_attention_norm" in family.hub_names,
         )
         if wrong := shape._contradiction():
-            raise ModelError(f"the configuration says {wrong}")
+            raise DamagedModel(f"the configuration says {wrong}")
         return shape
 
     def rotated_slower(self, linear: float, factors: Tensor | None) -> Shape:
@@ -132,12 +132,12 @@ class Shape:
             factors: (head_dim / 2,) what divides those of every layer, pair by pair.
 
         Raises:
-            ModelError: factors that do not fit, or that are not finite numbers above zero.
+            DamagedModel: factors that do not fit, or that are not finite numbers above zero.
         """
         if factors is not None and not (
             factors.shape == (self.head_dim // 2,) and bool((factors.isfinite() & (factors > 0)).all())
         ):
-            raise ModelError(f"its factors of rotation are not {self.head_dim // 2} finite numbers above zero")
+            raise DamagedModel(f"its factors of rotation are not {self.head_dim // 2} finite numbers above zero")
         kinds = (kind.divided(linear) if kind.window is None else kind for kind in self.attention_kinds)
         return replace(self, attention_kinds=tuple(k if factors is None else k.divided(factors) for k in kinds))
 
@@ -172,64 +172,106 @@ def said_by(file: Path) -> Iterator[None]:
     """An error about a shape begins with the file, or the folder, that says what is wrong.
 
     Raises:
-        ModelError: in place of what was raised inside.
+        DamagedModel: in place of what was raised inside.
     """
     try:
         yield
-    except ModelError as error:
-        raise ModelError(f"{file}: {error}") from None
+    except DamagedModel as error:
+        raise DamagedModel(f"{file}: {error}") from None
 
 
 def windows_of(config: Any) -> tuple[int | None, ...]:
-    """For each layer of a configuration of one of our families, how many tokens back it sees; None for all."""
-    window: int | None = getattr(config, "sliding_window", None) if FAMILIES[config.model_type].windows else None
-    kinds = getattr(config, "layer_types", None)
+    """For each layer of a configuration of one of our families, how many tokens back it sees; None for all.
+
+    Raises:
+        DamagedModel: its numbers are missing or out of bounds.
+    """
+    windows = FAMILIES[config.model_type].windows and _said(config, "sliding_window") is not None
+    window = _whole(config, "sliding_window") if windows else None
+    kinds = _said(config, "layer_types")
     if kinds:
         return tuple(window if kind == _SLIDING else None for kind in kinds)
-    return (window if getattr(config, "use_sliding_window", True) else None,) * int(config.num_hidden_layers)
+    slides = getattr(config, "use_sliding_window", True)
+    return (window if slides else None,) * _whole(config, "num_hidden_layers")
+
+
+def _said(about: Any, key: str) -> Any:
+    """A value of a configuration, or of an object in it; None where it is left out or null."""
+    return about.get(key) if isinstance(about, Mapping) else getattr(about, key, None)
+
+
+def _number(about: Any, key: str, otherwise: float | None = None) -> float:
+    """A number of a configuration, or of an object in it.
+
+    Args:
+        otherwise: what it is where it is left out or null.
+
+    Raises:
+        DamagedModel: it is out of bounds, or left out and nothing stands for it.
+    """
+    value = _said(about, key)
+    if value is None:
+        value = otherwise
+    if not LIMITS[key].accepts(value):
+        raise DamagedModel(f"the configuration says {key} = {shown(value)} is not {LIMITS[key]}")
+    return float(value)
+
+
+def _whole(about: Any, key: str, otherwise: int | None = None) -> int:
+    return int(_number(about, key, otherwise))
 
 
 def _attention_kinds(config: Any, family: Family) -> tuple[tuple[AttentionKind, ...], tuple[int, ...]]:
     """The kinds of attention of a configuration's layers, and which of them each layer has."""
-    without = getattr(config, "no_rope_layers", None) or [1] * config.num_hidden_layers  # SmolLM3: 1 means rotated
+    layers, windows = _whole(config, "num_hidden_layers"), windows_of(config)
+    without = _said(config, "no_rope_layers") or [1] * layers  # SmolLM3: 1 means rotated
     per_kind = _FULL in config.rope_parameters
-    kinds = config.layer_types if per_kind else [None] * config.num_hidden_layers
-    windows, layers = windows_of(config), config.num_hidden_layers
+    kinds = config.layer_types if per_kind else [None] * layers
     for name, told in (("no_rope_layers", without), ("layer_types", kinds), ("layer_types", windows)):
         if len(told) != layers:
-            raise ModelError(f"the configuration says num_hidden_layers = {layers} and {name} for {len(told)}")
+            raise DamagedModel(f"the configuration says num_hidden_layers = {layers} and {name} for {len(told)}")
     keys = list(zip(windows, kinds, map(bool, without), strict=True))
     different = list(dict.fromkeys(keys))
     found: list[AttentionKind] = []
     for window, kind, rotates in different:
-        frequencies, scale = _rotation(config, kind) if rotates else (None, 1.0)
-        found.append(AttentionKind(window, None if frequencies is None else frequencies.float(), float(scale)))
+        about = config.rope_parameters if kind is None else config.rope_parameters[kind]
+        found.append(AttentionKind(window, _frequencies(config, about) if rotates else None))
     return tuple(found), tuple(different.index(key) for key in keys)
 
 
 def _head_dim(config: Any) -> int:
-    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+    return _whole(config, "head_dim", _whole(config, "hidden_size") // _whole(config, "num_attention_heads"))
 
 
 def _activation(config: Any) -> str:
     return str(getattr(config, "hidden_activation", None) or getattr(config, "hidden_act", "silu"))
 
 
-def _rotation(config: Any, kind: str | None) -> tuple[Tensor, float]:
-    """Frequencies and factor as transformers' networks compute them; importing one takes a second and 60 MB.
+def _frequencies(config: Any, about: Mapping[str, Any]) -> Tensor:
+    """(head_dim / 2,) float32 angle per position, with the bits of transformers' networks.
 
     Args:
-        kind: of layer, where each kind has a rotation of its own.
-    """
-    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+        about: one object of the configuration's `rope_parameters`.
 
-    about = config.rope_parameters if kind is None else config.rope_parameters[kind]
-    if about["rope_type"] != "default":
-        which = {} if kind is None else {"layer_type": kind}
-        frequencies, scale = ROPE_INIT_FUNCTIONS[about["rope_type"]](config, **which)
-        return frequencies, scale
-    size = _head_dim(config)
-    return 1.0 / about["rope_theta"] ** (torch.arange(0, size, 2, dtype=torch.float32) / size), 1.0
+    Raises:
+        DamagedModel: its numbers are missing or out of bounds.
+    """
+    size, kind = _head_dim(config), about["rope_type"]
+    frequencies = 1.0 / _number(about, "rope_theta") ** (torch.arange(0, size, 2, dtype=torch.float32) / size)
+    if kind == "default":
+        return frequencies
+    factor = _number(about, "factor")
+    if kind == "linear":
+        return frequencies / factor
+    # Llama 3.1: waves longer than the context of the first training are slowed by the factor, short ones are kept.
+    low, high = _number(about, "low_freq_factor"), _number(about, "high_freq_factor")
+    context = _whole(about, "original_max_position_embeddings", _said(config, "max_position_embeddings"))
+    waves = 2 * math.pi / frequencies
+    slowed = torch.where(waves > context / low, frequencies / factor, frequencies)
+    smooth = (context / waves - low) / (high - low)
+    between = (1 - smooth) * slowed / factor + smooth * slowed
+    medium = ~(waves < context / high) & ~(waves > context / low)
+    return torch.where(medium, between, slowed)
 
 
 def unsupported(config: Any) -> str | None:
@@ -247,6 +289,6 @@ def unsupported(config: Any) -> str | None:
         kind = about.get("rope_type", "default")
         if not isinstance(kind, str) or kind not in _ROTATIONS:
             return f"rotation {shown(kind)} is not one of {', '.join(_ROTATIONS)}"
-        if float(about.get("partial_rotary_factor", 1.0)) != 1.0:
+        if _said(about, "partial_rotary_factor") not in (None, 1):
             return "only a part of each head is rotated"
     return None

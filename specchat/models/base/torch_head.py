@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specchat.core.head_output import HeadOutput, HeadTensors
-from specchat.core.top_tokens import best_tokens
+from specchat.core.reading import HeadOutput, HeadTensors
+from specchat.core.sampling import best_tokens
 
 _BEST = 64
 

@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from specchat.core.head_output import HeadOutput, HeadTensors
+from specchat.core.reading import HeadOutput, HeadTensors
 
 _MOST_ADDED = 1024
 """Tokens of texts that are kept besides the frequent ones; then they are forgotten, but for those of the text."""

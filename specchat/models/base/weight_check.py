@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specchat.errors import ModelError
+from specchat.errors import DamagedModel
 from specchat.models.base.shape import Shape
 from specchat.models.weights.weight_source import WeightSource
 
@@ -17,7 +17,7 @@ def check_weights(source: WeightSource, shape: Shape) -> None:
     """Compare every tensor that a decoder of this shape takes with the shape.
 
     Raises:
-        ModelError: a tensor is missing, has other sizes or holds no numbers; names the tensor and its file.
+        DamagedModel: a tensor is missing, has other sizes or holds no numbers; names the tensor and its file.
     """
     check = _Check(shape, source)
     check.matrix("embed")
@@ -28,9 +28,9 @@ def check_weights(source: WeightSource, shape: Shape) -> None:
         check.layer(layer)
 
 
-def not_finite(source: WeightSource, name: str, layer: int | None, part: str = "weight") -> ModelError:
+def not_finite(source: WeightSource, name: str, layer: int | None, part: str = "weight") -> DamagedModel:
     """The error for a weight with numbers that are not finite; names the tensor and its file."""
-    return ModelError(f"{source.about(name, layer, part).label} holds numbers that are not finite")
+    return DamagedModel(f"{source.about(name, layer, part).label} holds numbers that are not finite")
 
 
 class _Check:
@@ -68,19 +68,19 @@ class _Check:
     def _sizes(self, name: str, layer: int | None, part: str, expected: tuple[int, ...]) -> None:
         about = self._source.about(name, layer, part)
         if about.sizes is None:
-            raise ModelError(f"{about.label} is missing")
+            raise DamagedModel(f"{about.label} is missing")
         if about.sizes != expected:
-            raise ModelError(
+            raise DamagedModel(
                 f"{about.label} has {_written(about.sizes)} weights, its configuration says {_written(expected)}"
             )
         if about.strange:
-            raise ModelError(f"{about.label} is in format {about.strange}, from which no weights can be read")
+            raise DamagedModel(f"{about.label} is in format {about.strange}, from which no weights can be read")
 
     def _all_or_none(self, names: tuple[str, ...], layer: int, part: str) -> bool:
         there = [self._source.has(name, layer, part) for name in names]
         if any(there) and not all(there):
             missing = self._source.about(names[there.index(False)], layer, part)
-            raise ModelError(f"{missing.label} is missing, which its neighbours have")
+            raise DamagedModel(f"{missing.label} is missing, which its neighbours have")
         return all(there)
 
 

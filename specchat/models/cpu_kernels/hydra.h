@@ -173,8 +173,11 @@ int hydra_read_rows(const HydraReader *reader, int count, const int32_t *behind,
                     int32_t *said, float *logprobs, float *totals) {
     HydraTree *t = reader->tree;
     int first = t->known, vocab_size = reader->head->vocab_size, named = width < vocab_size ? width : vocab_size;
-    if (first + count > t->room) return NO_ROOM;
+    if (in_range("room", t->room, 1, MOST_QUERIES) || in_range("rows known", first, 0, t->room)) return REFUSED;
+    if (in_range("rows", count, 1, MOST_QUERIES)) return REFUSED;
+    if (count > t->room - first) return NO_ROOM;
     for (int i = 0; i < count; i++) {
+        if (in_range("a row's token", tokens[i], 0, MOST_TOKENS - 1)) return REFUSED;
         if (tokens[i] >= t->tokens_known || t->input_of[tokens[i]] < 0) {
             said[0] = tokens[i];
             return MISSING_INPUT;

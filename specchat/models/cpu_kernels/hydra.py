@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from specchat.core.compiled_guessing import CompiledNetwork
+from specchat.core.drafting_networks import Ahead, Guessed
 from specchat.core.states import HostRow
-from specchat.core.trained_network import Ahead, Guessed
 from specchat.errors import ModelError
 from specchat.models.cpu_kernels.kernels import Kernels
 from specchat.models.cpu_kernels.linear import NativeHead
@@ -169,7 +169,7 @@ class NativeHydra:
     """The rows of one tree after another. What is said of them may be written over once the next begins."""
 
     def __init__(self, kernels: Kernels, threads: int, network: Any) -> None:
-        """No tree yet; `network` is a `models.learned.hydra.Hydra` whose products are `NativeLinear`."""
+        """No tree yet; `network` is a `models.draft_heads.hydra.Hydra` whose products are `NativeLinear`."""
         sizes = network.sizes
         self._kernels, self._threads = kernels, threads
         self._hidden, self._taps = sizes.hidden, len(sizes.taps)

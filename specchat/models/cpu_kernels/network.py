@@ -10,9 +10,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from specchat.core.head_needs import EVERYTHING, HeadNeeds
-from specchat.core.head_output import HeadOutput
-from specchat.core.request import HeadOfSome
+from specchat.core.reading import HeadOutput
+from specchat.core.request import EVERYTHING, HeadNeeds, HeadOfSome
 from specchat.models.base.kv_cache import KVCache, RowCopies
 from specchat.models.base.network import Pass, layers_then_head
 from specchat.models.base.prepared_source import prepared

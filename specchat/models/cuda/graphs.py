@@ -11,9 +11,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from specchat.core.head_needs import EVERYTHING, HeadNeeds
-from specchat.core.head_output import HeadOutput
-from specchat.core.request import Adapter, HeadOfSome
+from specchat.core.reading import HeadOutput
+from specchat.core.request import EVERYTHING, Adapter, HeadNeeds, HeadOfSome
 from specchat.models.base.adapters import acting, adapters_of
 from specchat.models.base.kv_cache import KVCache, RowCopies
 from specchat.models.base.network import Pass, layers_then_head

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specchat.core.head_output import HeadOutput
-from specchat.core.optional_model_abilities import ChunkScores
-from specchat.core.reading import Counters, Reading
+from specchat.core.drafting_networks import ChunkScores
+from specchat.core.reading import Counters, HeadOutput, Reading
 from specchat.core.request import DEFAULT_REQUEST, ExtraRow, HeadOfSome, PassRequest
 from specchat.core.tree import TokenTree
 from specchat.errors import NotNumbers

@@ -12,9 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specchat.core.device_copy import to_device
-from specchat.core.head_needs import EVERYTHING, HeadNeeds
-from specchat.core.head_output import HeadOutput, HeadTensors
-from specchat.core.request import Adapter, HeadOfSome
+from specchat.core.reading import HeadOutput, HeadTensors
+from specchat.core.request import EVERYTHING, Adapter, HeadNeeds, HeadOfSome
 from specchat.models.base.adapters import Adapted, Adapting, Factors, checked, paired, sizes_of
 from specchat.models.base.kv_cache import RowCopies
 from specchat.models.base.network import Pass, layers_then_head

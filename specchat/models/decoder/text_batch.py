@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
-from specchat.core.head_output import HeadOutput
-from specchat.core.reading import Counters
+from specchat.core.reading import Counters, HeadOutput
 from specchat.models.base.cache_rows import OwnRows, Plan
 from specchat.models.base.kv_cache import KVCache
 from specchat.models.base.network import Pass

@@ -18,8 +18,8 @@ class Batch:
         first: (B,) the first place from which something is drafted: the token in front of the last of the prompt.
         last: (B,) the last place whose next token is known.
         likeliest: (B, S, K) int64, the target's likeliest next tokens.
-        log_p: (B, S, K) logarithms of their sharpened probabilities.
-        rest: (B, S) the sharpened probability of all others.
+        log_p: (B, S, K) logarithms of their probabilities.
+        rest: (B, S) the probability of all others.
         known: (B, S) bool, where there are features; None: everywhere.
     """
 

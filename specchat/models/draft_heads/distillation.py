@@ -57,7 +57,8 @@ def aligned(logits: Tensor, labels: Labels, generator: torch.Generator) -> Tenso
     arXiv:2403.00858 (TVD++).
     """
     laws = laws_of(logits, labels)
-    drawn = torch.multinomial(laws.q.detach().cpu(), DRAWS, replacement=True, generator=generator).to(logits.device)
+    q = laws.q.detach().cpu().nan_to_num(nan=1.0)  # what is no number shows in the loss, which is refused there
+    drawn = torch.multinomial(q, DRAWS, replacement=True, generator=generator).to(logits.device)
     return policy_gradient(laws, drawn, normalised(rewards(laws).gather(1, drawn)))
 
 
@@ -129,7 +130,7 @@ class Distillation:
     """The loss of a language model that learns at every place of a reply what the target says there.
 
     Reference: Zhou et al., DistillSpec, arXiv:2310.08461. Differs: of the target's law its 32 likeliest tokens are
-    known, all others count as one, and the law is sharpened as for every network trained here; texts are the target's.
+    known, and all others count as one; texts are the target's.
 
     Args:
         loss: one of `LOSSES`.

@@ -17,13 +17,12 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from specchat.errors import ModelError, WeightsError
+from specchat.errors import DamagedWeights, ModelError
 from specchat.models.base.shape import Shape, said_by, unsupported
 from specchat.models.draft_heads.networks import FREQUENCIES, OWN_EMBED, OWN_HEAD, TOKENS
 from specchat.models.draft_heads.sizes import MOST_TOKENS, EagleSizes
-from specchat.models.weights.foreign_errors import one_line
-from specchat.models.weights.json_file import read_object
-from specchat.models.weights.number_limits import shown
+from specchat.models.weights.config_file import read_object, shown
+from specchat.models.weights.foreign_code import one_line
 from specchat.models.weights.safetensors_header import TensorEntry, tensors_in, weight_files
 
 _TAPS_BY_DEFAULT = "eagle_aux_hidden_state_layer_ids"
@@ -120,7 +119,7 @@ class _Checkpoint:
         if not self._entries:
             pickled = any(folder.glob("*.bin"))
             why = "it has no .safetensors, and pickles are never read" if pickled else "it has no .safetensors"
-            raise WeightsError(f"{folder} is refused: {why}")
+            raise DamagedWeights(f"{folder} is refused: {why}")
         self.layer = "midlayer." if any(name.startswith("midlayer.") for name in self._entries) else "layers.0."
         self._taken: set[str] = set(_UNUSED)
 
@@ -130,7 +129,7 @@ class _Checkpoint:
     def rows(self, name: str) -> int:
         """How many rows a tensor has."""
         if name not in self._entries or not self._entries[name].shape:
-            raise WeightsError(f"{self.folder} has no tensor {name}")
+            raise DamagedWeights(f"{self.folder} has no tensor {name}")
         return self._entries[name].shape[0]
 
     def take(self, name: str, *shape: int) -> Tensor:
@@ -141,20 +140,22 @@ class _Checkpoint:
         """
         self._taken.add(name)
         if name not in self._entries:
-            raise WeightsError(f"{self.folder} has no tensor {name}")
+            raise DamagedWeights(f"{self.folder} has no tensor {name}")
         if self._entries[name].shape != shape:
-            raise WeightsError(f"{self.folder}: tensor {name} is {shown(self._entries[name].shape)}, not {shape}")
+            raise DamagedWeights(f"{self.folder}: tensor {name} is {shown(self._entries[name].shape)}, not {shape}")
         for file in weight_files(self.folder):
             with one_line(f"{file} cannot be read"), safe_open(file, framework="pt") as opened:
                 if name in opened.keys():  # noqa: SIM118  (no mapping)
                     tensor: Tensor = opened.get_tensor(name)
+                    if tensor.is_floating_point() and not bool(tensor.float().isfinite().all()):
+                        raise DamagedWeights(f"{self.folder}: tensor {name} has numbers that are not finite")
                     return tensor
         raise AssertionError("the headers name it")
 
     def finish(self) -> None:
         """Refuse tensors that were not asked for: they would change what the layer computes."""
         if left := self._entries.keys() - self._taken:
-            raise WeightsError(
+            raise DamagedWeights(
                 f"{self.folder}: tensor {shown(min(left))} is not part of an EAGLE-3 layer that specchat runs"
             )
 
@@ -189,11 +190,18 @@ def _tensors(found: _Checkpoint, sizes: EagleSizes, target: TargetSizes) -> dict
 
 def _tokens(found: _Checkpoint, rows: int, target: TargetSizes) -> Tensor:
     """(H,) int32 the target's token of each row of the head."""
+    if not 0 < rows <= MOST_TOKENS:
+        raise DamagedWeights(f"{found.folder} has a head of {rows} tokens, not of 1 to {MOST_TOKENS}")
     tokens = torch.arange(rows)
     if found.has("d2t"):
-        tokens = tokens + found.take("d2t", rows).long()
+        offsets = found.take("d2t", rows)
+        if offsets.is_floating_point() or offsets.is_complex():
+            raise DamagedWeights(f"{found.folder}: tensor d2t holds {offsets.dtype}, not whole numbers")
+        tokens = tokens + offsets.long()
     elif rows != target.vocab_size:
-        raise WeightsError(f"{found.folder} has a head of {rows} tokens and no tensor d2t that says which")
-    if rows > MOST_TOKENS or int(tokens.min()) < 0 or int(tokens.max()) >= target.vocab_size:
+        raise DamagedWeights(f"{found.folder} has a head of {rows} tokens and no tensor d2t that says which")
+    if int(tokens.min()) < 0 or int(tokens.max()) >= target.vocab_size:
         raise ModelError(f"{found.folder}: d2t names tokens that a target of {target.vocab_size} tokens does not have")
+    if len(torch.unique(tokens)) < rows:
+        raise DamagedWeights(f"{found.folder}: d2t names a token twice")
     return tokens.int()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from specchat.errors import WeightsError
+from specchat.errors import DamagedWeights
 from specchat.models.weights.safetensors_header import TensorEntry
 
 STEPS = ".steps"
@@ -49,11 +49,11 @@ def check_steps(name: str, entries: Mapping[str, TensorEntry], where: str) -> No
     """
     matrix, steps = entries[name], entries.get(name + STEPS)
     if steps is None:
-        raise WeightsError(f"{where} has no tensor {name + STEPS}, the steps of {name}")
+        raise DamagedWeights(f"{where} has no tensor {name + STEPS}, the steps of {name}")
     wanted = (matrix.shape[0], matrix.shape[1] // _TOGETHER) if len(matrix.shape) == 2 else ()
     if not wanted or matrix.shape[1] % _TOGETHER:
-        raise WeightsError(f"{where}: tensor {name} of {list(matrix.shape)} is not a matrix of groups of {_TOGETHER}")
+        raise DamagedWeights(f"{where}: tensor {name} of {list(matrix.shape)} is not a matrix of groups of {_TOGETHER}")
     if steps.dtype != "F16" or steps.shape != wanted:
-        raise WeightsError(
+        raise DamagedWeights(
             f"{where}: tensor {name + STEPS} is {list(steps.shape)} in {steps.dtype}, not {list(wanted)} in F16"
         )

@@ -18,8 +18,7 @@ from specchat.models.base.differentiable_layer import (
     seen_along,
 )
 from specchat.models.base.shape import Shape
-from specchat.models.weights.derived_sources import paired_rows
-from specchat.models.weights.weight_source import WeightSource
+from specchat.models.weights.weight_source import WeightSource, paired_rows
 
 _NAMES = ("q", "k", "v", "o", "gate", "up", "down")
 _NORMS = ("input_norm", "post_attention_norm", "mlp_norm", "post_mlp_norm", "q_norm", "k_norm")

@@ -11,12 +11,11 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from specchat.core.head_needs import EVERYTHING, FIRST, HeadNeeds
-from specchat.core.learnt import Learnt
+from specchat.core.drafting_networks import Learnt, TrainedNetwork
+from specchat.core.request import EVERYTHING, FIRST, HeadNeeds
 from specchat.core.round import Round
 from specchat.core.seams import Weights
 from specchat.core.states import TextStates
-from specchat.core.trained_network import TrainedNetwork
 from specchat.models.draft_heads.drafting_inputs import DraftingInputs
 from specchat.models.draft_heads.online_learning import OnlineLearner
 from specchat.models.draft_heads.reply_recorder import ReplyRecorder

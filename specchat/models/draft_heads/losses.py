@@ -15,7 +15,11 @@ _NEAR = 4
 _NEAR_SHARE = 1 / 3
 """The share of the chains that missed narrowly and are followed all the same."""
 
-_LEAST = 1e-5
+SHARPNESS = 1.25
+"""Exponent of the target's probabilities in the labels of heads that guess greedily, where acceptance is decided among
+the likeliest tokens. Draft models, whose tokens are drawn too, learn the probabilities as they are."""
+
+_LEAST, _TINY = 1e-5, 1e-30
 
 
 @dataclass(frozen=True)
@@ -33,17 +37,33 @@ class Labels:
     rest: Tensor
 
 
-def labels_of(likeliest: Tensor, log_p: Tensor, rest: Tensor, columns: Tensor) -> Labels:
+def labels_of(likeliest: Tensor, log_p: Tensor, rest: Tensor, columns: Tensor, sharpness: float = 1.0) -> Labels:
     """Labels for a trimmed head: what cannot be guessed is left out, and the others share its probability.
 
     Args:
         likeliest, log_p, rest: (n, K), (n, K), (n,) as `StateShard` has them.
         columns: (V,) the column of every token, −1 for those that cannot be guessed.
+        sharpness: exponent of all probabilities, which are normalised again; see `sharpened_rest`.
     """
     places = columns[likeliest]
-    p = torch.where(places >= 0, log_p.exp(), 0.0)
+    p = torch.where(places >= 0, (sharpness * log_p).exp(), 0.0)
+    rest = sharpened_rest(log_p, rest, sharpness)
     total = (p.sum(dim=1) + rest).clamp_min(_LEAST)
     return Labels(places.clamp_min(0), p / total[:, None], rest / total)
+
+
+def sharpened_rest(log_p: Tensor, rest: Tensor, sharpness: float) -> Tensor:
+    """(n,) sum of the probabilities of all tokens but the K likeliest, each raised to `sharpness` ≥ 1.
+
+    Only their sum `rest` is known. The single ones are taken to fall with a power of the rank, from the K-th likeliest
+    on: p_r = p_K · (r / K) ** −a. On replies of SmolLM2 labels of sharpness 1.25 made so differ from the exact ones by
+    a total variation of 0.005, where those of sharpness 1 differ by 0.134.
+    """
+    if sharpness == 1.0:
+        return rest
+    last = log_p[..., -1]
+    first = log_p.shape[-1] * last.exp()  # K · p_K = (a − 1) · rest
+    return rest * ((sharpness - 1) * last).exp() * first / (sharpness * first + (sharpness - 1) * rest).clamp_min(_TINY)
 
 
 @dataclass(frozen=True)

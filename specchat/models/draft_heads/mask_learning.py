@@ -9,7 +9,7 @@ from torch import Tensor
 
 from specchat.models.draft_heads.batch import Batch
 from specchat.models.draft_heads.frozen_target import FrozenTarget
-from specchat.models.draft_heads.losses import divergence, right
+from specchat.models.draft_heads.losses import SHARPNESS, divergence, right
 from specchat.models.draft_heads.mask_network import MaskNetwork
 from specchat.models.draft_heads.unrolling import Acceptance, labels_at, logits_of
 
@@ -19,9 +19,14 @@ LEARNT_PLACES, MEASURED_PLACES = 24, 12
 
 @dataclass(frozen=True)
 class MaskLearning:
-    """Loss and acceptance of masks that run through a target which stays as it is."""
+    """Loss and acceptance of masks that run through a target which stays as it is.
+
+    Args:
+        sharpness: exponent of the target's probabilities in the labels.
+    """
 
     target: FrozenTarget
+    sharpness: float = SHARPNESS
 
     def loss(
         self, network: MaskNetwork, batch: Batch, columns: Tensor, steps: int, generator: torch.Generator
@@ -39,7 +44,8 @@ class MaskLearning:
         for mask, going in enumerate(_going(batch, places, taken, network.sizes.masks)):
             rows, at = going.nonzero(as_tuple=True)
             logits = logits_of(network, states[rows, at, mask])
-            total = total + divergence(logits, labels_at(batch, rows, places[rows, at] + mask + 1, columns)).sum()
+            labels = labels_at(batch, rows, places[rows, at] + mask + 1, columns, self.sharpness)
+            total = total + divergence(logits, labels).sum()
         chains = int(taken.sum())
         return total / max(1, chains), chains
 

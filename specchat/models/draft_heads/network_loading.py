@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from specchat.config.trained_drafters import TrainedDrafter
+from specchat.core.drafting_networks import TrainedNetwork
 from specchat.core.seams import Weights
-from specchat.core.trained_network import TrainedNetwork
 from specchat.errors import ModelError
 from specchat.models.base.torch_head import TorchHead
 from specchat.models.base.trimmed_head import HeadProduct, TrimmedHead

@@ -14,7 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from specchat.errors import WeightsError, nearest
+from specchat.errors import DamagedWeights, nearest
 from specchat.models.draft_heads.amphista import Amphista
 from specchat.models.draft_heads.clover import Clover
 from specchat.models.draft_heads.draft_language_model import DraftLanguageModel
@@ -40,8 +40,8 @@ from specchat.models.draft_heads.sizes import (
     ParallelSpecSizes,
     PromptTokenSizes,
 )
-from specchat.models.weights.foreign_errors import one_line
-from specchat.models.weights.number_limits import shown
+from specchat.models.weights.config_file import shown
+from specchat.models.weights.foreign_code import one_line
 from specchat.models.weights.safetensors_header import read_entries
 
 TOKENS = "tokens"
@@ -124,7 +124,7 @@ def kind_of(method: str) -> Kind:
     """
     known = {**NETWORKS, **DRAFT_MODELS, **MASKS}
     if method not in known:
-        raise WeightsError(f"method {shown(method)} has no trained network{nearest(method, known)}")
+        raise DamagedWeights(f"method {shown(method)} has no trained network{nearest(method, known)}")
     return known[method]
 
 
@@ -224,16 +224,16 @@ def read_tensors(file: Path, wanted: Mapping[str, tuple[int, ...]]) -> dict[str,
     steps = {name: name + STEPS for name in wanted if name in entries and entries[name].dtype == "I8"}
     for name in entries:
         if name not in wanted and name != TOKENS and name not in steps.values():
-            raise WeightsError(f"{file}: tensor {shown(name)} is not asked for{nearest(name, wanted)}")
+            raise DamagedWeights(f"{file}: tensor {shown(name)} is not asked for{nearest(name, wanted)}")
     for name, shape in wanted.items():
         if name not in entries:
-            raise WeightsError(f"{file} has no tensor {name}")
+            raise DamagedWeights(f"{file} has no tensor {name}")
         if entries[name].shape != shape:
-            raise WeightsError(f"{file}: tensor {name} is {shown(entries[name].shape)}, not {shape}")
+            raise DamagedWeights(f"{file}: tensor {name} is {shown(entries[name].shape)}, not {shape}")
         if name in steps:
             check_steps(name, entries, str(file))
         elif entries[name].dtype not in _FORMATS:
-            raise WeightsError(f"{file}: tensor {name} is in {entries[name].dtype}, not {', '.join(_FORMATS)}")
+            raise DamagedWeights(f"{file}: tensor {name} is in {entries[name].dtype}, not {', '.join(_FORMATS)}")
     with one_line(f"{file} cannot be read"), safe_open(file, framework="pt") as opened:
         tensors = {
             name: unrounded(opened.get_tensor(name), opened.get_tensor(steps[name]))
@@ -243,7 +243,7 @@ def read_tensors(file: Path, wanted: Mapping[str, tuple[int, ...]]) -> dict[str,
         }
     for name, tensor in tensors.items():
         if not bool(tensor.isfinite().all()):
-            raise WeightsError(f"{file}: tensor {name} has numbers that are not finite")
+            raise DamagedWeights(f"{file}: tensor {name} has numbers that are not finite")
     return tensors
 
 
@@ -255,9 +255,9 @@ def read_tokens(file: Path) -> Tensor:
     """
     entry = read_entries(file).get(TOKENS)
     if entry is None or entry.dtype != "I32" or len(entry.shape) != 1 or not 0 < entry.shape[0] <= MOST_TOKENS:
-        raise WeightsError(f"{file} has no list of tokens, a tensor {TOKENS!r} of numbers of 32 bits")
+        raise DamagedWeights(f"{file} has no list of tokens, a tensor {TOKENS!r} of numbers of 32 bits")
     with one_line(f"{file} cannot be read"), safe_open(file, framework="pt") as opened:
         tokens: Tensor = opened.get_tensor(TOKENS).long()
     if int(tokens.min()) < 0 or len(torch.unique(tokens)) < len(tokens):
-        raise WeightsError(f"{file}: tensor {TOKENS!r} names a token twice, or one below 0")
+        raise DamagedWeights(f"{file}: tensor {TOKENS!r} names a token twice, or one below 0")
     return tokens

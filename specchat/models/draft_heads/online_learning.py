@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from specchat.core.learnt import Learnt
+from specchat.core.drafting_networks import Learnt
 from specchat.core.seams import Weights
 from specchat.indexes.reply_buffer import RecordedReply, ReplyBuffer
 from specchat.models.draft_heads.judgement import DEPTH, Compared, Judgement
@@ -63,7 +63,7 @@ class OnlineLearner:
         """Nothing learnt yet.
 
         Args:
-            original: one of `models.learned.networks`, in float32.
+            original: one of `models.draft_heads.networks`, in float32.
             target: whose head further tokens are read from.
             deepest: so many tokens it can guess in a row.
         """

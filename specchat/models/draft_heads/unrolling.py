@@ -10,7 +10,15 @@ from torch import Tensor
 
 from specchat.models.draft_heads.batch import Batch
 from specchat.models.draft_heads.glancing import glanced_states
-from specchat.models.draft_heads.losses import Labels, divergence, followed, labels_of, right, state_distance
+from specchat.models.draft_heads.losses import (
+    SHARPNESS,
+    Labels,
+    divergence,
+    followed,
+    labels_of,
+    right,
+    state_distance,
+)
 from specchat.models.draft_heads.networks import LearnedNetwork
 
 STATE_SHARE = 4.0
@@ -62,7 +70,13 @@ class HasLogits(Protocol):
 
 
 def chain_loss(
-    network: Any, batch: Batch, columns: Tensor, steps: int, generator: torch.Generator, glancing: float = 0.0
+    network: Any,
+    batch: Batch,
+    columns: Tensor,
+    steps: int,
+    generator: torch.Generator,
+    glancing: float = 0.0,
+    sharpness: float = SHARPNESS,
 ) -> tuple[Tensor, int]:
     """The mean loss over the first guesses of all chains, that of deeper ones added, and how many chains there are.
 
@@ -75,6 +89,7 @@ def chain_loss(
         network: a `LearnedNetwork`.
         columns: (V,) the column of every token in the network's logits, −1 where it has none.
         glancing: above 0, a `GlancingNetwork` is shown so much of what it misses; see `glanced_states`.
+        sharpness: exponent of the target's probabilities in the labels.
     """
     fused = _fused(network, batch)
     states = (
@@ -92,7 +107,7 @@ def chain_loss(
         if not len(rows):
             break
         guessed, at = state[rows, places], places + step
-        logits, labels = logits_of(network, guessed), labels_at(batch, rows, at, columns)
+        logits, labels = logits_of(network, guessed), labels_at(batch, rows, at, columns, sharpness)
         total = total + divergence(logits, labels).sum()
         if batch.features.dim() == 4:
             last, normed = batch.features[rows, at, -1], network.normed(guessed)
@@ -108,9 +123,10 @@ def logits_of(network: HasLogits, states: Tensor) -> Tensor:
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
-def labels_at(batch: Batch, rows: Tensor, places: Tensor, columns: Tensor) -> Labels:
+def labels_at(batch: Batch, rows: Tensor, places: Tensor, columns: Tensor, sharpness: float = 1.0) -> Labels:
     """What the target says at some places: (n,) numbers of texts, (n,) of places in them; `columns` as above."""
-    return labels_of(batch.likeliest[rows, places], batch.log_p[rows, places], batch.rest[rows, places], columns)
+    at = rows, places
+    return labels_of(batch.likeliest[at], batch.log_p[at], batch.rest[at], columns, sharpness)
 
 
 def acceptance(network: LearnedNetwork, batch: Batch, columns: Tensor, steps: int) -> Acceptance:

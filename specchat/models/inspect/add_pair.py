@@ -12,7 +12,7 @@ from typing import Any
 
 from specchat.config import Catalog, HubSource, ModelFile, ModelSpec, PairSpec, PathSource, cache_dir
 from specchat.config.directories import expanded
-from specchat.errors import SpecchatError, UsageError, WeightsError, meant, short
+from specchat.errors import DamagedWeights, SpecchatError, UsageError, WeightsError, meant, short
 from specchat.models.fetch import hub
 from specchat.models.fetch.disk import megabytes
 from specchat.models.fetch.model_state import model_in
@@ -150,7 +150,7 @@ class NewPair:
 def _of_path(text: str, names: Mapping[Path, str]) -> ModelSpec:
     path = expanded(text).absolute()
     if not os.path.exists(path):  # never raises
-        raise WeightsError(f"{path} does not exist")
+        raise DamagedWeights(f"{path} does not exist")
     place = model_in(path)
     seen = describe_model(place)
     name = names.get(path) or (place.stem if place.is_file() else place.name)

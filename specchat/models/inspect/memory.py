@@ -8,6 +8,11 @@ from pathlib import Path
 from specchat.compiled.processor import cpu_flags
 from specchat.models.inspect.container_limits import memory_left
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
 _BYTES_EACH = {"float32": 4.0, "bfloat16": 2.0, "int8": 1.0, "int4": 0.65}
 _WORKING_BYTES = 200_000_000
 
@@ -34,8 +39,19 @@ def parameters_of(size: int, *, gguf: bool) -> int:
 
 def free_bytes() -> int | None:
     """Main memory that could be taken now, or None where the system does not tell."""
-    known = [left for left in (_free_in_machine(), memory_left()) if left is not None]
+    known = [left for left in (_free_in_machine(), memory_left(), _left_to_process()) if left is not None]
     return min(known, default=None)
+
+
+def _left_to_process() -> int | None:
+    """Address space that `ulimit -v` leaves to this process; None where there is no such limit."""
+    if resource is None or (most := resource.getrlimit(resource.RLIMIT_AS)[0]) == resource.RLIM_INFINITY:
+        return None
+    try:
+        taken = int(Path("/proc/self/statm").read_bytes().split()[0]) * resource.getpagesize()
+    except OSError:
+        return None
+    return max(0, most - taken)
 
 
 def _free_in_machine() -> int | None:

@@ -13,13 +13,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from specchat.errors import WeightsError
-from specchat.models.weights.config_file import CONFIG, read_config
+from specchat.errors import DamagedWeights, WeightsError
+from specchat.models.weights.config_file import CONFIG, GGUF_NAMES, read_config, wrong_number
 from specchat.models.weights.families import FAMILIES, GGUF_FAMILIES
-from specchat.models.weights.gguf_formats import FOUR_BIT
-from specchat.models.weights.gguf_header import read_header
-from specchat.models.weights.gguf_rotation import rotation_scaling
-from specchat.models.weights.number_limits import GGUF_NAMES, wrong_number
+from specchat.models.weights.gguf_header import FOUR_BIT, read_header, rotation_scaling
 from specchat.models.weights.safetensors_header import tensors_in
 from specchat.models.weights.tokenizer_files import tokens_of
 
@@ -105,7 +102,7 @@ def token_digest(path: Path) -> str:
     """
     table = token_table(path)
     if not table:
-        raise WeightsError(f"{path} names no tokens")
+        raise DamagedWeights(f"{path} names no tokens")
     digest = hashlib.blake2b(digest_size=16)
     for token, number in sorted(table.items()):
         digest.update(f"{number} {len(token)} {token}\n".encode("utf-8", "surrogatepass"))
@@ -125,7 +122,7 @@ def _token_table(file: Path, size: int, mtime_ns: int) -> Mapping[str, int]:
 def _of_gguf(path: Path, size: int, mtime_ns: int) -> ModelDescription:
     header = read_header(path)
     if wrong := wrong_number({name: header.about(key) for key, name in GGUF_NAMES.items()}):
-        raise WeightsError(f"{path}: {wrong}")
+        raise DamagedWeights(f"{path}: {wrong}")
     parameters = sum(math.prod(tensor.shape) for tensor in header.tensors)
     four_bit = sum(math.prod(tensor.shape) for tensor in header.tensors if tensor.kind in FOUR_BIT)
     architecture = header.architecture

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specchat.models.weights.gguf_reader import GROUP, FourBit
+from specchat.models.weights.weight_source import GROUP, FourBit
 
 _MANY_ROWS = 64
 """From so many rows on, weights are rebuilt and multiplied in bfloat16: reading them no longer takes the time."""

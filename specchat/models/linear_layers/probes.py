@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from specchat.models.linear_layers.processor import Int4Linear, Int8Linear, Linear, PackedLinear
-from specchat.models.weights.gguf_reader import GROUP, FourBit
+from specchat.models.weights.weight_source import GROUP, FourBit
 
 _OUT, _IN, _ROWS = 64, 2 * GROUP, 3
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specchat.models.weights.gguf_reader import GROUP, FourBit
+from specchat.models.weights.weight_source import GROUP, FourBit
 
 _PREFILL_ROWS = 96
 """From so many rows on, 4-bit weights are unpacked for the pass: multiplying is then dearer than unpacking."""

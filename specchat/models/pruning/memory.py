@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from specchat.core.network_pruning import Ranking
+from specchat.core.drafting_networks import Ranking
 from specchat.models.base.shape import Shape
 from specchat.models.pruning.taylor import HEAD_ROWS
 

@@ -8,8 +8,8 @@ from functools import cached_property
 
 import torch
 
+from specchat.core.drafting_networks import Ranking
 from specchat.core.memory import NetworkMemory
-from specchat.core.network_pruning import Ranking
 from specchat.core.seams import Model
 from specchat.models.base.network import Network
 from specchat.models.base.prepared_source import prepared

@@ -8,12 +8,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specchat.core.network_pruning import Ranking
+from specchat.core.drafting_networks import Ranking
 from specchat.models.base.shape import Shape
-from specchat.models.weights.derived_sources import ForwardingSource
-from specchat.models.weights.gguf_reader import FourBit
-from specchat.models.weights.stored_rows import StoredRows
-from specchat.models.weights.weight_source import ALL_ROWS, RowChoice, TensorFacts, WeightSource
+from specchat.models.weights.weight_source import (
+    ALL_ROWS,
+    ForwardingSource,
+    FourBit,
+    RowChoice,
+    StoredRows,
+    TensorFacts,
+    WeightSource,
+)
 
 _CHANNELS_TOGETHER = 32
 """The number of channels that is kept is a multiple of this: kernels take so many together."""
@@ -82,10 +87,6 @@ class PrunedSource(ForwardingSource):
             return super().dense(name, layer, part)[places[rows]]
         values = super().dense(name, layer, part, rows)
         return values[:, places] if part == "weight" else values
-
-    def outputs(self, name: str, layer: int | None = None) -> int:
-        places = None if layer is None else self._places(name, layer)
-        return super().outputs(name, layer) if places is None or name in _COLUMNS else len(places)
 
     def about(self, name: str, layer: int | None = None, part: str = "weight") -> TensorFacts:
         facts = super().about(name, layer, part)

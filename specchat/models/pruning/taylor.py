@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specchat.core.network_pruning import Ranking
+from specchat.core.drafting_networks import Ranking
 from specchat.models.base.differentiable_layer import Gates, layer_output
 from specchat.models.base.shape import Shape
 from specchat.models.weights.weight_source import WeightSource

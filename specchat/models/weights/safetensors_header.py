@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specchat.errors import WeightsError
-from specchat.models.weights.json_file import opened_file, parse_object, read_object
-from specchat.models.weights.number_limits import shown
+from specchat.errors import DamagedWeights
+from specchat.models.weights.config_file import opened_file, parse_object, read_object, shown
 
 INDEX = "model.safetensors.index.json"
 _LENGTH_BYTES = 8
@@ -43,9 +42,9 @@ def tensors_in(folder: Path) -> dict[str, TensorEntry]:
     for file, wanted in _files(folder).items():
         entries = read_entries(folder / file)
         if wanted is not None and (missing := wanted - entries.keys()):
-            raise WeightsError(f"{folder / INDEX}: tensor {shown(min(missing))} is not in {file}")
+            raise DamagedWeights(f"{folder / INDEX}: tensor {shown(min(missing))} is not in {file}")
         if twice := found.keys() & entries.keys():
-            raise WeightsError(f"{folder / file}: tensor {shown(min(twice))} is in another file too")
+            raise DamagedWeights(f"{folder / file}: tensor {shown(min(twice))} is in another file too")
         found |= entries
     return found
 
@@ -69,17 +68,17 @@ def read_entries(file: Path) -> dict[str, TensorEntry]:
         size = os.fstat(opened.fileno()).st_size
         length = int.from_bytes(opened.read(_LENGTH_BYTES), "little")
         if not 2 <= length <= min(size - _LENGTH_BYTES, _MOST_HEADER_BYTES):
-            raise WeightsError(f"{file} is not a safetensors file: its header would have {length} bytes")
+            raise DamagedWeights(f"{file} is not a safetensors file: its header would have {length} bytes")
         said = parse_object(opened.read(length), str(file))
     said.pop("__metadata__", None)
     spans = {name: _span(entry) for name, entry in said.items()}
     end = 0
     for name, span in sorted(spans.items(), key=lambda pair: pair[1] or (-1, -1)):
         if span is None or span[0] != end:
-            raise WeightsError(f"{file}: tensor {shown(name)} is {shown(said[name])}")
+            raise DamagedWeights(f"{file}: tensor {shown(name)} is {shown(said[name])}")
         end = span[1]
     if end != size - _LENGTH_BYTES - length:
-        raise WeightsError(f"{file} has {size - _LENGTH_BYTES - length} bytes of weights, its header says {end}")
+        raise DamagedWeights(f"{file} has {size - _LENGTH_BYTES - length} bytes of weights, its header says {end}")
     return {name: TensorEntry(tuple(entry["shape"]), entry["dtype"]) for name, entry in said.items()}
 
 
@@ -107,15 +106,15 @@ def _files(folder: Path) -> dict[str, set[str] | None]:
         return {file.name: None for file in sorted(folder.glob("*.safetensors"))}
     places = read_object(folder / INDEX).get("weight_map")
     if not isinstance(places, dict) or not places:
-        raise WeightsError(f"{folder / INDEX} has no weight_map")
+        raise DamagedWeights(f"{folder / INDEX} has no weight_map")
     files: dict[str, set[str] | None] = {}
     for tensor, file in places.items():
         if not isinstance(file, str) or not file.endswith(".safetensors") or "/" in file or "\\" in file:
-            raise WeightsError(
+            raise DamagedWeights(
                 f"{folder / INDEX}: {shown(tensor)} is in {shown(file)}, which is not a file of this folder"
             )
         if file not in files and not os.path.isfile(folder / file):  # never raises
-            raise WeightsError(f"{folder / INDEX} names {shown(file)}, which is not there")
+            raise DamagedWeights(f"{folder / INDEX} names {shown(file)}, which is not there")
         wanted = files.setdefault(file, set())
         assert wanted is not None, "an index says of every file what is in it"
         wanted.add(tensor)

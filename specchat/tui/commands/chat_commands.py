@@ -9,13 +9,13 @@ from specchat.engine.client.machine_summary import machine
 from specchat.engine.client.race_result import settings_line
 from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError, nearest
-from specchat.tui.draw import export
-from specchat.tui.draw.clip import FORMATS as CLIP_FORMATS
-from specchat.tui.draw.clip_frames import frames_of
 from specchat.tui.screens.chat_screen import ChatScreen
 from specchat.tui.services.context import Context
-from specchat.tui.state.reply_settings import changes_text
-from specchat.tui.system.new_files import format_and_file, free_name, stem_of, write
+from specchat.tui.state import stored_chat as export
+from specchat.tui.state.turn import changes_text
+from specchat.tui.system.desktop import format_and_file, free_name, stem_of, write
+from specchat.tui.tree.clip import FORMATS as CLIP_FORMATS
+from specchat.tui.tree.clip_frames import frames_of
 
 
 async def new_chat(screen: ChatScreen, _: str) -> None:

@@ -14,7 +14,7 @@ from specchat.tui.commands.command import Command
 from specchat.tui.commands.registry import COMMANDS, find, hint, is_command
 from specchat.tui.screens.chat_screen import ChatScreen
 from specchat.tui.state import attachments
-from specchat.tui.state.completion import Completion, KnownCommand, complete
+from specchat.tui.state.prompt_text import Completion, KnownCommand, complete
 from specchat.tui.state.settings_fields import JOINED
 from specchat.tui.text.numbers import count
 

@@ -13,11 +13,11 @@ from textual.content import Content
 from specchat.errors import UsageError, cut, meant
 from specchat.tui.commands import chat_commands, setting_commands, view_commands
 from specchat.tui.commands.command import Command
-from specchat.tui.draw.token_tree import MODES
 from specchat.tui.screens.chat_screen import ChatScreen
 from specchat.tui.screens.help_and_log import HelpScreen
 from specchat.tui.services.key_bindings import key_sections
 from specchat.tui.state.settings_fields import FAMILIES
+from specchat.tui.tree import MODES
 
 
 async def _help(screen: ChatScreen, _: str) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from specchat.engine.client.client import Engine
 from specchat.errors import UsageError, nearest
-from specchat.tui.draw.token_tree import MODES
 from specchat.tui.screens.bench import BenchScreen
 from specchat.tui.screens.chat_screen import ChatScreen
 from specchat.tui.screens.help_and_log import LogScreen
 from specchat.tui.screens.race import RaceScreen
+from specchat.tui.tree import MODES
 
 
 async def tree(screen: ChatScreen, mode: str) -> None:

@@ -11,10 +11,10 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 
 from specchat.errors import UsageError
-from specchat.tui.draw.race_series_lines import outcome_lines, progress_lines, series_text, table_lines
 from specchat.tui.screens.race_run import RunScreen, changes, seed
 from specchat.tui.services.context import Context
-from specchat.tui.state.race_series import BenchQuestion, RaceSeries
+from specchat.tui.state.race_lines import outcome_lines, progress_lines, series_text, table_lines
+from specchat.tui.state.races import BenchQuestion, RaceSeries
 from specchat.tui.text.cells import ScreenLine
 from specchat.tui.widgets.painted_lines import LinesView
 

@@ -22,8 +22,8 @@ from specchat.tui.screens.show_mode import ShowMode
 from specchat.tui.screens.side_panel import SidePanel
 from specchat.tui.screens.trainings import Trainings
 from specchat.tui.services.context import Context
-from specchat.tui.state.completion import Completion
-from specchat.tui.system import editor
+from specchat.tui.state.prompt_text import Completion
+from specchat.tui.system import desktop as editor
 from specchat.tui.widgets.command_menu import Described
 from specchat.tui.widgets.transcript import Transcript
 from specchat.tui.widgets.tree_panel import TreePanel

@@ -9,12 +9,12 @@ from textual.containers import Horizontal, Vertical
 from textual.message import Message
 
 from specchat.store.prompt_history import History
-from specchat.tui.draw.stats_lines import Facts, plan_of
-from specchat.tui.draw.token_tree import ASCII, UNICODE
 from specchat.tui.services.context import Context
-from specchat.tui.state.completion import Completion
-from specchat.tui.system.cpu_meter import CoreShares, CpuMeter
+from specchat.tui.state.prompt_text import Completion
+from specchat.tui.state.stats_lines import Facts, plan_of
+from specchat.tui.system.processes import CoreShares, CpuMeter
 from specchat.tui.textual_patches.compositing import MainScreen
+from specchat.tui.tree import ASCII, UNICODE
 from specchat.tui.widgets.alert import Alert
 from specchat.tui.widgets.command_menu import CommandMenu, Described
 from specchat.tui.widgets.prompt import Prompt

@@ -22,9 +22,9 @@ from textual.widgets.option_list import Option
 from specchat.engine.protocol.text import visible
 from specchat.errors import SpecchatError
 from specchat.store.records import Summary
-from specchat.tui.draw import export
 from specchat.tui.services.chat_archive import ChatArchive
-from specchat.tui.system.new_files import format_of, named_path, stem_of, write
+from specchat.tui.state import stored_chat as export
+from specchat.tui.system.desktop import format_of, named_path, stem_of, write
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import cut
 from specchat.tui.widgets.prompt import LineInput

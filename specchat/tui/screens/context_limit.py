@@ -12,7 +12,7 @@ from specchat.engine.protocol.text import visible
 from specchat.tui.screens.chat_view import ChatView
 from specchat.tui.screens.replies import Replies
 from specchat.tui.state import attachments, thoughts
-from specchat.tui.state.sent_turns import SentTurns
+from specchat.tui.state.message_tree import SentTurns
 from specchat.tui.state.turn import Reply, Turn
 from specchat.tui.text.numbers import count
 

@@ -13,7 +13,7 @@ from specchat.errors import StoreError, UsageError
 from specchat.tui.screens.chat_view import ChatView
 from specchat.tui.screens.chats import ChatsScreen
 from specchat.tui.screens.context_limit import ContextLimit, as_typed
-from specchat.tui.state.chat_aside import set_aside, take_back
+from specchat.tui.state.chat import set_aside, take_back
 from specchat.tui.text.cells import cut
 
 

@@ -15,7 +15,10 @@ from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.events import RoundDone
 from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError
-from specchat.tui.draw.race_lines import (
+from specchat.tui.screens.race_run import RunScreen, changes, seed
+from specchat.tui.services.context import Context
+from specchat.tui.state.chat import Chat
+from specchat.tui.state.race_lines import (
     NAMES,
     bar_lines,
     head_lines,
@@ -23,10 +26,7 @@ from specchat.tui.draw.race_lines import (
     outcome_text,
     status_lines,
 )
-from specchat.tui.screens.race_run import RunScreen, changes, seed
-from specchat.tui.services.context import Context
-from specchat.tui.state.chat import Chat
-from specchat.tui.state.race_playback import RacePlayback
+from specchat.tui.state.races import RacePlayback
 from specchat.tui.widgets.painted_lines import LinesView
 from specchat.tui.widgets.tinted_text import TintedText
 from specchat.tui.widgets.tree_panel import TreePanel

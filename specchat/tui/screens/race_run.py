@@ -15,8 +15,7 @@ from specchat.errors import UsageError
 from specchat.settings import GREEDY
 from specchat.tui.services.context import Context
 from specchat.tui.state.chat import Chat
-from specchat.tui.state.race_playback import RacePlayback, RaceSetup
-from specchat.tui.state.race_series import RaceSeries
+from specchat.tui.state.races import RacePlayback, RaceSeries, RaceSetup
 
 
 class RunScreen(ModalScreen[None]):

@@ -11,12 +11,12 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 
-from specchat.tui.draw.stats_lines import Facts, stats_lines
-from specchat.tui.draw.token_tree import Mode
 from specchat.tui.screens.chat_view import ChatView
 from specchat.tui.state.settings_fields import Field, fields_of
+from specchat.tui.state.stats_lines import Facts, stats_lines
 from specchat.tui.state.turn import Turn
 from specchat.tui.text.key_names import hint
+from specchat.tui.tree import Mode
 from specchat.tui.widgets.painted_lines import LinesView
 from specchat.tui.widgets.settings_form import SettingsScreen
 

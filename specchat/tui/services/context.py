@@ -19,7 +19,7 @@ from specchat.tui.services.settings_files import SettingsFiles
 from specchat.tui.services.terminal_app import TerminalApp
 from specchat.tui.services.training_runner import TrainingHere
 from specchat.tui.state.chat import Chat
-from specchat.tui.state.race_series import BenchQuestion
+from specchat.tui.state.races import BenchQuestion
 
 
 @dataclass(frozen=True)

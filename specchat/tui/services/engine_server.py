@@ -18,7 +18,7 @@ from specchat.errors import EngineError, UsageError, short
 from specchat.tui.services.engine_session import EngineSession
 from specchat.tui.services.event_pump import EventPump
 from specchat.tui.services.terminal_app import TerminalApp
-from specchat.tui.state.served_reply import ServedReply
+from specchat.tui.state.visible_reply import ServedReply
 
 _FIRST_ID, FIRST_RACE_ID = 1_500_000_000, 2_000_000_000
 """Ids of these replies lie between; those of the chat and of counts are lower, and those of races higher."""

@@ -13,7 +13,7 @@ from specchat.errors import SpecchatError, UsageError
 from specchat.tui.services.event_pump import EventPump
 from specchat.tui.services.terminal_app import TerminalApp
 from specchat.tui.state.engine_state import change_of
-from specchat.tui.system.engine_priority import EnginePriority, wants_every_core
+from specchat.tui.system.processes import EnginePriority, wants_every_core
 from specchat.tui.text import numbers
 
 LinkFactory = Callable[[Callable[[], None]], Link]

@@ -18,8 +18,8 @@ from specchat.errors import ConfigError, SpecchatError, UsageError, nearest
 from specchat.tui.services.engine_session import EngineSession
 from specchat.tui.services.found_pairs import FoundPairs
 from specchat.tui.services.terminal_app import TerminalApp
-from specchat.tui.state.pair_info import PairInfo
-from specchat.tui.system.own_process import OwnProcess, own_command
+from specchat.tui.state.pair_list import PairInfo
+from specchat.tui.system.processes import OwnProcess, own_command
 from specchat.tui.text import numbers
 
 Pairs = Sequence[PairInfo] | Callable[[], list[PairInfo]]

@@ -7,10 +7,10 @@ import math
 from specchat.engine.client.replay import FASTEST, SLOWEST
 from specchat.engine.protocol.commands import Pace
 from specchat.errors import UsageError
-from specchat.tui.draw.tree_captions import pace_of
 from specchat.tui.services.engine_session import EngineSession
 from specchat.tui.services.event_pump import EventPump
 from specchat.tui.services.terminal_app import TerminalApp
+from specchat.tui.tree.panel_lines import pace_of
 
 GAPS_S = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
 """Seconds between the rounds of a live reply, from full speed to the slowest."""

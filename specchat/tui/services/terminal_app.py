@@ -19,20 +19,16 @@ from specchat.config.settings_saving import set_app
 from specchat.engine.protocol.events import Finished
 from specchat.engine.protocol.text import visible
 from specchat.errors import SpecchatError
-from specchat.tui.draw.theme import DARK, MONO, OWN
 from specchat.tui.services.key_bindings import key_table, keymap
 from specchat.tui.state.chat import Chat
-from specchat.tui.system import clipboard
-from specchat.tui.system.exit_guard import ExitGuard
-from specchat.tui.system.window_size import bounded
-from specchat.tui.text.ascii import AsciiFilter
-from specchat.tui.text.browser_glyphs import BrowserGlyphFilter
+from specchat.tui.system import desktop as clipboard
+from specchat.tui.system.terminal import ExitGuard, bounded
 from specchat.tui.text.cells import cut
-from specchat.tui.text.control_codes import ControlCodeFilter
 from specchat.tui.text.key_names import hint, names_of
+from specchat.tui.text.line_filters import AsciiFilter, BrowserGlyphFilter, ControlCodeFilter
+from specchat.tui.text.theme import DARK, MONO, OWN
 from specchat.tui.textual_patches.compositing import MainScreen
-from specchat.tui.textual_patches.fixed_app import FixedApp
-from specchat.tui.textual_patches.whole_pastes import take_pastes_whole
+from specchat.tui.textual_patches.fixed_app import FixedApp, take_pastes_whole
 
 LONGEST_TITLE = 60
 SHORT_S = 3.0

@@ -17,7 +17,7 @@ from specchat.engine.protocol.training_report import decode_report
 from specchat.errors import ConfigError, UsageError
 from specchat.tui.state.chat import Chat
 from specchat.tui.state.training import Training, TrainingChoices
-from specchat.tui.system.own_process import OwnProcess, own_command
+from specchat.tui.system.processes import OwnProcess, own_command
 
 _MOST_BYTES = 1 << 16
 

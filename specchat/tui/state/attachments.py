@@ -23,8 +23,9 @@ LARGEST_BYTES = 1_000_000
 _MENTION = re.compile(r"""@(?<![^\s(\[]@)(@?)(?:"([^"\n]*)"|'([^'\n]*)'|([^\s"'@]+))""")
 _TRAILING = ".,;:!?)]}"
 _FILE_NAME = re.compile(r"[~/]|\.\w{1,6}$")
-_OPEN, _CLOSE = re.compile(r'<file path="([^"\n]*)" lines="(\d+)">'), "</file>"
+_OPEN, _CLOSE = re.compile(r'<file path="([^"\n]*)" lines="([0-9]{1,9})">'), "</file>"
 _MOST_SEEN = 2_000
+_MOST_TRAILING = 16  # characters of punctuation behind a path
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,11 @@ def inline(text: str, folder: Path) -> str:
 def split(content: str) -> tuple[str, list[Attached]]:
     """The text and the attached files of a message; the inverse of `inline`."""
     lines = content.split("\n")
-    for start, line in enumerate(lines):
-        if _OPEN.fullmatch(line) and (files := _blocks(lines, start)):
-            return "\n".join(lines[: max(0, start - 1)]), files
-    return content, []
+    blocks = _blocks(lines)
+    if not blocks:
+        return content, []
+    files = [Attached(path, tuple(lines[at + 1 : end])) for at, end, path in blocks]
+    return "\n".join(lines[: max(0, blocks[0][0] - 1)]), files
 
 
 def path_being_typed(before: str) -> tuple[int, str] | None:
@@ -105,10 +107,10 @@ def _mentioned_paths(text: str, folder: Path) -> Iterator[str]:
 
 def _existing(word: str, folder: Path, exists: Callable[[Path], bool]) -> str | None:
     """The word as a path, without the punctuation of the sentence if that is what it takes."""
-    while word:
-        if exists(_full(word, folder)):
+    for _ in range(_MOST_TRAILING + 1):
+        if word and exists(_full(word, folder)):
             return word
-        if word[-1] not in _TRAILING:
+        if not word or word[-1] not in _TRAILING:
             return None
         word = word[:-1]
     return None
@@ -157,16 +159,24 @@ def _block(file: Attached) -> str:
     return "\n".join([opened, *file.lines, _CLOSE])
 
 
-def _blocks(lines: list[str], at: int) -> list[Attached]:
-    """The files from this line to the end; none if there is anything else."""
-    files: list[Attached] = []
-    while at < len(lines):
+def _blocks(lines: list[str]) -> list[tuple[int, int, str]]:
+    """Where each attached file begins and ends, and its path: the longest run of files that reaches the end.
+
+    Every line is read once, from the last to the first: a line that opens a file does so only if its last line is
+    where it says, and another file or the end of the message follows.
+    """
+    begins: dict[int, tuple[int, str]] = {}  # of the files from which files alone reach the end
+    for at in range(len(lines) - 1, -1, -1):
         opened = _OPEN.fullmatch(lines[at])
         end = at + 1 + int(opened[2]) if opened else len(lines)
         if opened is None or end >= len(lines) or lines[end] != _CLOSE:
-            return []
-        files.append(Attached(html.unescape(opened[1]), tuple(lines[at + 1 : end])))
+            continue
+        if end + 1 == len(lines) or (end + 2 in begins and not lines[end + 1]):
+            begins[at] = end, html.unescape(opened[1])
+    at = min(begins, default=len(lines))
+    found: list[tuple[int, int, str]] = []
+    while at in begins:
+        end, path = begins[at]
+        found.append((at, end, path))
         at = end + 2
-        if at == len(lines) or (at < len(lines) and lines[at - 1]):
-            return []
-    return files
+    return found

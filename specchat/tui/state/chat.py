@@ -1,8 +1,8 @@
-"""The state of the app without widgets: the chat on the screen, the running reply, the engine."""
+"""The state of the app without widgets: the chat on the screen, the running reply, the engine, background work."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,15 +15,26 @@ from specchat.errors import UsageError
 from specchat.store.records import Chat as ChatRecord
 from specchat.store.records import new_id, title_of
 from specchat.tui.state import attachments
-from specchat.tui.state.background import Background
 from specchat.tui.state.engine_state import EngineState
-from specchat.tui.state.message_tree import Branches
+from specchat.tui.state.message_tree import Branches, SentTurns
 from specchat.tui.state.reply_figures import Figures
-from specchat.tui.state.sent_turns import SentTurns
-from specchat.tui.state.served_reply import ServedReply
-from specchat.tui.state.shown_rounds import ShownRounds
+from specchat.tui.state.training import Training
 from specchat.tui.state.turn import Reply, Turn
-from specchat.tui.state.visible_reply import VisibleReply
+from specchat.tui.state.visible_reply import ServedReply, ShownRounds, VisibleReply
+
+
+@dataclass
+class Background:
+    """What the screen says of work that is no reply of the chat."""
+
+    fetching: str = ""  # the downloads and their progress
+    fetched: str = ""  # the pair that was downloaded last, until it is loaded
+    found: str = ""  # models of other programs, offered on the welcome page
+    training: Training | None = None  # of a drafter, until its verdict is answered
+    serving: str = ""  # the address at which other programs may use the engine
+    waiting_client: str = ""  # one of them whose reply waits until the engine is free
+    replaying: bool = False  # a recording is played in place of the chat, or is about to be
+    racing: bool = False  # a race or a benchmark has the engine
 
 
 @dataclass
@@ -278,3 +289,20 @@ class Chat:
         if self.running is not None:
             reply, self.running = self.running, None
             reply.stop, reply.facts = why, replace(reply.facts, stop=why)
+
+
+_OF_THE_APP = ("background", "unsaved", "served")
+"""What belongs to no chat and goes on while one is set aside."""
+
+
+def set_aside(chat: Chat) -> dict[str, Any]:
+    """Everything about the chat and its engine, which begin anew; `take_back` shows it again as it was."""
+    aside = dict(chat.__dict__)
+    fresh = Chat(engine=EngineState(wanted=dict(chat.engine.wanted)))
+    chat.__dict__.update({name: value for name, value in fresh.__dict__.items() if name not in _OF_THE_APP})
+    return aside
+
+
+def take_back(chat: Chat, aside: Mapping[str, Any]) -> None:
+    """Show a chat again that was set aside."""
+    chat.__dict__.update({name: value for name, value in aside.items() if name not in _OF_THE_APP})

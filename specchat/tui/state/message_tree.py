@@ -1,9 +1,12 @@
-"""The messages of a chat as a tree, and the path through it that is shown."""
+"""The messages of a chat as a tree, the path through it that is shown, and which of its turns prompts contain."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
+
+from specchat.tui.state.turn import Turn
 
 
 class Node(Protocol):
@@ -108,3 +111,33 @@ class Branches(Generic[_N]):
 def _set_places(siblings: Sequence[_N]) -> None:
     for number, sibling in enumerate(siblings, 1):
         sibling.place = number, len(siblings)
+
+
+@dataclass
+class SentTurns:
+    """Where the turns that are sent begin. On a path without that turn all are sent."""
+
+    first: str | None = None  # id of the first turn that is sent; None: the first of the chat
+    left: str | None = None  # id of the last turn, where the next message is sent without any before it
+
+    def of(self, path: Sequence[Turn]) -> Sequence[Turn]:
+        """The turns of the path that are sent."""
+        start = next((at for at, turn in enumerate(path) if turn.id == self.first), 0)
+        return path[start:]
+
+    def before_next(self, path: Sequence[Turn]) -> Sequence[Turn]:
+        """The turns of the path that are sent with the next message."""
+        return () if path and path[-1].id == self.left else self.of(path)
+
+    def leave_out(self, path: Sequence[Turn], count: int) -> None:
+        """Leave out so many of the turns that are sent with the next message; all of them, where it stands alone."""
+        sent = self.before_next(path)
+        if count < len(sent):
+            self.first = sent[count].id
+        elif sent:
+            self.left = sent[-1].id
+
+    def begin_at(self, turn: Turn, path: Sequence[Turn]) -> None:
+        """A message is added behind the path: it is the first that is sent, where all before it were left out."""
+        if path and path[-1].id == self.left:
+            self.first, self.left = turn.id, None

@@ -92,12 +92,15 @@ class Thoughts:
     def _take(self, characters: int) -> list[Piece]:
         """Take so many characters from what is held; a piece in the middle is cut."""
         taken: list[Piece] = []
-        while characters > 0 and self._held:
-            text, origin = self._held.pop(0)
+        whole = 0
+        for text, origin in self._held:
+            if characters <= 0:
+                break
             taken.append((text[:characters], origin))
-            if len(text) > characters:
-                self._held.insert(0, (text[characters:], origin))
             characters -= len(text)
+            whole += 1
+        left = [(text[characters:], origin)] if taken and characters < 0 else []
+        self._held[:whole] = left
         return taken
 
 

@@ -8,6 +8,9 @@ earlier blocks, and HTML, which would be dropped instead of shown.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 from markdown_it import MarkdownIt
 from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
@@ -45,11 +48,19 @@ def _keep_backslashes(state: StateCore) -> None:
 
 def code_blocks(text: str) -> list[str]:
     """The code in a message, block by block."""
-    return [token.content for token in reply_parser().parse(text) if token.type in ("fence", "code_block")]
+    return [token.content for token in _block_parser().parse(text) if token.type in ("fence", "code_block")]
+
+
+def _block_parser() -> MarkdownIt:
+    """The parser of replies without what is within paragraphs, which takes most of the time."""
+    return reply_parser().disable(["inline", "linkify", "text_join"])
 
 
 LONG = 4_000
 """Characters from which on an open block is parsed again only when it has grown by an eighth."""
+
+LONGEST_OPEN = 32_000
+"""Characters from which on an open block is not parsed any more before the text ends."""
 
 
 class BlockSplitter:
@@ -59,7 +70,7 @@ class BlockSplitter:
         self.open = ""
         self._seen = 0  # characters of `open` that were looked at
         self._parsed = 0  # … that were parsed the last time
-        self._parser = reply_parser().disable(["inline", "linkify", "text_join"])
+        self._parser = _block_parser()
 
     def feed(self, text: str) -> str:
         """Take more text; return whole blocks that are finished by it, or nothing."""
@@ -68,7 +79,7 @@ class BlockSplitter:
         news = self.open[max(0, self._seen - 2) : end]
         if end <= self._seen or "\n\n" not in news:
             return ""
-        if end > LONG and end < self._parsed * 9 // 8:
+        if end > LONGEST_OPEN or (end > LONG and end < self._parsed * 9 // 8):
             return ""
         self._parsed = end
         cut = self._finished(self.open[:end])
@@ -99,3 +110,90 @@ def _is_closed(block: Token, lines: list[str]) -> bool:
     if block.type == "fence":
         return block.map is not None and block.map[1] < len(lines)
     return block.type in _CLOSED_BY_BLANK_LINE
+
+
+STEP_WIDGETS = 240
+"""Widgets that are mounted and laid out at once: about a tenth of a second."""
+
+STEP_CHARACTERS = 8_000
+"""Characters of Markdown after which the next step begins."""
+
+MOST_WIDGETS = 10 * STEP_WIDGETS
+"""Widgets of one message: mounting, resizing and quitting take time in proportion to them."""
+
+MOST_PARSED = 200_000
+"""Characters of one message that are drawn as Markdown."""
+
+LONGEST_PARAGRAPH = 5_000
+"""Characters of a paragraph: brackets or stars without partners take quadratic time."""
+
+LONGEST_CODE = 20_000
+"""Characters of a code block …"""
+
+MOST_CODE_LINES = 500
+"""… and its lines that are coloured."""
+
+MOST_TABS = 200
+"""Tabs in a line of code: Textual expands them in quadratic time."""
+
+_WIDGETS = {"list_item_open": 2, "inline": 0, "thead_open": 0, "tbody_open": 0, "tr_open": 0}
+"""Widgets of a token; of others, one."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A part of a finished text that is drawn at once."""
+
+    text: str
+    widgets: int  # that its Markdown takes; 0: it is drawn as plain text, as Markdown it would take too long
+
+
+def drawing_steps(text: str, most_widgets: int = MOST_WIDGETS) -> list[Step]:
+    """Divide finished Markdown between its blocks. The steps together are the text.
+
+    A block that is too large is a plain step of its own, and so is everything from where `most_widgets` are taken.
+    """
+    parsed = text if len(text) <= MOST_PARSED else text[: text.rfind("\n", 0, MOST_PARSED) + 1]
+    steps: list[Step] = []
+    taken = at = 0
+    for block, widgets in _blocks(parsed):
+        taken += widgets
+        if taken > most_widgets:
+            break
+        last = steps[-1] if steps else None
+        if last and widgets and 0 < last.widgets <= STEP_WIDGETS - widgets and len(last.text) < STEP_CHARACTERS:
+            steps[-1] = Step(last.text + block, last.widgets + widgets)
+        else:
+            steps.append(Step(block, widgets))
+        at += len(block)
+    rest = text[at:]
+    if rest and steps and not steps[-1].widgets:
+        rest = steps.pop().text + rest
+    return [*steps, Step(rest, 0)] if rest.strip() else steps
+
+
+def _blocks(text: str) -> Iterator[tuple[str, int]]:
+    """The top-level blocks of a text with the blank lines around them, and how many widgets each takes; 0: too many."""
+    lines = text.split("\n")
+    blocks: list[tuple[int, list[Token]]] = []
+    for token in _block_parser().parse(text):
+        if token.level == 0 and token.map and token.nesting >= 0:
+            blocks.append((token.map[0] if blocks else 0, []))
+        if blocks:
+            blocks[-1][1].append(token)
+    ends = [start for start, _ in blocks[1:]] + [len(lines)]
+    for (start, tokens), end in zip(blocks, ends, strict=False):
+        widgets = sum(_WIDGETS.get(token.type, 1) for token in tokens if token.nesting >= 0)
+        fits = widgets <= STEP_WIDGETS and all(map(_is_quick, tokens))
+        yield "\n".join(lines[start:end]) + ("\n" if end < len(lines) else ""), widgets if fits else 0
+
+
+def _is_quick(token: Token) -> bool:
+    """Whether a paragraph or a code block is drawn in time."""
+    if token.type == "inline":
+        return len(token.content) <= LONGEST_PARAGRAPH
+    if token.type not in ("fence", "code_block"):
+        return True
+    code = token.content
+    few = len(code) <= LONGEST_CODE and code.count("\n") <= MOST_CODE_LINES
+    return few and all(line.count("\t") <= MOST_TABS for line in code.split("\n"))

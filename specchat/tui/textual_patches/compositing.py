@@ -23,7 +23,7 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
 
-from specchat.tui.textual_patches.version import tested
+from specchat.tui.textual_patches import tested
 
 Columns = tuple[int, int]
 Lines = dict[int, dict[Columns, Strip | None]]

@@ -7,9 +7,11 @@ from textual.widgets import Markdown
 from textual.widgets.markdown import MarkdownBlock, MarkdownFence
 
 from specchat.tui.text.markdown_blocks import reply_parser
-from specchat.tui.textual_patches.aligned_tables import AlignedTable
-from specchat.tui.textual_patches.growing_lines import GrowingLines
-from specchat.tui.textual_patches.markdown_layout import append_blocks, without_second_layout
+from specchat.tui.textual_patches.markdown import AlignedTable, append_blocks, without_second_layout
+from specchat.tui.textual_patches.widget_parts import GrowingLines
+
+LONGEST_GUESSED = 4_000
+"""Characters of code whose language is guessed from it, by all that Pygments knows."""
 
 _DIFF = ("diff", "patch", "udiff")
 _STYLES = {"+": "$text-success", "-": "$text-error", "@": "$text-accent"}
@@ -23,6 +25,8 @@ class CodeBlock(MarkdownFence):
         """The code in colours; + and - begin added and removed lines, so colour is not all that tells them apart."""
         if language.strip().lower() in _DIFF:
             return diff(code)
+        if not language and len(code) > LONGEST_GUESSED:
+            language = "text"
         return super().highlight(code, language, ansi, dark)
 
 
@@ -50,8 +54,8 @@ class FinishedMarkdown(Markdown, GrowingLines):
         name: without_second_layout(block) for name, block in (Markdown.BLOCKS | _OWN_BLOCKS).items()
     }
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text, parser_factory=reply_parser, open_links=False)
+    def __init__(self) -> None:
+        super().__init__(parser_factory=reply_parser, open_links=False)
 
     async def extend(self, text: str) -> None:
         """Append finished blocks."""

@@ -10,13 +10,13 @@ from textual.reactive import reactive
 from specchat.engine.protocol.text import visible
 from specchat.tui.state import attachments, thoughts
 from specchat.tui.state.turn import Turn
-from specchat.tui.text.cells import cut
-from specchat.tui.widgets.reply_view import ReplyView, branch_label
+from specchat.tui.text.cells import LONGEST_LINE, MOST_CHARACTERS, ScreenLine, cut, first_lines
+from specchat.tui.widgets.reply_view import ReplyView, branch_label, log_undrawable
 from specchat.tui.widgets.tinted_text import TintedText
 
 LONGEST_SHOWN_LINES = 24
 MOST_UNFOLDED_LINES = 500
-LONGEST_SHOWN_LINE = 2_000
+MOST_FILES = 100
 
 
 class UserView(Vertical):
@@ -47,14 +47,29 @@ class UserView(Vertical):
         for text in self.query(TintedText):
             text.set(self._runs())
 
-    def _runs(self) -> list[tuple[str, str]]:
+    def _runs(self) -> ScreenLine:
+        """What is drawn of the message; all of it as plain text if its parts cannot be told."""
+        try:
+            return self._parts()
+        except Exception:
+            log_undrawable(self.turn)
+            return first_lines(self.text, LONGEST_SHOWN_LINES)
+
+    def _parts(self) -> ScreenLine:
+        """The text and the files, as far as they are unfolded and there is room."""
         without_thoughts, files = attachments.split(self.text)
-        runs = _first_lines(without_thoughts, MOST_UNFOLDED_LINES if self.unfolded else LONGEST_SHOWN_LINES)
-        for file in files:
-            mark = "▾" if self.unfolded else "▸"
-            runs += [(f"\n{mark} ", "dim"), (f"@{visible(file.path)}", "accepted"), (f" ({file.size})", "dim")]
-            if self.unfolded and file.lines:
-                runs += [("\n", ""), *_first_lines(file.text, MOST_UNFOLDED_LINES)]
+        lines, room = MOST_UNFOLDED_LINES, MOST_CHARACTERS
+        runs = first_lines(without_thoughts, lines if self.unfolded else LONGEST_SHOWN_LINES)
+        for file in files[:MOST_FILES]:
+            opened = self.unfolded and lines > 0 and room > 0
+            path = visible(cut(file.path, LONGEST_LINE))
+            runs += [(f"\n{'▾' if opened else '▸'} ", "dim"), (f"@{path}", "accepted"), (f" ({file.size})", "dim")]
+            if opened and file.lines:
+                shown = first_lines(file.text, lines, room)
+                lines, room = lines - len(file.lines), room - len(shown[0][0])
+                runs += [("\n", ""), *shown]
+        if len(files) > MOST_FILES:
+            runs.append((f"\n… {len(files) - MOST_FILES:,} more files", "dim"))
         if place := branch_label(self.turn):
             runs.append((f"\n{place}", "dim"))
         return runs
@@ -116,17 +131,6 @@ class NewerView(OlderView):
         self.post_message(self.Asked())
 
 
-def _first_lines(text: str, most: int) -> list[tuple[str, str]]:
-    """The first lines, and how much more there is."""
-    lines = text.split("\n", most)
-    more = lines.pop().count("\n") + 1 if len(lines) > most else 0
-    shown = "\n".join(cut(visible(line[:LONGEST_SHOWN_LINE]), LONGEST_SHOWN_LINE) for line in lines)
-    cropped = sum(max(0, len(line) - LONGEST_SHOWN_LINE) for line in lines)
-    rest = [f"{more:,} more lines" if more else "", f"{cropped:,} more characters" if cropped else ""]
-    said = ", ".join(part for part in rest if part)
-    return [(shown, "text"), *([(f"\n… {said}", "dim")] if said else [])]
-
-
 def view_of(turn: Turn) -> MessageView:
     """A new view of this turn."""
     return ReplyView(turn.reply, turn) if turn.reply else UserView(turn)
@@ -138,7 +142,11 @@ def text_of(view: MessageView) -> str:
 
 
 def lines_of(turn: Turn, width: int) -> int:
-    """An estimate of the lines of a turn at this width, to choose how many messages fill a page."""
+    """An estimate of the lines of a turn at this width, to choose how many messages fill a page.
+
+    A cell of a table costs as much as a line.
+    """
     lines = turn.message().content.split("\n")
-    shown = lines if turn.reply else [line[:LONGEST_SHOWN_LINE] for line in lines[: LONGEST_SHOWN_LINES + 1]]
-    return 2 + sum(1 + len(line) // max(1, width) for line in shown)
+    if turn.reply is None:
+        lines = [line[:LONGEST_LINE] for line in lines[: LONGEST_SHOWN_LINES + 1]]
+    return 2 + sum(1 + max(len(line) // max(1, width), line.count("|") - 2) for line in lines)

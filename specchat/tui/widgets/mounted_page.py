@@ -14,7 +14,7 @@ from textual.message import Message
 from textual.widget import Widget
 
 from specchat.tui.state.turn import Turn
-from specchat.tui.textual_patches.anchors import scroll_silently
+from specchat.tui.textual_patches.widget_parts import scroll_silently
 from specchat.tui.widgets.messages import MessageView, NewerView, OlderView, UserView, lines_of, view_of
 from specchat.tui.widgets.reply_view import ReplyView
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections.abc import Sequence
+
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.reactive import reactive
@@ -10,9 +14,9 @@ from specchat.engine.protocol.text import visible
 from specchat.tui.state.thoughts import Thoughts, closes_unopened_thought
 from specchat.tui.state.turn import Reply, Turn
 from specchat.tui.text import numbers
-from specchat.tui.text.cells import ScreenLine
-from specchat.tui.text.markdown_blocks import BlockSplitter
-from specchat.tui.textual_patches.growing_lines import GrowingLines
+from specchat.tui.text.cells import ScreenLine, first_lines, first_runs
+from specchat.tui.text.markdown_blocks import LONG, MOST_WIDGETS, STEP_WIDGETS, BlockSplitter, Step, drawing_steps
+from specchat.tui.textual_patches.widget_parts import GrowingLines
 from specchat.tui.widgets.finished_markdown import FinishedMarkdown
 from specchat.tui.widgets.tinted_text import TintedText
 
@@ -57,7 +61,7 @@ class ThoughtView(Vertical):
             return
         if not self.display:
             self.display = self.unfolded = True
-        self._thoughts.add([(text, "dim")])
+        self._thoughts.add(first_runs([(text, "dim")]))
         self._caption = ("thinking", f" · {numbers.count(tokens)} tokens")
         self._draw()
 
@@ -104,9 +108,10 @@ class ReplyView(GrowingLines, Vertical):
     DEFAULT_CSS = """
     ReplyView { height: auto; margin: 0 0 1 0; padding: 0 1 0 2; }
     ReplyView Markdown { padding: 0; background: transparent; }
+    ReplyView > .plain { margin: 0 0 1 0; }
     ReplyView > .tokens { display: none; }
     ReplyView.-tokens > .tokens { display: block; }
-    ReplyView.-tokens > Markdown, ReplyView.-tokens > .tail { display: none; }
+    ReplyView.-tokens > Markdown, ReplyView.-tokens > .plain, ReplyView.-tokens > .tail { display: none; }
     """
 
     token_view: reactive[bool] = reactive(False)
@@ -118,10 +123,12 @@ class ReplyView(GrowingLines, Vertical):
         self.turn = turn or Turn("assistant", reply=reply)
         self._splitter = BlockSplitter()
         self._commits = 0  # of finished blocks
+        self._widgets = 0  # that they take
         self._last: FinishedMarkdown | None = None  # the widget that gets the next commit
         self._uncommitted = ""  # finished blocks that are still shown in the tail
         self._uncommitted_since_s = 0.0
         self._ended = False
+        self._undrawable = False
         self._shown = 0  # pieces of the reply that are on the screen
         self._shown_speech = 0  # … without thoughts
         self._thoughts = Thoughts()
@@ -144,7 +151,7 @@ class ReplyView(GrowingLines, Vertical):
     def watch_token_view(self, shown: bool) -> None:
         """Flip between Markdown and tokens."""
         if shown:
-            self._tokens.set(self.reply.pieces[: self._shown])
+            self._tokens.set(first_runs(self.reply.pieces[: self._shown]))
         self.set_class(shown, "-tokens")
 
     @property
@@ -162,7 +169,20 @@ class ReplyView(GrowingLines, Vertical):
         return not self._ended
 
     async def show_new(self) -> None:
-        """Show the new pieces of the reply, and its end if it has ended."""
+        """Show the new pieces of the reply, and its end if it has ended; as plain text if they cannot be drawn."""
+        if not self._undrawable:
+            try:
+                await self._show_new()
+            except Exception:
+                log_undrawable(self.turn)
+                self._undrawable = True
+        if self._undrawable and self.is_attached:
+            await self.remove_children(".plain, FinishedMarkdown")
+            self._thought.display, self._tail.display = False, True
+            self._tail.set(first_lines(visible(self.reply.text)))
+            self._shown, self._ended = len(self.reply.pieces), self.reply.stop is not None
+
+    async def _show_new(self) -> None:
         if not self._thoughts.opened and closes_unopened_thought(self.reply.text):
             await self._restart()
         fresh = self.reply.pieces[self._shown :]
@@ -192,9 +212,9 @@ class ReplyView(GrowingLines, Vertical):
 
     async def _restart(self) -> None:
         """Show the reply again from the start: its beginning turned out to be a thought that the template opened."""
-        await self.query(FinishedMarkdown).remove()
+        await self.remove_children(".plain, FinishedMarkdown")
         self._splitter, self._thoughts = BlockSplitter(), Thoughts(opened=True)
-        self._uncommitted, self._commits, self._last = "", 0, None
+        self._uncommitted, self._commits, self._widgets, self._last = "", 0, 0, None
         self._shown = self._shown_speech = 0
         self._tail.set(())
         self._tokens.set(())
@@ -206,9 +226,12 @@ class ReplyView(GrowingLines, Vertical):
         if speech and self._shown_speech == 0:
             self._thought.close(self.reply.thought_s, self._thoughts.tokens)
         self._shown_speech += len(speech)
-        if speech:
+        text = "".join(text for text, _ in speech)
+        if text and self.reply.stop is None:
             self._tail.add(speech)
-            await self._commit("".join(self._splitter.feed(text) for text, _ in speech))
+            await self._commit(self._splitter.feed(text))
+        else:  # no more will come, so that nothing is open
+            self._uncommitted += self._splitter.finish() + text
 
     async def _commit(self, text: str) -> None:
         """Move finished blocks from the tail into a Markdown widget, within one frame."""
@@ -220,20 +243,48 @@ class ReplyView(GrowingLines, Vertical):
         if not self._uncommitted or (self._is_fast and waits):
             return
         text, self._uncommitted = self._uncommitted, ""
-        if text.strip():
-            await self._add_block(text)
+        for step in await self._steps(text):
+            await self._draw(step)
         self._tail.drop_lines(text.count("\n"))
 
-    async def _add_block(self, text: str) -> None:
-        """Append finished blocks to the Markdown; nothing where the view or the app is about to go."""
+    async def _steps(self, text: str) -> list[Step]:
+        """The steps in which finished blocks are drawn; they are told apart beside the app if that takes long."""
+        left = MOST_WIDGETS - self._widgets
+        return drawing_steps(text, left) if len(text) <= LONG else await asyncio.to_thread(drawing_steps, text, left)
+
+    async def _draw_in_turn(self, steps: Sequence[Step]) -> None:
+        """Draw each of these steps once the one before is on the screen."""
+        for step in steps:
+            drawn = asyncio.Event()
+            self.call_after_refresh(drawn.set)
+            await drawn.wait()
+            await self._draw(step)
+
+    async def _draw(self, step: Step) -> None:
+        """Append finished blocks to the Markdown; nothing where the view or the app is about to go.
+
+        Where they take too long, or Textual cannot draw them, they are shown as plain text.
+        """
         if not self._tail.is_attached or (self._last is not None and not self._last.is_attached):
             return
-        if self._last is None or self._commits % COMMITS_PER_DOCUMENT == 0:
-            self._last = FinishedMarkdown(text)
-            await self.mount(self._last, before=self._tail)
-        else:
-            await self._last.extend(text)
+        self._widgets += step.widgets
+        if not step.widgets:
+            await self._add_plain(step.text)
+            return
+        try:
+            if self._last is None or self._commits % COMMITS_PER_DOCUMENT == 0 or step.widgets * 2 > STEP_WIDGETS:
+                self._last = FinishedMarkdown()
+                await self.mount(self._last, before=self._tail)
+            await self._last.extend(step.text)
+        except Exception:
+            log_undrawable(self.turn)
+            await self._add_plain(step.text)
         self._commits += 1
+
+    async def _add_plain(self, text: str) -> None:
+        """Append text as it is; what follows begins another document."""
+        self._last = None
+        await self.mount(TintedText(first_lines(text.strip("\n")), classes="plain"), before=self._tail)
 
     async def _finish(self) -> None:
         if self._ended:
@@ -243,8 +294,11 @@ class ReplyView(GrowingLines, Vertical):
         await self._show(*self._thoughts.finish())
         self._thought.close(self.reply.thought_s, self._thoughts.tokens)
         rest, self._uncommitted = self._uncommitted + self._splitter.finish(), ""
-        if rest.strip():
-            await self._add_block(rest)
+        steps = await self._steps(rest)
+        for step in steps[:1]:
+            await self._draw(step)
+        if len(steps) > 1:
+            self.run_worker(self._draw_in_turn(steps[1:]), exit_on_error=False)
         self._tail.display = False
         line = " · ".join(part for part in (branch_label(self.turn), self.reply.line()) if part)
         self._figures.display = bool(line)
@@ -255,6 +309,11 @@ class ReplyView(GrowingLines, Vertical):
         self._figures.display = True
         text = f"reading the prompt · {done:,} of {total:,} tokens" if total else "…"
         self._figures.set([(text, "dim")])
+
+
+def log_undrawable(turn: Turn) -> None:
+    """Write to the log that a message is shown as plain text, and the error that is being handled."""
+    logging.getLogger(__name__).exception("the message %s cannot be drawn and is shown as plain text", turn.id)
 
 
 def branch_label(turn: Turn) -> str:

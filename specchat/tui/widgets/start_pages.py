@@ -8,10 +8,10 @@ from specchat.config import private_dir
 from specchat.engine.client.replay import Recording
 from specchat.engine.protocol.events import RoundDone
 from specchat.errors import RecordingError
-from specchat.tui.draw.token_tree import Marks
 from specchat.tui.services.context import Context
 from specchat.tui.services.key_bindings import every_key
-from specchat.tui.state.growing_tree import GrowingTree
+from specchat.tui.tree import Marks
+from specchat.tui.tree.growing_tree import GrowingTree
 from specchat.tui.widgets.tour import TourView
 from specchat.tui.widgets.transcript import Transcript
 from specchat.tui.widgets.welcome import Welcome

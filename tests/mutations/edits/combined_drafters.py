@@ -11,7 +11,7 @@ EDITS = (
     Mutation(
         "drafter merge",
         "puts the least trusted first",
-        "drafters/merged_guesses.py",
+        "MergedGuesses.merged",
         "believed.sort(key=_first, reverse=True)",
         "believed.sort(key=_first)",
         (MERGE,),
@@ -19,7 +19,7 @@ EDITS = (
     Mutation(
         "drafter merge",
         "orders guesses of one node the other way round in C",
-        "structures/native/joined_guesses.h",
+        "indexes/native/joined_guesses.h",
         "probable[at - 1] < rate",
         "probable[at - 1] > rate",
         ("tests/drafters/test_compiled_search.py",),
@@ -27,7 +27,7 @@ EDITS = (
     Mutation(
         "drafter merge",
         "guesses with another position's noise in C",
-        "structures/native/network_guesses.h",
+        "indexes/native/network_guesses.h",
         "s->position + depth",
         "s->position",
         ("tests/drafters/test_compiled_search.py", "-k", "too_both_ways"),
@@ -35,15 +35,15 @@ EDITS = (
     Mutation(
         "drafter merge",
         "asks a model where others are sure, and only there",
-        "drafters/merge.py",
-        "or not self._is_sure(said[node])",
-        "or self._is_sure(said[node])",
+        "Merge.propose",
+        "index not in self._models or not self._is_sure(said[node])",
+        "index not in self._models or self._is_sure(said[node])",
         (MERGE,),
     ),
     Mutation(
         "drafter cascade",
         "hears the last member that has something to say",
-        "drafters/cascade.py",
+        "Cascade.propose",
         "open_nodes = [node for node in frontier if node not in said]",
         "open_nodes = list(frontier)",
         ("tests/drafters/test_cascade.py",),
@@ -51,7 +51,7 @@ EDITS = (
     Mutation(
         "drafter cascade",
         "does not hear the last member where it is unsure",
-        "drafters/cascade.py",
+        "Cascade.propose",
         "last = member is self.members[-1]",
         "last = False",
         ("tests/drafters/test_cascade.py", "-k", "last_member"),
@@ -59,7 +59,7 @@ EDITS = (
     Mutation(
         "drafter cascade",
         "claims to name sources where no member does",
-        "drafters/cascade.py",
+        "Cascade.names_sources",
         "return any(members)",
         "return True",
         ("tests/acceptance/test_nest.py", "-k", "cascade"),
@@ -67,7 +67,7 @@ EDITS = (
     Mutation(
         "drafter several",
         "asks every member about every node",
-        "drafters/several.py",
+        "Several.propose",
         "own = [node for node in frontier if everywhere or index in owners[node]]",
         "own = list(frontier)",
         SEVERAL,
@@ -75,7 +75,7 @@ EDITS = (
     Mutation(
         "drafter several",
         "asks a member that samples below its own draws alone",
-        "drafters/several.py",
+        "Several.propose",
         "everywhere = sampled and self._samplers[index]",
         "everywhere = False",
         ("tests/decoding/test_draw_laws.py", "-k", "own_draws_alone"),
@@ -83,7 +83,7 @@ EDITS = (
     Mutation(
         "drafter several",
         "gives drafters of one name at different levels one name",
-        "drafters/choice.py",
+        "_numbered",
         "number = before[choice.name] if uses[choice.name] > 1 else 0",
         "number = 0",
         ("tests/decoding/test_draw_laws.py", "-k", "targets_law_together"),
@@ -91,7 +91,7 @@ EDITS = (
     Mutation(
         "drafter several",
         "lets all members draw with the same noise",
-        "drafters/parts.py",
+        "Parts.noise",
         'noise.child(f"drafter/{self.label}")',
         'noise.child("drafter")',
         ("tests/decoding/test_draw_laws.py", "-k", "members_draw_independently"),
@@ -99,7 +99,7 @@ EDITS = (
     Mutation(
         "drafter several",
         "puts all draws of the first member before those of the second",
-        "drafters/merged_guesses.py",
+        "drafters.combine:_in_turn",
         "return (guess for rank in itertools.zip_longest(*said) for guess in rank if guess is not None)",
         "return (guess for guesses in said for guess in guesses)",
         (*SEVERAL, "-k", "distributed"),
@@ -107,15 +107,15 @@ EDITS = (
     Mutation(
         "drafter fuse",
         "prunes nothing",
-        "drafters/fuse.py",
-        "if guess.token in top]",
-        "]",
+        "Fuse._fused",
+        "[guess for guess in looked_up if guess.token in top]",
+        "[guess for guess in looked_up ]",
         (*SEVERAL, "-k", "fuse or copy"),
     ),
     Mutation(
         "drafter fuse",
         "lets the draft go on below what was grafted",
-        "drafters/member_paths.py",
+        "MemberPaths.owners",
         "return self._whose.get(path, self._all)",
         "return self._all",
         (*SEVERAL, "-k", "fuse or copy"),

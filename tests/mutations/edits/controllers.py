@@ -12,23 +12,29 @@ EDITS = (
     Mutation(
         "controller search",
         "searches without end",
-        "controllers/search.py",
-        "if self._searching_s > self._share * self._all_s:",
-        "if False:",
+        "Search.plan",
+        """
+if self._searching_s > self._share * self._all_s:
+    return dataclasses.replace(self._budget, why="fixed by you")
+""",
+        """
+if False:
+    return dataclasses.replace(self._budget, why="fixed by you")
+""",
         ("tests/controllers/test_search.py",),
     ),
     Mutation(
         "controller search",
         "never lets the drafter search",
-        "controllers/search.py",
-        "search=True, why",
-        "search=False, why",
+        "Search.plan",
+        'dataclasses.replace(self._budget, search=True, why="fixed by you; the drafter may search")',
+        'dataclasses.replace(self._budget, search=False, why="fixed by you; the drafter may search")',
         ("tests/controllers/test_search.py",),
     ),
     Mutation(
         "controller cost_model",
         "counts guesses that were never reached as wrong",
-        "controllers/cost_model.py",
+        "CostModel._count",
         "(ROOT, *path) if round.verdict.bonus is not None else (ROOT, *path)[:-1]",
         "range(len(tree))",
         ("tests/controllers/test_cost_model.py", "-k", "rank"),
@@ -36,40 +42,70 @@ EDITS = (
     Mutation(
         "controller cost_model",
         "believes that nodes cost nothing",
-        "controllers/cost_model.py",
+        "CostModel.predicted_s",
         "self._verify_s.at(1.0 + nodes * self._rows_each.value)",
         "self._verify_s.at(1.0)",
         ("tests/controllers/test_cost_model.py",),
     ),
     Mutation(
+        "controller cost_model",
+        "forgets what levels take",
+        "CostModel.predicted_s",
+        "depth * self._level_s.value",
+        "0.0",
+        ("tests/controllers/test_cost_model.py", "-k", "of_its_rows"),
+    ),
+    Mutation(
         "controller memory",
         "forgets what the last round left",
-        "controllers/memory.py",
-        "+ self._unforeseen_bytes + kept",
-        "+ self._unforeseen_bytes",
+        "Memory.predicted_bytes",
+        "self._limit.base_bytes + self._unforeseen_bytes + kept",
+        "self._limit.base_bytes + self._unforeseen_bytes",
         ("tests/controllers/test_memory.py", "-k", "never_exceeded"),
     ),
     Mutation(
         "controller memory",
         "does not learn what was not foreseen",
-        "controllers/memory.py",
-        "self._limit.peak() - self._foreseen_bytes)",
-        "0)",
+        "Memory.observe",
+        "max(self._unforeseen_bytes, self._limit.peak() - self._foreseen_bytes)",
+        "max(self._unforeseen_bytes, 0)",
         ("tests/controllers/test_memory.py", "-k", "foreseen"),
     ),
     Mutation(
         "several controllers",
         "takes the larger number of nodes",
-        "core/budget.py",
-        "nodes=min(first.nodes, second.nodes),",
-        "nodes=max(first.nodes, second.nodes),",
+        "smaller",
+        """
+Budget(
+nodes=min(first.nodes, second.nodes),
+depth=min(first.depth, second.depth),
+width=min(first.width, second.width),
+prices=tuple(max(first.price(node), second.price(node)) for node in range(1, last + 1)),
+why=second.why if second.nodes < first.nodes else first.why,
+passes=first.passes and second.passes,
+pass_price=max(first.pass_price, second.pass_price),
+search=first.search or second.search,
+)
+""",
+        """
+Budget(
+nodes=max(first.nodes, second.nodes),
+depth=min(first.depth, second.depth),
+width=min(first.width, second.width),
+prices=tuple(max(first.price(node), second.price(node)) for node in range(1, last + 1)),
+why=second.why if second.nodes < first.nodes else first.why,
+passes=first.passes and second.passes,
+pass_price=max(first.pass_price, second.pass_price),
+search=first.search or second.search,
+)
+""",
         ("tests/controllers/test_smallest_budget.py",),
         quick=True,
     ),
     Mutation(
         "controller off",
         "speculates",
-        "controllers/off.py",
+        "Off.plan",
         'Budget(nodes=0, depth=0, width=0, why="off")',
         'Budget(nodes=1, depth=1, width=1, why="off")',
         ("tests/controllers/test_baselines.py",),
@@ -77,7 +113,7 @@ EDITS = (
     Mutation(
         "controller fixed",
         "allows another node",
-        "controllers/fixed.py",
+        "Fixed.__init__",
         'dataclasses.replace(budget, why="fixed by you")',
         'dataclasses.replace(budget, nodes=budget.nodes + 1, why="fixed by you")',
         ("tests/controllers/test_baselines.py",),
@@ -85,24 +121,42 @@ EDITS = (
     Mutation(
         "controller goodput",
         "has no branch for drafters that are sure of themselves",
-        "controllers/goodput.py",
-        "if not seen.passes and seen.gives_probabilities:",
-        "if False:",
+        "Goodput._planned",
+        """
+if not seen.passes and seen.gives_probabilities:
+    return self._looked_up(seen, account)
+""",
+        """
+if False:
+    return self._looked_up(seen, account)
+""",
         GOODPUT,
         quick=True,
     ),
     Mutation(
         "controller goodput",
         "goes on with guesses that do not pay",
-        "controllers/goodput.py",
-        "if account.pays:",
-        "if True:",
+        "Goodput._planned",
+        """
+if account.pays:
+    if self._comparison.due and not account.surely_pays:
+        return self._plain("to compare with")
+    self._deep = self._deep or self._drafting_with_passes()
+    return self._deep
+""",
+        """
+if True:
+    if self._comparison.due and not account.surely_pays:
+        return self._plain("to compare with")
+    self._deep = self._deep or self._drafting_with_passes()
+    return self._deep
+""",
         GOODPUT,
     ),
     Mutation(
         "controller goodput",
         "silences free guesses with the draft model",
-        "controllers/goodput.py",
+        "Goodput._planned",
         "self._looked_up(self._free, self._free_account)",
         'self._plain("")',
         GOODPUT,
@@ -110,7 +164,7 @@ EDITS = (
     Mutation(
         "controller goodput",
         "does not charge what extra rows take that lead to no guess",
-        "controllers/drafting_account.py",
+        "DraftingAccount.add",
         "min(0.0, gain + _IN_VAIN)",
         "0.0",
         ACCOUNT,
@@ -118,15 +172,15 @@ EDITS = (
     Mutation(
         "controller goodput",
         "tries again before plain rounds have set aside what that may lose",
-        "controllers/drafting_account.py",
-        ", math.ceil((loss - self._saved) / _SAVED)",
-        "",
+        "DraftingAccount.rounds_left",
+        "max(0, self._patience - self._rested, math.ceil((loss - self._saved) / _SAVED))",
+        "max(0, self._patience - self._rested)",
         ACCOUNT,
     ),
     Mutation(
         "controller goodput",
         "gives drafting up after one round that lost",
-        "controllers/drafting_account.py",
+        "_CREDIT",
         "_CREDIT = 2.5",
         "_CREDIT = 0.1",
         ACCOUNT,
@@ -134,15 +188,15 @@ EDITS = (
     Mutation(
         "controller goodput",
         "learns from one round of four though drafting loses",
-        "controllers/goodput.py",
-        "self._sure = account.surely_pays and",
-        "self._sure =",
+        "Goodput.observe",
+        "self._sure = account.surely_pays and seen.drafting_rounds >= _FEW",
+        "self._sure = seen.drafting_rounds >= _FEW",
         ACCOUNT,
     ),
     Mutation(
         "controller goodput",
         "makes a controller anew that was kept",
-        "decoding/controller_cache.py",
+        "ControllerCache.kept",
         "_, controller = self._controllers.setdefault(made_from, (settings, new))",
         "_, controller = self._controllers[made_from] = (settings, new)",
         ("tests/decoding/test_controller_cache.py",),
@@ -150,15 +204,15 @@ EDITS = (
     Mutation(
         "controller goodput",
         "says how many rounds there were until a trial some rounds ago",
-        "controllers/goodput.py",
-        "            self._trial_in -= 1\n",
-        "",
+        "Goodput.plan",
+        "self._trial_in -= 1",
+        "pass",
         (GOODPUT[0], "-k", "counted_down"),
     ),
     Mutation(
         "controller goodput",
         "counts depths that were never judged as failed",
-        "controllers/round_statistics.py",
+        "stood_by_depth",
         "[False] * judged",
         "[False]",
         GOODPUT,
@@ -166,31 +220,47 @@ EDITS = (
     Mutation(
         "controller goodput",
         "does not price the rows that come with a guess",
-        "controllers/goodput.py",
-        "max(each * rows_s[",
-        "max(rows_s[",
+        "Goodput._prices",
+        "max(each * rows_s[math.ceil(node * each) - 1], least_s)",
+        "max(rows_s[math.ceil(node * each) - 1], least_s)",
         (GOODPUT[1], "-k", "priced"),
     ),
     Mutation(
         "controller goodput",
         "pays for a pass and not for the row of its guess",
-        "controllers/goodput.py",
-        "(seen.draft.step_s + row_s)",
-        "seen.draft.step_s",
+        "Goodput._drafting_with_passes",
+        "(seen.draft.step_s + row_s) / max(0.02 / goodput, gain)",
+        "seen.draft.step_s / max(0.02 / goodput, gain)",
         (*PASSES, "-k", "gets_a_pass"),
     ),
     Mutation(
         "controller goodput",
         "forgets what a pass of the draft model was measured to take",
-        "controllers/goodput.py",
+        "Goodput.__init__",
         "costs.draft[0][1] if costs is not None and costs.draft else 0.0",
         "0.0",
         PASSES,
     ),
     Mutation(
         "controller goodput",
+        "believes what the drafter promises a pass to gain",
+        "Goodput._drafting_with_passes",
+        "seen.rate.value * seen.calibration.value / goodput",
+        "seen.rate.value / goodput",
+        (*PASSES, "-k", "gets_a_pass"),
+    ),
+    Mutation(
+        "controller goodput",
+        "saves for a trial what it costs, and not what it may lose",
+        "Goodput._trial_loss",
+        "self._seconds(seen, seen.rows(1), 1.0) * self._plain_goodput(seen) - 1.0",
+        "self._seconds(seen, seen.rows(1), 1.0) * self._plain_goodput(seen)",
+        (*ACCOUNT, "-k", "set_aside"),
+    ),
+    Mutation(
+        "controller goodput",
         "takes levels that were looked up for passes",
-        "controllers/round_statistics.py",
+        "RoundStatistics.add",
         "steps = round.draft_passes if self.passes else levels",
         "steps = levels",
         PASSES,
@@ -198,9 +268,15 @@ EDITS = (
     Mutation(
         "controller goodput",
         "lets every pass be run that the budget is deep enough for",
-        "trees/growth.py",
-        "if context.passes and most < self._budget.pass_price:",
-        "if False:",
+        "Growth.ask",
+        """
+if context.passes and most < self._budget.pass_price:
+    context.budget = dataclasses.replace(context.budget, passes=False)
+""",
+        """
+if False:
+    context.budget = dataclasses.replace(context.budget, passes=False)
+""",
         ("tests/contracts/test_policy_contract.py", "-k", "worth_its_pass"),
     ),
 )

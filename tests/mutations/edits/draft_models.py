@@ -8,15 +8,15 @@ EDITS = (
     Mutation(
         "drafter draft_model",
         "proposes beyond the end of its context",
-        "drafters/draft_model.py",
-        "if tree.depths[node] <= self._room]",
-        "if tree.depths[node] <= self._room + 1]",
+        "DraftModel._readable",
+        "[node for node in frontier if tree.depths[node] <= self._room]",
+        "[node for node in frontier if tree.depths[node] <= self._room + 1]",
         ("tests/contracts/test_end_of_context.py", "-k", "draft_model"),
     ),
     Mutation(
         "drafter draft_model",
         "runs where passes are not allowed",
-        "drafters/draft_model.py",
+        "DraftModel.propose",
         "self._readable(tree, frontier, context) if context.passes else []",
         "self._readable(tree, frontier, context)",
         (DRAFTER, "-k", "runs_no_model"),
@@ -24,7 +24,7 @@ EDITS = (
     Mutation(
         "drafter draft_model",
         "forgets the accepted path",
-        "drafters/draft_model.py",
+        "DraftModel.observe",
         "self._model.keep(self._tree.follow(round.emitted))",
         "self._model.keep(())",
         (DRAFTER, "-k", "renumbered"),
@@ -32,7 +32,7 @@ EDITS = (
     Mutation(
         "drafter draft_model",
         "makes all draws after a node with the same noise",
-        "drafters/draft_model.py",
+        "DraftModel._sampled",
         "(*salt, draw)",
         "salt",
         ("tests/decoding/test_draw_laws.py", "-k", "their_places and draft_model and IID"),
@@ -40,15 +40,15 @@ EDITS = (
     Mutation(
         "drafter draft_model",
         "couples with noise of another position",
-        "drafters/point_guesses.py",
-        "context.noise.gumbel_of_few(Stream.TARGET, position,",
-        "context.noise.gumbel_of_few(Stream.TARGET, position + 1,",
+        "coupled",
+        "context.noise.gumbel_of_few(Stream.TARGET, position, named[:count])",
+        "context.noise.gumbel_of_few(Stream.TARGET, position + 1, named[:count])",
         ("tests/drafters/test_coupled.py",),
     ),
     Mutation(
         "drafter draft_model",
         "names the rows of a trimmed head instead of their tokens",
-        "models/base/trimmed_head.py",
+        "TrimmedHead.after",
         "tokens[places.long()]",
         "places.long()",
         ("tests/drafters/test_trim.py",),
@@ -56,7 +56,7 @@ EDITS = (
     Mutation(
         "drafter draft_model",
         "does not guess the text's own rare tokens",
-        "drafters/frequent_head.py",
+        "FrequentHead.start",
         "self._add(history)",
         "pass",
         ("tests/drafters/test_trim.py",),
@@ -72,7 +72,7 @@ EDITS = (
     Mutation(
         "drafter cross_vocabulary",
         "leaves out what a draft token still stands for",
-        "drafters/cross_vocabulary.py",
+        "CrossVocabulary._guessed",
         "return source, self._translation.own_tokens(source[0])[1:]",
         "return source, ()",
         ("tests/drafters/test_cross_vocabulary.py", "-k", "needs_no_pass"),
@@ -80,47 +80,55 @@ EDITS = (
     Mutation(
         "drafter cross_vocabulary",
         "counts an n-gram's probability twice",
-        "drafters/translated_guesses.py",
-        "            values[row, 0] += left\n",
-        "",
+        "TranslatedGuesses.of",
+        "values[row, 0] += left",
+        "pass",
         ("tests/drafters/test_cross_vocabulary.py", "-k", "together"),
     ),
     Mutation(
         "drafter cross_vocabulary",
         "learns no n-grams",
-        "structures/token_translation.py",
-        "            self._ngrams[ngram] = token\n",
-        "            pass\n",
+        "TokenTranslation.learn",
+        "self._ngrams[ngram] = token",
+        "pass",
         ("tests/indexes/test_token_translation.py", "tests/drafters/test_cross_vocabulary.py", "-k", "ngram"),
     ),
     Mutation(
         "drafter retrieved_context",
         "gives frequent words the same weight as rare ones",
-        "structures/retrieved_text.py",
+        "shared_words",
         "math.log((1 + len(chunks)) / (1 + count))",
         "1.0",
-        ("tests/indexes/test_retrieved_text.py",),
+        ("tests/drafters/test_retrieved_text.py",),
     ),
     Mutation(
         "drafter retrieved_context",
         "chooses another part in every round",
-        "structures/retrieved_text.py",
-        "len(text) - self._chosen_at < self._refresh",
-        "len(text) - self._chosen_at < 1",
-        ("tests/indexes/test_retrieved_text.py",),
+        "RetrievedText.shortened",
+        "0 <= len(text) - self._chosen_at < self._refresh",
+        "0 <= len(text) - self._chosen_at < 1",
+        ("tests/drafters/test_retrieved_text.py",),
     ),
     Mutation(
         "several draft models",
         "drafts with the first whatever is named",
-        "drafters/parts.py",
-        "if name not in self.resources.further:\n            return self\n        model",
-        "if True:\n            return self\n        model",
+        "Parts._drafting_with",
+        """
+if name not in self.resources.further:
+    return self
+model = self.resources.further[name].model
+""",
+        """
+if True:
+    return self
+model = self.resources.further[name].model
+""",
         ("tests/drafters/test_several_models.py", "-k", "wrappers"),
     ),
     Mutation(
         "several draft models",
         "lets two members share one cache",
-        "drafters/parts.py",
+        "Parts.members",
         "self._with_twins(used & taken)",
         "self",
         ("tests/drafters/test_several_models.py", "-k", "cache_for_each"),

@@ -8,9 +8,15 @@ EDITS = (
     Mutation(
         "chats",
         "forgets text that arrived while an older state was written",
-        "store/writer.py",
-        "if self._growing.get(name) is job:",
-        "if name in self._growing:",
+        "Writer._attempt",
+        """
+if self._growing.get(name) is job:
+    del self._growing[name]
+""",
+        """
+if name in self._growing:
+    del self._growing[name]
+""",
         ("tests/store/test_writer.py", "-k", "arrives_while"),
     ),
 )

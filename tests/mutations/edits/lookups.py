@@ -10,7 +10,7 @@ EDITS = (
     Mutation(
         "drafter none",
         "answers for one node too few",
-        "drafters/nothing.py",
+        "Nothing.propose",
         "return [() for _ in frontier]",
         "return [() for _ in frontier[1:]]",
         (DRAFTER, "-k", "none and width"),
@@ -18,56 +18,86 @@ EDITS = (
     Mutation(
         "reference",
         "stays lost after a change",
-        "structures/aligned_text.py",
-        "        if token in window:",
-        "        if False and token in window:",
-        ("tests/indexes/test_aligned_text.py",),
+        "AlignedText.advance",
+        """
+if token in window:
+    return Alignment(at.place + window.index(token) + 1, 1)
+""",
+        """
+if False and token in window:
+    return Alignment(at.place + window.index(token) + 1, 1)
+""",
+        ("tests/drafters/test_aligned_text.py",),
     ),
     Mutation(
         "reference",
         "proposes the token it has just seen",
-        "structures/aligned_text.py",
+        "AlignedText.advance",
         "return Alignment(at.place + 1, min(LONGEST_RUN, at.run + 1))",
         "return Alignment(at.place, min(LONGEST_RUN, at.run + 1))",
-        ("tests/indexes/test_aligned_text.py", "tests/drafters/test_reference.py"),
+        ("tests/drafters/test_aligned_text.py", "tests/drafters/test_reference.py"),
     ),
     Mutation(
         "drafter prompt_lookup",
         "tries the shortest run first",
-        "structures/ngrams.py",
-        "for size in range(min(self.max_ngram, len(run)), self.min_ngram - 1, -1):",
-        "for size in range(self.min_ngram, min(self.max_ngram, len(run)) + 1):",
+        "NgramIndex._known",
+        """
+for size in range(min(self.max_ngram, len(run)), self.min_ngram - 1, -1):
+    if followers := self._after.get(tuple(run[len(run) - size :])):
+        yield size, followers
+""",
+        """
+for size in range(self.min_ngram, min(self.max_ngram, len(run)) + 1):
+    if followers := self._after.get(tuple(run[len(run) - size :])):
+        yield size, followers
+""",
         (LOOKUP,),
         quick=True,
     ),
     Mutation(
         "drafter prompt_lookup",
         "tries the oldest occurrence first",
-        "structures/ngrams.py",
-        "for token in reversed(followers):",
-        "for token in followers:",
+        "NgramIndex.continuations",
+        """
+for token in reversed(followers):
+    found.setdefault(token, size)
+    if len(found) >= limit:
+        return list(found.items())
+""",
+        """
+for token in followers:
+    found.setdefault(token, size)
+    if len(found) >= limit:
+        return list(found.items())
+""",
         (LOOKUP,),
     ),
     Mutation(
         "drafter prompt_lookup",
         "judges all lengths of runs alike",
-        "structures/continuation_rates.py",
-        "self._rates.count((size, rank), ",
-        "self._rates.count((1, rank), ",
+        "ContinuationRates.learn",
+        "self._rates.count((size, rank), token == following)",
+        "self._rates.count((1, rank), token == following)",
         (LOOKUP,),
     ),
     Mutation(
         "drafter suffix",
         "drafts from the match that should save least",
-        "structures/suffix_draft.py",
-        "if saved > most:",
-        "if saved > 0.0:",
+        "draft",
+        """
+if saved > most:
+    best, most = continued, saved
+""",
+        """
+if saved > 0.0:
+    best, most = continued, saved
+""",
         ("tests/drafters/test_suffix.py", "-k", "expected_score"),
     ),
     Mutation(
         "drafter suffix",
         "drafts however unlikely the continuation",
-        "structures/suffix_draft.py",
+        "_continue",
         "followed * probability / value",
         "0.0 * value",
         ("tests/drafters/test_suffix.py", "-k", "unlikely"),
@@ -75,7 +105,7 @@ EDITS = (
     Mutation(
         "drafter suffix",
         "claims the whole share of a match, however short",
-        "structures/suffix_draft.py",
+        "chance",
         "min(count / followed, odds / (1.0 + odds))",
         "count / followed",
         ("tests/drafters/test_suffix.py", "-k", "claim"),
@@ -83,23 +113,23 @@ EDITS = (
     Mutation(
         "drafter suffix",
         "drafts from matches that are too short",
-        "drafters/options/lookups.py",
-        "if match >= self.min_match else 0",
-        "if match >= 0 else 0",
+        "SuffixOptions.limit",
+        "int(self.factor * match) + self.offset if match >= self.min_match else 0",
+        "int(self.factor * match) + self.offset if match >= 0 else 0",
         ("tests/drafters/test_suffix.py", "-k", "too_short"),
     ),
     Mutation(
         "drafter token_recycling",
         "rejected nodes have the last word",
-        "drafters/token_recycling.py",
-        "key=lambda node: (node in standing, node)",
-        "key=lambda node: (node not in standing, node)",
+        "TokenRecycling._learn",
+        "sorted(round.reading.alive, key=lambda node: (node in standing, node))",
+        "sorted(round.reading.alive, key=lambda node: (node not in standing, node))",
         ("tests/drafters/test_token_recycling.py",),
     ),
     Mutation(
         "drafter token_recycling",
         "does not learn which ranks are right",
-        "drafters/token_recycling.py",
+        "TokenRecycling._count_ranks",
         "self._hits[rank] += 1",
         "self._hits[rank] += 0",
         ("tests/drafters/test_token_recycling.py",),
@@ -107,15 +137,15 @@ EDITS = (
     Mutation(
         "drafter datastore",
         "hears the datastore before longer matches of the text",
-        "drafters/datastore.py",
-        "if other.length < match.length)",
-        "if True)",
+        "DatastoreDrafter._joined",
+        "(place for place, other in enumerate(heard) if other.length < match.length)",
+        "(place for place, other in enumerate(heard) if True)",
         ("tests/drafters/test_datastore_drafter.py",),
     ),
     Mutation(
         "drafter datastore",
         "counts only one of the places where a run occurs",
-        "structures/datastore.py",
+        "Datastore._narrowed",
         "end = bisect.bisect_right(self._rows, run, first, match.end, key=read)",
         "end = first + 1",
         ("tests/indexes/test_datastore.py",),
@@ -123,9 +153,21 @@ EDITS = (
     Mutation(
         "drafter datastore",
         "sorts suffixes by their first two tokens alone",
-        "structures/suffix_array.py",
-        "while n and int(rank[order[-1]]) < n - 1:",
-        "while n and size < 2 and int(rank[order[-1]]) < n - 1:",
+        "suffix_array",
+        """
+while n and int(rank[order[-1]]) < n - 1:
+    following = np.zeros(n, np.int64)
+    following[: n - size] = rank[size:] + 1
+    order, rank = _sorted(rank * (n + 1) + following)
+    size *= 2
+""",
+        """
+while n and size < 2 and int(rank[order[-1]]) < n - 1:
+    following = np.zeros(n, np.int64)
+    following[: n - size] = rank[size:] + 1
+    order, rank = _sorted(rank * (n + 1) + following)
+    size *= 2
+""",
         ("tests/indexes/test_suffix_array.py",),
     ),
 )

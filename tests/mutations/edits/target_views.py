@@ -12,7 +12,7 @@ EDITS = (
     Mutation(
         "drafter layer_skip",
         "scores its guesses against the tokens before",
-        "drafters/layer_skip.py",
+        "LayerSkip.matches",
         "zip(said, following[1:], strict=True)",
         "zip(said, following, strict=False)",
         (LAYER_SKIP, "-k", "scores"),
@@ -20,15 +20,15 @@ EDITS = (
     Mutation(
         "drafter layer_skip",
         "reads the text again instead of borrowing it",
-        "drafters/target_view.py",
-        "self.view.borrow(text, range(len(text)))",
+        "ViewDrafter._borrow",
+        "self.view.copy_rows_from(text, range(len(text)))",
         "self.view.prefill(text)",
         (LAYER_SKIP, "-k", "go_when"),
     ),
     Mutation(
         "drafter layer_skip",
         "takes every set for a better one",
-        "drafters/layer_search.py",
+        "LayerSearch.learn",
         "better = score > self.score",
         "better = True",
         ("tests/drafters/test_layer_search.py",),
@@ -36,7 +36,7 @@ EDITS = (
     Mutation(
         "drafter layer_skip",
         "chooses sets at random alone",
-        "drafters/layer_search.py",
+        "LayerSearch._promising",
         "return self._least(-(effect + _OPTIMISM * covariance.diagonal().sqrt()))",
         "return self._least(covariance.diagonal())",
         ("tests/drafters/test_layer_search.py",),
@@ -44,7 +44,7 @@ EDITS = (
     Mutation(
         "drafter early_exit",
         "compares shadow tokens with the wrong token",
-        "drafters/early_exit.py",
+        "EarlyExit._look",
         "decided = [best for (best,) in reading.best_after(path, 1)]",
         "decided = [0 for _ in path]",
         (EARLY_EXIT, "-k", "shadow"),
@@ -52,7 +52,7 @@ EDITS = (
     Mutation(
         "drafter early_exit",
         "takes the exit that is right most often",
-        "drafters/shadow_tokens.py",
+        "ShadowTokens.best_length",
         "worth = expected / (length * (layer + 1) + self.layers)",
         "worth = expected / (length + self.layers)",
         (EARLY_EXIT, "-k", "choice or text"),
@@ -60,7 +60,7 @@ EDITS = (
     Mutation(
         "drafter early_exit",
         "never forgets",
-        "drafters/shadow_tokens.py",
+        "ExitRecord.add",
         "self.right = decay * self.right + hit",
         "self.right = self.right + hit",
         (EARLY_EXIT, "-k", "choice or text"),
@@ -68,7 +68,7 @@ EDITS = (
     Mutation(
         "drafter pruned",
         "keeps what matters least",
-        "core/network_pruning.py",
+        "Ranking.of",
         "values.argsort(dim=-1, descending=True, stable=True)",
         "values.argsort(dim=-1, descending=False, stable=True)",
         (PRUNING_WEIGHTS, "-k", "less_than"),
@@ -76,15 +76,15 @@ EDITS = (
     Mutation(
         "drafter pruned",
         "removes other columns than rows",
-        "models/pruning/pruned_source.py",
-        "return values[:, places] if part",
-        "return values[:, : len(places)] if part",
+        "PrunedSource.dense",
+        'return values[:, places] if part == "weight" else values',
+        'return values[:, : len(places)] if part == "weight" else values',
         (PRUNING_WEIGHTS, "-k", "silent"),
     ),
     Mutation(
         "drafter pruned",
         "lets effects on several texts cancel out",
-        "models/pruning/taylor.py",
+        "taylor_ranking",
         "of_heads.abs().sum(dim=0), of_channels.abs().sum(dim=0)",
         "of_heads.sum(dim=0).abs(), of_channels.sum(dim=0).abs()",
         (PRUNING_WEIGHTS, "-k", "gradients"),
@@ -92,23 +92,23 @@ EDITS = (
     Mutation(
         "drafter lookahead",
         "forgets that a column's rows follow each other",
-        "structures/lookahead_window.py",
-        "                after = len(rows) - 1\n",
-        "",
-        ("tests/indexes/test_lookahead_window.py", "tests/drafters/test_lookahead.py"),
+        "LookaheadWindow.rows",
+        "after = len(rows) - 1",
+        "pass",
+        ("tests/drafters/test_lookahead_window.py", "tests/drafters/test_lookahead.py"),
     ),
     Mutation(
         "drafter lookahead",
         "counts n-grams that begin with tokens of the text",
-        "structures/lookahead_window.py",
+        "LookaheadWindow.advance",
         "own = self._age >= self._levels",
         "own = True",
-        ("tests/indexes/test_lookahead_window.py",),
+        ("tests/drafters/test_lookahead_window.py",),
     ),
     Mutation(
         "drafter lookahead",
         "lets the window stand still",
-        "drafters/lookahead.py",
+        "Lookahead.observe",
         "self._pool.add(ngram)",
         "pass",
         ("tests/drafters/test_lookahead.py",),
@@ -116,7 +116,7 @@ EDITS = (
     Mutation(
         "drafter jacobi",
         "goes on from the place before",
-        "drafters/jacobi.py",
+        "Jacobi._read",
         "behind = range(len(round.emitted), len(standing))",
         "behind = range(len(round.emitted) - 1, len(standing))",
         ("tests/drafters/test_jacobi.py",),
@@ -124,57 +124,69 @@ EDITS = (
     Mutation(
         "drafter jacobi",
         "draws without the target's noise",
-        "drafters/jacobi.py",
-        "self._noisy = tree, not context.sampling.greedy",
-        "self._noisy = tree, False",
+        "Jacobi.propose",
+        "self._tree, self._noisy = tree, not context.sampling.greedy",
+        "self._tree, self._noisy = tree, False",
         ("tests/drafters/test_jacobi.py", "-k", "warm"),
     ),
     Mutation(
         "drafter sparse_context",
         "keeps the chunks least like the end of the text",
-        "structures/text_chunks.py",
-        "descending=True, stable=True",
-        "descending=False, stable=True",
+        "chunk_positions",
+        "scores.flip(-1).argsort(dim=-1, descending=True, stable=True)",
+        "scores.flip(-1).argsort(dim=-1, descending=False, stable=True)",
         ("tests/indexes/test_text_chunks.py",),
     ),
     Mutation(
         "drafter sparse_context",
         "reads the text itself instead of taking rows of the target's cache",
-        "drafters/cache_parts.py",
-        "self._view.borrow_of_layers(text, ",
-        "(lambda *part: None)(text, ",
+        "PartByLayer.copy_rows_from",
+        "self._view.copy_rows_by_layer(text, chosen)",
+        "(lambda *part: None)(text, chosen)",
         ("tests/drafters/test_sparse_context.py", "-k", "reads_nothing"),
     ),
     Mutation(
         "drafter sparse_context",
         "lets every layer hold what the first one asks for",
-        "drafters/cache_parts.py",
-        "self._view.borrow_of_layers(text, chosen)",
-        "self._view.borrow_of_layers(text, chosen[:1].expand_as(chosen))",
+        "PartByLayer.copy_rows_from",
+        "self._view.copy_rows_by_layer(text, chosen)",
+        "self._view.copy_rows_by_layer(text, chosen[:1].expand_as(chosen))",
         ("tests/drafters/test_cache_parts.py", "-k", "brute_force"),
     ),
     Mutation(
         "drafter sparse_context",
         "draws with the target's own noise where the rule looks at probabilities",
-        "drafters/sparse_context.py",
-        "if context.wanted is not DrawKind.POINT:",
-        "if False:",
+        "SparseContext._begin",
+        """
+if context.wanted is not DrawKind.POINT:
+    noise = self._noise(noise).child(str(context.round))
+""",
+        """
+if False:
+    noise = self._noise(noise).child(str(context.round))
+""",
         ("tests/decoding/test_draw_laws.py", "-k", "members_draw_independently and sparse_context"),
     ),
     Mutation(
         "drafter sparse_context",
         "writes points with noise of its own",
-        "drafters/sparse_context.py",
-        "if context.wanted is not DrawKind.POINT:",
-        "if True:",
+        "SparseContext._begin",
+        """
+if context.wanted is not DrawKind.POINT:
+    noise = self._noise(noise).child(str(context.round))
+""",
+        """
+if True:
+    noise = self._noise(noise).child(str(context.round))
+""",
         ("tests/drafters/test_sparse_context.py", "-k", "every_guess_is_right"),
     ),
     Mutation(
         "drafter sparse_context",
         "draws with the noise of every other such drafter",
-        "drafters/sparse_context.py",
-        "self._noise(noise).child(",
-        "noise.child(",
+        "SparseContext._begin",
+        "self._noise(noise).child(str(context.round))",
+        "noise.child(str(context.round))",
         ("tests/decoding/test_draw_laws.py", "-k", "members_draw_independently and sparse_context"),
     ),
 )

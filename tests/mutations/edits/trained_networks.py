@@ -6,6 +6,7 @@ from tests.mutations.mutation import Mutation
 
 ONLINE = "tests/training/test_online_learning.py"
 KEPT_REPLIES = "tests/training/test_kept_replies.py"
+NETWORKS = "tests/models/test_learned_networks.py"
 LEARNING = "tests/training/test_learning.py"
 START = "tests/training/test_training_start.py"
 WRITING = "tests/training/test_text_writing.py"
@@ -17,15 +18,55 @@ EDITS = (
     Mutation(
         "drafter hydra",
         "starts from the state of the token before",
-        "models/draft_heads/hydra_drafting.py",
-        "self._last, self._ahead = len(history) - 2",
-        "self._last, self._ahead = len(history) - 3",
+        "HydraDrafting.begin",
+        "self._last, self._ahead = len(history) - 2, ahead",
+        "self._last, self._ahead = len(history) - 3, ahead",
         ("tests/models/test_learned_drafting.py", "-k", "hydra"),
+    ),
+    Mutation(
+        "drafter hydra",
+        "leaves the norm's factors out in C",
+        "models/cpu_kernels/hydra.h",
+        "round_states(p, h->mlp_norm);",
+        "round_states(p, NULL);",
+        ("tests/models/test_native_linear.py", "-k", "hydra"),
+    ),
+    Mutation(
+        "drafter hydra",
+        "leaves the norm's factors out",
+        "Hydra.step",
+        "rms_normalize(states, self.sizes.epsilon) * self.mlp_norm",
+        "rms_normalize(states, self.sizes.epsilon)",
+        (NETWORKS, "-k", "counts and hydra"),
+    ),
+    Mutation(
+        "drafter clover",
+        "leaves the factors of the tokens' norm out",
+        "Clover.of_tokens",
+        "rms_normalize(embedded, self.sizes.epsilon) * self.token_norm",
+        "rms_normalize(embedded, self.sizes.epsilon)",
+        (NETWORKS, "-k", "counts and clover"),
+    ),
+    Mutation(
+        "drafter amphista",
+        "leaves the factors of attention's norm out",
+        "DecoderLayer._before",
+        "rms_normalize(states, sizes.epsilon) * self.attention_norm",
+        "rms_normalize(states, sizes.epsilon)",
+        (NETWORKS, "-k", "counts and amphista"),
+    ),
+    Mutation(
+        "drafter falcon",
+        "leaves the factors of the states' norm out",
+        "Falcon.entries",
+        "rms_normalize(inputs, self.sizes.epsilon) * self.state_norm",
+        "rms_normalize(inputs, self.sizes.epsilon)",
+        (NETWORKS, "-k", "counts and falcon"),
     ),
     Mutation(
         "drafter medusa",
         "starts from the state of the token before",
-        "models/draft_heads/text_reading.py",
+        "LastEntryAlone.root",
         "given.text.rows(entries - 1, entries)",
         "given.text.rows(entries - 2, entries - 1)",
         ("tests/models/test_learned_drafting.py", "-k", "medusa"),
@@ -33,15 +74,15 @@ EDITS = (
     Mutation(
         "drafter amphista",
         "lets heads know of those before them alone",
-        "models/draft_heads/decoder_layer.py",
-        "self._before(states), causal=False",
-        "self._before(states), causal=True",
+        "DecoderLayer.among",
+        "_mixed(*self._before(states), causal=False)",
+        "_mixed(*self._before(states), causal=True)",
         ("tests/models/test_amphista.py", "-k", "behind_it"),
     ),
     Mutation(
         "drafter amphista",
         "reads what is new of the text as if it stood at its beginning",
-        "models/draft_heads/text_reading.py",
+        "WholeText.begin",
         "partial(self._over, first)",
         "partial(self._over, 0)",
         ("tests/models/test_learned_drafting.py", "-k", "amphista"),
@@ -49,7 +90,7 @@ EDITS = (
     Mutation(
         "drafter clover",
         "goes on from the root's state below every node",
-        "models/draft_heads/clover_drafting.py",
+        "CloverDrafting.read",
         "self._running[parents]",
         "self._running[[0] * len(parents)]",
         ("tests/models/test_learned_drafting.py", "-k", "clover"),
@@ -57,7 +98,7 @@ EDITS = (
     Mutation(
         "drafter clover",
         "lets the length of a key count",
-        "models/draft_heads/token_attention.py",
+        "TokenAttention.forward",
         "F.cosine_similarity(queries, keys, dim=-1).unsqueeze(-1)",
         "(queries * keys).sum(-1, keepdim=True)",
         ("tests/models/test_clover.py",),
@@ -65,7 +106,7 @@ EDITS = (
     Mutation(
         "drafter eagle",
         "takes every node for one token later",
-        "models/draft_heads/eagle_drafting.py",
+        "EagleDrafting.read",
         "entries - 1 + tree.depths[nodes[0]]",
         "entries + tree.depths[nodes[0]]",
         ("tests/models/test_learned_drafting.py", "-k", "eagle"),
@@ -73,23 +114,23 @@ EDITS = (
     Mutation(
         "drafter parallel_spec",
         "lets every row of a group see the mask behind it",
-        "models/draft_heads/parallel_spec.py",
-        ".tril(-1)",
-        ".tril(0)",
+        "ParallelSpec.states",
+        "torch.ones(steps, masks, dtype=torch.bool, device=fused.device).tril(-1)",
+        "torch.ones(steps, masks, dtype=torch.bool, device=fused.device).tril(0)",
         ("tests/models/test_parallel_spec.py",),
     ),
     Mutation(
         "drafter falcon",
         "takes entries of guessed blocks for one token later",
-        "models/draft_heads/falcon_drafting.py",
-        "(text + depth - k + torch.arange(k))",
-        "(text + depth - k + 1 + torch.arange(k))",
+        "FalconDrafting._read_blocks",
+        "(text + depth - k + torch.arange(k)).repeat",
+        "(text + depth - k + 1 + torch.arange(k)).repeat",
         ("tests/models/test_learned_drafting.py", "-k", "falcon"),
     ),
     Mutation(
         "drafter falcon",
         "shows the state that is to be guessed without its token",
-        "models/draft_heads/falcon.py",
+        "Falcon.glanced",
         "torch.where(shown[..., None], every[:, further], entries)",
         "torch.where(shown[..., None], self.entries(fused[:, further], taken[:, at + 1]), entries)",
         ("tests/models/test_glancing.py",),
@@ -97,7 +138,7 @@ EDITS = (
     Mutation(
         "drafter prompt_tokens",
         "reads what was said behind the root, whatever was accepted",
-        "drafters/mask_rows.py",
+        "MaskRowsDrafter._read",
         "riding.extra_rows.get(path[-1] if path else ROOT)",
         "riding.extra_rows.get(ROOT)",
         ("tests/drafters/test_mask_rows.py", "-k", "after_the_next_one"),
@@ -105,7 +146,7 @@ EDITS = (
     Mutation(
         "drafter mtp",
         "leaves its adapter out",
-        "drafters/mask_rows.py",
+        "MaskRowsDrafter.extra_rows",
         "ExtraRow(node, masks[mask], after, self._masks.adapter)",
         "ExtraRow(node, masks[mask], after, None)",
         ("tests/drafters/test_mask_rows.py", "-k", "keep_their_bits"),
@@ -113,15 +154,15 @@ EDITS = (
     Mutation(
         "learning",
         "puts masks one place too early",
-        "models/draft_heads/frozen_target.py",
-        "places[..., None] + 1 + torch.arange",
-        "places[..., None] + torch.arange",
+        "FrozenTarget.states",
+        "places[..., None] + 1 + torch.arange(behind, device=places.device)",
+        "places[..., None] + torch.arange(behind, device=places.device)",
         ("tests/models/test_frozen_target.py",),
     ),
     Mutation(
         "learning",
         "takes the states of the next token",
-        "models/draft_heads/reply_recorder.py",
+        "ReplyRecorder.taken",
         "text.kept(first - 1, first - 1 + count)",
         "text.kept(first, first + count)",
         (KEPT_REPLIES, "-k", "every_round"),
@@ -129,63 +170,93 @@ EDITS = (
     Mutation(
         "learning",
         "learns from a reply before it is judged",
-        "models/draft_heads/online_learning.py",
-        "        while self._new:\n",
-        "        yield from self._update()\n        while self._new:\n",
+        "OnlineLearner.training_steps",
+        """
+while self._new:
+    yield from self._judge(self.buffer[len(self.buffer) - self._new])
+    self._new = max(0, self._new - 1)
+""",
+        """
+yield from self._update()
+while self._new:
+    yield from self._judge(self.buffer[len(self.buffer) - self._new])
+    self._new = max(0, self._new - 1)
+""",
         (ONLINE, "-k", "before_it_is_learnt"),
     ),
     Mutation(
         "learning",
         "keeps weights that do worse",
-        "models/draft_heads/online_learning.py",
-        "if self._judgement.worse:",
-        "if self._judgement.worse and not self._updates:",
+        "OnlineLearner.training_steps",
+        """
+if self._judgement.worse:
+    self.go_back()
+""",
+        """
+if self._judgement.worse and not self._updates:
+    self.go_back()
+""",
         (ONLINE, "-k", "worse_goes_back"),
     ),
     Mutation(
         "learning",
         "records replies while it is off",
-        "models/draft_heads/learning_network.py",
-        "        if self._wanted:\n",
-        "        if True:\n",
+        "LearningNetwork.observe",
+        """
+if self._wanted:
+    self._recorder.observe(round)
+""",
+        """
+if True:
+    self._recorder.observe(round)
+""",
         (KEPT_REPLIES, "-k", "kept_while_learning_is_off"),
     ),
     Mutation(
         "learning",
         "learns within a reply",
-        "models/draft_heads/learning_network.py",
-        "            self._recorder.observe(round)\n",
-        "            self._recorder.observe(round)\n            self.idle(0.0)\n",
+        "LearningNetwork.observe",
+        "self._recorder.observe(round)",
+        """
+self._recorder.observe(round)
+self.idle(0.0)
+""",
         (ONLINE, "-k", "newest_weights"),
     ),
     Mutation(
         "learning",
         "keeps more than fits",
-        "structures/reply_buffer.py",
-        "while self.size_bytes > self.most_bytes:",
-        "if self.size_bytes > 2 * self.most_bytes:",
+        "ReplyBuffer.add",
+        """
+while self.size_bytes > self.most_bytes:
+    self.size_bytes -= self._replies.popleft().size_bytes
+""",
+        """
+if self.size_bytes > 2 * self.most_bytes:
+    self.size_bytes -= self._replies.popleft().size_bytes
+""",
         (KEPT_REPLIES, "-k", "bounded"),
     ),
     Mutation(
         "training",
         "learns deeper guesses of chains that were wrong",
-        "models/draft_heads/unrolling.py",
-        "        going = going & batch.drafted(step, anchors)\n",
-        "        going = batch.drafted(step, anchors)\n",
+        "chain_loss",
+        "going = going & batch.drafted(step, anchors)",
+        "going = batch.drafted(step, anchors)",
         UNROLLING,
     ),
     Mutation(
         "training",
         "takes the law of the place before as the label",
-        "models/draft_heads/unrolling.py",
-        "places + step\n",
-        "places + step - 1\n",
+        "chain_loss",
+        "places + step",
+        "places + step - 1",
         UNROLLING,
     ),
     Mutation(
         "training",
         "learns the target's state of the place before",
-        "models/draft_heads/unrolling.py",
+        "chain_loss",
         "batch.features[rows, at, -1]",
         "batch.features[rows, at - 1, -1]",
         UNROLLING,
@@ -193,7 +264,7 @@ EDITS = (
     Mutation(
         "training",
         "counts a guess as right that is one place early",
-        "models/draft_heads/unrolling.py",
+        "accepted_lengths",
         "batch.tokens[rows, places + step + 1]",
         "batch.tokens[rows, places + step]",
         UNROLLING,
@@ -201,23 +272,47 @@ EDITS = (
     Mutation(
         "training",
         "learns the likeliest token instead of the target's law",
-        "models/draft_heads/losses.py",
-        "p = torch.where(places >= 0, log_p.exp(), 0.0)",
+        "labels_of",
+        "p = torch.where(places >= 0, (sharpness * log_p).exp(), 0.0)",
         "p = torch.where(places >= 0, (log_p >= log_p.max(dim=1, keepdim=True).values).to(rest.dtype), 0.0)",
         (LEARNING, "-k", "shares_out or loss_is_zero"),
     ),
     Mutation(
         "training",
         "gives each token of a trimmed head another one's column",
-        "models/draft_heads/losses.py",
+        "columns_of",
         "torch.arange(len(tokens), device=tokens.device)",
         "torch.arange(len(tokens), device=tokens.device).flip(0)",
         UNROLLING,
     ),
     Mutation(
         "training draft_model",
+        "learns sharpened probabilities",
+        "Distillation.__call__",
+        "labels_at(batch, rows, places + 1, columns)",
+        "labels_at(batch, rows, places + 1, columns, 1.25)",
+        DISTILLING,
+    ),
+    Mutation(
+        "training",
+        "keeps sharpened probabilities on disk",
+        "StateReading._labels",
+        "self._target.head(rows).float()",
+        "self._target.head(rows).float().mul_(1.25)",
+        DISTILLING,
+    ),
+    Mutation(
+        "training",
+        "leaves the other tokens' probability as it was where it sharpens",
+        "sharpened_rest",
+        "if sharpness == 1.0:\n    return rest",
+        "return rest",
+        (LEARNING, "-k", "sharpened"),
+    ),
+    Mutation(
+        "training draft_model",
         "takes the law of the place before as the label",
-        "models/draft_heads/distillation.py",
+        "Distillation.__call__",
         "labels_at(batch, rows, places + 1, columns)",
         "labels_at(batch, rows, places, columns)",
         DISTILLING,
@@ -225,7 +320,7 @@ EDITS = (
     Mutation(
         "training draft_model",
         "rewards what the target holds less likely",
-        "models/draft_heads/distillation.py",
+        "rewards",
         "laws.p > laws.q.detach()",
         "laws.p < laws.q.detach()",
         DISTILLING,
@@ -233,23 +328,23 @@ EDITS = (
     Mutation(
         "training draft_model",
         "draws without a baseline",
-        "models/draft_heads/distillation.py",
-        "(drawn - drawn.mean())",
-        "drawn",
+        "normalised",
+        "(drawn - drawn.mean()) / drawn.std(correction=0).clamp_min(_LEAST)",
+        "drawn / drawn.std(correction=0).clamp_min(_LEAST)",
         DISTILLING,
     ),
     Mutation(
         "training draft_model",
         "learns where it is ahead of its reference",
-        "models/draft_heads/distillation.py",
-        "(compared.own - compared.others)",
-        "(compared.others - compared.own)",
+        "behind",
+        "(compared.own - compared.others).topk",
+        "(compared.others - compared.own).topk",
         DISTILLING,
     ),
     Mutation(
         "training draft_model",
         "learns what its reference guesses right",
-        "models/draft_heads/distillation.py",
+        "Distillation.__call__",
         "others.argmax(dim=1) != wanted",
         "others.argmax(dim=1) == wanted",
         DISTILLING,
@@ -257,7 +352,7 @@ EDITS = (
     Mutation(
         "trained draft model",
         "has no factors of its own in front of the head",
-        "models/trained_draft_model.py",
+        "LayersBetween.dense",
         'values * self._norm[rows] if name == "norm" else values',
         "values",
         DRAFT_MODELS,
@@ -265,47 +360,88 @@ EDITS = (
     Mutation(
         "trained draft model",
         "takes rows that rotate together for halves",
-        "models/trained_draft_model.py",
-        "        return True\n",
-        "        return False\n",
+        "LayersBetween.interleaved",
+        "return True",
+        "return False",
         DRAFT_MODELS,
     ),
     Mutation(
         "training",
         "learns from what progress is measured on",
-        "training/corpus.py",
-        "if index % _HELD_OUT]",
-        "if True]",
+        "Corpus.__init__",
+        "[place for index, place in enumerate(places) if index % _HELD_OUT]",
+        "[place for index, place in enumerate(places) if True]",
         UNROLLING,
     ),
     Mutation(
         "training",
         "begins with random weights where a drafter is named",
-        "training/first_network.py",
-        "    if start is None:\n        network =",
-        "    if True:\n        network =",
+        "first_network",
+        """
+if start is None:
+    network = new_network(method, sizes, shared, torch.Generator().manual_seed(seed))
+else:
+    network = load_network(start.method, start.options, start.weights, lambda tokens: shared)
+    network.train().requires_grad_(True)
+""",
+        """
+if True:
+    network = new_network(method, sizes, shared, torch.Generator().manual_seed(seed))
+else:
+    network = load_network(start.method, start.options, start.weights, lambda tokens: shared)
+    network.train().requires_grad_(True)
+""",
         (START, "-k", "own_figures"),
     ),
     Mutation(
         "training",
         "leaves out texts that were begun, for later ones to be put before others",
-        "training/text_writing.py",
-        "while self._writer.busy or self._store",
-        "while self._store",
+        "TextWriting.run",
+        """
+while self._writer.busy or self._store.reply_tokens < reply_tokens:
+    while self._store.reply_tokens < reply_tokens and self._writer.idle_places:
+        if (index := self._unwritten()) is None:
+            break
+        self._start(index)
+    if not self._writer.busy:
+        return
+    self._writer.step()
+    progress(self._store.reply_tokens)
+""",
+        """
+while self._store.reply_tokens < reply_tokens:
+    while self._store.reply_tokens < reply_tokens and self._writer.idle_places:
+        if (index := self._unwritten()) is None:
+            break
+        self._start(index)
+    if not self._writer.busy:
+        return
+    self._writer.step()
+    progress(self._store.reply_tokens)
+""",
         (WRITING, "-k", "stand_behind"),
     ),
     Mutation(
         "training",
         "says that the best is better before it is written",
-        "training/fitting.py",
-        "        if better:  # first",
-        "        standing.best = max(standing.best, found.tau)\n        if better:  # first",
+        "Fitting._measure",
+        """
+if better:  # first: an interrupt must not leave figures beside weights that are not theirs
+    with writing(self.best_weights) as draft:
+        save_weights(self.network, draft)
+""",
+        """
+standing.best = max(standing.best, found.tau)
+if better:  # first: an interrupt must not leave figures beside weights that are not theirs
+    with writing(self.best_weights) as draft:
+        save_weights(self.network, draft)
+""",
         UNROLLING,
     ),
     Mutation(
         "training",
         "goes on with the batches it has learnt from already",
-        "training/fitting.py",
+        "Fitting._batches",
         "self._corpus.epoch(epoch, self._seed, self._texts, skipped)",
         "self._corpus.epoch(epoch, self._seed, self._texts, 0)",
         (LEARNING, "-k", "cut_off"),
@@ -313,7 +449,7 @@ EDITS = (
     Mutation(
         "training",
         "forgets the optimiser's moments when it is cut off",
-        "training/checkpoints.py",
+        "save_checkpoint",
         "optimizer.state_of(parameter).items()",
         "dict[str, Tensor]().items()",
         (LEARNING, "-k", "cut_off"),

@@ -10,15 +10,15 @@ EDITS = (
     Mutation(
         "policy comb",
         "goes on from the second guess",
-        "trees/comb.py",
-        "{(0,) * depth",
-        "{(1,) * depth",
+        "Comb.grow",
+        "{(0,) * depth: width for depth in range(levels)}",
+        "{(1,) * depth: width for depth in range(levels)}",
         ("tests/trees/test_comb.py",),
     ),
     Mutation(
         "policy rsd_s",
         "keeps more of a level than it is told in C",
-        "structures/native/guess_search.c",
+        "indexes/native/guess_search.c",
         "s->beams < room ? s->beams : room",
         "room",
         ("tests/drafters/test_compiled_search.py", "-k", "every_policy"),
@@ -26,15 +26,23 @@ EDITS = (
     Mutation(
         "policy rsd_s",
         "gives all siblings the score of their parent",
-        "trees/rsd_s.py",
-        "if left < 1.0:",
-        "if left < 0.0:",
+        "_scored",
+        """
+if left < 1.0:
+    location = parent.logprob + math.log(left)
+    score = truncated(location + gumbel, location, score)
+""",
+        """
+if left < 0.0:
+    location = parent.logprob + math.log(left)
+    score = truncated(location + gumbel, location, score)
+""",
         ("tests/trees/test_rsd.py", "-k", "sample_without_replacement"),
     ),
     Mutation(
         "policy eagle2",
         "expands nodes of earlier levels in C",
-        "structures/native/frontiers.h",
+        "indexes/native/frontiers.h",
         "s->levels ? 0 : kept",
         "kept",
         ("tests/drafters/test_compiled_search.py", "-k", "every_policy"),
@@ -42,23 +50,23 @@ EDITS = (
     Mutation(
         "policy eagle2",
         "expands every node of a level",
-        "trees/eagle2.py",
-        "growth, self._expand)",
-        "growth, 0)",
+        "Eagle2.grow",
+        "best(growth.that_may_have_children(level), growth, self._expand)",
+        "best(growth.that_may_have_children(level), growth, 0)",
         ("tests/trees/test_eagle2.py",),
     ),
     Mutation(
         "policy chain",
         "grows two branches",
-        "trees/chain.py",
-        "(0,) * above: 1 for",
-        "(0,) * above: 2 for",
+        "Chain.grow",
+        "{(0,) * above: 1 for above in range(depth)}",
+        "{(0,) * above: 2 for above in range(depth)}",
         ("tests/trees/test_levels.py",),
     ),
     Mutation(
         "policy chain",
         "does not obey prices",
-        "trees/ranks.py",
+        "grow_by_ranks",
         "growth, children = Growth(context, budget), shape.children",
         "growth, children = Growth(context, Budget(budget.nodes, budget.depth, budget.width)), shape.children",
         (PRICES, "-k", "chain"),
@@ -66,7 +74,7 @@ EDITS = (
     Mutation(
         "policy expansion",
         "ignores the width",
-        "trees/expansion.py",
+        "Expansion.grow",
         "(budget.width, *[1] * (budget.depth - 1))",
         "(1, *[1] * (budget.depth - 1))",
         ("tests/trees/test_levels.py",),
@@ -74,15 +82,15 @@ EDITS = (
     Mutation(
         "policy best_first",
         "keeps the guesses of least worth",
-        "trees/growth.py",
-        "key=worths.__getitem__, reverse=True)",
-        "key=worths.__getitem__)",
+        "Growth.best_tree",
+        "sorted(range(len(worths)), key=worths.__getitem__, reverse=True)",
+        "sorted(range(len(worths)), key=worths.__getitem__)",
         ("tests/trees/test_best_first.py", "-k", "worth_more"),
     ),
     Mutation(
         "policy best_first",
         "asks about the least promising nodes",
-        "trees/search.py",
+        "best",
         "heapq.nlargest(count, nodes, key=growth.worth)",
         "heapq.nsmallest(count, nodes, key=growth.worth)",
         ("tests/trees/test_best_first.py",),
@@ -90,7 +98,7 @@ EDITS = (
     Mutation(
         "policy best_first",
         "takes logits of rows for log-probabilities",
-        "trees/growth.py",
+        "Growth._offers_of_rows",
         "logprob = value - total",
         "logprob = value",
         ("tests/trees/test_growth.py", "-k", "definition"),
@@ -98,7 +106,7 @@ EDITS = (
     Mutation(
         "policy sequoia",
         "skips ranks that do not pay",
-        "trees/optimal_shape.py",
+        "_Level.above",
         "np.maximum(totals.take(self._rows + best), 0.0, out=later)",
         "np.maximum(totals.take(self._rows + best), later, out=later)",
         ("tests/trees/test_sequoia.py", "-k", "worth_more"),
@@ -106,15 +114,15 @@ EDITS = (
     Mutation(
         "policy sequoia",
         "takes levels for free",
-        "trees/sequoia.py",
-        "+ self._level_s * levels[:, None]",
-        "+ 0.0 * levels[:, None]",
+        "Sequoia._best_size",
+        "self._verify_s.at(1.0) + self._verify_s.slope * nodes + self._level_s * levels[:, None]",
+        "self._verify_s.at(1.0) + self._verify_s.slope * nodes + 0.0 * levels[:, None]",
         ("tests/trees/test_sequoia.py",),
     ),
     Mutation(
         "policy specexec",
         "forgets the decay",
-        "trees/growth.py",
+        "Growth._offers",
         "sure = self._value[parent] * self._decay",
         "sure = self._value[parent]",
         ("tests/trees/test_specexec.py", "-k", "best_prefixes"),
@@ -122,23 +130,23 @@ EDITS = (
     Mutation(
         "policy rsd_c",
         "gives every node two children",
-        "trees/rsd_c.py",
-        "widths = [min(b, budget.width)",
-        "widths = [min(2, budget.width)",
+        "RsdC.grow",
+        "widths = [min(b, budget.width) for b in self._branching or (budget.width,) * budget.depth]",
+        "widths = [min(2, budget.width) for b in self._branching or (budget.width,) * budget.depth]",
         ("tests/trees/test_rsd.py", "-k", "branching_of_its_depth"),
     ),
     Mutation(
         "policy confidence",
         "raises alpha when everything stood",
-        "trees/confidence.py",
-        "if wrong > 0.0 else 0.5",
-        "if wrong > 0.0 else 2.0",
+        "Confidence.observe",
+        "0.5**-wrong if wrong > 0.0 else 0.5",
+        "0.5**-wrong if wrong > 0.0 else 2.0",
         ("tests/trees/test_confidence.py",),
     ),
     Mutation(
         "policy confidence",
         "lets a draw's token decide",
-        "trees/confidence.py",
+        "sureness",
         "float(guess.q.max())",
         "float(guess.q[guess.token])",
         ("tests/trees/test_confidence.py", "-k", "of_draws"),
@@ -146,7 +154,7 @@ EDITS = (
     Mutation(
         "policy graph",
         "links to less likely nodes too",
-        "trees/graph.py",
+        "Graph._unlike",
         "growth.worth(source) < growth.worth(node)",
         "False",
         ("tests/trees/test_graph.py",),
@@ -154,7 +162,7 @@ EDITS = (
     Mutation(
         "policy graph",
         "copies one level only",
-        "trees/graph.py",
+        "unfold",
         "waiting.append((child, links.get(below, below)))",
         "waiting[:0] = []",
         ("tests/trees/test_graph.py", "-k", "root_paths"),
@@ -162,7 +170,7 @@ EDITS = (
     Mutation(
         "policy template",
         "keeps the paths of least worth",
-        "trees/template.py",
+        "Template.shape",
         "fitting.sort(key=lambda path: (-worth(path, rates), len(path), path))",
         "fitting.sort(key=lambda path: (-len(path), path))",
         ("tests/trees/test_template.py",),
@@ -170,7 +178,7 @@ EDITS = (
     Mutation(
         "policy template",
         "does not obey prices",
-        "trees/ranks.py",
+        "grow_by_ranks",
         "Growth(context, budget)",
         "Growth(context, Budget(budget.nodes, budget.depth, budget.width))",
         (PRICES, "-k", "template"),
@@ -179,7 +187,7 @@ EDITS = (
     Mutation(
         "prices",
         "a node's price is always 0",
-        "core/budget.py",
+        "Budget.price",
         "return self.prices[min(node, len(self.prices)) - 1] if self.prices else 0.0",
         "return 0.0",
         (PRICES,),
@@ -187,7 +195,7 @@ EDITS = (
     Mutation(
         "prices",
         "every node pays the first one's price",
-        "trees/growth.py",
+        "Growth.best_tree",
         "budget.price(at[0])",
         "budget.price(1)",
         (PRICES, "-k", "its_own_price"),
@@ -195,9 +203,9 @@ EDITS = (
     Mutation(
         "prices",
         "compares them with what a draw's own token is worth",
-        "trees/growth.py",
-        "worth, below, left = sure * left, sure * left * drawn,",
-        "worth, below, left = sure * left * drawn, sure * left * drawn,",
+        "Growth._offers",
+        "worth, below, left = sure * left, sure * left * drawn, left * (1.0 - drawn)",
+        "worth, below, left = sure * left * drawn, sure * left * drawn, left * (1.0 - drawn)",
         ("tests/acceptance/test_law.py", "-k", "under_prices"),
     ),
 )

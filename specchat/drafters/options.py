@@ -1,0 +1,319 @@
+"""Options of the drafters, apart from their code so that listing them imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from specchat.drafters.members import Member, parse_members
+from specchat.errors import UsageError, short
+from specchat.registry import option
+
+
+@dataclass(frozen=True)
+class PromptLookupOptions:
+    """Options of `prompt_lookup`."""
+
+    max_ngram: int = option(4, "longest run of last tokens to look for", unit="tokens", minimum=1, maximum=32)
+    min_ngram: int = option(1, "shortest run of last tokens to look for", unit="tokens", minimum=1, maximum=32)
+
+    def __post_init__(self) -> None:
+        if self.min_ngram > self.max_ngram:
+            raise UsageError(
+                f"prompt_lookup.min_ngram = {self.min_ngram} is above prompt_lookup.max_ngram = {self.max_ngram}"
+            )
+
+
+@dataclass(frozen=True)
+class TokenRecyclingOptions:
+    """Options of `token_recycling`."""
+
+    k: int = option(8, "successors kept for every token", unit="tokens", minimum=1, maximum=64)
+    remember: bool = option(True, "keep the successors when another text begins")
+
+
+@dataclass(frozen=True)
+class SuffixOptions:
+    """Options of `suffix`."""
+
+    depth: int = option(
+        64, "longest run looked at, match and continuation together", unit="tokens", minimum=2, maximum=256
+    )
+    factor: float = option(1.0, "tokens drafted per token of the match", minimum=0.0, maximum=16.0)
+    offset: int = option(1, "tokens drafted on top of that", unit="tokens", minimum=0, maximum=64)
+    min_match: int = option(
+        1,
+        "shortest run of last tokens that is drafted from, as prompt_lookup.min_ngram",
+        unit="tokens",
+        minimum=1,
+        maximum=255,
+    )
+    min_probability: float = option(
+        0.1, "continuations less likely than this are not drafted", minimum=0.001, maximum=1.0
+    )
+    remember: int = option(65536, "tokens of past replies kept; the oldest replies go first", unit="tokens", minimum=0)
+
+    def limit(self, match: int) -> int:
+        """How many tokens a match of this length may draft."""
+        return int(self.factor * match) + self.offset if match >= self.min_match else 0
+
+
+@dataclass(frozen=True)
+class DatastoreOptions:
+    """Options of `datastore`."""
+
+    store: str = option("", "which datastore, by name; if empty, the newest with the target's tokens")
+    longest: int = option(8, "longest run of last tokens to look for", unit="tokens", minimum=1, maximum=32)
+
+
+def which_draft_model() -> Any:
+    """The option `model`, which every method that uses a draft model has."""
+    return option("", "which of the pair's draft models to use, by name; if empty, the first")
+
+
+@dataclass(frozen=True)
+class DraftModelOptions:
+    """Options of `draft_model`."""
+
+    drawing: str = option(
+        "auto",
+        "how children are chosen: the most likely (top), or with the target's own noise (coupled); "
+        "auto is coupled when the temperature is above 0",
+        choices=("auto", "top", "coupled"),
+    )
+    model: str = which_draft_model()
+    trim: int = option(
+        65536,
+        "how many of the target's most used tokens can be guessed, besides those of the text: a smaller head is "
+        "quicker; 0 for all",
+        unit="tokens",
+        minimum=0,
+    )
+
+
+@dataclass(frozen=True)
+class CrossVocabularyOptions:
+    """Options of `cross_vocabulary`."""
+
+    model: str = which_draft_model()
+
+
+@dataclass(frozen=True)
+class RetrievedContextOptions:
+    """Options of `retrieved_context`."""
+
+    budget: int = option(
+        1024, "tokens of a text that the draft model reads", unit="tokens", minimum=32, maximum=1_000_000
+    )
+    chunk: int = option(64, "tokens that are retrieved together", unit="tokens", minimum=4, maximum=4096)
+    refresh: int = option(
+        256, "tokens after which the part of the text is chosen again", unit="tokens", minimum=1, maximum=65536
+    )
+    model: str = which_draft_model()
+
+
+def trained_weights() -> Any:
+    """The option `weights`, which every method that needs weights has."""
+    return option("", "which trained drafter to use, by name; if empty, the newest for the target")
+
+
+@dataclass(frozen=True)
+class MaskRowsOptions:
+    """Options of the drafters that are trained masks: `prompt_tokens` and `mtp`."""
+
+    weights: str = trained_weights()
+    rows: int = option(6, "the most rows of masks in a pass", unit="rows", minimum=1, maximum=256)
+    behind: str = option(
+        "likeliest",
+        "where masks stand: behind all nodes, those first that are the likeliest to end what is accepted, or behind "
+        "the last node of the likeliest path alone",
+        choices=("likeliest", "last"),
+    )
+
+
+@dataclass(frozen=True)
+class TrainedNetworkOptions:
+    """Options of the drafters that are trained networks, such as `hydra`."""
+
+    weights: str = trained_weights()
+    tokens: int = option(
+        2048,
+        "how many of the most used tokens it can guess, besides those of the text",
+        unit="tokens",
+        minimum=1,
+    )
+
+
+@dataclass(frozen=True)
+class JacobiOptions:
+    """Options of `jacobi`."""
+
+    window: int = option(
+        4, "places ahead that are guessed in parallel, each a row of every pass", unit="tokens", minimum=1, maximum=64
+    )
+
+
+@dataclass(frozen=True)
+class LookaheadOptions:
+    """Options of `lookahead`."""
+
+    window: int = option(5, "places ahead that are guessed in parallel", unit="tokens", minimum=2, maximum=64)
+    ngram: int = option(
+        3,
+        "length of an n-gram; a pass gets window − 1 + window × (ngram − 2) more rows",
+        unit="tokens",
+        minimum=2,
+        maximum=16,
+    )
+    guesses: int = option(8, "continuations kept for the beginning of an n-gram", minimum=1, maximum=64)
+    remember: bool = option(True, "keep the n-grams when another text begins")
+
+
+@dataclass(frozen=True)
+class LayerSkipOptions:
+    """Options of `layer_skip`."""
+
+    ratio: float = option(0.3, "share of all attention and MLP sub-layers that is left out", minimum=0.0, maximum=1.0)
+    sure: float = option(
+        0.8,
+        "a guess gets no children if the likeliest token in its place is less likely than this",
+        minimum=0.0,
+        maximum=1.0,
+    )
+    window: int = option(
+        32, "tokens of the reply on which sets of sub-layers are tried", unit="tokens", minimum=4, maximum=256
+    )
+
+
+@dataclass(frozen=True)
+class EarlyExitOptions:
+    """Options of `early_exit`."""
+
+    exits: int = option(
+        8, "layers that are compared as exits, at equal distances", unit="layers", minimum=1, maximum=64
+    )
+    decay: float = option(
+        0.97, "factor on the weight of older tokens in an exit's record, per newer token", minimum=0.5, maximum=0.999
+    )
+
+
+@dataclass(frozen=True)
+class SparseContextOptions:
+    """Options of `sparse_context`."""
+
+    budget: int = option(
+        1024, "rows of its cache that the target drafts with", unit="tokens", minimum=32, maximum=1_000_000
+    )
+    refresh: int = option(
+        64, "tokens after which the part of the text is chosen again", unit="tokens", minimum=1, maximum=65536
+    )
+    below: str = option(
+        "token_recycling", "the drafter for the target with the part, with options in parentheses; or none"
+    )
+    ahead: int = option(
+        3, "guesses of that drafter in one pass of the target with the part", unit="tokens", minimum=0, maximum=64
+    )
+
+    def __post_init__(self) -> None:
+        if len(self.members) != 1:
+            raise UsageError(f"sparse_context.below = {short(self.below)} must be one drafter, such as token_recycling")
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The drafter of the inner engine."""
+        return parse_members("sparse_context.below", self.below)
+
+
+@dataclass(frozen=True)
+class PrunedOptions:
+    """Options of `pruned`."""
+
+    ratio: float = option(
+        0.2, "share of the heads and MLP channels of every layer that is left out", minimum=0.0, maximum=0.9
+    )
+    samples: int = option(8, "texts of 64 tokens on which importance is measured", minimum=1, maximum=64)
+
+
+class _MadeOf:
+    """Options of which `of` names drafters; those that cannot be read are refused at once."""
+
+    method: ClassVar[str]
+    of: str
+
+    def __post_init__(self) -> None:
+        _ = self.members
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The drafters it is made of, in order; whether they exist, the drafters' table knows."""
+        return parse_members(f"{self.method}.of", self.of)
+
+
+@dataclass(frozen=True)
+class MergeOptions(_MadeOf):
+    """Options of `merge`."""
+
+    method: ClassVar[str] = "merge"
+
+    of: str = option(
+        "suffix,token_recycling",
+        "drafters whose guesses are merged, with commas or + between them; one may be named again with other options: "
+        "suffix(depth=8)+suffix(depth=64)",
+    )
+    sure: float = option(
+        0.6,
+        "a draft model or a trained network is not asked where the others have a guess at least this likely",
+        minimum=0.0,
+        maximum=1.0,
+    )
+
+
+@dataclass(frozen=True)
+class CascadeOptions(_MadeOf):
+    """Options of `cascade`."""
+
+    method: ClassVar[str] = "cascade"
+
+    of: str = option(
+        "suffix,token_recycling",
+        "drafters in the order in which they are asked, with commas or + between them: suffix+draft_model",
+    )
+    least: float = option(
+        0.0,
+        "a drafter before the last is used if it has a guess at least this likely",
+        minimum=0.0,
+        maximum=1.0,
+    )
+
+
+@dataclass(frozen=True)
+class SeveralOptions(_MadeOf):
+    """Options of `several`."""
+
+    method: ClassVar[str] = "several"
+
+    of: str = option(
+        "suffix,token_recycling",
+        "drafters that grow a tree each, with commas or + between them: draft_model+draft_model(model=NAME)+suffix",
+    )
+
+
+@dataclass(frozen=True)
+class FuseOptions:
+    """Options of `fuse`."""
+
+    draft: str = option("draft_model", "the drafter that decides what is likely: a draft model or a trained network")
+    lookup: str = option("suffix", "the drafter whose guesses are pruned and grafted")
+    top: int = option(
+        8, "looked-up tokens stay if they are among this many of the draft's likeliest", unit="tokens", minimum=1
+    )
+
+    def __post_init__(self) -> None:
+        for key in ("draft", "lookup"):
+            if len(parse_members(f"fuse.{key}", getattr(self, key))) != 1:
+                raise UsageError(f"fuse.{key} = {short(getattr(self, key))} must name one drafter")
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The draft, then the lookup."""
+        return (*parse_members("fuse.draft", self.draft), *parse_members("fuse.lookup", self.lookup))
