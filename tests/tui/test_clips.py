@@ -16,8 +16,8 @@ from specchat.errors import UsageError
 from specchat.tui.commands import chat_commands
 from specchat.tui.text.cells import width_of
 from specchat.tui.text.theme import DARK
-from specchat.tui.tree import clip as clip_gif
-from specchat.tui.tree.clip import FORMATS, as_cast, as_gif, as_svg
+from specchat.tui.tree import clip_files as clip_gif
+from specchat.tui.tree.clip_files import FORMATS, as_cast, as_gif, as_svg
 from specchat.tui.tree.clip_frames import COLOURS, COLUMNS, ROUNDS, Frame, frames_of
 
 ABOUT = ["SmolLM2 · cpu · 2 cores", "prompt_lookup · 18 nodes · seed 7"]

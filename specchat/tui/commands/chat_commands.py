@@ -14,7 +14,7 @@ from specchat.tui.services.context import Context
 from specchat.tui.state import stored_chat as export
 from specchat.tui.state.turn import changes_text
 from specchat.tui.system.desktop import format_and_file, free_name, stem_of, write
-from specchat.tui.tree.clip import FORMATS as CLIP_FORMATS
+from specchat.tui.tree.clip_files import FORMATS as CLIP_FORMATS
 from specchat.tui.tree.clip_frames import frames_of
 
 
