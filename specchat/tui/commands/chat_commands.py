@@ -13,7 +13,7 @@ from specchat.tui.screens.chat_screen import ChatScreen
 from specchat.tui.services.context import Context
 from specchat.tui.state import stored_chat as export
 from specchat.tui.state.turn import changes_text
-from specchat.tui.system.desktop import format_and_file, free_name, stem_of, write
+from specchat.tui.system.desktop import format_and_file, free_name, stem_of, write_new_file
 from specchat.tui.tree.clip_files import FORMATS as CLIP_FORMATS
 from specchat.tui.tree.clip_frames import frames_of
 
@@ -82,7 +82,7 @@ async def export_chat(screen: ChatScreen, text: str) -> None:
         raise UsageError("there is no message yet to export")
     chat, messages = screen.context.archive.current()
     file = file or free_name(stem_of(chat.title, chat.id), kind, Path.cwd())
-    await asyncio.to_thread(write, export.FORMATS[kind](chat, messages), file)
+    await asyncio.to_thread(write_new_file, export.FORMATS[kind](chat, messages), file)
     screen.context.app.say(f"written to {file.absolute()}", "good")
 
 
@@ -102,7 +102,7 @@ async def write_clip(context: Context, format: str, file: Path | None) -> Path:
         raise UsageError("there is no round yet for a clip to show")
     file = file or free_name(f"clip-{stem_of(chat.title, chat.id)}", format, Path.cwd())
     frames = frames_of(list(chat.rounds), _about_clip(context))
-    await asyncio.to_thread(write, await asyncio.to_thread(CLIP_FORMATS[format], frames), file)
+    await asyncio.to_thread(write_new_file, await asyncio.to_thread(CLIP_FORMATS[format], frames), file)
     return file
 
 

@@ -23,7 +23,7 @@ from specchat.tui.screens.side_panel import SidePanel
 from specchat.tui.screens.trainings import Trainings
 from specchat.tui.services.context import Context
 from specchat.tui.state.prompt_text import Completion
-from specchat.tui.system import desktop as editor
+from specchat.tui.system import desktop
 from specchat.tui.widgets.command_menu import Described
 from specchat.tui.widgets.transcript import Transcript
 from specchat.tui.widgets.tree_panel import TreePanel
@@ -171,9 +171,9 @@ class ChatScreen(ChatView):
             return
         app = self.context.app
         try:
-            command = editor.editor_command()
+            command = desktop.editor_command()
             with app.suspend():
-                text = editor.edited(self.prompt.full_text, command)
+                text = desktop.edit_text(self.prompt.full_text, command)
         except SuspendNotSupported:
             app.say("the app cannot make room for an editor here", "warn")
         except SpecchatError as error:

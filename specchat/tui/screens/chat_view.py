@@ -11,7 +11,7 @@ from textual.message import Message
 from specchat.store.prompt_history import History
 from specchat.tui.services.context import Context
 from specchat.tui.state.prompt_text import Completion
-from specchat.tui.state.stats_lines import Facts, plan_of
+from specchat.tui.state.stats_lines import StatsFacts, plan_of
 from specchat.tui.system.processes import CoreShares, CpuMeter
 from specchat.tui.textual_patches.compositing import MainScreen
 from specchat.tui.tree import ASCII, UNICODE
@@ -162,9 +162,9 @@ class ChatView(MainScreen):
         self.subtitle.repaint()
         self.tree_strip.show(rounds[-1] if rounds else None, figures, speed.caption)
 
-    def _facts(self) -> Facts:
+    def _facts(self) -> StatsFacts:
         chat, visible = self.chat, self.chat.visible
-        return Facts(
+        return StatsFacts(
             figures=visible.figures,
             loss=visible.loss,
             context_tokens=chat.context_tokens,

@@ -13,7 +13,7 @@ from textual.screen import ModalScreen
 
 from specchat.tui.screens.chat_view import ChatView
 from specchat.tui.state.settings_fields import Field, fields_of
-from specchat.tui.state.stats_lines import Facts, stats_lines
+from specchat.tui.state.stats_lines import StatsFacts, stats_lines
 from specchat.tui.state.turn import Turn
 from specchat.tui.text.key_names import hint
 from specchat.tui.tree import Mode
@@ -184,7 +184,7 @@ class FiguresScreen(ModalScreen[bool]):
         Binding("f3", "dismiss(True)", "close, and hide the figures beside the chat", show=False, id="figures.hide"),
     ]
 
-    def __init__(self, facts: Callable[[], Facts]) -> None:
+    def __init__(self, facts: Callable[[], StatsFacts]) -> None:
         super().__init__()
         self._facts = facts
         self._lines = LinesView(lambda width, _: stats_lines(self._facts(), width, sys.maxsize))

@@ -21,7 +21,7 @@ from specchat.engine.protocol.text import visible
 from specchat.errors import SpecchatError
 from specchat.tui.services.key_bindings import key_table, keymap
 from specchat.tui.state.chat import Chat
-from specchat.tui.system import desktop as clipboard
+from specchat.tui.system import desktop
 from specchat.tui.system.terminal import ExitGuard, bounded
 from specchat.tui.text.cells import cut
 from specchat.tui.text.key_names import hint, names_of
@@ -51,7 +51,7 @@ class TerminalApp(FixedApp):
         self._glyphs = [BrowserGlyphFilter()] if self.driver_class.__name__ == "BrowserDriver" else []
         self._ascii = AsciiFilter(sys.__stderr__.encoding if sys.__stderr__ else "ascii") if options.ascii else None
         self._window_title: str | None = None
-        self.clipboard_tool = clipboard.local_tool()
+        self.clipboard_tool = desktop.clipboard_command()
         self._advised = False
         self._set_themes(options.theme)
         if not options.animations:
@@ -127,11 +127,11 @@ class TerminalApp(FixedApp):
             self.say(f"{what} copied")
             self.run_in_background(self._hand_over(text, self.clipboard_tool))
         else:
-            self.say(f"{what} copied" if self._advised else f"{what}: {clipboard.advice(text)}")
+            self.say(f"{what} copied" if self._advised else f"{what}: {desktop.clipboard_advice(text)}")
             self._advised = True
 
     async def _hand_over(self, text: str, tool: list[str]) -> None:
-        if problem := await asyncio.to_thread(clipboard.hand_over, text, tool):
+        if problem := await asyncio.to_thread(desktop.copy_with, text, tool):
             self.say(problem, "warn")
 
     def key_of(self, id: str) -> str:

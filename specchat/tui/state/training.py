@@ -59,11 +59,9 @@ class Training:
 
     @property
     def stage(self) -> Reached | None:
-        """The stage it is in."""
         return list(self.reached.values())[-1] if self.reached else None
 
     def apply(self, report: Report) -> None:
-        """Take over one report."""
         match report:
             case Needed():
                 self.needed = report

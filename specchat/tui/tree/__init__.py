@@ -37,12 +37,10 @@ class Drawing:
     places: list[tuple[int, int, int, int]]  # (line, first cell, cell after the last, node)
 
     def node_at(self, x: int, y: int) -> int | None:
-        """The node that is drawn in this cell."""
         return next((node for line, left, right, node in self.places if line == y and left <= x < right), None)
 
     @property
     def shown(self) -> set[int]:
-        """The nodes that have a place."""
         return {node for _, _, _, node in self.places}
 
     def scrolled_to(self, node: int, height: int) -> Drawing:
