@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import Any, ClassVar
 
 from textual import on
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.message import Message
 from textual.widgets import TextArea
 
@@ -20,6 +20,7 @@ from specchat.tui.screens.chat_screen import ChatScreen
 from specchat.tui.screens.help_and_log import HelpScreen
 from specchat.tui.screens.race_run import RunScreen
 from specchat.tui.services.context import AppSetup, Context
+from specchat.tui.services.key_bindings import APP_BINDINGS
 from specchat.tui.services.terminal_app import TerminalApp
 from specchat.tui.state.chat import Chat
 from specchat.tui.state.engine_state import EngineState
@@ -33,55 +34,15 @@ from specchat.tui.widgets.transcript import Transcript
 from specchat.tui.widgets.welcome import QUESTIONS, Welcome
 
 
-def _key(keys: str, action: str, does: str, id: str, *, priority: bool = False) -> Binding:
-    return Binding(keys, action, does, show=False, priority=priority, id=id)
-
-
 class SpecchatApp(TerminalApp):
-    """The chat's screen below all others; what takes a while happens here, one thing after another.
-
-    A key's action `command('NAME')` runs a slash command without arguments; `screen.…` is done by the chat's screen.
-    """
+    """The chat's screen below all others; what takes a while happens here, one thing after another."""
 
     TITLE = "specchat"
     CSS_PATH = "app.tcss"
     COMMANDS: ClassVar[set[Any]] = {CommandsProvider}
     HORIZONTAL_BREAKPOINTS = [(0, "-w0"), (60, "-w60"), (80, "-w80"), (100, "-w100"), (140, "-w140")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-h0"), (8, "-h8"), (14, "-h14"), (20, "-h20"), (30, "-h30")]  # noqa: RUF012
-    BINDINGS: ClassVar[list[BindingType]] = [
-        _key("f1", "command('help')", "all keys and commands", "help", priority=True),
-        _key("ctrl+p", "command_palette", "find a command", "palette", priority=True),
-        _key("escape", "screen.stop", "stop at the next round, keep the text", "stop"),
-        _key("ctrl+c", "interrupt", "copy the selection, else stop; twice: leave", "interrupt", priority=True),
-        _key("ctrl+q", "quit", "leave at once", "quit", priority=True),
-        _key("ctrl+r", "screen.search", "search what you sent before", "search"),
-        _key("ctrl+g", "screen.open_editor", "edit the prompt in $VISUAL or $EDITOR", "editor"),
-        _key("ctrl+n", "command('new')", "begin a new chat", "new"),
-        _key("ctrl+o", "command('chats')", "open, search, rename, delete, export chats", "chats"),
-        _key("f4", "command('pair')", "choose what to talk to", "pair"),
-        _key("f2", "command('settings')", "show or hide all settings", "settings"),
-        _key("ctrl+t", "command('tree')", "hide or show the tree", "tree"),
-        _key("ctrl+l", "command('show')", "fill the window with the tree, slowly", "show"),
-        _key("f3", "command('stats')", "all figures, none, or the most important ones", "stats"),
-        _key("f8", "command('tokens')", "flip a reply between Markdown and tokens", "tokens"),
-        _key("ctrl+z", "suspend_process", "go to the background; fg returns", "suspend", priority=True),
-        _key("f5", "command('restart')", "start an engine that has stopped", "restart"),
-        # Terminals send Alt+B and Alt+F as other keys, and Textual takes Alt with a digit for a character.
-        _key(
-            "alt+x", "ask_question(0)", "ask the first of the empty page's questions", "question.first", priority=True
-        ),
-        _key(
-            "alt+y", "ask_question(1)", "ask the second of the empty page's questions", "question.second", priority=True
-        ),
-        _key(
-            "alt+z", "ask_question(2)", "ask the third of the empty page's questions", "question.third", priority=True
-        ),
-        _key("space", "screen.pace('hold')", "hold the rounds, or let them go on", "pace.hold"),
-        _key("full_stop", "screen.pace('step')", "do one round", "pace.step"),
-        _key("less_than_sign", "screen.pace('slower')", "slower", "pace.slower"),
-        _key("greater_than_sign", "screen.pace('faster')", "faster", "pace.faster"),
-        _key("R,shift+r", "screen.pace('rewind')", "play a recording again", "pace.rewind"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = APP_BINDINGS
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ from test_chat_archive import kept
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_read
 from specchat.tui.app import SpecchatApp, run_app
+from specchat.tui.screens.chat_screen import ChatScreen
 
 
 def fails(*_: object) -> None:
@@ -36,7 +37,7 @@ def crashed(monkeypatch: pytest.MonkeyPatch, store: Path, *, asks: bool) -> Spec
         d.view.prompt.write("not sent")
         d.app.simulate_key("ctrl+r")
 
-    monkeypatch.setattr(SpecchatApp, "action_search", fails)
+    monkeypatch.setattr(ChatScreen, "action_search", fails)
     app = app_with(connect, settings={"pair": "smol"}, store=store, engine_here=False)
     monkeypatch.setattr(app, "run", partial(app.run, headless=True, auto_pilot=drive))
     run_app(app)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -33,8 +34,46 @@ PLACES = {
 }  # fmt: skip
 """Where keys act, by the first part of their ids; the help page shows others under their own name."""
 
-_PACKAGE = "specchat.tui."
-"""Where the classes are that declare bindings."""
+
+def _key(keys: str, action: str, does: str, id: str, *, priority: bool = False) -> Binding:
+    return Binding(keys, action, does, show=False, priority=priority, id=id)
+
+
+APP_BINDINGS: list[BindingType] = [
+    _key("f1", "command('help')", "all keys and commands", "help", priority=True),
+    _key("ctrl+p", "command_palette", "find a command", "palette", priority=True),
+    _key("escape", "screen.stop", "stop at the next round, keep the text", "stop"),
+    _key("ctrl+c", "interrupt", "copy the selection, else stop; twice: leave", "interrupt", priority=True),
+    _key("ctrl+q", "quit", "leave at once", "quit", priority=True),
+    _key("ctrl+r", "screen.search", "search what you sent before", "search"),
+    _key("ctrl+g", "screen.open_editor", "edit the prompt in $VISUAL or $EDITOR", "editor"),
+    _key("ctrl+n", "command('new')", "begin a new chat", "new"),
+    _key("ctrl+o", "command('chats')", "open, search, rename, delete, export chats", "chats"),
+    _key("f4", "command('pair')", "choose what to talk to", "pair"),
+    _key("f2", "command('settings')", "show or hide all settings", "settings"),
+    _key("ctrl+t", "command('tree')", "hide or show the tree", "tree"),
+    _key("ctrl+l", "command('show')", "fill the window with the tree, slowly", "show"),
+    _key("f3", "command('stats')", "all figures, none, or the most important ones", "stats"),
+    _key("f8", "command('tokens')", "flip a reply between Markdown and tokens", "tokens"),
+    _key("ctrl+z", "suspend_process", "go to the background; fg returns", "suspend", priority=True),
+    _key("f5", "command('restart')", "start an engine that has stopped", "restart"),
+    # Terminals send Alt+B and Alt+F as other keys, and Textual takes Alt with a digit for a character.
+    _key("alt+x", "ask_question(0)", "ask the first of the empty page's questions", "question.first", priority=True),
+    _key("alt+y", "ask_question(1)", "ask the second of the empty page's questions", "question.second", priority=True),
+    _key("alt+z", "ask_question(2)", "ask the third of the empty page's questions", "question.third", priority=True),
+    _key("space", "screen.pace('hold')", "hold the rounds, or let them go on", "pace.hold"),
+    _key("full_stop", "screen.pace('step')", "do one round", "pace.step"),
+    _key("less_than_sign", "screen.pace('slower')", "slower", "pace.slower"),
+    _key("greater_than_sign", "screen.pace('faster')", "faster", "pace.faster"),
+    _key("R,shift+r", "screen.pace('rewind')", "play a recording again", "pace.rewind"),
+]
+"""The keys that act everywhere in the app.
+
+`command('NAME')` runs a slash command without arguments; `screen.…` is an action of the chat's screen.
+"""
+
+_PACKAGES = ("specchat.tui.screens", "specchat.tui.widgets")
+"""Where the other classes are that declare bindings."""
 
 _MODIFIERS = ("ctrl", "alt", "shift", "super", "meta", "hyper")
 _ALIASES = {"esc": "escape", "return": "enter", "del": "delete", "ins": "insert", "pgup": "pageup", "pgdn": "pagedown"}
@@ -137,21 +176,24 @@ def _editing(changed: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _bindings() -> Iterator[tuple[type[DOMNode], BindingType]]:
-    """Every binding with the class that declares it: those of the app, then of its screens, then of widgets."""
+    """Every binding with the class that declares it: those of the app, then of screens, then of widgets."""
+    yield from ((App, binding) for binding in APP_BINDINGS)
     yield from ((owner, binding) for owner in _owners() for binding in owner.__dict__.get("BINDINGS", ()))
 
 
 def _owners() -> list[type[DOMNode]]:
-    """The app, its screens and its widgets: their classes."""
-    importlib.import_module("specchat.tui.app")  # it imports all others, and this module too
+    """All screen and widget classes of the app."""
+    for package in _PACKAGES:
+        for module in pkgutil.iter_modules(importlib.import_module(package).__path__, package + "."):
+            importlib.import_module(module.name)
     owners: list[type[DOMNode]] = []
-    for base in (App, Screen, Widget):
+    for base in (Screen, Widget):
         found: list[type[DOMNode]] = []
         waiting: list[type[DOMNode]] = [base]
         while waiting:
             kind = waiting.pop()
             waiting += kind.__subclasses__()
-            if kind.__module__.startswith(_PACKAGE) and kind not in (*owners, *found):
+            if kind.__module__.startswith(_PACKAGES) and kind not in (*owners, *found):
                 found.append(kind)
         owners += sorted(found, key=lambda kind: kind.__name__)
     return owners
@@ -213,5 +255,4 @@ def _share_keys(one: type[DOMNode], other: type[DOMNode]) -> bool:
     """Whether both owners may get the same key press: they are the same, or the app and a widget of its screen."""
     if one is other:
         return True
-    owners = (one, other)
-    return any(issubclass(owner, App) for owner in owners) and not any(issubclass(owner, Screen) for owner in owners)
+    return App in (one, other) and not any(issubclass(owner, Screen) for owner in (one, other))
