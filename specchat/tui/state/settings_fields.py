@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from specchat.controllers.choice import controller_names
+from specchat.controllers import controller_names
 from specchat.drafters.members import names_in
 from specchat.engine.protocol.events import Hello
 from specchat.engine.protocol.method_info import MethodInfo, OptionInfo

@@ -15,7 +15,7 @@ from typing import Literal
 from specchat.engine.protocol.events import RoundDone
 from specchat.tui.text.cells import ScreenLine, clip, width_of
 from specchat.tui.tree.picture import ASCII, UNICODE, Marks, Picture, number_in, picture_of
-from specchat.tui.tree.river import river
+from specchat.tui.tree.river_layout import river
 from specchat.tui.tree.small_layouts import log, strip, tree_map
 
 Mode = Literal["auto", "river", "log", "map", "strip"]
