@@ -32,10 +32,9 @@ from specchat.errors import SpecchatError
 from specchat.store.database import default_path
 from specchat.store.prompt_history import History
 from specchat.tui.app import SpecchatApp, run_app
-from specchat.tui.ports import RunningServer
 from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.services.context import AppSetup
-from specchat.tui.services.engine_server import parse_port
+from specchat.tui.services.engine_server import RunningServer, parse_port
 from specchat.tui.services.key_bindings import problems
 from specchat.tui.services.training_runner import TrainingCost, TrainingHere
 from specchat.tui.state.pair_list import PairInfo
