@@ -18,7 +18,7 @@ from specchat.core.round import Ledger, Round
 from specchat.core.seams import Model
 from specchat.core.speedup import RoundIntervals
 from specchat.decoding.assemble import assemble, sampling
-from specchat.decoding.combinations import Losslessness, check_settings, losslessness
+from specchat.decoding.combinations import LosslessClaim, check_settings, losslessness
 from specchat.decoding.emission import Emission, Limits, Stop, tokens_of
 from specchat.decoding.kept_parts import ControllerCache, DrafterCache
 from specchat.decoding.reply_events import Event, Prefilled, ReplyEnded, ReplyStarted, RoundWritten, Stopwatch
@@ -74,7 +74,7 @@ class Conversation:
         return self._settings
 
     @property
-    def losslessness(self) -> Losslessness:
+    def losslessness(self) -> LosslessClaim:
         """What may be claimed for the settings in force."""
         return losslessness(self._settings)
 

@@ -42,9 +42,9 @@ EDITS = (
     Mutation(
         "drafter clover",
         "leaves the factors of the tokens' norm out",
-        "Clover.of_tokens",
-        "rms_normalize(embedded, self.sizes.epsilon) * self.token_norm",
-        "rms_normalize(embedded, self.sizes.epsilon)",
+        "DraftHead.of_tokens",
+        "normed * self.token_norm if product is None else product(normed)",
+        "normed if product is None else product(normed)",
         (NETWORKS, "-k", "counts and clover"),
     ),
     Mutation(
@@ -360,9 +360,9 @@ if self.size_bytes > 2 * self.most_bytes:
     Mutation(
         "trained draft model",
         "takes rows that rotate together for halves",
-        "LayersBetween.interleaved",
-        "return True",
-        "return False",
+        "LayersBetween.__init__",
+        "self.interleaved = True",
+        "self.interleaved = False",
         DRAFT_MODELS,
     ),
     Mutation(

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specchat.models.draft_heads.batch import Batch
-from specchat.models.draft_heads.losses import Labels, Laws, divergence, laws_of
-from specchat.models.draft_heads.networks import LearnedNetwork
-from specchat.models.draft_heads.unrolling import labels_at, logits_of
+from specchat.models.draft_heads.head import Batch, DraftNetwork
+from specchat.models.draft_heads.sizes import NetworkSizes
+from specchat.training.losses import Labels, Laws, divergence, labels_at, laws_of, logits_of
 
 DRAWS = 16
 """How many tokens are drawn at every place to estimate the gradient of the total variation."""
@@ -139,11 +138,11 @@ class Distillation:
     """
 
     loss: Loss
-    reference: LearnedNetwork | None = None
+    reference: DraftNetwork[NetworkSizes] | None = None
     select: Callable[[Compared], Tensor] = behind
 
     def __call__(
-        self, network: LearnedNetwork, batch: Batch, columns: Tensor, steps: int, generator: torch.Generator
+        self, network: DraftNetwork[NetworkSizes], batch: Batch, columns: Tensor, steps: int, generator: torch.Generator
     ) -> tuple[Tensor, int]:
         """The mean over all places that are learnt from, and how many there are; as `chain_loss`, of one step."""
         rows, places = batch.drafted(1, batch.tokens.shape[1] - 1).nonzero(as_tuple=True)
@@ -159,6 +158,6 @@ class Distillation:
             found = found[self.select(compared)]
         return found.sum() / max(1, len(found)), len(found)
 
-    def _logits(self, network: LearnedNetwork, batch: Batch, rows: Tensor, places: Tensor) -> Tensor:
+    def _logits(self, network: DraftNetwork[NetworkSizes], batch: Batch, rows: Tensor, places: Tensor) -> Tensor:
         (states,) = network.states(network.fused(batch.features), batch.tokens, 1)
         return logits_of(network, states[rows, places])

@@ -1,35 +1,121 @@
-"""A trained network that drafts and, where the user wants it, goes on learning from the replies."""
+"""A trained network that drafts and, where the user wants it, records replies and goes on learning from them."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
+from torch import Tensor
 
-from specchat.core.drafting_networks import Learnt, TrainedNetwork
+from specchat.config.trained_drafters import TrainedDrafter
+from specchat.core.drafting_networks import LearningFigures
+from specchat.core.reading import Reading
 from specchat.core.request import EVERYTHING, FIRST, HeadNeeds
 from specchat.core.round import Round
 from specchat.core.seams import Weights
 from specchat.core.states import TextStates
-from specchat.models.draft_heads.drafting_inputs import DraftingInputs
-from specchat.models.draft_heads.online_learning import OnlineLearner
-from specchat.models.draft_heads.reply_recorder import ReplyRecorder
-from specchat.models.draft_heads.text_inputs import TextInputs
+from specchat.core.tree import ROOT
+from specchat.indexes.reply_buffer import LIKELIEST, MOST_REPLY_TOKENS, RecordedReply
+from specchat.models.draft_heads.drafting import TextInputs
+from specchat.models.draft_heads.loading import HeadOfTarget, ReadyHead
+from specchat.training.online_learning import OnlineLearner
+
+_FEWEST_TOKENS = 6
+"""A shorter reply holds no chain of guesses that could be judged."""
+
+
+class ReplyRecorder:
+    """The reply that is being written: its tokens, and what the target held likely after each of them.
+
+    A round costs two small copies. What the network makes of the target's states is known to the drafter already, and
+    is fetched when the reply is over.
+    """
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget what was noted: a text begins or has changed."""
+        self._first = 0  # position of the first root
+        self._tokens: list[int] = []
+        self._bonus: int | None = None  # follows them, unless the reply ended on one of them
+        self._laws: list[tuple[Tensor, Tensor]] = []
+
+    def observe(self, round: Round) -> None:
+        """Note what the target said after the root and the accepted path."""
+        position = round.start - 1
+        if not self._tokens:
+            self._first = position
+        if len(self._tokens) >= MOST_REPLY_TOKENS:
+            return
+        if position != self._first + len(self._tokens):  # a round was not shown here
+            self.begin()
+            return
+        path = (ROOT, *round.verdict.path)
+        self._tokens += [round.tree.tokens[node] for node in path]
+        self._bonus = round.verdict.bonus
+        self._laws.append(_law(round.reading, path))
+
+    def taken(self, text: TextInputs) -> RecordedReply | None:
+        """What was noted, with what the network made of the states there; None where that is too little."""
+        read, laws, bonus, first = self._tokens, self._laws, self._bonus, self._first
+        self.begin()
+        tokens = read if bonus is None else [*read, bonus]
+        count = len(tokens)
+        if count < _FEWEST_TOKENS or first < 1 or not text.holds(first, read):
+            return None
+        inputs, known = text.kept(first - 1, first - 1 + count)
+        if not bool(known.any()):
+            return None
+        nothing = torch.zeros(1, LIKELIEST, dtype=torch.int32), torch.full((1, LIKELIEST), -torch.inf)
+        likeliest, log_p = (torch.cat(parts)[:count] for parts in zip(nothing, *laws, strict=True))
+        return RecordedReply(
+            torch.tensor([text.tokens[first - 1], *tokens], dtype=torch.int32),
+            inputs.to(torch.bfloat16),
+            known,
+            likeliest.to(torch.int32),
+            log_p.to(torch.float16),
+        )
+
+
+def _law(reading: Reading, nodes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """(n, LIKELIEST) the likeliest tokens after these nodes and the logarithms of their probabilities.
+
+    Where there are fewer tokens, what is left has no probability. Synchronises with the device.
+    """
+    count = min(LIKELIEST, reading.logits.shape[1])
+    likeliest = np.asarray(reading.best_after(nodes, count))
+    rows = np.asarray([reading.row(node) for node in nodes])[:, None]
+    if reading.logits.device.type == "cpu" and reading.logits.dtype == torch.float32:
+        logits = torch.from_numpy(reading.logits.numpy()[rows, likeliest])
+    else:
+        logits = reading.logits[torch.from_numpy(rows), torch.from_numpy(likeliest)].float().cpu()
+    found = torch.zeros(len(nodes), LIKELIEST, dtype=torch.int32)
+    log_p = torch.full((len(nodes), LIKELIEST), -torch.inf)
+    found[:, :count] = torch.from_numpy(likeliest)
+    log_p[:, :count] = logits - reading.totals_after(nodes).cpu()[:, None]
+    return found, log_p
+
 
 _ORIGINAL = "original"
 
 
-@dataclass(frozen=True)
-class Drafting:
-    """A network that drafts, and what it drafts with."""
+def trained_network(target: Weights, trained: TrainedDrafter, tokens: int) -> LearningNetwork:
+    """The network of a trained drafter, ready to draft and to learn.
 
-    network: TrainedNetwork
-    inputs: DraftingInputs
+    Args:
+        tokens: so many of the tokens that it can guess are kept, those that texts use most.
+
+    Raises:
+        ConfigError: the sizes that its folder names are wrong.
+        WeightsError: its file is damaged, or holds another network.
+        ModelError: it was trained for a target of other sizes.
+    """
+    return LearningNetwork(HeadOfTarget(target, trained, tokens), target, trained.sha256)
 
 
 class LearningNetwork:
@@ -41,22 +127,18 @@ class LearningNetwork:
 
     def __init__(
         self,
-        load_original: Callable[[], Any],
-        make: Callable[[Any, TextInputs | None], Drafting],
+        head: HeadOfTarget,
         target: Weights,
         sha256: str,
     ) -> None:
         """The network as it was trained.
 
         Args:
-            load_original: the network in float32, each time a new one.
-            make: a network in float32, which it may change, and the rows of the text that are known already → one that
-                drafts.
             sha256: of the original weights.
         """
-        self._load, self._make, self._target, self._sha256 = load_original, make, target, sha256
-        self._draft_with(make(load_original(), None))
-        self._next: Drafting | None = None  # takes over when a reply begins
+        self._head, self._target, self._sha256 = head, target, sha256
+        self._draft_with(head.ready(head.load()))
+        self._next: ReadyHead | None = None  # takes over when a reply begins
         self._passes_before = 0
         self._learner: OnlineLearner | None = None
         self._recorder = ReplyRecorder()
@@ -77,7 +159,7 @@ class LearningNetwork:
     def skip(self) -> Callable[[int, Sequence[int]], None] | None:
         return None if self._drafting.network.skip is None else self._skip
 
-    def _draft_with(self, drafting: Drafting) -> None:
+    def _draft_with(self, drafting: ReadyHead) -> None:
         """Use this network; calls of every round go to its own methods directly."""
         self._drafting, network = drafting, drafting.network
         self.begin, self.read = network.begin, network.read
@@ -140,9 +222,9 @@ class LearningNetwork:
         return False
 
     @property
-    def learnt(self) -> Learnt:
+    def learnt(self) -> LearningFigures:
         """What was learnt so far."""
-        return Learnt() if self._learner is None else self._learner.learnt
+        return LearningFigures() if self._learner is None else self._learner.learnt
 
     def save_state(self) -> bytes:
         """Learnt weights, the replies that are kept, and how both networks did; nothing where no reply was kept."""
@@ -164,14 +246,14 @@ class LearningNetwork:
             self._learner = self._restored(state)
             self._renew(self._learner)
         elif forgotten is not None:
-            self._next = self._make(self._load(), self._drafting.inputs.text)
+            self._next = self._head.ready(self._head.load(), self._drafting.inputs.text)
 
     def _restored(self, state: bytes) -> OnlineLearner:
         try:
             saved = load(state)
             if bytes(saved.pop(_ORIGINAL).tolist()).hex() != self._sha256:
                 raise ValueError("it was learnt from other weights than those that are here now")
-            learner = OnlineLearner(self._load(), self._target, self.depth)
+            learner = OnlineLearner(self._head.load(), self._target, self.depth)
             learner.restore(saved)
         except (SafetensorError, KeyError, RuntimeError, TypeError) as error:
             raise ValueError(f"no learnt weights: {error}") from None
@@ -179,7 +261,7 @@ class LearningNetwork:
 
     def _learning(self) -> OnlineLearner:
         if self._learner is None:
-            self._learner = OnlineLearner(self._load(), self._target, self.depth)
+            self._learner = OnlineLearner(self._head.load(), self._target, self.depth)
         return self._learner
 
     def _work(self, learner: OnlineLearner) -> Iterator[None]:
@@ -188,4 +270,4 @@ class LearningNetwork:
 
     def _renew(self, learner: OnlineLearner) -> None:
         """Make the learnt weights ready for drafting."""
-        self._next = self._make(learner.drafting_copy(), self._drafting.inputs.text)
+        self._next = self._head.ready(learner.drafting_copy(), self._drafting.inputs.text)

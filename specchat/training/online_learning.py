@@ -1,22 +1,146 @@
-"""A trained network learns from the user's replies, in pieces small enough for slices of idle time."""
+"""A trained head learns from the user's replies, in pieces small enough for slices of idle time."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import Any
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specchat.core.drafting_networks import Learnt
+from specchat.core.drafting_networks import LearningFigures
 from specchat.core.seams import Weights
 from specchat.indexes.reply_buffer import RecordedReply, ReplyBuffer
-from specchat.models.draft_heads.judgement import DEPTH, Compared, Judgement
-from specchat.models.draft_heads.losses import columns_of
-from specchat.models.draft_heads.reply_windows import Window, windows_of
-from specchat.models.draft_heads.unrolling import accepted_lengths, chain_loss
+from specchat.models.draft_heads.head import Batch, DraftHead
+from specchat.models.draft_heads.sizes import Sizes
+from specchat.training.losses import accepted_lengths, chain_loss, columns_of
+
+
+@dataclass(frozen=True)
+class Window:
+    """This many neighbouring places of a reply, from `place` on, from each of which a chain is drafted."""
+
+    reply: RecordedReply
+    place: int
+    anchors: int
+
+    def batch(self, steps: int) -> Batch:
+        """This piece as a batch of one text, with the tokens that chains of so many guesses need behind it."""
+        length = self.anchors + steps + 1
+        part, reply = slice(self.place, self.place + length), self.reply
+        tokens, rows = reply.tokens[part].long(), len(reply.inputs[part])
+        missing = length - rows
+        known = reply.known[part].clone()
+        known[self.anchors :] = False
+        log_p = F.pad(reply.log_p[part].float(), (0, 0, 0, missing), value=-torch.inf)
+        return Batch(
+            features=F.pad(reply.inputs[part].float(), (0, 0, 0, missing))[None],
+            tokens=F.pad(tokens, (0, length - len(tokens)))[None],
+            first=torch.tensor([0]),
+            last=torch.tensor([len(tokens) - 2]),
+            likeliest=F.pad(reply.likeliest[part].long(), (0, 0, 0, missing))[None],
+            log_p=log_p[None],
+            rest=(1.0 - log_p.exp().sum(-1)).clamp_min(0.0)[None],
+            known=F.pad(known, (0, missing))[None],
+        )
+
+
+def windows_of(reply: RecordedReply, anchors: int) -> Iterator[Window]:
+    """A whole reply, piece by piece."""
+    for place in range(0, len(reply) - 1, anchors):
+        yield Window(reply, place, anchors)
+
+
+DEPTH = 4
+"""Guesses in the chains that are compared."""
+
+MOST_CHAINS = 1024
+"""How many of the most recent chains count."""
+
+_FEWEST_CHAINS = 128
+_SURELY = 2.0
+"""Standard deviations of a fair coin: learnt weights that lost by so much are worse."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Chains from the same places, drafted with both.
+
+    Args:
+        chains: how many.
+        before, now: for each depth, how many were right that far, with the original and with the learnt weights.
+        better, worse: from how many places the learnt weights were right further, and less far.
+    """
+
+    chains: int
+    before: tuple[int, ...]
+    now: tuple[int, ...]
+    better: int
+    worse: int
+
+    @classmethod
+    def of(cls, before: Tensor, now: Tensor) -> Compared:
+        """From (n,) how many guesses of each chain were right."""
+        deep = range(1, DEPTH + 1)
+        return cls(
+            len(now),
+            tuple(int((before >= depth).sum()) for depth in deep),
+            tuple(int((now >= depth).sum()) for depth in deep),
+            int((now > before).sum()),
+            int((now < before).sum()),
+        )
+
+
+class Judgement:
+    """What was compared, reply by reply; old replies no longer count."""
+
+    def __init__(self) -> None:
+        self._replies: deque[Compared] = deque()
+
+    def add(self, reply: Compared) -> None:
+        self._replies.append(reply)
+        while sum(one.chains for one in self._replies) > MOST_CHAINS and len(self._replies) > 1:
+            self._replies.popleft()
+
+    @property
+    def total(self) -> Compared:
+        """All that counts, together."""
+        each = self._replies
+        return Compared(
+            sum(one.chains for one in each),
+            tuple(sum(one.before[depth] for one in each) for depth in range(DEPTH)),
+            tuple(sum(one.now[depth] for one in each) for depth in range(DEPTH)),
+            sum(one.better for one in each),
+            sum(one.worse for one in each),
+        )
+
+    @property
+    def worse(self) -> bool:
+        """Whether the learnt weights surely guess worse than the original ones."""
+        total = self.total
+        lost = total.worse - total.better
+        return total.chains >= _FEWEST_CHAINS and lost > _SURELY * (total.worse + total.better) ** 0.5
+
+    def saved(self) -> Tensor:
+        """(n, 3 + 2 · DEPTH) int64, a row for each reply."""
+        rows = [(one.chains, one.better, one.worse, *one.before, *one.now) for one in self._replies]
+        return torch.tensor(rows, dtype=torch.int64).reshape(len(rows), 3 + 2 * DEPTH)
+
+    @classmethod
+    def restored(cls, saved: Tensor) -> Judgement:
+        """The judgement that `saved` made; raises ValueError if the tensor is not one that `saved` made."""
+        if saved.dtype != torch.int64 or saved.dim() != 2 or saved.shape[1] != 3 + 2 * DEPTH or bool((saved < 0).any()):
+            raise ValueError("its judgement is damaged")
+        judgement = cls()
+        for row in saved.tolist():
+            counts: Sequence[int] = row
+            chains, better, worse = counts[:3]
+            judgement.add(Compared(chains, tuple(counts[3 : 3 + DEPTH]), tuple(counts[3 + DEPTH :]), better, worse))
+        return judgement
+
 
 LEARNING_RATE = 1e-4
 """At higher rates other subjects are forgotten; measured in docs/measurements.md."""
@@ -51,7 +175,7 @@ class OnlineLearner:
     Every reply is first judged with both networks and then learnt from, so what is said of them was measured on text
     that neither had seen. Where the copy turns out worse it becomes the original again.
 
-    What the network makes of the target's states (`fuse`) stays as it is: rows of the text, those of the replies among
+    The product that fuses the target's states stays as it is: rows of the text, those of the replies among
     them, remain valid. The loss and the chains are those of training.
 
     Reference: Liu et al., Online Speculative Decoding, arXiv:2310.07177. Differs: every place of a reply is learnt
@@ -59,11 +183,11 @@ class OnlineLearner:
     reply is judged before it is learnt from; there is one network, not one for each topic.
     """
 
-    def __init__(self, original: Any, target: Weights, deepest: int) -> None:
+    def __init__(self, original: DraftHead[Sizes], target: Weights, deepest: int) -> None:
         """Nothing learnt yet.
 
         Args:
-            original: one of `models.draft_heads.networks`, in float32.
+            original: in float32.
             target: whose head further tokens are read from.
             deepest: so many tokens it can guess in a row.
         """
@@ -81,10 +205,10 @@ class OnlineLearner:
         self._optimisers: list[torch.optim.Adam] = []
 
     @property
-    def learnt(self) -> Learnt:
+    def learnt(self) -> LearningFigures:
         """What was learnt so far."""
         total, buffer = self._judgement.total, self.buffer
-        return Learnt(
+        return LearningFigures(
             self._replies, self._tokens, buffer.tokens, buffer.size_bytes, self._updates, self._went_back,
             total.chains, total.before[: self._judged], total.now[: self._judged],
         )  # fmt: skip
@@ -120,7 +244,7 @@ class OnlineLearner:
         self._judgement = Judgement()
         self._went_back += 1
 
-    def drafting_copy(self) -> Any:
+    def drafting_copy(self) -> DraftHead[Sizes]:
         """The network with what was learnt, to draft with: the head's rows are the frequent ones again."""
         copied = _copy(self.network).requires_grad_(False)
         copied.shared = self._frequent
@@ -219,10 +343,10 @@ class OnlineLearner:
 
     def _learning(self) -> dict[str, Tensor]:
         """The tensors that change."""
-        return {name: tensor for name, tensor in self.network.named_parameters() if tensor.requires_grad}
+        return {name: tensor for name, tensor in self.network.tensors().items() if tensor.requires_grad}
 
 
-def _copy(network: Any) -> Any:
+def _copy(network: DraftHead[Sizes]) -> DraftHead[Sizes]:
     """A network with weights of its own that can be learnt; what it shares with the target stays shared."""
     copied = copy.deepcopy(network, {id(network.shared): network.shared})
     copied.requires_grad_(True)
