@@ -13,7 +13,7 @@ from textual.widgets import Input
 
 from specchat.engine.protocol.text import visible
 from specchat.errors import SpecchatError, UsageError
-from specchat.models.inspect.training_limits import CHATS
+from specchat.training.limits import CHATS
 from specchat.tui.services.training_runner import Estimate
 from specchat.tui.state.training import Training, TrainingChoices, estimate_text, training_lines
 from specchat.tui.text.cells import ScreenLine
