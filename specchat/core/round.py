@@ -112,7 +112,7 @@ class Round:
     verdict: Verdict
     emitted: tuple[int, ...]
     draft_passes: int = 0
-    timings: Timings = field(default_factory=RoundTimings)
+    timings: RoundTimings = field(default_factory=RoundTimings)
     extra_rows: int = 0
 
     @property
