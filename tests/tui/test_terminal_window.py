@@ -14,9 +14,10 @@ from textual.geometry import Size
 from specchat import config
 from specchat.config import AppOptions
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.commands import Generate
 from specchat.errors import ConfigError
 from specchat.tui.app import SpecchatApp
-from specchat.tui.services import terminal_app as terminal_window
+from specchat.tui.services import terminal_app
 from specchat.tui.services.terminal_app import title_of
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.stored_chat import conversation
@@ -47,7 +48,7 @@ async def test_the_title_names_the_chat_and_marks_a_reply_being_written(written)
         assert title_of(d.app.chat) == "✎ specchat · why is the ␛]2;evil␇ sky blue?"
         await d.hear(ev.Finished(1, "end", "", stats_of(rounds_of()), 1.0))
         assert written[-1] == "\x1b]2;specchat · why is the ␛]2;evil␇ sky blue?\x07"
-        assert written[0].startswith(terminal_window.SAVE_TITLE)
+        assert written[0].startswith(terminal_app.SAVE_TITLE)
         assert len(written) == len(set(written)) == 3
 
 
@@ -65,32 +66,38 @@ async def end_of_reply(d, *, focused: bool, seconds: float = 9.0, stop: str = "e
     """How often the bell rang when a reply ended."""
     rang = []
     d.app.bell = lambda: rang.append(1)
+    d.app.post_message(events.AppFocus())
     await d.say("hi")
+    id = d.link.last(Generate).id
     rounds = await d.reply(upto=3, finish=False)
     if then:
         await d.say(then)
     if not focused:
         d.app.post_message(events.AppBlur())
         await d.pilot.pause()
-    await d.hear(ev.Finished(1, stop, "", stats_of(rounds), seconds))
+    await d.hear(ev.Finished(id, stop, "", stats_of(rounds), seconds))
     return len(rang)
 
 
+ENDS = [
+    ({"focused": False}, 1),
+    ({"focused": True}, 0),
+    ({"focused": False, "seconds": 1.0}, 0),
+    ({"focused": False, "stop": "cancelled"}, 0),
+    ({"focused": False, "then": "and this"}, 0),
+]
+"""Ends of replies, and how often the bell rings for each."""
+
+
 @pytest.mark.parametrize(
-    ("options", "case", "rings"),
-    [
-        ({}, {"focused": False}, 1),
-        ({}, {"focused": True}, 0),
-        ({}, {"focused": False, "seconds": 1.0}, 0),
-        ({}, {"focused": False, "stop": "cancelled"}, 0),
-        ({}, {"focused": False, "then": "and this"}, 0),
-        ({"notify": "off"}, {"focused": False}, 0),
-        ({"notify": "desktop"}, {"focused": False}, 1),
-    ],
+    ("options", "ends"),
+    [({}, ENDS), ({"notify": "off"}, [({"focused": False}, 0)]), ({"notify": "desktop"}, [({"focused": False}, 1)])],
 )
-async def test_the_bell_rings_for_a_long_reply_that_ends_while_one_looks_elsewhere(options, case, rings, written):
+async def test_the_bell_rings_for_a_long_reply_that_ends_while_one_looks_elsewhere(options, ends, written):
     async with driving(options=AppOptions(**options)) as d:
-        assert await end_of_reply(d, **case) == rings
+        for end, rings in ends:
+            assert await end_of_reply(d, **end) == rings, end
+            await d.begin_again()
         told = [sequence for sequence in written if sequence.startswith("\x1b]9;")]
         assert len(told) == (options.get("notify") == "desktop")
 

@@ -54,6 +54,10 @@ class RunScreen(ModalScreen[None]):
             self.context.session.send(command)
         return command is not None
 
+    def on_unmount(self) -> None:
+        """The engine is free again, whoever closed the screen."""
+        self.context.chat.background.racing = False
+
     def leave(self) -> None:
         """Stop what runs, and go back to the chat."""
         self.stop_run()
