@@ -1,4 +1,4 @@
-/* What a search for the guesses of most worth is given, as structures/guess_search.py declares it, and what it keeps. */
+/* What a search for the guesses of most worth is given, as indexes/guess_search.py declares it, and what it keeps. */
 
 #pragma once
 
