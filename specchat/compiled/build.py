@@ -18,7 +18,7 @@ from pathlib import Path
 
 from specchat.compiled.apple_system import has_developer_tools, is_macos
 from specchat.compiled.own_file import NotOwnFile, open_own, open_own_folder
-from specchat.config import cache_dir, private_dir
+from specchat.config.directories import cache_dir, private_dir
 from specchat.config.file_locking import locked
 from specchat.errors import ModelError, installs
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from specchat.compiled.build import NativeUnavailable
-from specchat.config import ModelSpec
+from specchat.config.values import ModelSpec
 from specchat.core.drafting_networks import Prunable
 from specchat.core.seams import Model
 from specchat.errors import ModelError, NotEnoughMemory, TokenizerMismatch
@@ -27,7 +27,7 @@ from specchat.models.decoder.pruning import PrunableFile
 from specchat.models.decoder.recorded_network import cuda_network
 from specchat.models.decoder.shape import Shape, said_by, unsupported
 from specchat.models.inspect.memory import needed_bytes
-from specchat.models.inspect.model_files import REWINDABLE, SMALLEST_WINDOW, describe_model
+from specchat.models.inspect.model_files import describe_model, refused_layers
 from specchat.models.machine import available_bytes, choose_precision, multiplies
 from specchat.models.model_config import known_config
 from specchat.models.weights.families import FAMILIES, Family
@@ -250,20 +250,11 @@ def usable_context(spec: ModelSpec, config: Any, own: bool = False) -> tuple[int
     """
     text = config.get_text_config()
     limit = spec.context_tokens or int(getattr(text, "max_position_embeddings", 4096))
-    kinds = set(getattr(text, "layer_types", None) or ["full_attention"])
-    strange = kinds - REWINDABLE
-    if strange:
-        raise ModelError(
-            f"{spec.name} ({config.model_type}) has layers of kind {', '.join(sorted(strange))}, whose state cannot be "
-            "rewound to before a rejected draft; choose a model with attention layers only"
-        )
-    window = getattr(text, "sliding_window", None)
-    if window and not own and getattr(text, "use_sliding_window", True) and window < limit:
-        if window < SMALLEST_WINDOW:
-            raise ModelError(
-                f"{spec.name} ({config.model_type}) forgets what lies {window} tokens back (a ring buffer), which "
-                "cannot be rewound to before a rejected draft; choose a model with full attention"
-            )
+    said = {key: getattr(text, key) for key in ("layer_types", "sliding_window", "use_sliding_window") if hasattr(text, key)}
+    if refusal := refused_layers({**said, "max_position_embeddings": limit}, own):
+        raise ModelError(f"{spec.name} {refusal}")
+    window = said.get("sliding_window")
+    if window and not own and said.get("use_sliding_window", True) and window < limit:
         return int(window), (f"context limited to {window} tokens, the model's sliding window",)
     return limit, ()
 
