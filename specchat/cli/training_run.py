@@ -123,8 +123,8 @@ def _subject(settings: Settings, target: ModelSpec, tell: Tell) -> Subject:
     """
     from specchat.bench.pair_setup import load_pair
     from specchat.decoding.assemble import sampling
-    from specchat.models import fetch
     from specchat.models.decoder.decoder import Decoder
+    from specchat.models.fetch.checksum import weights_sha256
     from specchat.models.pruning.prunable_file import PrunableFile
     from specchat.training.job import Stage, Subject
 
@@ -138,7 +138,7 @@ def _subject(settings: Settings, target: ModelSpec, tell: Tell) -> Subject:
         )
     prunable = loaded.target.prunable
     assert isinstance(prunable, PrunableFile), "our own decoder was made of a file"
-    checksum = fetch.weights_sha256(target)
+    checksum = weights_sha256(target)
     return Subject(
         target.name, checksum, target.licence, model, loaded.vocabulary, sampling(settings), prunable.prepared
     )

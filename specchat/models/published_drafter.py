@@ -10,8 +10,8 @@ from specchat.config.file_replacing import replacing, unfinished
 from specchat.config.toml_checks import NAME
 from specchat.config.trained_drafters import WEIGHTS, TrainedDrafter, read_drafter, write_drafter
 from specchat.errors import UsageError, short
-from specchat.models import fetch
 from specchat.models.draft_heads.eagle3_files import TargetSizes, read_eagle3, write_eagle3
+from specchat.models.fetch import fetching, model_state
 from specchat.models.fetch.checksum import weights_sha256
 from specchat.models.fetch.progress import OnProgress
 from specchat.models.model_config import open_config
@@ -36,7 +36,7 @@ def add_published(name: str, target: ModelSpec, source: str, report: OnProgress)
         raise UsageError(f"a trained drafter is called {name!r} already; `specchat models remove {name}` makes room")
     fetched = _in_the_hub(source, name)
     sha256 = weights_sha256(target, report)
-    folder = expanded(source) if fetched is None else fetch.fetch(fetched, report)
+    folder = expanded(source) if fetched is None else fetching.fetch(fetched, report)
     sizes, tensors = read_eagle3(folder, _sizes_of(target))
     with unfinished(place) as made:
         with replacing(made / WEIGHTS, alone=True) as draft:
@@ -53,7 +53,7 @@ def add_published(name: str, target: ModelSpec, source: str, report: OnProgress)
         )
         made.rename(place)
     if fetched is not None:
-        fetch.remove(fetched)
+        fetching.remove(fetched)
     return read_drafter(place, (_METHOD,))
 
 
@@ -68,5 +68,5 @@ def _in_the_hub(source: str, name: str) -> ModelSpec | None:
 
 
 def _sizes_of(target: ModelSpec) -> TargetSizes:
-    _, config = open_config(fetch.locate(target))
+    _, config = open_config(model_state.locate(target))
     return TargetSizes(config.hidden_size, config.num_hidden_layers, config.vocab_size)

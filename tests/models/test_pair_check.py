@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 
 from specchat.config import ModelSpec, PathSource, ScriptedSource, load_catalog
 from specchat.errors import WeightsError
-from specchat.models.fetch import locate
+from specchat.models.fetch.model_state import locate
 from specchat.models.inspect.memory import needed_bytes
 from specchat.models.inspect.model_files import describe_model, differing_tokens, token_table
 from specchat.models.inspect.pair_check import check_pair

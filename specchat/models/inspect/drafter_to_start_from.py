@@ -7,7 +7,7 @@ from collections.abc import Collection
 from specchat.config import ModelSpec, load_catalog
 from specchat.config.trained_drafters import TrainedDrafter
 from specchat.errors import UsageError, nearest, short
-from specchat.models import fetch
+from specchat.models.fetch import checksum, fetching
 from specchat.models.fetch.progress import OnProgress
 from specchat.models.inspect.trained_drafters import ListedDrafter, damage, drafters_of, found_drafters, listed_drafters
 from specchat.models.inspect.training_cost import TOKENS_LEARNT_PER_S
@@ -82,7 +82,7 @@ def fetched_start(name: str, report: OnProgress, flag: str = "--from") -> Traine
     catalog = load_catalog()
     found = found_drafters(catalog, TOKENS_LEARNT_PER_S).get(name)
     if found is None and name in catalog.drafters:
-        fetch.fetch(catalog.drafters[name], report)
+        fetching.fetch(catalog.drafters[name], report)
         found = found_drafters(catalog, TOKENS_LEARNT_PER_S).get(name)
     problem = "it is not here" if found is None or found.drafter is None else found.problem or damage(found.drafter)
     if found is None or found.drafter is None or problem:
@@ -92,7 +92,7 @@ def fetched_start(name: str, report: OnProgress, flag: str = "--from") -> Traine
 
 def _fitting(listed: Collection[ListedDrafter], target: ModelSpec) -> list[ListedDrafter]:
     """Those for this target: by its checksum, or by its name as long as its weights are not here."""
-    if fetch.known_sha256(target) is None:
+    if checksum.known_sha256(target) is None:
         return [one for one in listed if one.target == target.name]
     return drafters_of(listed, target)
 

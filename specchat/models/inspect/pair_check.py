@@ -9,7 +9,7 @@ from typing import Literal
 
 from specchat.config import ModelSpec
 from specchat.errors import WeightsError
-from specchat.models import fetch
+from specchat.models.fetch import model_state
 from specchat.models.fetch.model_state import model_in, user_path
 from specchat.models.inspect.memory import needed_bytes, parameters_of, processor_precision
 from specchat.models.inspect.model_files import ModelDescription, describe_model, differing_tokens
@@ -104,13 +104,13 @@ def place_of(spec: ModelSpec, places: Mapping[str, Path] = {}) -> Path | None:
         return None
     if (own := user_path(spec)) is not None:
         return model_in(own)
-    return fetch.locate(spec) if fetch.state(spec).kind == "ready" else None
+    return model_state.locate(spec) if model_state.state(spec).kind == "ready" else None
 
 
 def _needed(spec: ModelSpec, seen: ModelDescription | None, dtype: str) -> int | None:
     if spec.scripted:
         return 0
-    total = fetch.state(spec).total_bytes
+    total = model_state.state(spec).total_bytes
     quantised = seen.quantised if seen else any(file.name.endswith(".gguf") for file in spec.files)
     precision = processor_precision(dtype, quantised=quantised, own=seen is None or seen.own)
     if seen is not None and seen.quantised:  # the file's own figures are the most accurate

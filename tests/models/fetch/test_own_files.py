@@ -10,7 +10,7 @@ from wheel_files import BODY, everything_below, whole
 
 from specchat.config import IndexSource, ModelFile, ModelSpec, PathSource
 from specchat.errors import WeightsError
-from specchat.models import fetch
+from specchat.models.fetch import fetching, model_state
 
 
 def own(path: Path, *files: ModelFile) -> ModelSpec:
@@ -21,8 +21,8 @@ def test_the_users_own_file_is_used_where_it_stands_and_survives_remove(tmp_path
     file = tmp_path / "m.gguf"
     file.write_bytes(BODY)
     spec = own(file)
-    assert fetch.fetch(spec) == fetch.locate(spec) == file
-    assert fetch.remove(spec) == 0
+    assert fetching.fetch(spec) == model_state.locate(spec) == file
+    assert fetching.remove(spec) == 0
     assert file.read_bytes() == BODY
 
 
@@ -30,9 +30,9 @@ def test_the_users_own_file_is_verified_once_where_a_checksum_is_given(tmp_path)
     file = tmp_path / "m.gguf"
     file.write_bytes(BODY)
     spec = own(file, ModelFile("m.gguf", None, hashlib.sha256(BODY).hexdigest()))
-    assert fetch.state(spec).kind == "unverified"
-    assert fetch.fetch(spec) == file
-    assert fetch.state(spec).kind == "ready"
+    assert model_state.state(spec).kind == "unverified"
+    assert fetching.fetch(spec) == file
+    assert model_state.state(spec).kind == "ready"
     assert everything_below(tmp_path / "home" / "cache" / "models" / "own") == ["m.gguf.verified.json"]
 
 
@@ -40,7 +40,7 @@ def test_the_users_own_file_is_refused_where_its_checksum_is_wrong_but_not_delet
     file = tmp_path / "m.gguf"
     file.write_bytes(BODY)
     with pytest.raises(WeightsError, match="is not the expected file: SHA-256 should be 0000"):
-        fetch.fetch(own(file, ModelFile("m.gguf", None, "0" * 64)))
+        fetching.fetch(own(file, ModelFile("m.gguf", None, "0" * 64)))
     assert file.exists()
 
 
@@ -53,7 +53,7 @@ def test_a_folder_of_safetensors_or_with_one_gguf_file_is_a_model(tmp_path, name
     folder.mkdir()
     for name in names:
         (folder / name).touch()
-    assert fetch.locate(own(folder)) == folder / found
+    assert model_state.locate(own(folder)) == folder / found
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_pickles_and_half_a_model_are_refused(tmp_path, names, line):
     folder.mkdir()
     for name in names:
         (folder / name).touch()
-    assert fetch.state(own(folder)).kind != "ready"
-    for ask in (fetch.locate, fetch.fetch):
+    assert model_state.state(own(folder)).kind != "ready"
+    for ask in (model_state.locate, fetching.fetch):
         with pytest.raises(WeightsError) as error:
             ask(own(folder))
         assert line in str(error.value)
@@ -80,21 +80,21 @@ def test_pickles_and_half_a_model_are_refused(tmp_path, names, line):
 def test_a_single_pickle_is_refused(tmp_path):
     (tmp_path / "m.pt").touch()
     with pytest.raises(WeightsError, match=r"m\.pt is refused: a single file must be \.gguf"):
-        fetch.fetch(own(tmp_path / "m.pt"))
+        fetching.fetch(own(tmp_path / "m.pt"))
 
 
 def test_what_is_here_already_is_used_before_anything_is_fetched(index, tmp_path, downloaded):
     spec = whole(index)
     file = tmp_path / "mine.gguf"
     file.touch()
-    assert fetch.fetch(ModelSpec("m", (*spec.sources, PathSource(file)), spec.files)) == file
+    assert fetching.fetch(ModelSpec("m", (*spec.sources, PathSource(file)), spec.files)) == file
     assert downloaded == []
 
 
 def test_sources_are_tried_in_order_and_all_reasons_are_told(index, tmp_path):
     spec = whole(index)
     bad = (PathSource(tmp_path / "gone.gguf"), IndexSource("nowhere==1", "m", "m.gguf"))
-    assert fetch.fetch(ModelSpec("m", (*bad, *spec.sources), spec.files)).read_bytes() == BODY
+    assert fetching.fetch(ModelSpec("m", (*bad, *spec.sources), spec.files)).read_bytes() == BODY
     with pytest.raises(WeightsError) as error:
-        fetch.fetch(ModelSpec("n", bad, spec.files))
+        fetching.fetch(ModelSpec("n", bad, spec.files))
     assert "gone.gguf does not exist; the package index has no nowhere==1" in str(error.value)

