@@ -9,7 +9,7 @@ import pytest
 
 from specchat.config import load_catalog
 from specchat.errors import WeightsError
-from specchat.models.fetch import fetching
+from specchat.models.hub import fetching
 
 HOME = Path(os.environ.get("SPECCHAT_HOME") or "~/.cache/specchat-tests").expanduser()
 """Read when tests are collected, before any of them gets a home of its own."""

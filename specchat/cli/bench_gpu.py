@@ -18,7 +18,7 @@ def bench_gpu(settings: dict[str, Any], save: Path | None) -> int:
     from specchat.bench.gpu.run_parts import check
     from specchat.bench.gpu.setup import Setup
     from specchat.config import load_catalog
-    from specchat.models.fetch import fetching
+    from specchat.models.hub import fetching
 
     device = settings.get("device", "auto")
     setup = Setup.on(device, tiny=False)

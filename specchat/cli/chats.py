@@ -83,7 +83,7 @@ def export(
 ) -> None:
     """Write a chat to a file, or to standard output."""
     from specchat.tui.state.stored_chat import FORMATS
-    from specchat.tui.system.desktop import format_of, write
+    from specchat.tui.system.desktop import format_of, write_new_file
 
     kind = format_of(format, file, FORMATS)
     with reading() as chats:
@@ -91,7 +91,7 @@ def export(
     if file is None:
         sys.stdout.write(text)
     else:
-        write(text, file)
+        write_new_file(text, file)
         typer.echo(f"written to {file.absolute()}", err=True)
 
 

@@ -18,7 +18,7 @@ from specchat.cli.sizes import sized
 if TYPE_CHECKING:
     from specchat.config import Catalog, DrafterSpec, WeightsSpec
     from specchat.config.trained_drafters import TrainedDrafter
-    from specchat.models.inspect.trained_drafters import FoundDrafter
+    from specchat.models.hub.trained_drafters import FoundDrafter
 
 _Spec = TypeVar("_Spec", bound="WeightsSpec")
 
@@ -56,7 +56,7 @@ def pull(
     for its target.
     """
     from specchat.errors import SpecchatError
-    from specchat.models.fetch.progress import Cancelled
+    from specchat.models.hub.disk import Cancelled
 
     say = typer.echo if output == "text" else _silent
     if (local := _local_drafter(name)) is not None:
@@ -81,7 +81,8 @@ def pull(
 def check(name: Name) -> None:
     """Read every byte of the weights again and compare with what they must hash to."""
     from specchat.errors import WeightsError
-    from specchat.models.fetch import fetching, progress
+    from specchat.models.hub import disk as progress
+    from specchat.models.hub import fetching
 
     if (local := _local_drafter(name)) is not None:
         _check_local(local)
@@ -111,7 +112,7 @@ def remove(name: Name, yes: Annotated[bool, typer.Option("--yes", "-y", help="do
 
     A drafter that was trained here is deleted too, if its name is given.
     """
-    from specchat.models.fetch import fetching, model_state
+    from specchat.models.hub import fetching, model_state
 
     if (local := _local_drafter(name)) is not None:
         _remove_local(local, yes)
@@ -140,7 +141,7 @@ def erase_state(
 
 def _pulled(spec: WeightsSpec, output: PullOutput) -> str:
     """Fetch and verify; what to say of it."""
-    from specchat.models.fetch import fetching
+    from specchat.models.hub import fetching
 
     _refuse_unknown_method(spec)
     if spec.scripted:
@@ -167,14 +168,14 @@ def _drafters_here(name: str) -> list[DrafterSpec]:
 
 def _here(specs: Iterable[_Spec]) -> list[_Spec]:
     """Those of which something is on this machine."""
-    from specchat.models.fetch import model_state
+    from specchat.models.hub import model_state
 
     return [spec for spec in specs if model_state.state(spec).disk_bytes]
 
 
 def _unused(spec: WeightsSpec, pair: str) -> str:
     """What to say of a draft model that was not pulled with its pair."""
-    from specchat.models.fetch import model_state
+    from specchat.models.hub import model_state
 
     state = model_state.state(spec)
     if spec.scripted:
@@ -206,7 +207,7 @@ def _split(name: str) -> tuple[tuple[WeightsSpec, ...], tuple[WeightsSpec, ...]]
 def _all_drafters(catalog: Catalog) -> dict[str, FoundDrafter | None]:
     """Every trained drafter by name, with its folder if it is here."""
     from specchat.decoding.families import methods_with_weights
-    from specchat.models.inspect.trained_drafters import found_drafters
+    from specchat.models.hub.trained_drafters import found_drafters
 
     return dict.fromkeys(catalog.drafters) | found_drafters(catalog, methods_with_weights())
 
@@ -243,7 +244,7 @@ def _refuse_broken(found: FoundDrafter) -> TrainedDrafter:
 
 def _check_local(found: FoundDrafter) -> None:
     from specchat.errors import WeightsError
-    from specchat.models.inspect.trained_drafters import damage
+    from specchat.models.hub.trained_drafters import damage
 
     drafter = _refuse_broken(found)
     if problem := damage(drafter):
@@ -255,7 +256,7 @@ def _remove_local(found: FoundDrafter, yes: bool) -> None:
     import shutil
 
     from specchat.errors import UsageError
-    from specchat.models.fetch.disk import bytes_below
+    from specchat.models.hub.disk import bytes_below
 
     if found.origin == "shipped":
         raise UsageError(f"{found.name} came with specchat and stays with it")
@@ -274,7 +275,7 @@ def _silent(_: str) -> None: ...
 
 def _interruptible(work: Callable[[], Any]) -> Any:
     """The work's result; Ctrl+C becomes the error that says what happens next (exit code 130)."""
-    from specchat.models.fetch.progress import Cancelled
+    from specchat.models.hub.disk import Cancelled
 
     try:
         return work()

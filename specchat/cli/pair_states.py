@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from specchat.compiled.machine import free_bytes, has_graphics_card
 from specchat.config import Catalog, HubSource, ModelSpec, PairSpec, load_catalog, settings_of
 from specchat.decoding.families import methods_with_weights
 from specchat.drafters.choice import choose_drafter, drafts_used
 from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError, WeightsError
-from specchat.models.fetch import hub, model_state
-from specchat.models.fetch.model_state import State, StateKind
-from specchat.models.inspect.memory import (
-    free_bytes,
-    has_graphics_card,
-    needed_bytes,
-    parameters_of,
-    processor_precision,
-)
-from specchat.models.inspect.pair_check import check_pair
-from specchat.models.inspect.trained_drafters import ListedDrafter, drafters_of, listed_drafters
+from specchat.models.hub import model_state
+from specchat.models.hub import repositories as hub
+from specchat.models.hub.model_state import State, StateKind
+from specchat.models.hub.pair_check import check_pair
+from specchat.models.hub.trained_drafters import ListedDrafter, drafters_of, listed_drafters
+from specchat.models.weights.model_files import needed_bytes, parameters_of, processor_precision
 from specchat.tui.state.pair_list import PairInfo
 
 

@@ -11,9 +11,9 @@ from specchat.config.toml_checks import NAME
 from specchat.config.trained_drafters import WEIGHTS, TrainedDrafter, read_drafter, write_drafter
 from specchat.errors import UsageError, short
 from specchat.models.draft_heads.eagle3_files import TargetSizes, read_eagle3, write_eagle3
-from specchat.models.fetch import fetching, model_state
-from specchat.models.fetch.checksum import weights_sha256
-from specchat.models.fetch.progress import OnProgress
+from specchat.models.hub import fetching, model_state
+from specchat.models.hub.checksum import weights_sha256
+from specchat.models.hub.disk import OnProgress
 from specchat.models.model_config import open_config
 
 _METHOD = "eagle"

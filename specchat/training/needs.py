@@ -14,8 +14,8 @@ from specchat.models.draft_heads.frozen_target import frozen_bytes
 from specchat.models.draft_heads.networks import kind_of
 from specchat.models.draft_heads.shared_weights import SharedWeights
 from specchat.models.draft_heads.sizes import NetworkSizes
-from specchat.models.fetch.disk import megabytes
-from specchat.models.inspect.training_cost import states_bytes
+from specchat.models.hub.disk import megabytes
+from specchat.models.hub.training_limits import states_bytes
 from specchat.models.machine import available_bytes
 from specchat.training.recipes import HEAD_TOKENS, RECIPES
 

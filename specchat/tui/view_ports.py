@@ -13,7 +13,7 @@ from specchat.tui.state.prompt_text import Completion
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.setting_effect import SettingEffect
 from specchat.tui.state.settings_fields import Field
-from specchat.tui.state.stats_lines import Facts
+from specchat.tui.state.stats_lines import StatsFacts
 from specchat.tui.state.turn import Turn
 from specchat.tui.text.cells import ScreenLine
 from specchat.tui.tree import Mode
@@ -147,10 +147,10 @@ class StatsPort(Protocol):
     """The figures of the reply."""
 
     @property
-    def facts(self) -> Facts: ...
+    def facts(self) -> StatsFacts: ...
     @property
     def left_out(self) -> int: ...
-    def show(self, facts: Facts) -> None: ...
+    def show(self, facts: StatsFacts) -> None: ...
     def want_all(self, wanted: bool) -> None: ...
 
 

@@ -20,7 +20,7 @@ from specchat.cli.check import check
 from specchat.drafters import DRAFTERS
 from specchat.errors import SpecchatError, UsageError
 from specchat.models import model_loading
-from specchat.models.fetch import fetching
+from specchat.models.hub import fetching
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from specchat.cli import app
 from specchat.config import PathSource, load_catalog, settings_of
-from specchat.models.fetch import model_state
+from specchat.models.hub import model_state
 
 sys.path.append(str(Path(__file__).parents[1] / "models" / "find"))
 

@@ -20,7 +20,8 @@ from specchat.cli.fetch_progress import Lines
 from specchat.cli.models import app
 from specchat.config import cache_dir, config_dir, load_catalog, private_dir
 from specchat.errors import SpecchatError, UsageError, WeightsError
-from specchat.models.fetch import model_state, progress
+from specchat.models.hub import disk as progress
+from specchat.models.hub import model_state
 
 ROOT = Path(__file__).parents[2]
 BODY = b"GGUF" + struct.pack("<IQQ", 3, 0, 0)  # a GGUF file without tensors, and what does not compress
@@ -247,7 +248,7 @@ def test_help_imports_nothing_heavy():
     assert "pull" in said
     modules = set(said.splitlines()[-1].split())
     assert "typer" in modules
-    assert not modules & {"torch", "transformers", "textual", "huggingface_hub", "specchat.models.fetch"}
+    assert not modules & {"torch", "transformers", "textual", "huggingface_hub", "specchat.models.hub"}
 
 
 def test_plain_lines_come_at_intervals_and_once_at_the_end(capsys):

@@ -2,8 +2,9 @@
 
 import pytest
 
+from specchat.compiled import machine as container_limits
 from specchat.models import machine
-from specchat.models.inspect import container_limits, memory
+from specchat.models.weights import model_files as memory
 
 GB = 1_000_000_000
 

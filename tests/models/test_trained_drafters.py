@@ -22,8 +22,8 @@ from specchat.config import config_dir, load_catalog, own_drafters_dir, private_
 from specchat.config.trained_drafters import DESCRIPTION, WEIGHTS
 from specchat.decoding.families import methods_with_weights
 from specchat.errors import CombinationError, ConfigError, UsageError, WeightsError
-from specchat.models.fetch import checksum, fetching, model_state
-from specchat.models.inspect.trained_drafters import drafters_fitting, listed_drafters
+from specchat.models.hub import checksum, fetching, model_state
+from specchat.models.hub.trained_drafters import drafters_fitting, listed_drafters
 
 
 @pytest.fixture(autouse=True)

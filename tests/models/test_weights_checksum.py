@@ -10,7 +10,7 @@ import pytest
 
 from specchat.config import PathSource, load_catalog
 from specchat.errors import WeightsError
-from specchat.models.fetch import checksum
+from specchat.models.hub import checksum
 
 
 def test_the_checksum_of_one_file_is_its_own_and_is_not_computed_twice(tmp_path, monkeypatch):

@@ -35,7 +35,7 @@ def main() -> None:
     from specchat.config import load_catalog
     from specchat.decoding.vocabulary import TransformersVocabulary
     from specchat.models.backends.transformers_network import load_network
-    from specchat.models.fetch import fetching
+    from specchat.models.hub import fetching
     from specchat.models.model_config import open_config
     from specchat.models.weights.tokenizer_files import end_tokens
 

@@ -24,7 +24,7 @@ from specchat.models.draft_heads.losses import columns_of, divergence, followed,
 from specchat.models.draft_heads.networks import DRAFT_MODELS, MASKS, NETWORKS, load_network, new_network
 from specchat.models.draft_heads.shared_weights import SharedWeights
 from specchat.models.draft_heads.unrolling import Acceptance, acceptance, chain_loss
-from specchat.models.inspect.training_cost import TOKENS_LEARNT_PER_S, texts_per_batch, training_cost
+from specchat.models.hub.training_limits import TOKENS_LEARNT_PER_S, texts_per_batch, training_cost
 from specchat.training import fitting, job, needs, text_writing
 from specchat.training.batch_writer import BatchWriter, Writing
 from specchat.training.corpus import Corpus

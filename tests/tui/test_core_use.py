@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from fake import ready
 
-from specchat.tui.state.stats_lines import Facts, stats_lines
+from specchat.tui.state.stats_lines import StatsFacts, stats_lines
 from specchat.tui.system.processes import CoreShares, CpuMeter, wants_every_core
 
 
 def test_the_panel_says_who_uses_the_cores():
-    lines = stats_lines(Facts(shares=CoreShares(engine=1.93, app=0.061)), 40, 14)
+    lines = stats_lines(StatsFacts(shares=CoreShares(engine=1.93, app=0.061)), 40, 14)
     assert "".join(text for text, _ in lines[0]) == "cores    engine 1.9 · app 0.06"
 
 

@@ -32,7 +32,7 @@ def find_peers(pair: LoadedPair, settings: Settings, sample: list[int]) -> Found
 
     from specchat.bench.peers.transformers_generate import transformers_peers
     from specchat.config import load_catalog
-    from specchat.models.fetch import model_state
+    from specchat.models.hub import model_state
 
     found = Found()
     catalog = load_catalog()

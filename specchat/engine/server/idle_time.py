@@ -12,7 +12,7 @@ from specchat.engine.server.idle_measuring import IdleMeasuring
 from specchat.engine.server.kept_drafters import KeptDrafters
 from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.engine.server.profiles import ProfileStore
-from specchat.models.fetch import checksum
+from specchat.models.hub import checksum
 
 
 class IdleTime:

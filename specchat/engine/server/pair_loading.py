@@ -25,10 +25,11 @@ from specchat.engine.server.memory import set_aside
 from specchat.engine.server.memory_limit import limit_memory, limit_with_drafts, refuse_by_size
 from specchat.errors import TokenizerMismatch, WeightsNotHere
 from specchat.models.backends.scripted_text import ScriptedVocabulary
-from specchat.models.fetch import checksum, fetching, model_state, progress
-from specchat.models.fetch.disk import megabytes
-from specchat.models.inspect.pair_check import check_pair
-from specchat.models.inspect.trained_drafters import drafters_fitting, found_drafters
+from specchat.models.hub import checksum, fetching, model_state
+from specchat.models.hub import disk as progress
+from specchat.models.hub.disk import megabytes
+from specchat.models.hub.pair_check import check_pair
+from specchat.models.hub.trained_drafters import drafters_fitting, found_drafters
 from specchat.models.machine import choose_device, threads_for
 from specchat.models.model_loading import Loaded, compare_tokenizers, differing_tokens, load_model, load_scripted
 from specchat.models.trained_draft_model import load_trained_draft

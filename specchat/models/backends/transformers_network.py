@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from specchat.errors import DamagedModel, ModelError
-from specchat.models.inspect.model_files import describe_model
 from specchat.models.weights.foreign_code import one_line
+from specchat.models.weights.model_files import describe_model
 
 _PACKED = 16
 """Weights that a number in a file may stand for at most: 2-bit ones, packed into whole numbers of 32 bits."""

@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specchat.compiled.machine import native_bfloat16
 from specchat.core.device_copy import to_device
 from specchat.models.base.prepared_source import prepared
 from specchat.models.base.shape import Shape
-from specchat.models.inspect.memory import native_bfloat16
 from specchat.models.linear_layers.cuda import CudaInt4Linear, CudaInt8Linear, int8_pays
 from specchat.models.linear_layers.probes import int4_works, int8_works, packed_works
 from specchat.models.linear_layers.processor import DenseLinear, Int4Linear, Int8Linear, Linear, PackedLinear, Stacked

@@ -13,7 +13,7 @@ from specchat.errors import UsageError
 from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.state.chat import Chat
 from specchat.tui.state.turn import changes_text
-from specchat.tui.system.desktop import free_name, stem_of, write
+from specchat.tui.system.desktop import free_name, stem_of, write_new_file
 from specchat.tui.tree.clip import FORMATS
 from specchat.tui.tree.clip_frames import frames_of
 
@@ -24,7 +24,7 @@ class Clips:
     def __init__(self, chat: Chat, session: EngineSession) -> None:
         self._chat, self._session = chat, session
 
-    async def write(self, format: str, file: Path | None) -> Path:
+    async def write_new_file(self, format: str, file: Path | None) -> Path:
         """Write the clip, beside the app's own work; returns its file.
 
         Raises:
@@ -34,7 +34,7 @@ class Clips:
             raise UsageError("there is no round yet for a clip to show")
         file = file or free_name(f"clip-{stem_of(self._chat.title, self._chat.id)}", format, Path.cwd())
         frames = frames_of(list(self._chat.rounds), self._about())
-        await asyncio.to_thread(write, await asyncio.to_thread(FORMATS[format], frames), file)
+        await asyncio.to_thread(write_new_file, await asyncio.to_thread(FORMATS[format], frames), file)
         return file
 
     def _about(self) -> list[str]:

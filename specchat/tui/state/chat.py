@@ -16,7 +16,7 @@ from specchat.store.records import Chat as ChatRecord
 from specchat.store.records import new_id, title_of
 from specchat.tui.state import attachments
 from specchat.tui.state.engine_state import EngineState
-from specchat.tui.state.message_tree import Branches, SentTurns
+from specchat.tui.state.message_tree import MessageTree, SentTurns
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.training import Training
 from specchat.tui.state.turn import Reply, Turn
@@ -46,7 +46,7 @@ class Chat:
     id: str = field(default_factory=new_id)
     title: str = ""
     renamed: bool = False  # the title is the user's own
-    branches: Branches[Turn] = field(default_factory=Branches)
+    branches: MessageTree[Turn] = field(default_factory=MessageTree)
     running: Reply | None = None
     shown_rounds: ShownRounds = field(default_factory=ShownRounds)
     figures: Figures | None = None  # of the reply being written, or the last one

@@ -18,7 +18,7 @@ _LABEL = 9
 
 
 @dataclass(frozen=True)
-class Facts:
+class StatsFacts:
     """The facts that the panel can show; None and 0 mean unknown."""
 
     figures: Figures | None = None
@@ -42,7 +42,7 @@ def plan_of(round: RoundDone | None) -> str:
     return f"{chosen}: {visible(round.why)}"
 
 
-def stats_lines(facts: Facts, width: int, height: int) -> list[ScreenLine]:
+def stats_lines(facts: StatsFacts, width: int, height: int) -> list[ScreenLine]:
     """As many lines as fit by their rank, in reading order; lines of one rank are shown together or not at all."""
     entries = _all_lines(facts, width)
     counts = Counter(rank for rank, _ in entries)
@@ -54,7 +54,7 @@ def stats_lines(facts: Facts, width: int, height: int) -> list[ScreenLine]:
     return [line for rank, line in entries if rank in kept]
 
 
-def _all_lines(facts: Facts, width: int) -> list[tuple[int, ScreenLine]]:
+def _all_lines(facts: StatsFacts, width: int) -> list[tuple[int, ScreenLine]]:
     """Every line in reading order, each with its rank (lower is kept longer)."""
     entries: list[tuple[int, ScreenLine]] = []
     figures = facts.figures

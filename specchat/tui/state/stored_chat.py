@@ -17,7 +17,7 @@ from specchat.store import records
 from specchat.store.chat_json import write_json
 from specchat.tui.state import attachments, thoughts
 from specchat.tui.state.chat import Chat
-from specchat.tui.state.message_tree import Branches
+from specchat.tui.state.message_tree import MessageTree
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.turn import Reply, ReplyRounds, Turn, changes_text
 from specchat.tui.text.markdown_blocks import reply_parser
@@ -108,7 +108,7 @@ FORMATS: dict[str, Callable[[records.Chat, Sequence[records.Message]], str]] = {
 
 def path_of(chat: records.Chat, messages: Sequence[records.Message]) -> Sequence[Turn]:
     """The turns of the shown branch."""
-    branches: Branches[Turn] = Branches()
+    branches: MessageTree[Turn] = MessageTree()
     branches.restore((turn_of(message) for message in messages), chat.leaf)
     return branches.path
 

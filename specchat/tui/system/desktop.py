@@ -22,7 +22,7 @@ OSC_52_MOST = 74_994
 _PATIENCE_S = 2.0
 
 
-def local_tool(
+def clipboard_command(
     environment: Mapping[str, str] = os.environ,
     which: Callable[[str], str | None] = shutil.which,
     platform: str = sys.platform,
@@ -40,7 +40,7 @@ def local_tool(
     return next((command for command in commands if which(command[0])), None)
 
 
-def hand_over(text: str, command: list[str]) -> str:
+def copy_with(text: str, command: list[str]) -> str:
     """Copy the text with the tool; returns why it failed, or an empty text."""
     data = text.encode("utf-16-le" if command[0] == "clip.exe" else "utf-8", "replace")
     try:
@@ -57,7 +57,7 @@ def hand_over(text: str, command: list[str]) -> str:
     return ""
 
 
-def advice(text: str) -> str:
+def clipboard_advice(text: str) -> str:
     """The remark where only the terminal can copy."""
     if len(text.encode("utf-8", "replace")) * 4 / 3 > OSC_52_MOST:
         return "too long for most terminals (OSC 52); wl-copy or xclip would do it"
@@ -81,7 +81,7 @@ def editor_command(environment: Mapping[str, str] = os.environ) -> list[str]:
     return [found]
 
 
-def edited(text: str, command: list[str]) -> str:
+def edit_text(text: str, command: list[str]) -> str:
     """The text after the user has left the editor; raises UsageError where it failed, and then nothing is changed."""
     handle, name = tempfile.mkstemp(prefix="specchat-", suffix=".md")  # readable by its owner alone
     try:
@@ -140,7 +140,7 @@ def stem_of(title: str, id: str) -> str:
     return re.sub(r"[^\w-]+", "-", title.lower()).strip("-")[:_LONGEST_NAME].strip("-") or f"chat-{id}"
 
 
-def write(content: str | bytes, file: Path) -> None:
+def write_new_file(content: str | bytes, file: Path) -> None:
     """A new file with this text, or these bytes: all of it or no file.
 
     Raises:

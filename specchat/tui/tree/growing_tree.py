@@ -21,7 +21,7 @@ MOST_ROUNDS = 30
 
 
 @dataclass(frozen=True)
-class Stage:
+class GrowthStage:
     """One picture of a round: its nodes down to `drafted`, and its verdict down to `judged`; -1: none of it."""
 
     drafted: int
@@ -89,14 +89,14 @@ def depths_of(round: RoundDone) -> list[int]:
     return depths
 
 
-def _stages(round: RoundDone) -> Iterator[Stage]:
+def _stages(round: RoundDone) -> Iterator[GrowthStage]:
     deepest, end = max(depths_of(round), default=0), len(round.verdict.path) + 1
     for depth in range(1, deepest):
-        yield Stage(depth, 0, DRAFT_S)
-    yield Stage(deepest, 0, PENDING_S)
+        yield GrowthStage(depth, 0, DRAFT_S)
+    yield GrowthStage(deepest, 0, PENDING_S)
     for depth in range(1, end):
-        yield Stage(deepest, depth, JUDGE_S)
-    yield Stage(deepest, end, WHOLE_S)
+        yield GrowthStage(deepest, depth, JUDGE_S)
+    yield GrowthStage(deepest, end, WHOLE_S)
 
 
 def _branching(round: RoundDone) -> int:

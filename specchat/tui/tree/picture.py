@@ -87,7 +87,7 @@ def number_in(role: str) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class DrawnNode:
     """One token prepared for drawing. During an animation `shown_state` is `pending` until the verdict is shown."""
 
     number: int
@@ -107,7 +107,7 @@ class Node:
         """Its probability by the target where known, else by the drafter."""
         return self.drafted if self.probability is None else self.probability
 
-    def cut_to(self, cells: int, marks: Marks) -> Node:
+    def cut_to(self, cells: int, marks: Marks) -> DrawnNode:
         """The node with a label of at most so many cells."""
         if not self.whole:
             return self
@@ -134,8 +134,8 @@ class Node:
 class Picture:
     """A round as it is drawn: every node, and the spine from the root along the accepted path to the bonus."""
 
-    nodes: tuple[Node, ...]
-    spine: tuple[Node, ...]
+    nodes: tuple[DrawnNode, ...]
+    spine: tuple[DrawnNode, ...]
     drafted: int
 
     def branch_size(self, index: int) -> int:
@@ -175,7 +175,7 @@ def picture_of(round: RoundDone, marks: Marks, upto: int | None = None, chosen: 
         seen = index == 0 or depths[index] <= last or last > len(path)
         accent = "selected" if index == chosen else "ancestor" if index in ancestors else ""
         nodes.append(
-            Node(index, label(text, marks), state, state if seen else "pending", _probability(round, index),
+            DrawnNode(index, label(text, marks), state, state if seen else "pending", _probability(round, index),
                  tuple(branches[index]), depths[index], accent, agreed.get(index, ""), drafted.get(index),
                  label(text, marks, WHOLE_CELLS))
         )  # fmt: skip
@@ -203,11 +203,11 @@ def drafted_of(round: RoundDone) -> dict[int, float]:
     return found
 
 
-def _bonus(round: RoundDone, number: int, depth: int, marks: Marks, *, seen: bool, chosen: int | None) -> Node:
+def _bonus(round: RoundDone, number: int, depth: int, marks: Marks, *, seen: bool, chosen: int | None) -> DrawnNode:
     """The bonus token; its label is blank until the verdict is shown."""
     said, whole = (label(round.verdict.bonus_text, marks, cells) for cells in (TOKEN_CELLS, WHOLE_CELLS))
     accent = "selected" if number == chosen else ""
-    node = Node(number, said, "bonus", "bonus", _exp(round.verdict.bonus_logprob), (), depth, accent, whole=whole)
+    node = DrawnNode(number, said, "bonus", "bonus", _exp(round.verdict.bonus_logprob), (), depth, accent, whole=whole)
     blank, blank_whole = (" " * width_of([(text, "")]) for text in (said, whole))
     return node if seen else replace(node, label=blank, whole=blank_whole, shown_state="pending")
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from specchat.tui.text.cells import ScreenLine, clip, width_of
-from specchat.tui.tree.picture import NO_NODE, TOKEN_CELLS, WHOLE_CELLS, Marks, Node, Picture, number_in
+from specchat.tui.tree.picture import NO_NODE, TOKEN_CELLS, WHOLE_CELLS, DrawnNode, Marks, Picture, number_in
 
 _BRANCH_CELLS = (WHOLE_CELLS, TOKEN_CELLS, 6, 4)
 """How many cells a label below the path may take; the first with which everything fits is used."""
@@ -53,7 +53,7 @@ def river(picture: Picture, width: int, height: int, marks: Marks) -> list[Scree
     return [top, *_cropped(below, height - 1, total, marks)]
 
 
-def _width_needed(path: Sequence[Node]) -> int:
+def _width_needed(path: Sequence[DrawnNode]) -> int:
     """Cells from the root to the end of the path, the narrowest branches included."""
     column = needed = 0
     for node in path:
@@ -63,7 +63,7 @@ def _width_needed(path: Sequence[Node]) -> int:
     return needed
 
 
-def _in_view(spine: list[Node], width: int, picture: Picture, marks: Marks) -> list[Node]:
+def _in_view(spine: list[DrawnNode], width: int, picture: Picture, marks: Marks) -> list[DrawnNode]:
     """The part of the path that fits, with counts in place of what is left out before and after it."""
     if _width_needed(spine) <= width:
         return spine
@@ -78,27 +78,27 @@ def _in_view(spine: list[Node], width: int, picture: Picture, marks: Marks) -> l
     return _elided(spine, begin, end, marks)
 
 
-def _selected_position(spine: list[Node], picture: Picture) -> int:
+def _selected_position(spine: list[DrawnNode], picture: Picture) -> int:
     """The position on the path of the selected node, or of the node that it hangs from; without one, the last."""
     if not any(node.accent for node in (*picture.nodes, *spine)):
         return len(spine) - 1
     return max((at for at, node in enumerate(spine) if node.accent), default=0)
 
 
-def _elided(spine: list[Node], begin: int, end: int, marks: Marks) -> list[Node]:
+def _elided(spine: list[DrawnNode], begin: int, end: int, marks: Marks) -> list[DrawnNode]:
     before = [_elision(begin, marks)] if begin else []
     after = [_elision(len(spine) - end, marks)] if end < len(spine) else []
     return [*before, *spine[begin:end], *after]
 
 
-def _elision(left_out: int, marks: Marks) -> Node:
-    return Node(NO_NODE, f"{marks.more}{left_out}{marks.more}", "root", "root", None)
+def _elision(left_out: int, marks: Marks) -> DrawnNode:
+    return DrawnNode(NO_NODE, f"{marks.more}{left_out}{marks.more}", "root", "root", None)
 
 
-def _path_line(path: Sequence[Node], width: int, marks: Marks) -> tuple[ScreenLine, list[tuple[Node, int]]]:
+def _path_line(path: Sequence[DrawnNode], width: int, marks: Marks) -> tuple[ScreenLine, list[tuple[DrawnNode, int]]]:
     """The line of the path, and the column behind each of its nodes."""
     line: ScreenLine = []
-    columns: list[tuple[Node, int]] = []
+    columns: list[tuple[DrawnNode, int]] = []
     for position, node in enumerate(path):
         line = clip([*line, *node.runs(marks)], width)
         columns.append((node, column := width_of(line)))

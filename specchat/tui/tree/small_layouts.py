@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from specchat.tui.text.cells import Run, ScreenLine, bar, clip, padded, width_of
-from specchat.tui.tree.picture import Marks, Node, Picture, number_in
+from specchat.tui.tree.picture import DrawnNode, Marks, Picture, number_in
 
 _BAR_CELLS = 6
 
@@ -48,7 +48,7 @@ def _quota(branches: list[int], lines: int) -> list[int]:
     return quota
 
 
-def _spine_lines(picture: Picture, node: Node, quota: int, width: int, marks: Marks) -> list[ScreenLine]:
+def _spine_lines(picture: Picture, node: DrawnNode, quota: int, width: int, marks: Marks) -> list[ScreenLine]:
     hidden = sum(picture.branch_size(index) for index in node.branches[quota:])
     note: ScreenLine = [(f" +{hidden}", "dim")] if hidden else []
     glyph, role = node.mark(marks)
@@ -81,7 +81,7 @@ def _bar_room(width: int) -> int:
     return _BAR_CELLS + 1 + (5 if width >= 30 else 0)
 
 
-def _with_bar(line: ScreenLine, node: Node, width: int, marks: Marks) -> ScreenLine:
+def _with_bar(line: ScreenLine, node: DrawnNode, width: int, marks: Marks) -> ScreenLine:
     room = _bar_room(width)
     if not room or node.probability is None:
         return line
@@ -100,8 +100,8 @@ _HEAD_FROM_LINES = 4
 class _Column:
     """The nodes of one depth: the one on the path, the others, and how many columns these take."""
 
-    spine: Node | None
-    others: list[Node]
+    spine: DrawnNode | None
+    others: list[DrawnNode]
     breadth: int
 
 
@@ -120,10 +120,10 @@ def tree_map(picture: Picture, width: int, height: int, marks: Marks) -> list[Sc
     return [[run for node in picture.spine for run in node.words()], _depths(cells, width), *lines]
 
 
-def _by_depth(picture: Picture) -> list[tuple[Node | None, list[Node]]]:
+def _by_depth(picture: Picture) -> list[tuple[DrawnNode | None, list[DrawnNode]]]:
     """For every depth from 1 on: the node of the path, and the others, the likeliest first."""
     spine = {node.depth: node for node in picture.spine[1:]}
-    others: dict[int, list[Node]] = {}
+    others: dict[int, list[DrawnNode]] = {}
     for node in picture.nodes[1:]:
         if node.state != "accepted":
             others.setdefault(node.depth, []).append(node)
@@ -135,7 +135,7 @@ def _by_depth(picture: Picture) -> list[tuple[Node | None, list[Node]]]:
 
 
 def _grid(
-    nodes: list[tuple[Node | None, list[Node]]], width: int, height: int, marks: Marks, reserved: int
+    nodes: list[tuple[DrawnNode | None, list[DrawnNode]]], width: int, height: int, marks: Marks, reserved: int
 ) -> tuple[list[ScreenLine], list[int]]:
     """The lines, and how many cells each depth takes; `reserved` lines are left free below."""
     height = max(1, height - reserved)
@@ -153,7 +153,9 @@ def _grid(
     return [line for line in lines if any(text.strip() for text, _ in line)], widths
 
 
-def _fitted(nodes: list[tuple[Node | None, list[Node]]], width: int, height: int) -> tuple[list[_Column], int, int]:
+def _fitted(
+    nodes: list[tuple[DrawnNode | None, list[DrawnNode]]], width: int, height: int
+) -> tuple[list[_Column], int, int]:
     """Columns for all depths, as wide as the width allows; the deepest are left out if they do not fit."""
     room = max(1, height - 1)
     breadths = [max(1, math.ceil(len(others) / room)) for _, others in nodes]
@@ -178,7 +180,7 @@ def _cells(column: _Column, y: int, height: int, cell: int, marks: Marks) -> Scr
     return line
 
 
-def _cell(node: Node, cell: int, marks: Marks) -> ScreenLine:
+def _cell(node: DrawnNode, cell: int, marks: Marks) -> ScreenLine:
     glyph, role = node.mark(marks)
     if node.accent:
         role = f"{node.accent}#{node.number}"
