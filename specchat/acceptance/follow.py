@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable
 
 import torch
 
@@ -14,12 +13,13 @@ from specchat.core.reading import Reading
 from specchat.core.request import FIRST, LOGITS, HeadNeeds
 from specchat.core.round import Verdict
 from specchat.core.sampling import Sampling, best_token
+from specchat.core.seams import AcceptanceRule
 from specchat.core.target_draw import draw_batch, draw_library
-from specchat.core.tree import DrawKind, TokenTree
+from specchat.core.tree import TokenTree
 from specchat.registry import NoOptions
 
 
-class Follow:
+class Follow(AcceptanceRule):
     """Exact for any tree however it was made, because no draw depends on the tree.
 
     The token after a node depends on the node's path and position alone (processed log-probabilities plus the
@@ -29,10 +29,7 @@ class Follow:
     Reference: Miao et al., SpecInfer, arXiv:2305.09781; Svirschevski et al., SpecExec, arXiv:2406.02532.
     """
 
-    lossless: Final = True
-    taps: Sequence[int] = ()
-    wants_q: Final = False
-    wanted: Final = DrawKind.POINT
+    lossless = True
 
     def __init__(self, options: NoOptions) -> None:
         del options

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
-
 from specchat.acceptance.options import LenientOptions
 from specchat.acceptance.recursion import token_after
-from specchat.acceptance.target_law import own_token, soft_law
-from specchat.acceptance.walk import walk
+from specchat.acceptance.walk import own_token, soft_law, walk
 from specchat.core.context import Context
 from specchat.core.reading import Reading
-from specchat.core.request import always_logits
 from specchat.core.round import Verdict
+from specchat.core.seams import AcceptanceRule
 from specchat.core.tree import DrawKind, TokenTree
 
 
-class Lenient:
+class Lenient(AcceptanceRule):
     """A draw x from q is accepted with probability min(1, p(x) / (lenience · q(x))).
 
     After a rejection the next draw, or the last one, is tested against norm((p − lenience · q)+). With lenience 1 that
@@ -27,11 +23,7 @@ class Lenient:
     Zhou et al., DistillSpec, arXiv:2310.08461, which names p / lenience the linear form.
     """
 
-    lossless: Final = False
-    taps: Sequence[int] = ()
-    needs = staticmethod(always_logits)
-    wants_q: Final = False
-    wanted: Final = DrawKind.IID
+    wanted = DrawKind.IID
 
     def __init__(self, options: LenientOptions) -> None:
         self._lenience = options.lenience

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from specchat.cli.flags import Output, model_names
-from specchat.models.hub.training_limits import TOKENS_LEARNT_PER_S
+from specchat.models.inspect.training_cost import TOKENS_LEARNT_PER_S
 
 
 def train(
@@ -83,8 +83,8 @@ def train(
     """
     from specchat.cli.training_run import RunOptions, run_training
     from specchat.config.drafter_names import suggested_name
-    from specchat.models.hub.trained_drafters import method_of, start_named
-    from specchat.models.hub.training_limits import refuse_unknown_loss, trainable_target
+    from specchat.models.inspect.drafter_to_start_from import method_of, start_named
+    from specchat.models.inspect.training_limits import refuse_unknown_loss, trainable_target
     from specchat.training.training_request import TrainingRequest, is_begun
 
     target = trainable_target(pair)

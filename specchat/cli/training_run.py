@@ -24,8 +24,8 @@ from specchat.engine.protocol.training_report import Curve, Judged, Needed, Trai
 from specchat.engine.protocol.training_text import curve_lines
 from specchat.errors import UsageError
 from specchat.models.hub.disk import Progress
-from specchat.models.hub.trained_drafters import fetched_start
-from specchat.models.hub.training_limits import CHATS, trainable_target
+from specchat.models.inspect.drafter_to_start_from import fetched_start
+from specchat.models.inspect.training_limits import CHATS, trainable_target
 
 if TYPE_CHECKING:
     from specchat.config.trained_drafters import TrainedDrafter
@@ -124,8 +124,8 @@ def _subject(settings: Settings, target: ModelSpec, tell: Tell) -> Subject:
     from specchat.bench.pair_setup import load_pair
     from specchat.decoding.assemble import sampling
     from specchat.models.decoder.decoder import Decoder
+    from specchat.models.decoder.pruning import PrunableFile
     from specchat.models.hub.checksum import weights_sha256
-    from specchat.models.pruning.prunable_file import PrunableFile
     from specchat.training.job import Stage, Subject
 
     alone = settings.but({"controller": "off"})

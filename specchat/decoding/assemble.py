@@ -8,8 +8,8 @@ from typing import Any
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.config.trained_drafters import NO_TRAINED
-from specchat.controllers.choice import choose_controllers
-from specchat.controllers.smallest_budget import SmallestBudget
+from specchat.controllers import choose_controllers
+from specchat.controllers.combined import SmallestBudget
 from specchat.core.budget import Budget
 from specchat.core.costs import Costs
 from specchat.core.drafting_networks import Prunable
@@ -18,9 +18,8 @@ from specchat.core.sampling import Sampling
 from specchat.core.seams import AcceptanceRule, Controller, Engine, Model, TreePolicy
 from specchat.core.tree import DrawKind
 from specchat.decoding.combinations import check_settings
-from specchat.decoding.drafter_cache import DrafterCache
-from specchat.decoding.early_head import EarlyHead, low_rank_bytes
-from specchat.decoding.early_pruning import EarlyPruning
+from specchat.decoding.early_pruning import EarlyHead, EarlyPruning, low_rank_bytes
+from specchat.decoding.kept_parts import DrafterCache
 from specchat.decoding.speculate import Speculator
 from specchat.drafters.choice import DrafterChoice, choose_drafter
 from specchat.drafters.parts import NO_RESOURCES, EngineFactory, PairResources, Parts

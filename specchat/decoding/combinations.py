@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.config.trained_drafters import DRAFT_MODEL, NO_TRAINED, TrainedDrafters
-from specchat.controllers.choice import choose_controllers
+from specchat.controllers import choose_controllers
 from specchat.decoding.families import methods
 from specchat.drafters import DRAFTERS
 from specchat.drafters.choice import DrafterChoice, choose, choose_drafter

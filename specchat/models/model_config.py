@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from specchat.models.base.shape import unsupported
+from specchat.models.decoder.shape import unsupported
 from specchat.models.weights.config_file import CONFIG, read_config
 from specchat.models.weights.foreign_code import one_line
 from specchat.models.weights.transformers_cache import converted_folder, remembered_config

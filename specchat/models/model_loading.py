@@ -19,16 +19,16 @@ from specchat.models.backends.scripted import ScriptedModel
 from specchat.models.backends.scripted_text import ScriptedVocabulary, scripted_says
 from specchat.models.backends.transformers_model import ReferenceModel
 from specchat.models.backends.transformers_network import load_network, refuse_stateful
-from specchat.models.base.network import Network
-from specchat.models.base.shape import Shape, said_by, unsupported
 from specchat.models.cpu_kernels.network import NativeNetwork
-from specchat.models.cuda.choose import cuda_network
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.eager import EagerNetwork
 from specchat.models.decoder.layer_weights import Builder
+from specchat.models.decoder.network import Network
+from specchat.models.decoder.pruning import PrunableFile
+from specchat.models.decoder.recorded_network import cuda_network
+from specchat.models.decoder.shape import Shape, said_by, unsupported
 from specchat.models.machine import available_bytes, choose_precision, multiplies
 from specchat.models.model_config import known_config
-from specchat.models.pruning.prunable_file import PrunableFile
 from specchat.models.weights.families import FAMILIES, Family
 from specchat.models.weights.foreign_code import first_line, library_error, one_line
 from specchat.models.weights.gguf_header import read_header, rotation_scaling

@@ -8,11 +8,11 @@ from torch import Tensor
 from specchat.config.trained_drafters import TrainedDrafter
 from specchat.errors import ModelError
 from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.pruning import PrunableFile
 from specchat.models.draft_heads.draft_language_model import DraftLanguageModel, shape_of
 from specchat.models.draft_heads.networks import load_network, read_tokens
 from specchat.models.draft_heads.shared_weights import SharedWeights
 from specchat.models.model_loading import Loaded
-from specchat.models.pruning.prunable_file import PrunableFile
 from specchat.models.weights.weight_source import (
     ALL_ROWS,
     ForwardingSource,

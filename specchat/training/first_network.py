@@ -12,7 +12,7 @@ from specchat.errors import UsageError, short
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.draft_heads.networks import kind_of, load_network, new_network, read_tokens
 from specchat.models.draft_heads.sizes import NetworkSizes
-from specchat.models.hub.trained_drafters import refuse_other_method
+from specchat.models.inspect.drafter_to_start_from import refuse_other_method
 from specchat.training.corpus import Corpus
 from specchat.training.recipes import HEAD_TOKENS
 from specchat.training.target_weights import shared_with

@@ -26,7 +26,8 @@ from specchat.models.draft_heads.frozen_target import FrozenTarget
 from specchat.models.draft_heads.mask_learning import MaskLearning
 from specchat.models.draft_heads.networks import load_network
 from specchat.models.draft_heads.unrolling import acceptance, chain_loss
-from specchat.models.hub.training_limits import CHATS, LOSSES, SELECTIONS, SELF, texts_per_batch
+from specchat.models.inspect.training_cost import texts_per_batch
+from specchat.models.inspect.training_limits import CHATS, LOSSES, SELECTIONS, SELF
 from specchat.models.weights.weight_source import WeightSource
 from specchat.training.checkpoints import Standing
 from specchat.training.corpus import Corpus

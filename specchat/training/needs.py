@@ -9,13 +9,13 @@ from pathlib import Path
 import torch
 
 from specchat.errors import NotEnoughMemory, TrainingError
-from specchat.models.base.shape import Shape
+from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads.frozen_target import frozen_bytes
 from specchat.models.draft_heads.networks import kind_of
 from specchat.models.draft_heads.shared_weights import SharedWeights
 from specchat.models.draft_heads.sizes import NetworkSizes
 from specchat.models.hub.disk import megabytes
-from specchat.models.hub.training_limits import states_bytes
+from specchat.models.inspect.training_cost import states_bytes
 from specchat.models.machine import available_bytes
 from specchat.training.recipes import HEAD_TOKENS, RECIPES
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from specchat.core.sampling import best_tokens
 from specchat.core.seams import Model
 from specchat.core.states import HiddenStateSink, TextStates
-from specchat.models.base.cache_rows import LAZY_TOKENS
-from specchat.models.hub.training_limits import LIKELIEST, bytes_of_token
+from specchat.models.decoder.cache_rows import LAZY_TOKENS
+from specchat.models.inspect.training_cost import LIKELIEST, bytes_of_token
 from specchat.training.needs import need_space
 from specchat.training.state_shards import StateShard, is_there, shard_file, write_shard
 from specchat.training.text_store import TrainingText

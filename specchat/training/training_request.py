@@ -9,7 +9,7 @@ from pathlib import Path
 from specchat.config import cache_dir, own_drafters_dir, private_dir
 from specchat.config.drafter_names import free_name
 from specchat.errors import TrainingError
-from specchat.models.hub.training_limits import (
+from specchat.models.inspect.training_limits import (
     CHATS,
     SELF,
     prompts_file,

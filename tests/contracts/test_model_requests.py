@@ -13,7 +13,7 @@ from contracts.pass_requests import requested
 from specchat.core.request import ExtraRow, LayerHook, PassRequest
 from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.models.base.cache_rows import LAZY_TOKENS
+from specchat.models.decoder.cache_rows import LAZY_TOKENS
 
 # ------------------------------------------------------------------------------------------------- taps
 
@@ -257,7 +257,7 @@ def test_a_trimmed_head_gives_its_tokens_the_logits_of_the_whole_one(subject):
 
 
 def test_a_trimmed_head_of_too_many_words_forgets_those_of_old_texts(subject, monkeypatch):
-    monkeypatch.setattr("specchat.models.base.trimmed_head._MOST_ADDED", 4)
+    monkeypatch.setattr("specchat.models.decoder.trimmed_head._MOST_ADDED", 4)
     head = subject.model.trimmed_head([5, 3])
     head.add([10, 11, 12])
     head.add([13, 14])

@@ -17,9 +17,9 @@ from specchat.core.tree import TokenTree
 from specchat.drafters.choice import choose
 from specchat.drafters.parts import PairResources, Parts
 from specchat.errors import CombinationError
-from specchat.models.base.shape import Shape
+from specchat.models.decoder.pruning import PrunableFile
+from specchat.models.decoder.shape import Shape
 from specchat.models.model_loading import own_network
-from specchat.models.pruning.prunable_file import PrunableFile
 from specchat.settings import Settings
 
 CHAIN = {"drafter": "pruned", "policy": "chain", "nodes": 3, "depth": 3, "max_tokens": 80, "temperature": 0.0}

@@ -7,7 +7,7 @@ from transformers import LlamaConfig
 
 from specchat.config import ModelSpec
 from specchat.errors import ModelError
-from specchat.models.base.shape import AttentionKind, Shape
+from specchat.models.decoder.shape import AttentionKind, Shape
 from specchat.models.model_config import open_config
 from specchat.models.model_loading import load_model, open_weights
 from specchat.models.weights.families import LLAMA

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 from specchat.config import ModelSpec, PathSource, cache_dir
-from specchat.models.base.shape import Shape, unsupported
+from specchat.models.decoder.shape import Shape, unsupported
 from specchat.models.model_config import known_config, open_config
 from specchat.models.model_loading import load_model, usable_context
 from specchat.models.weights import transformers_cache as module

@@ -23,8 +23,8 @@ from specchat.models.draft_heads.distillation import (
 from specchat.models.draft_heads.losses import Labels, columns_of, labels_of, laws_of
 from specchat.models.draft_heads.networks import new_network
 from specchat.models.draft_heads.unrolling import labels_at, logits_of
-from specchat.models.hub import training_limits
-from specchat.models.hub.training_limits import refuse_unknown_loss
+from specchat.models.inspect import training_limits
+from specchat.models.inspect.training_limits import refuse_unknown_loss
 from specchat.training import fitting
 from specchat.training.corpus import Corpus
 from specchat.training.fitting import Fitting, Schedule

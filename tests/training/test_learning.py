@@ -17,14 +17,14 @@ from specchat.config.trained_drafters import read_drafter
 from specchat.core.noise import Noise
 from specchat.core.sampling import Sampling
 from specchat.errors import CheckpointError, NotEnoughMemory, TrainingError
-from specchat.models.decoder.text_batch import TextBatch
+from specchat.models.decoder.decoder import TextBatch
 from specchat.models.draft_heads import losses
 from specchat.models.draft_heads.distillation import LOSSES
 from specchat.models.draft_heads.losses import columns_of, divergence, followed, labels_of
 from specchat.models.draft_heads.networks import DRAFT_MODELS, MASKS, NETWORKS, load_network, new_network
 from specchat.models.draft_heads.shared_weights import SharedWeights
 from specchat.models.draft_heads.unrolling import Acceptance, acceptance, chain_loss
-from specchat.models.hub.training_limits import TOKENS_LEARNT_PER_S, texts_per_batch, training_cost
+from specchat.models.inspect.training_cost import TOKENS_LEARNT_PER_S, texts_per_batch, training_cost
 from specchat.training import fitting, job, needs, text_writing
 from specchat.training.batch_writer import BatchWriter, Writing
 from specchat.training.corpus import Corpus

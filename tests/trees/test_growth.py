@@ -12,8 +12,7 @@ from trees.laws import POINT, V, context, law, paths_of, value
 from specchat.core.budget import Budget
 from specchat.core.seams import Drafter
 from specchat.core.tree import ROOT, Guess, PointRows
-from specchat.trees.growth import Growth
-from specchat.trees.search import search
+from specchat.trees.growth import Growth, search
 
 
 class InRows(Drafter):

@@ -17,7 +17,7 @@ from specchat.core.round import Round, Timings, Verdict
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.decoding.speculate import Speculator
 from specchat.trees import TREE_POLICIES
-from specchat.trees.optimal_shape import OptimalShapes
+from specchat.trees.sequoia import OptimalShapes
 
 FALLING, RISING = (0.5, 0.2, 0.1), (0.1, 0.3, 0.45)
 

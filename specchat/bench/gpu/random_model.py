@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from specchat.bench.gpu.setup import Setup
-from specchat.models.base.shape import Shape
 from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.shape import Shape
 from specchat.models.model_loading import own_network
 from specchat.models.weights.weight_source import RoundedSource, RowChoice, StoredRows, TensorFacts, WeightSource
 

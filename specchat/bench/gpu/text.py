@@ -36,8 +36,8 @@ from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.errors import CombinationError
 from specchat.models.backends.widened_source import WidenedSource
 from specchat.models.backends.widening import Sizes, widened_config
-from specchat.models.base.shape import Shape
 from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.shape import Shape
 from specchat.models.machine import available_bytes
 from specchat.models.model_config import open_config
 from specchat.models.model_loading import Loaded, own_network

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specchat.bench.measured_reply import Measured
-from specchat.decoding.first_divergence import Comparer
-from specchat.decoding.teacher_forcing import Margin
+from specchat.decoding.teacher_forcing import Comparer, Margin
 
 if TYPE_CHECKING:
     from specchat.core.sampling import Sampling

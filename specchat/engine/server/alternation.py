@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from specchat.decoding.stopwatch import Stopwatch
+from specchat.decoding.reply_events import Stopwatch
 
 SLICE_TOKENS = 16
 """Tokens before the other reply goes on: some tenths of a second. In shorter slices switching would dominate; over

@@ -10,8 +10,8 @@ from specchat.core.speedup import RoundIntervals
 from specchat.core.tree import ROOT, TokenTree
 from specchat.decoding.combinations import Losslessness
 from specchat.decoding.conversation import Conversation
-from specchat.decoding.first_divergence import FirstDivergence
 from specchat.decoding.reply_events import ReplyEnded, ReplyStarted, RoundWritten
+from specchat.decoding.teacher_forcing import FirstDivergence
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.engine.protocol import events, round_parts
 from specchat.engine.protocol.chat_message import Message

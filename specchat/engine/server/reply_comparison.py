@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specchat.decoding.assemble import sampling
 from specchat.decoding.conversation import Conversation
-from specchat.decoding.first_divergence import Comparer
+from specchat.decoding.teacher_forcing import Comparer
 from specchat.engine.protocol import events
 from specchat.engine.protocol.commands import Compare
 from specchat.engine.server.event_conversion import compared_message

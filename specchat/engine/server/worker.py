@@ -11,8 +11,7 @@ import msgspec
 
 from specchat.core.request import FIRST, LOGITS
 from specchat.decoding.conversation import Conversation
-from specchat.decoding.reply_events import Prefilled, ReplyEnded, ReplyStarted, RoundWritten
-from specchat.decoding.stopwatch import Stopwatch
+from specchat.decoding.reply_events import Prefilled, ReplyEnded, ReplyStarted, RoundWritten, Stopwatch
 from specchat.engine.protocol import events
 from specchat.engine.protocol.commands import (
     Cancel,

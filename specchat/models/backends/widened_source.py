@@ -16,7 +16,7 @@ from torch import Tensor
 
 from specchat.errors import ModelError
 from specchat.models.backends.widening import Sizes
-from specchat.models.base.shape import Shape
+from specchat.models.decoder.shape import Shape
 from specchat.models.weights.families import LLAMA
 from specchat.models.weights.weight_source import PairedSource, RowChoice, StoredRows, TensorFacts, WeightSource
 

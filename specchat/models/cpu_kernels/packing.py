@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from specchat.errors import NotNumbers
-from specchat.models.base.weight_check import not_finite
 from specchat.models.cpu_kernels.arena import Arena
 from specchat.models.cpu_kernels.kernels import Kernels
 from specchat.models.cpu_kernels.product import Product
 from specchat.models.cpu_kernels.tensor_pointers import pointer
+from specchat.models.decoder.weight_check import not_finite
 from specchat.models.weights.gguf_header import FOUR_BIT, Kind
 from specchat.models.weights.weight_source import GROUP, StoredRows, WeightSource
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from specchat.core.drafting_networks import Guessed
 from specchat.core.states import TextStates
-from specchat.models.base.trimmed_head import TrimmedHead
+from specchat.models.decoder.trimmed_head import TrimmedHead
 from specchat.models.draft_heads.text_inputs import TextInputs
 from specchat.models.draft_heads.token_inputs import TokenInputs
 

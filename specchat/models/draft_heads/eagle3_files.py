@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from specchat.errors import DamagedWeights, ModelError
-from specchat.models.base.shape import Shape, said_by, unsupported
+from specchat.models.decoder.shape import Shape, said_by, unsupported
 from specchat.models.draft_heads.networks import FREQUENCIES, OWN_EMBED, OWN_HEAD, TOKENS
 from specchat.models.draft_heads.sizes import MOST_TOKENS, EagleSizes
 from specchat.models.weights.config_file import read_object, shown

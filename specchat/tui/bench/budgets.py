@@ -56,7 +56,6 @@ class Terminal:
         return data
 
     def type(self, keys: str) -> None:
-        """Type these keys."""
         os.write(self._screen, keys.encode())
 
     def wait_for(self, words: str, patience_s: float = 60.0) -> float:
@@ -91,11 +90,9 @@ class Terminal:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def bytes_between(self, begun: float, ended: float) -> int:
-        """Bytes written to the screen in that time."""
         return sum(count for at, count in self.written if begun <= at < ended)
 
     def close(self) -> None:
-        """End the program if it is still there."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
@@ -228,7 +225,6 @@ def first_paint() -> Iterator[BudgetFinding]:
 
 
 def streaming(size: Size, text: str, seconds: float) -> Iterator[BudgetFinding]:
-    """One kind of text at one size."""
     result = _run(size, "stream", text=text, tokens=round((seconds + 30) * RATE), seconds=seconds)
     where = f"{_named(size)}, {text}"
     yield BudgetFinding(f"{where}: processor", result["cpu"], 0.25, "cores")

@@ -38,8 +38,6 @@ Result = dict[str, Any]
 
 
 class Scenario:
-    """Runs one scenario in one app."""
-
     def __init__(self, scenario: str, text: str, tokens: int, rate: float, seconds: float, ahead: int = 0) -> None:
         self.ahead = ahead
         self.links: list[ScriptedLink] = []
@@ -55,7 +53,6 @@ class Scenario:
         self.app = SpecchatApp(AppSetup(connect), settings={"pair": "scripted"})
 
     def run(self) -> Result:
-        """The scenario from start to quit."""
         self.app.run(auto_pilot=self._pilot)
         return self.result
 
@@ -152,7 +149,6 @@ class Scenario:
             await asyncio.sleep(0.02)
 
     async def _wait_until_drawn(self) -> None:
-        """Wait until everything was drawn."""
         for _ in range(2):
             drawn = asyncio.Event()
             self.app.call_after_refresh(drawn.set)

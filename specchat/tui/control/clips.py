@@ -14,7 +14,7 @@ from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.state.chat import Chat
 from specchat.tui.state.turn import changes_text
 from specchat.tui.system.desktop import free_name, stem_of, write_new_file
-from specchat.tui.tree.clip import FORMATS
+from specchat.tui.tree.clip_files import FORMATS
 from specchat.tui.tree.clip_frames import frames_of
 
 
@@ -24,7 +24,7 @@ class Clips:
     def __init__(self, chat: Chat, session: EngineSession) -> None:
         self._chat, self._session = chat, session
 
-    async def write_new_file(self, format: str, file: Path | None) -> Path:
+    async def write(self, format: str, file: Path | None) -> Path:
         """Write the clip, beside the app's own work; returns its file.
 
         Raises:

@@ -38,15 +38,13 @@ class Background:
 
 @dataclass
 class Chat:
-    """The whole state behind the screen."""
-
     background: Background = field(default_factory=Background)
     served: ServedReply | None = None  # the reply for one of them that is shown in place of the chat's last
     engine: EngineState = field(default_factory=EngineState)
     id: str = field(default_factory=new_id)
     title: str = ""
     renamed: bool = False  # the title is the user's own
-    branches: MessageTree[Turn] = field(default_factory=MessageTree)
+    branches: MessageTree = field(default_factory=MessageTree)
     running: Reply | None = None
     shown_rounds: ShownRounds = field(default_factory=ShownRounds)
     figures: Figures | None = None  # of the reply being written, or the last one
@@ -191,7 +189,6 @@ class Chat:
         self.running = self.figures = self.queued = self.editing = None
 
     def open_stored(self, record: ChatRecord, turns: Iterable[Turn]) -> None:
-        """Replace the chat by a stored one."""
         self.clear()
         self.id, self.title, self.renamed, self.system = record.id, record.title, record.renamed, record.system
         self.branches.restore(turns, record.leaf)
@@ -209,11 +206,9 @@ class Chat:
         self._end_reply("interrupted")
 
     def last_reply(self) -> Reply | None:
-        """The newest reply of the chat."""
         return next((turn.reply for turn in reversed(self.turns) if turn.reply), None)
 
     def apply(self, event: Event) -> None:
-        """Update the state by one event."""
         match event:
             case Started() if self.running and self._is_running(event.id):
                 if not self.running.apart:

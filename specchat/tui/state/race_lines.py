@@ -171,7 +171,6 @@ def table_lines(series: RaceSeries, width: int) -> list[ScreenLine]:
 
 
 def outcome_lines(series: RaceSeries, width: int) -> list[ScreenLine]:
-    """The outcome, once the benchmark has ended."""
     if series.problem:
         return _wrapped("✕ ", visible(series.problem), "bad", width)
     groups = series.groups()

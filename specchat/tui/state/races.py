@@ -66,7 +66,6 @@ class RacePlayback:
 
     @property
     def finished(self) -> bool:
-        """Whether all rounds of both sides are shown."""
         return self.race.ended and all(
             self.shown_rounds(side) == len(heat.rounds) for side, heat in self.race.heats.items()
         )
@@ -76,21 +75,17 @@ class RacePlayback:
         self._skipped = self.race.running is None
 
     def shown_rounds(self, side: Side) -> int:
-        """How many rounds of a side are shown."""
         heat = self.race.heats[side]
         return sum(round.at_s - heat.began_s <= self._shown_s for round in heat.rounds)
 
     def elapsed(self, side: Side) -> float:
-        """Seconds of decoding that are shown of a side."""
         return min(self._shown_s, self.race.heats[side].decode_s)
 
     def done(self, side: Side) -> bool:
-        """Whether a side is shown to its end."""
         heat = self.race.heats[side]
         return heat.finished is not None and self.shown_rounds(side) == len(heat.rounds)
 
     def tokens(self, side: Side) -> int:
-        """Tokens of the rounds that are shown."""
         return sum(len(round.pieces) for round in self.race.heats[side].rounds[: self.shown_rounds(side)])
 
     @property
@@ -106,7 +101,6 @@ class RacePlayback:
 
     @property
     def _shown_s(self) -> float:
-        """The seconds of decoding that are shown."""
         if self._skipped or self.race.phase in ("failed", "stopped"):
             return math.inf
         if self._written_at is not None:
@@ -120,8 +114,6 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class BenchQuestion:
-    """One question of a benchmark."""
-
     category: str
     prompt: str
 
@@ -198,7 +190,6 @@ class RaceSeries:
         return (len(self.finished_races) + running) / len(self.questions)
 
     def begin(self) -> Command:
-        """The first command to send."""
         return self.race.begin()
 
     def stop(self) -> Command | None:

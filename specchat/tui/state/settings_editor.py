@@ -24,14 +24,11 @@ class Line:
 
     @property
     def selectable(self) -> bool:
-        """Whether the line can be chosen."""
         return self.kind not in ("heading", "error")
 
 
 @dataclass
 class Form:
-    """The form and what the user does in it."""
-
     pair: str = ""
     fields: list[Field] = field(default_factory=list)
     at: int = 0  # among the lines that can be chosen
@@ -96,12 +93,10 @@ class Form:
 
     @property
     def selectable_lines(self) -> list[Line]:
-        """The lines that can be chosen."""
         return [line for line in self.lines() if line.selectable]
 
     @property
     def line(self) -> Line | None:
-        """The chosen line."""
         stops = self.selectable_lines
         self.at = max(0, min(self.at, len(stops) - 1))
         return stops[self.at] if stops else None
@@ -115,11 +110,9 @@ class Form:
         return next(field for field in self.fields if field.name == line.field.name)
 
     def move(self, step: int) -> None:
-        """Choose another line."""
         self.at = max(0, min(len(self.selectable_lines) - 1, self.at + step))
 
     def choose_end(self, last: bool) -> None:
-        """Choose the first or the last line."""
         self.at = len(self.selectable_lines) - 1 if last else 0
 
     def stepped(self, direction: int) -> Any:

@@ -24,7 +24,6 @@ from specchat.tui.text.markdown_blocks import reply_parser
 
 
 def record_of(chat: Chat, updated: str) -> records.Chat:
-    """The chat without its messages."""
     created, leaf = (chat.turns[0].created, chat.turns[-1].id) if chat.turns else (updated, None)
     return records.Chat(chat.id, chat.title, created, updated, chat.renamed, chat.system, leaf, chat.sent.first)
 
@@ -50,7 +49,6 @@ def message_with_rounds(turn: Turn) -> records.Message:
 
 
 def turn_of(message: records.Message) -> Turn:
-    """A message as the screen shows it."""
     if message.role == "user":
         return Turn("user", message.content, id=message.id, parent=message.parent, created=message.created)
     facts = message.facts or records.Facts()
@@ -107,8 +105,7 @@ FORMATS: dict[str, Callable[[records.Chat, Sequence[records.Message]], str]] = {
 
 
 def path_of(chat: records.Chat, messages: Sequence[records.Message]) -> Sequence[Turn]:
-    """The turns of the shown branch."""
-    branches: MessageTree[Turn] = MessageTree()
+    branches = MessageTree()
     branches.restore((turn_of(message) for message in messages), chat.leaf)
     return branches.path
 

@@ -45,7 +45,6 @@ class ReplyRounds:
 
     @property
     def list(self) -> list[RoundDone]:
-        """The rounds."""
         if self._list is None:
             data = self._packed.data
             try:
@@ -196,7 +195,6 @@ class Reply:
         return loss_of(self.facts)
 
     def add(self, text: str, origin: str) -> None:
-        """Take one more piece."""
         if text:
             self._pieces.append((visible(text), origin))
             self.text += text
@@ -239,7 +237,6 @@ class Reply:
         self._pieces.clear()
 
     def line(self) -> str:
-        """The line of figures under the reply."""
         why = _STOPS.get(self.stop or "")
         counted = [self.figures.line()] if self.figures.rounds else []
         lossy = ["lossy"] if counted and self.loss is not None and not self.loss.lossless else []

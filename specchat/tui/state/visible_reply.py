@@ -16,7 +16,7 @@ from specchat.tui.state.turn import Reply
 
 @dataclass
 class ServedReply:
-    """What is known of such a reply.
+    """A reply that another program asked for.
 
     Args:
         client: the program that asked, as it calls itself.
@@ -36,7 +36,6 @@ class ServedReply:
         self.reply = Reply(self.id, self.figures)
 
     def apply(self, event: Event) -> None:
-        """Take an event of this reply."""
         match event:
             case Started():
                 self.reply.start(event)
@@ -73,12 +72,10 @@ class ShownRounds:
 
     @property
     def reply(self) -> Reply | None:
-        """The reply whose rounds are shown."""
         return self._looked_at or self._newest
 
     @property
     def looks_back(self) -> bool:
-        """Whether the user looks back at an earlier reply."""
         return self._looked_at is not None
 
     def follow(self, replies: Sequence[Reply]) -> None:
@@ -118,7 +115,6 @@ class VisibleReply:
 
     @property
     def figures(self) -> Figures | None:
-        """Its figures."""
         return shown.figures if (shown := self._in_place_of_last) else self.last_figures
 
     @property

@@ -11,8 +11,6 @@ from specchat.tui.system.terminal import ExitGuard
 
 
 class ExitableApp(Protocol):
-    """What the driver needs of the app."""
-
     guard: ExitGuard
 
     def listen_for_end(self) -> None:

@@ -78,7 +78,6 @@ class OwnProcess:
         return self._process.pid if self._process is not None and self._process.returncode is None else None
 
     def cancel(self) -> None:
-        """Ask the command to stop."""
         self.cancelled = True
         if self._process is None or self._process.returncode is not None:
             return
@@ -187,7 +186,6 @@ class EnginePriority:
             self._starter.submit(lambda: None)  # a thread inherits the niceness of its creator, so it starts now
 
     async def start(self, engine: Callable[[], T]) -> T:
-        """Start an engine at full priority."""
         if self._starter is None:
             return engine()
         return await asyncio.wrap_future(self._starter.submit(engine))

@@ -28,7 +28,6 @@ LONGEST_LINE = 2_000
 
 
 def width_of(line: Iterable[Run]) -> int:
-    """Terminal cells the line takes."""
     return sum(cell_len(text) for text, _ in line)
 
 

@@ -16,7 +16,6 @@ class ControlCodeFilter(LineFilter):
     """Removes control codes. They have no width, so the layout stays; `visible` shows them where they are expected."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """The same cells without codes in their text."""
         if not any(steers(segment.text) for segment in segments):
             return segments
         return [Segment(without_steering(segment.text), segment.style, segment.control) for segment in segments]
@@ -38,7 +37,6 @@ class BrowserGlyphFilter(LineFilter):
     """Replaces signs that a browser may have no glyph for. Every cell stays where it is."""
 
     def apply(self, segments: Sequence[Segment], background: Color) -> list[Segment]:
-        """The same cells in other characters."""
         return [
             segment
             if segment.text.isascii()
@@ -66,7 +64,6 @@ class AsciiFilter(LineFilter):
         self._encoding = encoding
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """The same cells in plainer characters."""
         return [
             segment if segment.text.isascii() else Segment(self._plain(segment.text), segment.style, segment.control)
             for segment in segments

@@ -36,7 +36,6 @@ _DRAGGED_SCROLLBAR = ("#6cb2f7", "", "#ffffff", "#ffffff")
 
 
 def _theme(at: int) -> Theme:
-    """The theme in this column."""
     colours: dict[str, Any] = {name: values[at] for name, values in _COLOURS.items()}
     border, background, key = _BORDER[at], colours["background"], colours["primary"]
     variables = {

@@ -30,7 +30,6 @@ class AlignedTableContent(MarkdownTableContent):
         self._sides = sides
 
     def compose(self) -> ComposeResult:
-        """The cells row by row, the headers first."""
         for at, cell in enumerate(super().compose()):
             cell.styles.text_align = self._sides[at % len(self._sides)]
             yield cell
@@ -40,7 +39,6 @@ class AlignedTable(MarkdownTable):
     """A table that reads the alignment of its columns, `|:--|--:|`."""
 
     def compose(self) -> ComposeResult:
-        """The cells in one grid."""
         for content in super().compose():
             sides = _sides(self) if tested() else []
             if isinstance(content, MarkdownTableContent) and sides:

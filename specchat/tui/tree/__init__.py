@@ -15,7 +15,7 @@ from typing import Literal
 from specchat.engine.protocol.events import RoundDone
 from specchat.tui.text.cells import ScreenLine, clip, width_of
 from specchat.tui.tree.picture import ASCII, UNICODE, Marks, Picture, number_in, picture_of
-from specchat.tui.tree.river import river
+from specchat.tui.tree.river_layout import river
 from specchat.tui.tree.small_layouts import log, strip, tree_map
 
 Mode = Literal["auto", "river", "log", "map", "strip"]
@@ -37,12 +37,10 @@ class Drawing:
     places: list[tuple[int, int, int, int]]  # (line, first cell, cell after the last, node)
 
     def node_at(self, x: int, y: int) -> int | None:
-        """The node that is drawn in this cell."""
         return next((node for line, left, right, node in self.places if line == y and left <= x < right), None)
 
     @property
     def shown(self) -> set[int]:
-        """The nodes that have a place."""
         return {node for _, _, _, node in self.places}
 
     def scrolled_to(self, node: int, height: int) -> Drawing:

@@ -82,7 +82,6 @@ class GrowingTree:
 
 
 def depths_of(round: RoundDone) -> list[int]:
-    """The depth of every node of a round's tree."""
     depths: list[int] = []
     for parent in round.tree.parents:
         depths.append(depths[parent] + 1 if 0 <= parent < len(depths) else 0)

@@ -147,7 +147,6 @@ class Ribbon:
     count: int
 
     def round_at(self, x: int, y: int) -> int | None:
-        """The round that is drawn in this cell."""
         if y not in self.column_lines or not 0 <= x < self.width:
             return None
         at = self.first + (y - self.column_lines.start) * self.width + x
@@ -170,7 +169,6 @@ class Columns:
 
 
 def column_of(round: RoundDone) -> Column:
-    """A round as a column."""
     named = proposers_of(round)
     counts = Counter(name for node in round.verdict.path for name in named.get(node, ()))
     return Column(len(round.pieces), counts.most_common(1)[0][0] if counts else "")

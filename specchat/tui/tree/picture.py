@@ -41,7 +41,6 @@ class Marks:
     shades: str  # from improbable to certain
 
     def glyph(self, state: str) -> str:
-        """The mark of a node in this state; the root has none."""
         return "" if state == "root" else str(getattr(self, state))
 
     def agreement(self, proposers: int) -> str:
@@ -115,7 +114,6 @@ class DrawnNode:
         return self if shown == self.label else replace(self, label=shown)
 
     def runs(self, marks: Marks) -> list[Run]:
-        """Mark and label."""
         return [self.mark(marks), *self.words()]
 
     def words(self) -> list[Run]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from specchat.errors import UsageError, nearest
 from specchat.tui.control.actions import Actions
-from specchat.tui.state import stored_chat as export
+from specchat.tui.state import stored_chat
 from specchat.tui.system.desktop import format_and_file, free_name, stem_of, write_new_file
 
 
@@ -70,10 +70,10 @@ async def copy(actions: Actions, what: str) -> None:
 
 
 async def export_chat(actions: Actions, text: str) -> None:
-    kind, file = format_and_file(text, export.FORMATS)
+    kind, file = format_and_file(text, stored_chat.FORMATS)
     if not actions.chat.turns:
         raise UsageError("there is no message yet to export")
     chat, messages = actions.archive.current()
     file = file or free_name(stem_of(chat.title, chat.id), kind, Path.cwd())
-    await asyncio.to_thread(write_new_file, export.FORMATS[kind](chat, messages), file)
+    await asyncio.to_thread(write_new_file, stored_chat.FORMATS[kind](chat, messages), file)
     actions.ports.notify(f"written to {file.absolute()}", "good")

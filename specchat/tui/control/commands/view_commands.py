@@ -8,7 +8,7 @@ from specchat.errors import UsageError, nearest
 from specchat.tui.control.actions import Actions
 from specchat.tui.system.desktop import format_and_file
 from specchat.tui.tree import MODES
-from specchat.tui.tree.clip import FORMATS as CLIP_FORMATS
+from specchat.tui.tree.clip_files import FORMATS as CLIP_FORMATS
 
 
 async def tree(actions: Actions, mode: str) -> None:
