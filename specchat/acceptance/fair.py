@@ -48,7 +48,6 @@ class Fair(AcceptanceRule):
         )
 
     def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
-        """Walk down while the token that changes least is a living child."""
         other = self._other.read(tree, context) if self._other is not None and tree.drafted else None
 
         def token_after(node: int) -> int:

@@ -29,7 +29,6 @@ class Lenient(AcceptanceRule):
         self._lenience = options.lenience
 
     def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
-        """Walk down while the token that lenience allows is a living child."""
         if context.sampling.greedy:
             return walk(tree, reading, lambda node: self._nearly_best(tree, node, reading, context))
         return walk(tree, reading, lambda node: token_after(tree, node, reading, context, self._lenience))

@@ -24,5 +24,4 @@ class MultiStep(AcceptanceRule):
     wanted = DrawKind.IID
 
     def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
-        """Walk down while the token that the recursion gives is a living child."""
         return walk(tree, reading, lambda node: token_after(tree, node, reading, context))

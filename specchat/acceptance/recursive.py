@@ -24,5 +24,4 @@ class Recursive(AcceptanceRule):
     wanted = DrawKind.WOR
 
     def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
-        """Walk down while the token that the recursion gives is a living child."""
         return walk(tree, reading, lambda node: token_after(tree, node, reading, context))

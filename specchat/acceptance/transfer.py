@@ -39,7 +39,6 @@ class Transfer(AcceptanceRule):
         self._eta = options.eta
 
     def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
-        """Walk down while the token that the transfer gives is a living child."""
         return walk(tree, reading, lambda node: self._token_after(tree, node, reading, context))
 
     def _token_after(self, tree: TokenTree, node: int, reading: Reading, context: Context) -> int:

@@ -30,7 +30,6 @@ class SmallestBudget(Controller):
         return reduce(smaller, [controller.plan(context) for controller in self._controllers])
 
     def observe(self, round: Round) -> None:
-        """Let all of them learn."""
         for controller in self._controllers:
             controller.observe(round)
 

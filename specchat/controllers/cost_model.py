@@ -77,7 +77,6 @@ class CostModel(Controller):
         )
 
     def observe(self, round: Round) -> None:
-        """Take in what the round took and which ranks stood."""
         tree, timings = round.tree, round.timings
         self._rounds += 1
         self._plain_rounds = 0 if round.budget.nodes else self._plain_rounds + 1

@@ -17,7 +17,6 @@ class Off(Controller):
     """
 
     def plan(self, context: Context) -> Budget:
-        """A budget of 0 nodes."""
         return Budget(nodes=0, depth=0, width=0, why="off")
 
 
@@ -31,5 +30,4 @@ class Fixed(Controller):
         super().__init__(options, dataclasses.replace(budget, why="fixed by you"))
 
     def plan(self, context: Context) -> Budget:
-        """The user's own budget."""
         return self._budget

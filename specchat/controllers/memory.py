@@ -45,7 +45,6 @@ class Memory(Controller):
         self._unforeseen_bytes = 0
 
     def plan(self, context: Context) -> Budget:
-        """The user's budget, with no more nodes than fit."""
         fitting = self._fitting(len(context.history))
         if fitting >= self._ceiling.nodes:
             return dataclasses.replace(self._ceiling, why="all fit in memory")

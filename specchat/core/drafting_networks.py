@@ -1,6 +1,6 @@
 """Networks that drafters are built from besides models: trained ones, trained masks, narrower copies of the target.
 
-Last, what some models can do besides reading.
+With what drafters and models may do besides: keep a state, work while idle, learn from replies, hold parts of a text.
 """
 
 from __future__ import annotations
@@ -23,33 +23,9 @@ from specchat.core.seams import Model
 from specchat.core.states import TextStates
 from specchat.core.tree import TokenTree
 
-
-@dataclass(frozen=True)
-class Learnt:
-    """What was learnt, and what it was worth on the most recent text, measured before that was learnt from.
-
-    Args:
-        replies, tokens: recorded so far, those that have been forgotten since included.
-        kept_tokens, kept_bytes: of the replies that are kept to learn from.
-        updates: of the weights, so far.
-        went_back: how often what was learnt was dropped, because it did worse than the original weights.
-        chains: places in the most recent replies from which both networks were asked.
-        before, now: for each depth, how many of the chains were right that far: with the original weights, and with
-            those in use when the reply was written.
-    """
-
-    replies: int = 0
-    tokens: int = 0
-    kept_tokens: int = 0
-    kept_bytes: int = 0
-    updates: int = 0
-    went_back: int = 0
-    chains: int = 0
-    before: tuple[int, ...] = ()
-    now: tuple[int, ...] = ()
-
-
 Tokens = np.ndarray[Any, np.dtype[np.int32 | np.int64]]
+
+
 Logprobs = np.ndarray[Any, np.dtype[np.float32 | np.float64]]
 
 
@@ -137,11 +113,75 @@ class TrainedNetwork(Protocol):
         """Compiled code let it read so many times."""
 
 
-class LearningTrainedNetwork(TrainedNetwork, Protocol):
-    """A trained network that can go on learning from the user's replies.
+@dataclass(frozen=True)
+class Learnt:
+    """What was learnt, and what it was worth on the most recent text, measured before that was learnt from.
 
-    What it learns is saved and restored as `KeepsState` says, and learnt as `IdleWorker` does.
+    Args:
+        replies, tokens: recorded so far, those that have been forgotten since included.
+        kept_tokens, kept_bytes: of the replies that are kept to learn from.
+        updates: of the weights, so far.
+        went_back: how often what was learnt was dropped, because it did worse than the original weights.
+        chains: places in the most recent replies from which both networks were asked.
+        before, now: for each depth, how many of the chains were right that far: with the original weights, and with
+            those in use when the reply was written.
     """
+
+    replies: int = 0
+    tokens: int = 0
+    kept_tokens: int = 0
+    kept_bytes: int = 0
+    updates: int = 0
+    went_back: int = 0
+    chains: int = 0
+    before: tuple[int, ...] = ()
+    now: tuple[int, ...] = ()
+
+
+@runtime_checkable
+class KeepsState(Protocol):
+    """A drafter that keeps what it has learnt from one session to the next.
+
+    Its state is saved when a reply ends, after idle work and when the engine leaves, for each target and name.
+    """
+
+    def save_state(self) -> bytes:
+        """What it has learnt; empty if it has learnt nothing. The same state gives the same bytes."""
+
+    def restore_state(self, state: bytes) -> None:
+        """Go on from what was saved, or from nothing where that is empty.
+
+        Raises:
+            ValueError: this was not saved by such a drafter.
+        """
+
+
+@runtime_checkable
+class IdleWorker(Protocol):
+    """A drafter that can use the time in which the engine is idle."""
+
+    def idle(self, deadline: float) -> bool:
+        """Work until `time.monotonic()` reaches the deadline; whether there is more to do. Never called in a reply."""
+
+
+@runtime_checkable
+class LearnsFromReplies(KeepsState, IdleWorker, Protocol):
+    """A drafter that learns from the user's replies, where the user wants that. Its state is large, so that it is saved
+    after idle work and when the engine leaves, not after every reply."""
+
+    def learn(self, wanted: bool) -> None:
+        """Learn from replies from now on, or no longer; at first it does not. What was learnt stays in use."""
+
+    def reply_ended(self) -> None:
+        """A reply is over, and no command waits: what takes time may be done now."""
+
+    @property
+    def learnt(self) -> Learnt:
+        """What it has learnt so far."""
+
+
+class LearningTrainedNetwork(TrainedNetwork, LearnsFromReplies, Protocol):
+    """A trained network that can go on learning from the user's replies."""
 
     @property
     def needs(self) -> HeadNeeds:
@@ -150,27 +190,8 @@ class LearningTrainedNetwork(TrainedNetwork, Protocol):
     def start(self, history: Sequence[int]) -> None:
         """A reply begins behind this text: from here to its end the weights stay as they are."""
 
-    def learn(self, wanted: bool) -> None:
-        """Learn from replies from now on, or no longer."""
-
     def observe(self, round: Round) -> None:
         """A round of the reply is over."""
-
-    def reply_ended(self) -> None:
-        """The reply is over."""
-
-    @property
-    def learnt(self) -> Learnt:
-        """What was learnt so far."""
-
-    def idle(self, deadline: float) -> bool:
-        """Learn; see `IdleWorker`."""
-
-    def save_state(self) -> bytes:
-        """What was learnt; see `KeepsState`."""
-
-    def restore_state(self, state: bytes) -> None:
-        """Go on from what was learnt; see `KeepsState`."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -163,7 +163,7 @@ class Drafter(ABC):
     """Guesses what probably follows the nodes of a tree. A method overrides what it needs; all but `propose` has a
     default.
 
-    A drafter made of others says which in its options (`drafters.members.WrapperOptions`), and its line in the table
+    A drafter made of others says which in its options (a property `members`), and its line in the table
     says what it requires of a pair (`registry.Method.requires`): both are read without importing the drafter.
 
     Attributes:

@@ -79,7 +79,6 @@ class DraftModel(CompiledDrafter):
 
     @property
     def passes(self) -> int:
-        """Forward passes of the draft model since it was loaded."""
         return self._model.counters.passes
 
     def start(self, history: Sequence[int]) -> None:
@@ -118,7 +117,6 @@ class DraftModel(CompiledDrafter):
         return math.exp(self._said.best(node)[1])
 
     def close(self) -> None:
-        """Forget the tree; the model is the pair's."""
         self._forget_tree()
 
     def save_state(self) -> bytes:
@@ -126,7 +124,6 @@ class DraftModel(CompiledDrafter):
         return self._head.save_state()
 
     def restore_state(self, state: bytes) -> None:
-        """Go on from what was saved; raises ValueError if it has other tokens than this vocabulary."""
         self._head.restore_state(state)
 
     def _guesses(self, tree: TokenTree, nodes: Sequence[int], width: int, context: Context) -> Proposal:
@@ -208,7 +205,6 @@ class TokenCounts:
         return len(self._counts)
 
     def add(self, tokens: Sequence[int]) -> None:
-        """These came once more."""
         self._counts.update(tokens)
         if len(self._counts) > 2 * _MOST:
             self._counts = Counter(dict(self._ranked()))
@@ -266,7 +262,6 @@ class FrequentHead:
 
     @property
     def request(self) -> PassRequest:
-        """What to ask of a pass."""
         return DEFAULT_REQUEST if self._head is None else PassRequest(head=self._head)
 
     def start(self, history: Sequence[int]) -> None:
@@ -279,13 +274,11 @@ class FrequentHead:
         self._add(history)
 
     def learn(self, emitted: Sequence[int]) -> None:
-        """The target wrote these tokens."""
         if self._trims:
             self._used.add(emitted)
             self._add(emitted)
 
     def save_state(self) -> bytes:
-        """How often the target wrote each token."""
         return self._used.to_bytes()
 
     def restore_state(self, state: bytes) -> None:

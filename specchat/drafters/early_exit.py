@@ -104,7 +104,6 @@ class ExitRecord:
 
     @property
     def rate(self) -> float:
-        """How often it is right."""
         return self.right / self.seen if self.seen else 0.0
 
     @property
@@ -145,7 +144,6 @@ class ShadowTokens:
 
     @property
     def seen(self) -> bool:
-        """Whether anything is known."""
         return any(record.seen for record in self.records.values())
 
     def add(self, logits: Tensor, decided: Sequence[int]) -> None:

@@ -71,7 +71,6 @@ class LayerSkip(ViewDrafter):
         self._written += len(round.emitted)
 
     def close(self) -> None:
-        """Forget the tree and the text."""
         super().close()
         self._text, self._written = (), 0
 
@@ -172,7 +171,6 @@ class LayerSearch:
 
     @property
     def trials(self) -> int:
-        """How many sets have been tried."""
         return len(self._tried)
 
     @property

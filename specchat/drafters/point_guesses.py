@@ -126,7 +126,6 @@ class LikeliestByNode(Generic[Source]):
         self._last: tuple[Sequence[int], Likeliest] | tuple[None, None] = (None, None)
 
     def __contains__(self, node: object) -> bool:
-        """Whether the node was read."""
         return node in self._at
 
     def source(self, node: int) -> tuple[Source, int]:

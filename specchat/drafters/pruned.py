@@ -67,7 +67,6 @@ class Pruned(Drafter):
 
     @property
     def passes(self) -> int:
-        """Forward passes of narrower networks so far."""
         return self._passes_before + (0 if self._drafting is None else self._drafting.passes)
 
     @property
@@ -80,7 +79,6 @@ class Pruned(Drafter):
         self._network().start(history)
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
-        """What the narrower network holds likely."""
         return self._network().propose(tree, frontier, width, context)
 
     def observe(self, round: Round) -> None:
@@ -92,7 +90,6 @@ class Pruned(Drafter):
             self._measure()
 
     def close(self) -> None:
-        """Let go of the narrower network."""
         self._drafting, self._measuring, self._text = None, None, ()
 
     def idle(self, deadline: float) -> bool:

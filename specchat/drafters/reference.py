@@ -124,7 +124,6 @@ class ExpectedReply:
         return None if expected is None else (expected, self._rate(at.run))
 
     def emit(self, tokens: Sequence[int]) -> None:
-        """The reply went on with these tokens."""
         for token in tokens:
             expected = self._text.next_token(self._at)
             if expected is not None:

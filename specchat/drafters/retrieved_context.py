@@ -49,7 +49,6 @@ class RetrievedContext(MemberGroup):
         return self.members[0].propose(tree, frontier, width, context)
 
     def close(self) -> None:
-        """Forget the tree and the part."""
         self._text.forget()
         super().close()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -95,7 +95,6 @@ class SparseContext(Drafter):
         self._tree = None
 
     def close(self) -> None:
-        """Let go of the text."""
         self._tree, self._inner, self._written = None, None, []
         self._part.forget()
 
@@ -128,7 +127,6 @@ class SparseContext(Drafter):
         return self._guesses(self._written[depth], width, context.position(tree, node), context)
 
     def _write(self, inner: Context) -> list[_Step]:
-        """Let the inner engine do a round."""
         before = dataclasses.replace(inner, history=list(inner.history)) if inner.sampling.penalised else inner
         round = self._engine.round(inner)
         steps: list[_Step] = []
@@ -159,20 +157,8 @@ class SparseContext(Drafter):
         return [point._replace(q=q) for point in chosen] if context.wants_q else chosen
 
 
-class CachePart(Protocol):
-    """Chooses the part that a view holds."""
-
-    hidden_state_sink: HiddenStateSink | None
-
-    def copy_rows_from(self, history: Sequence[int], budget: int) -> None:
-        """Let the view hold a part of the text before its last token, no more than so many rows in a layer."""
-
-    def forget(self) -> None:
-        """Give back what is known of the text."""
-
-
-def part_of(view: Model, layers: int) -> CachePart:
-    """By each layer's own keys and queries where the view can, else by states after the middle one of its layers."""
+def part_of(view: Model, layers: int) -> PartByLayer | PartByStates:
+    """By each layer's own keys and queries where the view has them, else by states after its middle layer."""
     return PartByLayer(view) if isinstance(view, HoldsPartsByLayer) else PartByStates(view, layers // 2)
 
 
@@ -223,7 +209,6 @@ class PartByStates:
         self._view.copy_rows_from(text, chosen)
 
     def forget(self) -> None:
-        """Forget the states."""
         self._chunks.forget()
 
 

@@ -112,7 +112,6 @@ class Successors:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all successors."""
         self._table = array("i", [_UNKNOWN]) * (self._vocab_size * self.k)
 
     @property

@@ -116,7 +116,6 @@ class GuessSearch:
         return rate(self._hits[cell], self._trials[cell], claimed)
 
     def count(self, cell: int, right: bool) -> None:
-        """A guess of this cell was right or wrong."""
         self._hits[cell] += right
         self._trials[cell] += 1
 

@@ -39,7 +39,6 @@ class BestFirst(TreePolicy):
         self._plan = GrowthPlan(Budget(0))
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
-        """The frozen tree of the N ≤ 1 + `budget.nodes` nodes of most worth, the root included."""
         if self._plan.budget is not budget:  # mostly it is that of the last round
             self._plan = GrowthPlan(budget, self._batch, self._floor)
         tree = drafter.grow_at_once(context, self._plan)

@@ -19,11 +19,9 @@ class Chain(TreePolicy):
     keeps_draws = True
 
     def __init__(self, options: NoOptions) -> None:
-        del options
         self._known: dict[int, StaticShape] = {}  # by depth
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
-        """A frozen chain of at most min(`budget.depth`, `budget.nodes`) draft nodes."""
         depth = min(budget.depth, budget.nodes)
         if depth not in self._known:
             self._known[depth] = StaticShape({(0,) * above: 1 for above in range(depth)})

@@ -25,11 +25,9 @@ class Comb(TreePolicy):
     keeps_draws = True
 
     def __init__(self, options: NoOptions) -> None:
-        del options
         self._shapes: dict[tuple[int, int], StaticShape] = {}  # by width and depth
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
-        """A frozen tree of at most `budget.nodes` draft nodes, one of which at each depth has children."""
         width, levels = budget.width, budget.depth if budget.nodes > 0 and budget.width > 0 else 0
         if (width, levels) not in self._shapes:
             self._shapes[width, levels] = StaticShape({(0,) * depth: width for depth in range(levels)})

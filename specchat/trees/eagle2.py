@@ -27,7 +27,6 @@ class Eagle2(TreePolicy):
         self._expand = options.expand
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
-        """The frozen tree of the surest guesses, all of them points: at most 1 + `budget.nodes` nodes."""
         tree = drafter.grow_at_once(context, GrowthPlan(budget, self._expand, levels=True))
         if tree is not None:
             return tree

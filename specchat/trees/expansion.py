@@ -29,7 +29,6 @@ class Expansion(TreePolicy):
         self._known: dict[tuple[int, ...], RankShape] = {}
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
-        """A frozen tree of at most 1 + `budget.nodes` nodes, filled breadth first."""
         widths = (self._widths or (budget.width, *[1] * (budget.depth - 1)))[: budget.depth]
         if widths and widths not in self._known:
             self._known[widths] = _as_numbers(widths)

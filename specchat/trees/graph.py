@@ -36,7 +36,6 @@ class Graph(TreePolicy):
         self._length = options.repeat + 1
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
-        """The frozen, unfolded tree of at most 1 + `budget.nodes` nodes."""
         tree = drafter.grow_at_once(context, GrowthPlan(budget, levels=True, repeat=self._length))
         if tree is not None:
             return tree

@@ -27,6 +27,5 @@ class RsdC(TreePolicy):
         self._branching = options.per_depth()
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
-        """A frozen tree with so many children per node, breadth first: at most 1 + `budget.nodes` nodes."""
         widths = [min(b, budget.width) for b in self._branching or (budget.width,) * budget.depth]
         return grow_by_levels(drafter, context, budget, widths)

@@ -56,7 +56,6 @@ class RsdS(TreePolicy):
         self._beams = options.beams
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
-        """The frozen tree of the surviving guesses of every level: at most 1 + `budget.nodes` nodes."""
         beams, width = self._beams or max(1, budget.nodes // max(1, budget.depth)), budget.width
         floor = budget.price(max(1, min(budget.nodes, beams * budget.depth)))
         tree = drafter.grow_at_once(context, GrowthPlan(budget, floor=floor, levels=True, beams=beams))

@@ -53,11 +53,9 @@ class Sequoia(TreePolicy):
         self._known: dict[tuple[int, int, int, bool], StaticShape] = {}
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
-        """A frozen tree of the shape that is best now, at most 1 + `budget.nodes` nodes."""
         return grow_by_ranks(drafter, context, budget, self._children(budget))
 
     def observe(self, round: Round) -> None:
-        """Count which ranks stood, and take in what the round took."""
         levels = max(round.tree.depths)
         self._verify_s.add(round.rows, round.timings.verify_s)
         if levels:

@@ -31,7 +31,6 @@ class SpecExec(TreePolicy):
         self._options = options
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
-        """The frozen tree of the likeliest prefixes, at most 1 + `budget.nodes` nodes."""
         floor, decay, beams = math.exp(self._options.floor), self._options.decay, self._options.beams
         width = min(budget.width, self._options.children)
         plan = GrowthPlan(dataclasses.replace(budget, width=width), beams, floor, decay, calls=budget.depth)

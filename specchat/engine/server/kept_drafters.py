@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 
 from specchat.config.drafter_states import DrafterStateFile, erase_state, kept_states
-from specchat.core.drafting_networks import Learnt
-from specchat.core.optional_drafter_abilities import IdleWorker, KeepsState, LearnsFromReplies
+from specchat.core.drafting_networks import IdleWorker, KeepsState, LearnsFromReplies, Learnt
 from specchat.core.seams import Drafter
 from specchat.errors import SpecchatError
 
