@@ -61,7 +61,7 @@ class Reading:
         named = _named(likeliest, rows, count)
         return best_tokens(self.logits[rows], count)[1].tolist() if named is None else named
 
-    def best_after_riders(self, extra_rows: Sequence[int], count: int) -> list[list[int]]:
+    def best_after_extra_rows(self, extra_rows: Sequence[int], count: int) -> list[list[int]]:
         """The same after extra rows, by their numbers."""
         assert self.extra_row_logits is not None, "no extra rows went along"
         rows = list(extra_rows)

@@ -323,7 +323,7 @@ class Controller(ABC):
         """Learn from a round, its timings included."""
 
 
-class Engine(Protocol):
+class NestedEngine(Protocol):
     """Parts that fit together and write a text round by round. A drafter may let a smaller engine write ahead."""
 
     def start(self, history: Sequence[int]) -> None:

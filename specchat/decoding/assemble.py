@@ -15,7 +15,7 @@ from specchat.core.costs import Costs
 from specchat.core.drafting_networks import Prunable
 from specchat.core.memory import MemoryLimit, NetworkMemory, PairMemory
 from specchat.core.sampling import Sampling
-from specchat.core.seams import AcceptanceRule, Controller, Engine, Model, TreePolicy
+from specchat.core.seams import AcceptanceRule, Controller, Model, NestedEngine, TreePolicy
 from specchat.core.tree import DrawKind
 from specchat.decoding.combinations import check_settings
 from specchat.decoding.early_pruning import EarlyHead, EarlyPruning, low_rank_bytes
@@ -85,7 +85,7 @@ def assemble(
 def nested_engines(settings: Settings) -> EngineFactory:
     """Makes engines that draft for another: methods have the user's options, and are those that the drafter names."""
 
-    def make(changes: Mapping[str, Any], model: Model, draft: Model | None, resources: PairResources) -> Engine:
+    def make(changes: Mapping[str, Any], model: Model, draft: Model | None, resources: PairResources) -> NestedEngine:
         inner = dataclasses.replace(resources.keeping(None), trained=NO_TRAINED)
         return assemble(settings.but({**_NESTED, **changes}), model, draft, resources=inner)
 

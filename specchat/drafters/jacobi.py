@@ -162,7 +162,7 @@ def _likely(reading: Reading, nodes: Sequence[int], extra_rows: Sequence[int], c
     """What the target holds likely after nodes and then extra rows; log-probabilities only where they are needed."""
     best = [
         *(reading.best_after(nodes, count) if nodes else ()),
-        *(reading.best_after_riders(extra_rows, count) if extra_rows else ()),
+        *(reading.best_after_extra_rows(extra_rows, count) if extra_rows else ()),
     ]
     if not scored:
         return _Said(np.array(best), np.zeros((len(best), count)), np.zeros(len(best)))

@@ -70,7 +70,7 @@ class Lookahead(Drafter):
     def _said(self, reading: Reading) -> list[int]:
         """(W,) the likeliest token after each tip of the window. One copy to the host."""
         tips = self._window.tips()
-        extra_rows = reading.best_after_riders([tip for tip in tips if tip is not None], 1)
+        extra_rows = reading.best_after_extra_rows([tip for tip in tips if tip is not None], 1)
         own = [] if None not in tips else reading.best_after([ROOT], 1)
         return [best[0] for best in (*own, *extra_rows)]
 

@@ -120,7 +120,7 @@ def test_whom_a_model_names_likeliest_after_a_rider_has_the_highest_logits(subje
     if reading.extra_row_likeliest is not None:
         best = reading.extra_row_logits.gather(1, reading.extra_row_likeliest.long())
         assert torch.equal(best, reading.extra_row_logits.topk(best.shape[1]).values)
-    assert reading.best_after_riders([2, 0], 3) == reading.extra_row_logits[[2, 0]].topk(3).indices.tolist()
+    assert reading.best_after_extra_rows([2, 0], 3) == reading.extra_row_logits[[2, 0]].topk(3).indices.tolist()
 
 
 def test_riders_leave_nothing_in_the_cache(subject):
