@@ -81,8 +81,8 @@ def pull(
 def check(name: Name) -> None:
     """Read every byte of the weights again and compare with what they must hash to."""
     from specchat.errors import WeightsError
-    from specchat.models.hub import disk as progress
     from specchat.models.hub import fetching
+    from specchat.models.hub.disk import Cancelled
 
     if (local := _local_drafter(name)) is not None:
         _check_local(local)
@@ -93,7 +93,7 @@ def check(name: Name) -> None:
         try:
             with reporter() as report:
                 files = _interruptible(partial(fetching.check, spec, report))
-        except progress.Cancelled:
+        except Cancelled:
             raise
         except WeightsError as error:
             wrong.append(str(error))
@@ -256,7 +256,7 @@ def _remove_local(found: FoundDrafter, yes: bool) -> None:
     import shutil
 
     from specchat.errors import UsageError
-    from specchat.models.hub.disk import bytes_below
+    from specchat.models.hub.model_state import bytes_below
 
     if found.origin == "shipped":
         raise UsageError(f"{found.name} came with specchat and stays with it")

@@ -20,8 +20,8 @@ from specchat.cli.fetch_progress import Lines
 from specchat.cli.models import app
 from specchat.config import cache_dir, config_dir, load_catalog, private_dir
 from specchat.errors import SpecchatError, UsageError, WeightsError
-from specchat.models.hub import disk as progress
 from specchat.models.hub import model_state
+from specchat.models.hub.disk import Progress
 
 ROOT = Path(__file__).parents[2]
 BODY = b"GGUF" + struct.pack("<IQQ", 3, 0, 0)  # a GGUF file without tensors, and what does not compress
@@ -254,8 +254,8 @@ def test_help_imports_nothing_heavy():
 def test_plain_lines_come_at_intervals_and_once_at_the_end(capsys):
     lines = Lines(interval_s=3600)
     for done in (0, 10, 50, 100, 100):
-        lines(progress.Progress("fetch", "x", done, 100, 5e6))
-    lines(progress.Progress("verify", "x", 1, 100))
+        lines(Progress("fetch", "x", done, 100, 5e6))
+    lines(Progress("verify", "x", 1, 100))
     assert capsys.readouterr().err.splitlines() == [
         "fetching x: 0 % of 100 B, 5.0 MB/s",
         "fetching x: 100 % of 100 B, 5.0 MB/s",

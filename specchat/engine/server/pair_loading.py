@@ -26,8 +26,7 @@ from specchat.engine.server.memory_limit import limit_memory, limit_with_drafts,
 from specchat.errors import TokenizerMismatch, WeightsNotHere
 from specchat.models.backends.scripted_text import ScriptedVocabulary
 from specchat.models.hub import checksum, fetching, model_state
-from specchat.models.hub import disk as progress
-from specchat.models.hub.disk import megabytes
+from specchat.models.hub.disk import Cancelled, Progress, megabytes
 from specchat.models.hub.pair_check import check_pair
 from specchat.models.hub.trained_drafters import drafters_fitting, found_drafters
 from specchat.models.machine import choose_device, threads_for
@@ -165,7 +164,7 @@ class Loader:
         """A target, or the draft model of the target `beside` it."""
         guesses = beside is not None
         if self.cancelled():
-            raise progress.Cancelled(f"stopped before {spec.name} was read")
+            raise Cancelled(f"stopped before {spec.name} was read")
         if spec.scripted:
             return load_scripted(spec, "draft" if guesses else "target")
         say(spec.name)
@@ -224,7 +223,7 @@ class Loader:
             if not spec.scripted:
                 fetching.fetch(spec, self._report, self.cancelled)
 
-    def _report(self, progress: progress.Progress) -> None:
+    def _report(self, progress: Progress) -> None:
         p = progress
         self.emit(Loading(stage=p.stage, item=p.item, done=p.done, total=p.total, rate=p.rate))
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from specchat.config import WEIGHT_SUFFIXES, ModelFile, ModelSpec
 from specchat.errors import WeightsError
-from specchat.models.hub import disk
-from specchat.models.hub import model_state as layout
+from specchat.models.hub import disk, model_state
 from specchat.models.hub.disk import IsCancelled, OnProgress, Progress
 from specchat.models.hub.model_state import files_of, model_in, user_path
 
@@ -62,7 +61,7 @@ def _combined(spec: ModelSpec, files: dict[str, str]) -> str:
 
 def _weight_files(spec: ModelSpec) -> list[tuple[ModelFile, Path]]:
     if (own := user_path(spec)) is None:
-        return [(f, layout.folder(spec) / f.name) for f in files_of(spec) if f.name.endswith(WEIGHT_SUFFIXES)]
+        return [(f, model_state.folder(spec) / f.name) for f in files_of(spec) if f.name.endswith(WEIGHT_SUFFIXES)]
     place = model_in(own)
     paths = [place] if place.is_file() else sorted(place.glob("*.safetensors"))
     listed = {file.name: file for file in spec.files}
@@ -73,7 +72,7 @@ def _known(spec: ModelSpec, file: ModelFile, path: Path) -> str | None:
     """What the file hashed to, or must hash to before it is used."""
     if file.sha256 is not None and user_path(spec) is None:
         return file.sha256
-    return layout.sealed_sha256(spec, file) if layout.is_sealed(spec, file, path) else None
+    return model_state.sealed_sha256(spec, file) if model_state.is_sealed(spec, file, path) else None
 
 
 def _sha256(spec: ModelSpec, file: ModelFile, path: Path, on_progress: OnProgress, cancelled: IsCancelled) -> str:
@@ -81,5 +80,5 @@ def _sha256(spec: ModelSpec, file: ModelFile, path: Path, on_progress: OnProgres
         return known
     sha256 = disk.sha256_of(path, file.name, on_progress, cancelled)
     with suppress(OSError):  # then it is hashed again the next time
-        layout.seal(spec, file, path, sha256)
+        model_state.seal(spec, file, path, sha256)
     return sha256

@@ -9,7 +9,7 @@ import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Literal
@@ -19,7 +19,7 @@ from specchat.config.file_locking import locked
 from specchat.config.file_replacing import put_names_on_disk, put_on_disk
 from specchat.config.regular_file import open_regular
 from specchat.errors import WeightsError
-from specchat.models.hub.model_state import SEAL, kind_dir
+from specchat.models.hub.model_state import kind_dir
 
 Stage = Literal["fetch", "verify"]
 
@@ -149,18 +149,6 @@ def no_space(directory: Path, detail: str) -> WeightsError:
 def is_full(error: OSError) -> bool:
     """Whether this is the system's way of saying that the disk, or the user's share of it, is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
-
-
-def bytes_below(path: Path) -> int:
-    """Bytes of a file, or of all weights and parts in a folder, however deep."""
-    if path.is_file():
-        return path.stat().st_size
-    total = 0
-    for folder, _, names in os.walk(path):  # passes over folders that another process removes meanwhile
-        for name in names:
-            with suppress(OSError):
-                total += 0 if name.endswith(SEAL) else os.stat(os.path.join(folder, name)).st_size
-    return total
 
 
 def megabytes(count: int) -> str:

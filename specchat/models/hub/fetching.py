@@ -10,8 +10,7 @@ from pathlib import Path
 
 from specchat.config import HubSource, IndexSource, ModelFile, PathSource, Source, WeightsSpec, private_dir
 from specchat.errors import DamagedWeights, WeightsError
-from specchat.models.hub import disk
-from specchat.models.hub import model_state as layout
+from specchat.models.hub import disk, model_state
 from specchat.models.hub import repositories as hub
 from specchat.models.hub.disk import Cancelled, IsCancelled, Meter, OnProgress, Progress
 from specchat.models.hub.model_state import files_of, locate, path_files, place_in, state, user_path
@@ -37,10 +36,10 @@ def fetch(spec: WeightsSpec, on_progress: OnProgress = _silent, cancelled: IsCan
     try:
         with disk.sole_writer(spec, on_progress, cancelled):
             if state(spec).kind != "ready":  # another process may have finished it meanwhile
-                private_dir(layout.folder(spec))
+                private_dir(model_state.folder(spec))
                 _Fetch(spec, on_progress, cancelled).run()
     except OSError as error:
-        here = layout.folder(spec)
+        here = model_state.folder(spec)
         raise disk.no_space(here, spec.name) if disk.is_full(error) else WeightsError(f"{here}: {error}") from None
     return locate(spec)
 
@@ -61,15 +60,15 @@ def check(
         return tuple(_checked(spec, file, path, on_progress, cancelled) for file, path in path_files(spec, own))
     with disk.sole_writer(spec, on_progress, cancelled):
         files = files_of(spec)
-        absent = [file.name for file in files if not (layout.folder(spec) / file.name).is_file()]
+        absent = [file.name for file in files if not (model_state.folder(spec) / file.name).is_file()]
         if absent or not files:
             raise WeightsError(f"{spec.name} is not complete here; run: specchat models pull {spec.name}")
-        return tuple(_checked(spec, f, layout.folder(spec) / f.name, on_progress, cancelled) for f in files)
+        return tuple(_checked(spec, f, model_state.folder(spec) / f.name, on_progress, cancelled) for f in files)
 
 
 def remove(spec: WeightsSpec) -> int:
     """Delete what the cache holds of this model; how many bytes that freed. The user's own files are left alone."""
-    place = layout.folder(spec)
+    place = model_state.folder(spec)
     if spec.scripted or not place.exists():
         return 0
     with disk.sole_writer(spec, _silent, _never):
@@ -81,14 +80,14 @@ def remove(spec: WeightsSpec) -> int:
 def _checked(
     spec: WeightsSpec, file: ModelFile, path: Path, on_progress: OnProgress, cancelled: IsCancelled
 ) -> ModelFile:
-    expected = file.sha256 or layout.sealed_sha256(spec, file)
+    expected = file.sha256 or model_state.sealed_sha256(spec, file)
     got = disk.sha256_of(path, file.name, on_progress, cancelled)
     if got != expected:
-        layout.unseal(spec, file)
+        model_state.unseal(spec, file)
         raise WeightsError(
             f"{path} has changed: SHA-256 should be {expected}, is {got}; run: specchat models pull {spec.name}"
         )
-    layout.seal(spec, file, path, got)
+    model_state.seal(spec, file, path, got)
     return ModelFile(file.name, path.stat().st_size, got)
 
 
@@ -118,12 +117,12 @@ class _Fetch:
             got = disk.sha256_of(path, file.name, self.on_progress, self.cancelled)
             if got != file.sha256:
                 raise WeightsError(f"{path} is not the expected file: SHA-256 should be {file.sha256}, is {got}")
-            layout.seal(self.spec, file, path, got)
+            model_state.seal(self.spec, file, path, got)
 
     def _file(self, file: ModelFile) -> None:
         """One listed file, from the first source that offers it."""
-        target = layout.folder(self.spec) / file.name
-        if layout.is_sealed(self.spec, file) or self._stands(file, target):
+        target = model_state.folder(self.spec) / file.name
+        if model_state.is_sealed(self.spec, file) or self._stands(file, target):
             return
         self._first_that_works(file.name, file)
 
@@ -141,17 +140,20 @@ class _Fetch:
 
     def _stands_as_listed(self) -> bool:
         """Whether a repository that was fetched before lies there as it was: a copy has its hashes, and other times."""
-        files = layout.read_manifest(self.spec)
+        files = model_state.read_manifest(self.spec)
         for file in files:
-            place, expected = layout.folder(self.spec) / file.name, file.sha256 or layout.sealed_sha256(self.spec, file)
-            if layout.is_sealed(self.spec, file):
+            place, expected = (
+                model_state.folder(self.spec) / file.name,
+                file.sha256 or model_state.sealed_sha256(self.spec, file),
+            )
+            if model_state.is_sealed(self.spec, file):
                 continue
             if not place.is_file() or file.size not in (None, place.stat().st_size):
                 return False
             got = disk.sha256_of(place, file.name, self.on_progress, self.cancelled)
             if got != expected:
                 return False
-            layout.seal(self.spec, file, place, got)
+            model_state.seal(self.spec, file, place, got)
         return bool(files)
 
     def _way(self, source: Source, file: ModelFile | None) -> Callable[[], None] | None:
@@ -170,7 +172,7 @@ class _Fetch:
         raise DamagedWeights(f"{source.path} does not exist")
 
     def _from_index(self, source: IndexSource, file: ModelFile) -> None:
-        parts = layout.parts_dir(self.spec, file.name)
+        parts = model_state.parts_dir(self.spec, file.name)
         self._accept(file, fetch_from_index(source, file, parts, self._meter(file)))
 
     def _one_of_repository(self, source: HubSource, file: ModelFile) -> None:
@@ -178,7 +180,7 @@ class _Fetch:
         path = source.file or file.name
         listed = listing.files.get(path, ModelFile(file.name))
         agreed = ModelFile(file.name, file.size or listed.size, file.sha256 or listed.sha256)
-        parts = layout.parts_dir(self.spec, file.name)
+        parts = model_state.parts_dir(self.spec, file.name)
         self._accept(agreed, hub.fetch_from_hub(listing, path, parts, self._meter(agreed)))
 
     def _repository(self, source: HubSource) -> None:
@@ -187,14 +189,14 @@ class _Fetch:
         wanted = hub.weights_in(listing)
         for path, file in wanted.items():
             # Without a hash a file of an earlier commit could pass for this one's; such files are small.
-            if not (file.sha256 and layout.is_sealed(self.spec, file)):
-                parts = layout.parts_dir(self.spec, file.name)
+            if not (file.sha256 and model_state.is_sealed(self.spec, file)):
+                parts = model_state.parts_dir(self.spec, file.name)
                 self._accept(file, hub.fetch_from_hub(listing, path, parts, self._meter(file)))
-        layout.write_manifest(self.spec, tuple(wanted.values()))
+        model_state.write_manifest(self.spec, tuple(wanted.values()))
 
     def _accept(self, file: ModelFile, candidate: Path) -> None:
         """Verify a candidate and put it in place, or delete it and all it was made of."""
-        parts = layout.parts_dir(self.spec, file.name)
+        parts = model_state.parts_dir(self.spec, file.name)
         got = disk.sha256_of(candidate, file.name, self.on_progress, self.cancelled)
         size = candidate.stat().st_size
         if file.size not in (None, size) or file.sha256 not in (None, got):
@@ -204,10 +206,10 @@ class _Fetch:
             if file.size in (None, size):
                 wrong = f"SHA-256 {file.sha256}, got {got}"
             raise WeightsError(f"wrong file for {file.name}, deleted: expected {wrong}")
-        target = layout.folder(self.spec) / file.name
+        target = model_state.folder(self.spec) / file.name
         disk.place(candidate, target)
         shutil.rmtree(parts, ignore_errors=True)  # before the seal: a kill in between leaves no parts behind for good
-        layout.seal(self.spec, file, target, got)
+        model_state.seal(self.spec, file, target, got)
 
     def _first_that_works(self, item: str, file: ModelFile | None) -> None:
         reasons = []

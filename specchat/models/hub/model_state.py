@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -20,7 +21,6 @@ from specchat.config import (
 )
 from specchat.config.state_files import read_json, write_whole
 from specchat.errors import DamagedWeights, WeightsError
-from specchat.models.hub.disk import bytes_below
 
 SEAL = ".verified.json"
 MANIFEST = ".files.json"  # hidden: no file of a model may have this name
@@ -58,6 +58,18 @@ def acceptable(name: str) -> bool:
     if not name.isprintable() or len(name.encode()) > _LONGEST_NAME:
         return False
     return "/" not in name and not name.startswith(".") and name.endswith(WEIGHT_SUFFIXES + COMPANION_SUFFIXES)
+
+
+def bytes_below(path: Path) -> int:
+    """Bytes of a file, or of all weights and parts in a folder, however deep."""
+    if path.is_file():
+        return path.stat().st_size
+    total = 0
+    for folder, _, names in os.walk(path):  # passes over folders that another process removes meanwhile
+        for name in names:
+            with suppress(OSError):
+                total += 0 if name.endswith(SEAL) else os.stat(os.path.join(folder, name)).st_size
+    return total
 
 
 def is_sealed(spec: WeightsSpec, file: ModelFile, path: Path | None = None) -> bool:

@@ -21,7 +21,8 @@ from typing import IO
 from specchat.config import PACKAGE, IndexSource, ModelFile, private_dir
 from specchat.config.file_replacing import put_on_disk
 from specchat.errors import WeightsError, meant
-from specchat.models.hub.disk import CHUNK_BYTES, Meter, bytes_below, create_private, is_full, need_space, no_space
+from specchat.models.hub.disk import CHUNK_BYTES, Meter, create_private, is_full, need_space, no_space
+from specchat.models.hub.model_state import bytes_below
 
 
 def fetch_from_index(source: IndexSource, file: ModelFile, parts: Path, meter: Meter) -> Path:

@@ -11,8 +11,8 @@ from typing import Any
 
 from specchat.config import HubSource, ModelFile, private_dir
 from specchat.errors import WeightsError, meant
-from specchat.models.hub.disk import Meter, bytes_below, is_full, need_space, no_space
-from specchat.models.hub.model_state import acceptable
+from specchat.models.hub.disk import Meter, is_full, need_space, no_space
+from specchat.models.hub.model_state import acceptable, bytes_below
 
 
 @dataclass(frozen=True)

