@@ -10,7 +10,7 @@ import numpy as np
 
 from specchat.bench.prompt_sets import find_workload
 from specchat.bench.workloads import _COMPLETE
-from specchat.training.benchmark_overlap import HASHES, word_hashes
+from specchat.training.prompts import HASHES, word_hashes
 
 TASK = _COMPLETE.split("{prompt}")[0]
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from specchat.config import cache_dir
 from specchat.errors import UsageError
 from specchat.models.hub.pair_check import place_of
-from specchat.models.inspect.drafter_to_start_from import start_named
-from specchat.models.inspect.training_cost import training_cost
-from specchat.models.inspect.training_limits import (
+from specchat.models.weights.model_files import describe_model
+from specchat.training.limits import (
     refuse_hiding,
     refuse_impossible,
     refuse_replacing_start,
+    start_named,
     trainable_target,
+    training_cost,
 )
-from specchat.models.weights.model_files import describe_model
 from specchat.tui.state.training import TrainingChoices
 
 

@@ -114,7 +114,7 @@ class TrainedNetwork(Protocol):
 
 
 @dataclass(frozen=True)
-class Learnt:
+class LearningFigures:
     """What was learnt, and what it was worth on the most recent text, measured before that was learnt from.
 
     Args:
@@ -176,7 +176,7 @@ class LearnsFromReplies(KeepsState, IdleWorker, Protocol):
         """A reply is over, and no command waits: what takes time may be done now."""
 
     @property
-    def learnt(self) -> Learnt:
+    def learnt(self) -> LearningFigures:
         """What it has learnt so far."""
 
 

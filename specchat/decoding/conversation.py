@@ -18,10 +18,10 @@ from specchat.core.round import Ledger, Round
 from specchat.core.seams import Model
 from specchat.core.speedup import RoundIntervals
 from specchat.decoding.assemble import assemble, sampling
-from specchat.decoding.combinations import Losslessness, check_settings, losslessness
+from specchat.decoding.combinations import LosslessClaim, check_settings, losslessness
 from specchat.decoding.emission import Emission, Limits, Stop, tokens_of
 from specchat.decoding.kept_parts import ControllerCache, DrafterCache
-from specchat.decoding.reply_events import Event, Prefilled, ReplyEnded, ReplyStarted, RoundWritten, Stopwatch
+from specchat.decoding.reply_events import Event, PromptRead, ReplyEnded, ReplyStarted, RoundWritten, Stopwatch
 from specchat.decoding.speculate import Speculator
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.drafters.parts import PairResources
@@ -74,7 +74,7 @@ class Conversation:
         return self._settings
 
     @property
-    def losslessness(self) -> Losslessness:
+    def losslessness(self) -> LosslessClaim:
         """What may be claimed for the settings in force."""
         return losslessness(self._settings)
 
@@ -163,7 +163,7 @@ class Conversation:
         prompt: Sequence[int],
         seed: int | None = None,
         cancelled: Callable[[], bool] = lambda: False,
-        on_prefill: Callable[[Prefilled], None] = lambda progress: None,
+        on_prefill: Callable[[PromptRead], None] = lambda progress: None,
         watch: Stopwatch | None = None,
         reference: Sequence[int] = (),
         begun: Sequence[int] = (),
@@ -201,7 +201,7 @@ class Conversation:
         yield ReplyStarted(len(history), speculator.feed.reusable(self.target, context.history[:-1]), seed)
 
         def on_chunk(done: int, total: int) -> None:
-            on_prefill(Prefilled(done, total, watch.seconds))
+            on_prefill(PromptRead(done, total, watch.seconds))
             if cancelled():
                 raise _Cancelled
 

@@ -9,7 +9,7 @@ import torch
 
 from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.context import Context
-from specchat.core.drafting_networks import Ahead, Guessed, Learnt
+from specchat.core.drafting_networks import Ahead, Guessed, LearningFigures
 from specchat.core.request import HeadNeeds
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
@@ -100,7 +100,7 @@ class TrainedNetworkDrafter(CompiledDrafter):
         self._network.reply_ended()
 
     @property
-    def learnt(self) -> Learnt:
+    def learnt(self) -> LearningFigures:
         return self._network.learnt
 
     def idle(self, deadline: float) -> bool:

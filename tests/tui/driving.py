@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import fields
 from typing import Any
@@ -90,6 +90,25 @@ class Driver:
     def screen(self) -> str:
         """The whole screen as text."""
         return "\n".join(strip.text.rstrip() for strip in self.app.screen._compositor.render_strips())
+
+    async def begin_again(self) -> None:
+        """Close what is open, end the reply that is being written, and begin an empty chat."""
+        if (running := self.app.chat.running) is not None:
+            await self.hear(ev.Finished(running.id, "cancelled", "", stats_of([]), 1.0))
+        while len(self.app.screen_stack) > 1:
+            self.app.pop_screen()
+        self.app.views.prompt.clear()
+        self.app.views.prompt.focus()
+        await self.pilot.press("ctrl+n")
+        await self.settle()
+
+
+async def in_one_app(*tests: Callable[[Driver], Awaitable[None]], **options: Any) -> None:
+    """Run tests one after another in one app, each in an empty chat: to start an app takes longer than most of them."""
+    async with driving(**options) as d:
+        for test in tests:
+            await test(d)
+            await d.begin_again()
 
 
 def app_with(connect: LinkFactory, **options: Any) -> SpecchatApp:

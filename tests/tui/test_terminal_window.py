@@ -14,6 +14,7 @@ from textual.geometry import Size
 from specchat import config
 from specchat.config import AppOptions
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.commands import Generate
 from specchat.errors import ConfigError
 from specchat.tui.app import SpecchatApp
 from specchat.tui.services import terminal_window
@@ -65,32 +66,38 @@ async def end_of_reply(d, *, focused: bool, seconds: float = 9.0, stop: str = "e
     """How often the bell rang when a reply ended."""
     rang = []
     d.app.control.terminal._bell = lambda: rang.append(1)
+    d.app.post_message(events.AppFocus())
     await d.say("hi")
+    id = d.link.last(Generate).id
     rounds = await d.reply(upto=3, finish=False)
     if then:
         await d.say(then)
     if not focused:
         d.app.post_message(events.AppBlur())
         await d.pilot.pause()
-    await d.hear(ev.Finished(1, stop, "", stats_of(rounds), seconds))
+    await d.hear(ev.Finished(id, stop, "", stats_of(rounds), seconds))
     return len(rang)
 
 
+ENDS = [
+    ({"focused": False}, 1),
+    ({"focused": True}, 0),
+    ({"focused": False, "seconds": 1.0}, 0),
+    ({"focused": False, "stop": "cancelled"}, 0),
+    ({"focused": False, "then": "and this"}, 0),
+]
+"""Ends of replies, and how often the bell rings for each."""
+
+
 @pytest.mark.parametrize(
-    ("options", "case", "rings"),
-    [
-        ({}, {"focused": False}, 1),
-        ({}, {"focused": True}, 0),
-        ({}, {"focused": False, "seconds": 1.0}, 0),
-        ({}, {"focused": False, "stop": "cancelled"}, 0),
-        ({}, {"focused": False, "then": "and this"}, 0),
-        ({"notify": "off"}, {"focused": False}, 0),
-        ({"notify": "desktop"}, {"focused": False}, 1),
-    ],
+    ("options", "ends"),
+    [({}, ENDS), ({"notify": "off"}, [({"focused": False}, 0)]), ({"notify": "desktop"}, [({"focused": False}, 1)])],
 )
-async def test_the_bell_rings_for_a_long_reply_that_ends_while_one_looks_elsewhere(options, case, rings, written):
+async def test_the_bell_rings_for_a_long_reply_that_ends_while_one_looks_elsewhere(options, ends, written):
     async with driving(options=AppOptions(**options)) as d:
-        assert await end_of_reply(d, **case) == rings
+        for end, rings in ends:
+            assert await end_of_reply(d, **end) == rings, end
+            await d.begin_again()
         told = [sequence for sequence in written if sequence.startswith("\x1b]9;")]
         assert len(told) == (options.get("notify") == "desktop")
 

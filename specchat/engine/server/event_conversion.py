@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from specchat.core.round import Ledger, Round
 from specchat.core.speedup import RoundIntervals
 from specchat.core.tree import ROOT, TokenTree
-from specchat.decoding.combinations import Losslessness
+from specchat.decoding.combinations import LosslessClaim
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.reply_events import ReplyEnded, ReplyStarted, RoundWritten
 from specchat.decoding.teacher_forcing import FirstDivergence
@@ -73,7 +73,7 @@ def changed_message(pair: LoadedPair, conversation: Conversation, *, grown: bool
     )
 
 
-def loss_message(claim: Losslessness, pair: LoadedPair) -> events.Losslessness:
+def loss_message(claim: LosslessClaim, pair: LoadedPair) -> events.Losslessness:
     """What may be claimed for the combination in force on this pair."""
     return events.Losslessness(claim.lossless, claim.reason, pair.near_ties if claim.lossless else "")
 

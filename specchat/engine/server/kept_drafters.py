@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 
 from specchat.config.drafter_states import DrafterStateFile, erase_state, kept_states
-from specchat.core.drafting_networks import IdleWorker, KeepsState, LearnsFromReplies, Learnt
+from specchat.core.drafting_networks import IdleWorker, KeepsState, LearningFigures, LearnsFromReplies
 from specchat.core.seams import Drafter
 from specchat.errors import SpecchatError
 
@@ -60,7 +60,7 @@ class KeptDrafters:
             drafter.learn(wanted)
         self.due = True
 
-    def learnt(self, name: str) -> Learnt | None:
+    def learnt(self, name: str) -> LearningFigures | None:
         """What the drafter with this name has learnt from replies; None where it is not in use."""
         return next((drafter.learnt for known, drafter in self._learners() if known == name), None)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specchat.config.trained_drafters import TrainedDrafters
-from specchat.core.drafting_networks import Learnt
+from specchat.core.drafting_networks import LearningFigures
 from specchat.decoding.combinations import trained_in_use
 from specchat.engine.protocol import events
 from specchat.engine.server.open_pair import OpenPair
@@ -18,7 +18,7 @@ def learning_report(pair: OpenPair, forget: bool) -> events.Learnt:
     settings, trained = conversation.settings, pair.loaded.trained
     name = next(iter(trained_in_use(settings, trained)), "")
     freed = kept.forget(name) if forget and name else 0
-    learnt = kept.learnt(name) or Learnt()
+    learnt = kept.learnt(name) or LearningFigures()
     return events.Learnt(
         drafter=name,
         learning=settings.learn,

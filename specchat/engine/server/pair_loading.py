@@ -24,7 +24,7 @@ from specchat.engine.server.loaded_pair import LoadedDraft, LoadedPair
 from specchat.engine.server.memory import set_aside
 from specchat.engine.server.memory_limit import limit_memory, limit_with_drafts, refuse_by_size
 from specchat.errors import TokenizerMismatch, WeightsNotHere
-from specchat.models.backends.scripted_text import ScriptedVocabulary
+from specchat.models.backends.scripted import ScriptedVocabulary
 from specchat.models.hub import checksum, fetching, model_state
 from specchat.models.hub.disk import Cancelled, Progress, megabytes
 from specchat.models.hub.pair_check import check_pair

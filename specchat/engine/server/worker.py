@@ -11,7 +11,7 @@ import msgspec
 
 from specchat.core.request import FIRST, LOGITS
 from specchat.decoding.conversation import Conversation
-from specchat.decoding.reply_events import Prefilled, ReplyEnded, ReplyStarted, RoundWritten, Stopwatch
+from specchat.decoding.reply_events import PromptRead, ReplyEnded, ReplyStarted, RoundWritten, Stopwatch
 from specchat.engine.protocol import events
 from specchat.engine.protocol.commands import (
     Cancel,
@@ -200,7 +200,7 @@ class Worker:
         copies = CopySources(conversation.vocabulary, command.messages, prompt)
         id, started = command.id, None
 
-        def on_prefill(progress: Prefilled) -> None:
+        def on_prefill(progress: PromptRead) -> None:
             self._emit(events.Prefilled(id, progress.done, progress.total, progress.at_s))
 
         shown = LOGITS if command.logprobs else FIRST

@@ -12,7 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from specchat.errors import SpecchatError, UsageError
-from specchat.models.inspect.training_limits import CHATS
+from specchat.training.limits import CHATS
 from specchat.tui.state.training import TrainingChoices, estimate_text
 from specchat.tui.text.cells import ScreenLine
 from specchat.tui.text.key_names import hint
