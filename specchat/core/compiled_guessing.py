@@ -52,7 +52,7 @@ class CompiledNetwork:
     """A network as compiled code reads a tree with it; valid for one tree.
 
     Args:
-        read: address of a `ReadRows`, as indexes/native/guess_search.h declares it; 0 where the network lacks states
+        read: address of a `ReadRows`, as indexes/native/growing_tree.h declares it; 0 where the network lacks states
             of the text and says nothing.
         network: address of what it is called with.
         turn: what is held while it is called, and keeps what lies at the address.
