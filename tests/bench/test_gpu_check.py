@@ -24,7 +24,7 @@ from specchat.bench.gpu.setup import Setup
 from specchat.bench.gpu.shapes import large
 from specchat.bench.gpu.text import open_small, refuse_models_as_drafters, widened_pair
 from specchat.errors import CombinationError, UsageError
-from specchat.models.backends.widening import Sizes
+from specchat.models.backends.widened import Sizes
 from specchat.settings import Settings
 
 ROOT = Path(__file__).parents[2]

@@ -18,8 +18,7 @@ from specchat.engine.protocol.events import Changed, Losslessness
 from specchat.engine.server.event_conversion import encode_messages, loss_message
 from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.engine.server.reply_comparison import Comparing
-from specchat.models.backends.scripted import ScriptedModel
-from specchat.models.backends.scripted_text import ScriptedVocabulary, scripted_says
+from specchat.models.backends.scripted import ScriptedModel, ScriptedVocabulary, scripted_says
 
 
 class Wavering(ScriptedModel):

@@ -21,13 +21,15 @@ QUESTIONS = [
 ]
 
 
-async def bench(d: Driver, amount: str = "") -> Clock:
-    """Begin a benchmark; its clock stands still."""
+CLOCK = Clock()
+"""The benchmark's clock, which stands still."""
+
+
+async def bench(d: Driver, amount: str = "") -> None:
+    """Begin a benchmark."""
     d.link.sent.clear()
-    clock = d.app.control.races.clock = Clock()
     await d.say(f"/bench {amount}".strip())
     await d.settle()
-    return clock
 
 
 def shown(d: Driver, part: str) -> str:
@@ -89,9 +91,9 @@ async def a_number_says_how_many_questions(d: Driver) -> None:
 
 
 async def a_time_ends_it_after_the_race_that_runs(d: Driver) -> None:
-    clock = await bench(d, "5s")
+    await bench(d, "5s")
     await warm_up(d)
-    clock.now += 6
+    CLOCK.now += 6
     await answer(d)
     assert "1 of 1 replies" in shown(d, "outcome")
     assert "1 questions, for 5 s" in shown(d, "progress")
@@ -136,7 +138,7 @@ async def the_table_can_be_copied_and_run_again(d: Driver) -> None:
 
 
 async def test_a_failure_is_said():
-    async with driving(questions=lambda: QUESTIONS) as d:
+    async with driving(questions=lambda: QUESTIONS, clock=CLOCK) as d:
         await bench(d)
         await d.hear(ev.Died(1, ""))
         assert "the engine stopped" in shown(d, "outcome")
@@ -158,7 +160,7 @@ async def test_without_questions_nothing_begins():
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 async def test_the_line_that_sums_up_and_the_proof_fit_on_every_screen(size):
-    async with driving(size=size, questions=lambda: QUESTIONS) as d:
+    async with driving(size=size, questions=lambda: QUESTIONS, clock=CLOCK) as d:
         await bench(d)
         await whole(d, 4)
         assert "all" in shown(d, "table")
@@ -186,4 +188,5 @@ async def test_a_benchmark_is_run_stopped_copied_and_run_again():
         the_settings_that_are_named_are_those_of_the_benchmark_not_of_the_chat,
         an_amount_that_is_none_is_refused_in_one_line,
         questions=lambda: QUESTIONS,
+        clock=CLOCK,
     )

@@ -80,5 +80,5 @@ async def test_a_file_name_that_is_completed_does_not_steer_the_terminal(tmp_pat
         await d.pilot.press("tab")
         await d.pilot.press("tab")
         await d.settle()
-        assert "\x1b]52" in d.app.views.prompt.text, "the name is offered"
+        assert "\x1b]52" in d.view.prompt.text, "the name is offered"
         assert not STEERING.search(d.screen()), repr(d.screen())

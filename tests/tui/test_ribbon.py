@@ -69,7 +69,7 @@ def test_every_cell_of_the_ribbon_is_the_round_it_shows(count, width, height, da
 async def a_click_on_a_column_turns_to_its_round(d: Driver) -> None:
     await d.say("How does it work?")
     rounds = await d.reply()
-    panel = d.app.views.tree_panel
+    panel = d.view.tree_panel
     lines = d.drawn(panel).split("\n")
     screen_line = next(y for y, line in enumerate(lines) if f"{len(rounds)} rounds" in line) + 1
     await d.pilot.click(panel, offset=(4 + panel.gutter.left, screen_line + panel.gutter.top))
@@ -82,7 +82,7 @@ async def a_click_on_a_column_turns_to_its_round(d: Driver) -> None:
 async def page_up_walks_to_the_first_round_of_the_reply_and_ten_rounds_at_once(d: Driver) -> None:
     await d.say("How does it work?")
     rounds = await d.reply()
-    panel = d.app.views.tree_panel
+    panel = d.view.tree_panel
     panel.focus()
     await d.pilot.press("ctrl+pageup")
     assert panel.round is rounds[-11]
@@ -98,8 +98,8 @@ async def pointing_at_an_earlier_reply_shows_its_rounds_until_esc_or_the_next_re
     first = await d.reply("one two three four five six seven")
     await d.say("And then?")
     second = await d.reply("other words for the same thing and more of them")
-    panel = d.app.views.tree_panel
-    d.app.views.transcript.focus()
+    panel = d.view.tree_panel
+    d.view.transcript.focus()
     await d.pilot.press("k", "k", "k")
     await d.settle()
     assert [r.pieces for r in panel._rounds] == [r.pieces for r in first]
@@ -110,11 +110,11 @@ async def pointing_at_an_earlier_reply_shows_its_rounds_until_esc_or_the_next_re
     await d.pilot.press("escape")
     await d.settle()
     assert panel._rounds[-1].pieces == second[-1].pieces
-    d.app.views.transcript.focus()
+    d.view.transcript.focus()
     await d.pilot.press("g", "j")
     await d.settle()
     assert "earlier reply" in str(panel.border_title)
-    d.app.views.prompt.focus()
+    d.view.prompt.focus()
     await d.say("More?")
     third = await d.reply("something else", upto=1, finish=False)
     assert panel.round is third[0]
@@ -124,10 +124,10 @@ async def test_an_old_chat_shows_each_replys_ribbon_and_says_where_none_was_kept
     store = tmp_path / "chats.db"
 
     async def ribbon_line(d: Driver, *keys: str) -> str:
-        d.app.views.transcript.focus()
+        d.view.transcript.focus()
         await d.pilot.press(*keys)
         await d.settle()
-        lines = d.drawn(d.app.views.tree_panel).split("\n")
+        lines = d.drawn(d.view.tree_panel).split("\n")
         at = [y for y, line in enumerate(lines) if "rounds, higher" in line]
         return lines[at[0] + 1] if at else lines[0]
 
@@ -137,12 +137,12 @@ async def test_an_old_chat_shows_each_replys_ribbon_and_says_where_none_was_kept
             await d.reply(text)
         lines = [await ribbon_line(d), await ribbon_line(d, "k", "k", "k")]
     async with driving(store=store) as d:
-        await d.app.control.current_chat.open(stored_id(store))
+        await d.view.current_chat.open(stored_id(store))
         await d.settle()
         assert [await ribbon_line(d), await ribbon_line(d, "k", "k", "k")] == lines
-        await d.app.control.archive.change(lambda chats: chats.forget_rounds(0))
+        await d.app.context.archive.change(lambda chats: chats.forget_rounds(0))
         await d.say("/new")
-        await d.app.control.current_chat.open(stored_id(store))
+        await d.view.current_chat.open(stored_id(store))
         assert await ribbon_line(d) == "no rounds were kept of this reply"
 
 

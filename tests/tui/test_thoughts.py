@@ -79,7 +79,7 @@ async def a_thought_is_shown_live_folds_when_it_is_over_and_unfolds_again(d: Dri
     assert "▸ thought for 0.0 s, " in screen
     assert "First I" not in screen
     assert "The answer is four." in screen
-    d.app.views.transcript.focus()
+    d.view.transcript.focus()
     await d.pilot.press("o")
     await d.pilot.pause()
     assert "Then I add <b>." in d.screen()
@@ -100,7 +100,7 @@ async def thoughts_are_not_sent_on_and_not_copied_but_kept(d: Driver) -> None:
     ]  # fmt: skip
     await d.reply("yes")
     await d.say("/copy")
-    d.app.views.transcript.focus()
+    d.view.transcript.focus()
     await d.pilot.press("k", "k", "k", "c")
     await d.pilot.pause()
     assert d.app.clipboard == "The answer is **four**.\n"
@@ -142,7 +142,7 @@ async def test_a_chat_that_fits_again_once_its_thoughts_are_folded_begins_at_the
         generate = d.link.last(Generate)
         rounds = rounds_of("<think>\n" + "First I count.\n\n" * 20 + "</think>\n\nFour.\n", id=generate.id)
         await d.hear(started(generate.messages, generate.id), *rounds[:-2])
-        page = d.app.views.transcript
+        page = d.view.transcript
         assert page.scroll_y > 0, "the thoughts are longer than the window, and their end is shown"
         await d.hear(*rounds[-2:], ev.Finished(generate.id, "end", "", stats_of(rounds), 9.0))
         assert page.max_scroll_y == 0

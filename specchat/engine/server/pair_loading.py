@@ -25,7 +25,7 @@ from specchat.engine.server.memory import set_aside
 from specchat.engine.server.memory_limit import limit_memory, limit_with_drafts, refuse_by_size
 from specchat.errors import TokenizerMismatch, WeightsNotHere
 from specchat.models import fetch
-from specchat.models.backends.scripted_text import ScriptedVocabulary
+from specchat.models.backends.scripted import ScriptedVocabulary
 from specchat.models.fetch.disk import megabytes
 from specchat.models.inspect.pair_check import check_pair
 from specchat.models.inspect.trained_drafters import drafters_fitting, found_drafters
