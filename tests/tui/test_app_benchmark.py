@@ -111,7 +111,7 @@ async def escape_stops_and_keeps_the_table_and_a_second_one_leaves(d: Driver) ->
     await d.pilot.pause()
     assert not isinstance(d.app.screen, BenchScreen)
     assert d.app.chat.turns == []
-    assert d.app.views.prompt.has_focus
+    assert d.view.prompt.has_focus
 
 
 async def a_near_tie_is_counted_as_one(d: Driver) -> None:
@@ -147,15 +147,15 @@ async def test_a_failure_is_said():
 async def an_amount_that_is_none_is_refused_in_one_line(d: Driver) -> None:
     for amount in ("0", "ten", "-3", "5m", "s"):
         await bench(d, amount)
-        assert "neither a number of questions" in d.drawn(d.app.views.notice), amount
+        assert "neither a number of questions" in d.drawn(d.view.notice), amount
         assert not any(isinstance(c, Generate) for c in d.link.sent), amount
-        d.app.views.prompt.clear()
+        d.view.prompt.clear()
 
 
 async def test_without_questions_nothing_begins():
     async with driving() as d:
         await d.say("/bench")
-        assert "no questions come with this installation" in d.drawn(d.app.views.notice)
+        assert "no questions come with this installation" in d.drawn(d.view.notice)
 
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])

@@ -105,6 +105,6 @@ async def test_what_cannot_be_trained_is_said():
     async with driving() as d:
         await d.say("/train")
         await d.until("no drafter can be trained here: use `specchat train` where the engine runs")
-        d.app.views.prompt.clear()
+        d.view.prompt.clear()
         await d.say("/train soon")
         await d.until("/train does not know 'soon'; /train, /train stop or /train resume")
