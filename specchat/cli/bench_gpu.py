@@ -18,7 +18,7 @@ def bench_gpu(settings: dict[str, Any], save: Path | None) -> int:
     from specchat.bench.gpu.run_parts import check
     from specchat.bench.gpu.setup import Setup
     from specchat.config import load_catalog
-    from specchat.models import fetch
+    from specchat.models.hub import fetching
 
     device = settings.get("device", "auto")
     setup = Setup.on(device, tiny=False)
@@ -26,7 +26,9 @@ def bench_gpu(settings: dict[str, Any], save: Path | None) -> int:
         catalog = load_catalog()
         models = catalog.models_of(catalog.pair(settings["pair"]))
         roles = ("target", "draft") if len(models) == 2 else ("weights",)
-        setup = Setup.on(device, False, **{role: fetch.fetch(model) for role, model in zip(roles, models, strict=True)})
+        setup = Setup.on(
+            device, False, **{role: fetching.fetch(model) for role, model in zip(roles, models, strict=True)}
+        )
     return check(setup, save or _RESULT, show=_show, say=_say).code
 
 

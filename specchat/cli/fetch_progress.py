@@ -15,7 +15,7 @@ from specchat.cli.sizes import sized
 from specchat.engine.protocol.stage_text import stage_text
 
 if TYPE_CHECKING:
-    from specchat.models.fetch import Progress
+    from specchat.models.hub.disk import Progress
 
 
 def print_event(progress: Progress) -> None:

@@ -13,7 +13,7 @@ from specchat.cli.sizes import sized
 
 if TYPE_CHECKING:
     from specchat.config import Catalog
-    from specchat.models.find.pairs import Findings, FoundPair
+    from specchat.models.hub.found_pairs import Findings, FoundPair
 
 FindOutput = Literal["table", "json"]
 
@@ -30,8 +30,8 @@ def find(
     Where there is none, a much smaller one with other tokens drafts, and its guesses are translated.
     """
     from specchat.config import load_catalog
-    from specchat.models.find.pairs import find_pairs
-    from specchat.models.find.places import Surroundings, find_models
+    from specchat.models.hub.found_models import Surroundings, find_models
+    from specchat.models.hub.found_pairs import find_pairs
 
     catalog = load_catalog()
     here = Surroundings(Path(os.path.expanduser("~")), os.environ)
@@ -60,7 +60,7 @@ def _add(catalog: Catalog, found: FoundPair) -> str:
     """Write the pair down, as `models add` does; what to say about it."""
     from specchat.config.own_pairs import write_pair
     from specchat.errors import DamagedWeights
-    from specchat.models.inspect.add_pair import NewPair
+    from specchat.models.hub.add_pair import NewPair
 
     if found.added:
         return f"{found.added} was added before"

@@ -36,7 +36,7 @@ def add(
         return
     from specchat.config import load_catalog
     from specchat.config.own_pairs import write_pair
-    from specchat.models.inspect.add_pair import NewPair
+    from specchat.models.hub.add_pair import NewPair
 
     with TemporaryDirectory() as scratch:
         adoption = NewPair(load_catalog(), Path(scratch))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from specchat.config import cache_dir
 from specchat.errors import UsageError
-from specchat.models.inspect.model_files import describe_model
-from specchat.models.inspect.pair_check import place_of
+from specchat.models.hub.pair_check import place_of
+from specchat.models.weights.model_files import describe_model
 from specchat.training.limits import (
     refuse_hiding,
     refuse_impossible,

@@ -6,8 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from specchat.compiled.build import NativeUnavailable, Sources, compile_if_missing, is_compiled
-from specchat.compiled.own_file import NotOwnFile
+from specchat.compiled.build import NativeUnavailable, NotOwnFile, Sources, compile_if_missing, is_compiled
 from specchat.indexes.native_suffix_tree import suffix_sources
 from specchat.models.cpu_kernels.build import kernel_sources
 

@@ -12,7 +12,7 @@ from specchat.engine.server.idle_measuring import IdleMeasuring
 from specchat.engine.server.kept_drafters import KeptDrafters
 from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.engine.server.profiles import ProfileStore
-from specchat.models import fetch
+from specchat.models.hub import checksum
 
 
 class IdleTime:
@@ -26,7 +26,7 @@ class IdleTime:
         self._store = store
         self.measuring = IdleMeasuring(store, pair)
         target = pair.target.name  # not the pair: its draft models may go
-        self.kept = KeptDrafters(lambda: fetch.weights_sha256(load_catalog().model(target)), say)
+        self.kept = KeptDrafters(lambda: checksum.weights_sha256(load_catalog().model(target)), say)
 
     @property
     def due(self) -> bool:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import errno
 import gc
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 
+from specchat.compiled.machine import peak_process_bytes, process_bytes, reset_peak
 from specchat.errors import NoMemoryLeft, cut
-from specchat.models.machine import process_bytes
 
 
 def set_aside() -> None:
@@ -54,16 +53,4 @@ def watch_peak(device: torch.device) -> Callable[[], int]:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return lambda: int(torch.cuda.max_memory_allocated(device))
-    try:
-        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # forget the peak of resident memory
-    except OSError:
-        return process_bytes
-    return _peak_bytes
-
-
-def _peak_bytes() -> int:
-    with open("/proc/self/status", "rb") as status:
-        for line in status:
-            if line.startswith(b"VmHWM:"):
-                return int(line.split()[1]) * 1024
-    return process_bytes()
+    return peak_process_bytes if reset_peak() else process_bytes

@@ -13,9 +13,9 @@ from specchat.decoding.assemble import early_map_bytes, made_networks
 from specchat.engine.server.memory import memory_bytes, watch_peak
 from specchat.errors import CombinationError, MemoryLimitTooLow
 from specchat.memory_size import memory_text, parse_memory
-from specchat.models.inspect.model_files import describe_model
 from specchat.models.machine import available_bytes
 from specchat.models.model_loading import Loaded
+from specchat.models.weights.model_files import describe_model
 from specchat.settings import Settings
 
 _RESERVE_BYTES = 48_000_000
