@@ -11,9 +11,9 @@ from typing import Any
 
 from specchat.bench.workloads import Workload, load_workload, own_workload
 from specchat.config import PACKAGE, cache_dir, private_dir
+from specchat.config.catalog import mirror_tables
 from specchat.config.directories import expanded
-from specchat.config.mirrors import mirror_tables
-from specchat.config.toml_checks import TableLocation
+from specchat.config.toml_file import TableLocation
 from specchat.errors import UsageError, WeightsError, nearest, short
 
 OWN_NAME = "own"

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from specchat.config.user_named_file import json_line, read_named
+from specchat.config.file_reading import json_line, read_named
 from specchat.errors import UsageError, cut, nearest, short
 
 OWN = Path(__file__).with_name("prompts.jsonl")

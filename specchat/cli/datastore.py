@@ -169,7 +169,7 @@ def _encoded(texts: Iterable[str], vocabulary: TokenTable, most: int) -> Iterato
 
 def _write(file: Path, target: str, vocabulary: TokenTable, texts: list[list[int]]) -> None:
     from specchat.config.datastore_files import DatastoreHeader
-    from specchat.config.file_replacing import replacing
+    from specchat.config.kept_files import replacing
     from specchat.core.vocabulary import table_sha256
     from specchat.errors import StoreError
     from specchat.indexes.datastore import joined, token_width, write_datastore

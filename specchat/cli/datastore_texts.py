@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from specchat.config.regular_file import open_file_or_pipe
+from specchat.config.file_reading import open_file_or_pipe
 from specchat.errors import UsageError
 
 _LARGEST_BYTES = 64 << 20

@@ -58,7 +58,7 @@ def _chosen(findings: Findings, wanted: str) -> FoundPair:
 
 def _add(catalog: Catalog, found: FoundPair) -> str:
     """Write the pair down, as `models add` does; what to say about it."""
-    from specchat.config.own_pairs import write_pair
+    from specchat.config.settings_saving import write_pair
     from specchat.errors import DamagedWeights
     from specchat.models.hub.add_pair import NewPair
 

@@ -35,7 +35,7 @@ def add(
         _add_drafter(name, target, drafter, bool(drafts))
         return
     from specchat.config import load_catalog
-    from specchat.config.own_pairs import write_pair
+    from specchat.config.settings_saving import write_pair
     from specchat.models.hub.add_pair import NewPair
 
     with TemporaryDirectory() as scratch:
@@ -70,7 +70,7 @@ def _add_drafter(name: str, target: str, source: str, with_draft: bool) -> None:
 def forget(name: OwnName, yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False) -> None:
     """Take a pair of your own out of models.toml; its weights stay (`specchat models remove` deletes those)."""
     from specchat.config import load_catalog, users_models
-    from specchat.config.own_pairs import forget_pair, own_pair
+    from specchat.config.settings_saving import forget_pair, own_pair
 
     own_pair(load_catalog(), name)
     if not confirmed(yes, f"forgetting {name}", f"Forget {name}?", "nothing changed"):

@@ -18,7 +18,7 @@ from specchat.cli.training_progress import print_report, reporter
 from specchat.cli.training_stops import RunningClock, stoppable
 from specchat.cli.training_verdict import measure, print_verdict
 from specchat.config import ModelSpec
-from specchat.config.drafter_names import whose_name
+from specchat.config.trained_drafters import whose_name
 from specchat.drafters import DRAFTERS
 from specchat.engine.protocol.training_report import Curve, Judged, Needed, Trained
 from specchat.engine.protocol.training_text import curve_lines

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.bench.gpu.part_result import Outcome
-from specchat.config.file_replacing import replacing
+from specchat.config.kept_files import replacing
 from specchat.errors import UsageError
 
 

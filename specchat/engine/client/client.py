@@ -17,7 +17,7 @@ from typing import Protocol
 
 import msgspec
 
-from specchat.config.state_files import read_end
+from specchat.config.kept_files import read_end
 from specchat.engine.client.rate_limited_reads import rate_limited
 from specchat.engine.client.waiting_events import take_all
 from specchat.engine.protocol.codec import EventReader, encode, lines_of, wrong_greeting

@@ -7,7 +7,7 @@ from typing import IO, Any, TypeVar
 
 import msgspec
 
-from specchat.config.unreadable import UNREADABLE
+from specchat.config.file_reading import UNREADABLE
 from specchat.engine.protocol.bounds import LONGEST_LINE_BYTES
 from specchat.engine.protocol.checks import Order, check
 from specchat.engine.protocol.commands import Command

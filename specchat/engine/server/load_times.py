@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from specchat.config import ModelSpec
-from specchat.config.state_files import read_json, write_whole
+from specchat.config.kept_files import read_json, write_whole
 from specchat.engine.protocol.events import Event, Loading
 from specchat.settings import Settings
 

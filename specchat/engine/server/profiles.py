@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 
 from specchat import __version__
-from specchat.config.state_files import read_json, write_whole
+from specchat.config.kept_files import read_json, write_whole
 from specchat.core.costs import Costs
 
 _MOST = 200

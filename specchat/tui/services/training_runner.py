@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import msgspec
 
+from specchat.config.file_reading import UNREADABLE
 from specchat.config.settings_saving import set_all_for_pair
 from specchat.config.toml_editing import replace_text
-from specchat.config.unreadable import UNREADABLE
 from specchat.engine.protocol.text import one_line
 from specchat.engine.protocol.training_report import decode_report
 from specchat.errors import ConfigError, UsageError
