@@ -23,7 +23,7 @@ from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # this checkout, whichever is installed
 
-from specchat.bench.pair_setup import load_pair, prepare_environment
+from specchat.bench.configurations import load_pair, prepare_environment
 from specchat.config import load_catalog, settings_of
 from specchat.errors import CombinationError
 from specchat.settings import GREEDY

@@ -18,7 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # this checkout, whichever is installed
 
-from specchat.bench.pair_setup import load_pair, prepare_environment, settings_in_force
+from specchat.bench.configurations import load_pair, prepare_environment, settings_in_force
 
 WARM_UP = 20
 SENTENCE = "The quick brown fox jumps over the lazy dog, and the dog sleeps in the warm sun by the river. "

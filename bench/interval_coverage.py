@@ -21,8 +21,7 @@ from typing import Any, TypeVar
 from specchat.cli.start_engine import start_engine
 from specchat.engine.client.client import Engine
 from specchat.engine.protocol import events
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Generate, Load, Quit
+from specchat.engine.protocol.commands import Generate, Load, Message, Quit
 from specchat.errors import EngineError
 from specchat.settings import GREEDY
 

@@ -19,7 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # this checkout, whichever is installed
 
-from specchat.bench.pair_setup import load_pair, prepare_environment, settings_in_force
+from specchat.bench.configurations import load_pair, prepare_environment, settings_in_force
 
 WARM_UP = 20
 PHASES = ("rounding", "products", "attention", "head", "waiting")

@@ -20,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # this checkout, whichever is installed
 
-from specchat.bench.pair_setup import load_pair, prepare_environment, settings_in_force
+from specchat.bench.configurations import load_pair, prepare_environment, settings_in_force
 
 PHASES = ("rounding", "products", "attention", "head", "waiting")
 WARM_UP = 2

@@ -89,7 +89,7 @@ def write(asked: argparse.Namespace) -> None:
 
 def rounds_of(asked: argparse.Namespace) -> Iterator[tuple[float, ...]]:
     """Of each round the rows of its pass, then seconds as in `PARTS`."""
-    from specchat.bench.pair_setup import load_pair, prepare_environment, settings_in_force
+    from specchat.bench.configurations import load_pair, prepare_environment, settings_in_force
 
     prepare_environment(2)
     from specchat.bench.workloads import own_workload

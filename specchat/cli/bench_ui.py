@@ -13,7 +13,7 @@ from specchat.cli.flags import Output
 from specchat.errors import UsageError
 
 if TYPE_CHECKING:
-    from specchat.tui.bench.budgets import Finding
+    from specchat.tui.bench.budgets import BudgetFinding
 
 _FORMS: dict[str, Callable[[float], str]] = {
     "s": lambda value: f"{value * 1000:.1f} ms",
@@ -30,7 +30,7 @@ def bench_ui(settings: dict[str, Any], output: Output) -> bool:
     from specchat.bench.circumstances import circumstances
     from specchat.tui.bench.budgets import engine_with_app, findings
 
-    found: list[Finding] = []
+    found: list[BudgetFinding] = []
     for finding in chain(findings(_say), engine_with_app(_say, settings) if "pair" in settings else ()):
         found.append(finding)
         if output is Output.text:
@@ -46,7 +46,7 @@ def bench_ui(settings: dict[str, Any], output: Output) -> bool:
     return all(finding.within_budget is not False for finding in found)
 
 
-def line_of(finding: Finding) -> str:
+def line_of(finding: BudgetFinding) -> str:
     """One line: what it is, the figure, the budget, the verdict."""
     budget = "" if finding.budget is None else f"≤ {_shown(finding.budget, finding.unit)}"
     verdict = {True: "kept", False: "NOT KEPT", None: ""}[finding.within_budget]

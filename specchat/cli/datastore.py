@@ -53,7 +53,7 @@ def build(
     replace: Annotated[bool, typer.Option("--replace", help="replace the datastore of this name")] = False,
 ) -> None:
     """Build a datastore from files, folders or your chats. It stays on this machine, and only you can read it."""
-    from specchat.bench.pair_setup import settings_in_force
+    from specchat.bench.configurations import settings_in_force
     from specchat.cli.datastore_texts import texts_of_chats, texts_of_files
     from specchat.config import load_catalog
     from specchat.config.datastore_files import datastore_path

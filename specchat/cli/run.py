@@ -19,8 +19,7 @@ from specchat.cli.streams import piped_text
 from specchat.engine.client.client import Engine
 from specchat.engine.client.speedup import speedup_of, speedup_text
 from specchat.engine.protocol import events
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Cancel, Generate, Load
+from specchat.engine.protocol.commands import Cancel, Generate, Load, Message
 from specchat.errors import EngineError, SpecchatError, UsageError
 
 _REPLY = 1

@@ -19,8 +19,7 @@ from specchat.engine.client.client import Engine
 from specchat.engine.client.race import RACE_DEFAULTS, SIDES, Heat, Race, fresh_seed, refuse_plain
 from specchat.engine.client.race_result import race_result, settings_line
 from specchat.engine.protocol import events
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Load
+from specchat.engine.protocol.commands import Load, Message
 from specchat.errors import EngineError
 
 _NAMES = {"plain": "plain decoding", "speculative": "speculative"}

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from specchat.engine.protocol.training_report import Reached, Report, encode_report
-from specchat.engine.protocol.training_text import span
+from specchat.engine.protocol.training_report import Reached, Report, encode_report, span
 
 if TYPE_CHECKING:
     from specchat.training.job import Stage

@@ -20,8 +20,7 @@ from specchat.cli.training_verdict import measure, print_verdict
 from specchat.config import ModelSpec
 from specchat.config.drafter_names import whose_name
 from specchat.drafters import DRAFTERS
-from specchat.engine.protocol.training_report import Curve, Judged, Needed, Trained
-from specchat.engine.protocol.training_text import curve_lines
+from specchat.engine.protocol.training_report import Curve, Judged, Needed, Trained, curve_lines
 from specchat.errors import UsageError
 from specchat.models.fetch.progress import Progress
 from specchat.models.inspect.drafter_to_start_from import fetched_start
@@ -57,7 +56,7 @@ class RunOptions:
 
 def run_training(request: TrainingRequest, how: RunOptions) -> int:
     """Train, and print what came of it; the exit code."""
-    from specchat.bench.pair_setup import prepare_environment, settings_in_force
+    from specchat.bench.configurations import prepare_environment, settings_in_force
 
     settings = settings_in_force({"pair": request.pair, "threads": how.threads})
     target = trainable_target(request.pair)
@@ -121,7 +120,7 @@ def _subject(settings: Settings, target: ModelSpec, tell: Tell) -> Subject:
     Raises:
         UsageError: it runs through transformers, which reads no texts side by side.
     """
-    from specchat.bench.pair_setup import load_pair
+    from specchat.bench.configurations import load_pair
     from specchat.decoding.assemble import sampling
     from specchat.models import fetch
     from specchat.models.decoder.decoder import Decoder

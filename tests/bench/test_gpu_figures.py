@@ -13,7 +13,7 @@ from specchat.bench.gpu.rounds import PLAIN, Running, wide_trees
 from specchat.bench.gpu.shapes import large, middling
 from specchat.bench.gpu.text_comparison import ContestantResult, faults
 from specchat.bench.measured_reply import Measured, Work, Written
-from specchat.bench.proof.same_text import Divergence, SameText
+from specchat.bench.proof.check_text import Divergence, SameText
 from specchat.bench.report import Group
 from specchat.core.costs import Costs
 from specchat.decoding.teacher_forcing import Margin

@@ -9,9 +9,8 @@ import pytest
 import torch
 from racers import quick_pair, quick_settings
 
-from specchat.bench.energy import EnergyMeter
-from specchat.bench.peer import Pass, Peer
-from specchat.bench.peers.run_peers import find_peers
+from specchat.bench.circumstances import EnergyMeter
+from specchat.bench.peer import Pass, Peer, find_peers
 from specchat.bench.peers.transformers_generate import _Generate
 
 CPU = torch.device("cpu")

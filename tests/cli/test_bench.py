@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from specchat.bench import floor
+from specchat.bench import interleaved_run as floor
 from specchat.bench.gpu import run_parts
 from specchat.bench.gpu.run_parts import Verdict
 from specchat.bench.gpu.setup import Setup

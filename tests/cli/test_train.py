@@ -26,8 +26,7 @@ from specchat.cli.training_progress import Lines, reporter
 from specchat.cli.training_verdict import Way, as_configuration, judge, print_verdict, use, ways_to_use
 from specchat.config import cache_dir, data_dir, load_catalog, own_drafters_dir, settings_of
 from specchat.config.trained_drafters import read_drafter
-from specchat.engine.protocol.training_report import Curve, Judged, MeasuredWay
-from specchat.engine.protocol.training_text import curve_lines, table_lines
+from specchat.engine.protocol.training_report import Curve, Judged, MeasuredWay, curve_lines, table_lines
 from specchat.errors import SpecchatError, UsageError
 from specchat.models.fetch import weights_sha256
 from specchat.settings import Settings

@@ -9,7 +9,7 @@ import pytest
 from specchat.cli.bench_ui import line_of
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Generate, Load
-from specchat.tui.bench.budgets import Finding
+from specchat.tui.bench.budgets import BudgetFinding
 from specchat.tui.bench.engine_speed import ratio
 from specchat.tui.bench.scripted_engine import TEXTS, ScriptedLink, rounds_of
 
@@ -38,10 +38,10 @@ def test_the_scripted_engine_answers_and_ends():
 
 
 def test_a_line_says_the_figure_the_budget_and_whether_it_was_kept():
-    line = " ".join(line_of(Finding("x", 0.3, 0.25, "cores")).split())
+    line = " ".join(line_of(BudgetFinding("x", 0.3, 0.25, "cores")).split())
     assert line == "x 30.0 % of a core ≤ 25.0 % of a core NOT KEPT"
-    assert line_of(Finding("x", 0.0021, 0.004, "s")).endswith("kept")
-    assert line_of(Finding("x", 1234.0, None, "bytes/s")).endswith("1.2 kB/s")
+    assert line_of(BudgetFinding("x", 0.0021, 0.004, "s")).endswith("kept")
+    assert line_of(BudgetFinding("x", 1234.0, None, "bytes/s")).endswith("1.2 kB/s")
 
 
 def test_the_ratio_is_the_median_of_pairs():

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specchat.engine.protocol.commands import Generate
-from specchat.tui.state.message_tree import Branches
+from specchat.tui.state.message_tree import MessageTree
 from specchat.tui.widgets.reply_view import ReplyView
 
 
@@ -22,13 +22,13 @@ class Leaf:
     place: tuple[int, int] = (1, 1)
 
 
-def ids(branches: Branches[Leaf]) -> str:
+def ids(branches: MessageTree[Leaf]) -> str:
     return "".join(node.id for node in branches.path)
 
 
-def forked() -> Branches[Leaf]:
+def forked() -> MessageTree[Leaf]:
     """`ab` was said, then `c` in place of `b`, then `d`."""
-    branches: Branches[Leaf] = Branches()
+    branches: MessageTree[Leaf] = MessageTree()
     for id in "ab":
         branches.add(Leaf(id))
     branches.cut(branches.path[1])
@@ -58,12 +58,12 @@ def test_switching_goes_down_to_where_a_branch_was_left() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=30))
 def test_a_tree_that_was_written_down_is_read_back_the_same(steps: list[tuple[int, bool]]) -> None:
-    branches: Branches[Leaf] = Branches()
+    branches: MessageTree[Leaf] = MessageTree()
     for number, (at, forks) in enumerate(steps):
         if forks and branches.path:
             branches.cut(branches.path[at % len(branches.path)])
         branches.add(Leaf(f"n{number}"))
-    again: Branches[Leaf] = Branches()
+    again: MessageTree[Leaf] = MessageTree()
     again.restore(
         (Leaf(node.id, node.parent) for node in sorted(branches, key=lambda node: int(node.id[1:]))),
         branches.path[-1].id if branches.path else None,

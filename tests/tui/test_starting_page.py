@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from specchat.config import shipped_file
 from specchat.engine.client.replay import Recording
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Message
 from specchat.tui.draw.growing_tree_lines import growing_tree_lines
 from specchat.tui.draw.token_tree import ASCII, UNICODE, draw, picture_of
 from specchat.tui.draw.token_tree.growth import grown_to

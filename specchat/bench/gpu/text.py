@@ -26,9 +26,7 @@ from specchat.bench.gpu.text_comparison import (
 from specchat.bench.peer import Peer
 from specchat.bench.peers.transformers_generate import peers_over
 from specchat.bench.proof.check_text import check_greedy
-from specchat.bench.proof.checked_combination import CheckedCombination
-from specchat.bench.proof.effort import EFFORTS
-from specchat.bench.proof.finding import FAILED
+from specchat.bench.proof.checked_combination import EFFORTS, FAILED, CheckedCombination
 from specchat.core.costs import Costs
 from specchat.decoding.vocabulary import TransformersVocabulary
 from specchat.drafters.choice import choose_drafter

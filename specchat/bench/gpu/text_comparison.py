@@ -15,7 +15,7 @@ from specchat.bench.gpu.setup import Extent
 from specchat.bench.interleaved_run import InterleavedRun
 from specchat.bench.measured_reply import Measured
 from specchat.bench.peer import Peer
-from specchat.bench.proof.same_text import Comparison, SameText
+from specchat.bench.proof.check_text import Comparison, SameText
 from specchat.bench.report import Group, summarise
 from specchat.bench.workloads import own_workload
 from specchat.core.costs import Costs

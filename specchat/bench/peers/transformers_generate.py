@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from specchat.bench.energy import EnergyMeter
+from specchat.bench.circumstances import EnergyMeter
 from specchat.bench.peer import Pass, Peer
 from specchat.settings import Settings
+
+if TYPE_CHECKING:
+    from specchat.engine.server.loaded_pair import LoadedPair
+import subprocess
+import sys
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from specchat.engine.server.loaded_pair import LoadedPair
@@ -103,3 +109,93 @@ def _load(path: Path, dtype: torch.dtype, device: torch.device) -> Any:
     network = load_network(path, open_config(path)[1], dtype)
     network.generation_config = GenerationConfig()
     return network.eval().to(device)
+
+
+_LLAMA_LOOKUP_TOKENS = {"cpu": 2, "cuda": 10}
+"""What its own documentation advises for processors and for graphics cards."""
+
+_CONTEXT_TOKENS = 4096
+
+_PATIENCE_S = 300
+
+_TRIAL = """
+import sys
+from llama_cpp import Llama
+next(Llama(sys.argv[1], n_ctx=64, n_threads=1, n_threads_batch=1, verbose=False).generate([1, 2, 3], temp=0.0))
+"""
+
+
+def llama_peers(pair: LoadedPair, settings: Settings, path: Path) -> list[Peer]:
+    """Plain, and with prompt lookup. Its weights stay as quantised as the file has them."""
+    from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
+
+    lookup = LlamaPromptLookupDecoding(num_pred_tokens=_LLAMA_LOOKUP_TOKENS.get(pair.device.type, 10))
+    version = importlib.metadata.version("llama-cpp-python")
+    peers: list[Peer] = []
+    for name, draft in (("llama.cpp", None), ("llama.cpp prompt lookup", lookup)):
+        engine = _Engine(path, min(_CONTEXT_TOKENS, pair.target.model.context_tokens), draft, pair.device.type)
+        peers.append(
+            Peer(
+                name=name,
+                generate=engine,
+                eos_ids=pair.vocabulary.eos_ids,
+                max_tokens=settings.max_tokens,
+                meter=EnergyMeter(pair.device),
+                use_threads=engine.use_threads,
+                about={"version": version, "weights": path.name},
+            )
+        )
+    return peers
+
+
+def why_not(path: Path) -> str | None:
+    """Why this installation cannot read the file, or None. Tried in a process of its own: a crash must not end ours."""
+    try:
+        tried = subprocess.run([sys.executable, "-c", _TRIAL, str(path)], capture_output=True, timeout=_PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        return f"reading one token took more than {_PATIENCE_S} s"
+    if tried.returncode < 0:
+        return f"it crashes on this machine (signal {-tried.returncode}); it may have been built for another processor"
+    if tried.returncode:
+        said = tried.stderr.decode(errors="replace").strip().split("\n")
+        return f"it cannot read {path.name}: {said[-1]}"
+    return None
+
+
+class _Engine:
+    """One loaded file; loaded when first used, and again when the number of threads changes."""
+
+    def __init__(self, path: Path, context_tokens: int, draft: Any, device: str) -> None:
+        self._path = path
+        self._context_tokens = context_tokens
+        self._draft = draft
+        self._layers_on_gpu = -1 if device == "cuda" else 0
+        self._threads = 0
+        self._llama: Any = None
+
+    def use_threads(self, threads: int) -> None:
+        if threads != self._threads:
+            self._threads, self._llama = threads, None
+
+    def __call__(self, prompt: list[int], most: int) -> Iterator[Pass]:
+        """Greedy tokens, one at a time; those that come in one pass come almost at once."""
+        llama = self._loaded()
+        llama.reset()
+        for token in llama.generate(prompt, temp=0.0, top_k=1, repeat_penalty=1.0):
+            yield Pass([int(token)], time.perf_counter())
+
+    def _loaded(self) -> Any:
+        if self._llama is None:
+            from llama_cpp import Llama
+
+            self._llama = Llama(
+                str(self._path),
+                n_ctx=self._context_tokens,
+                n_threads=self._threads,
+                n_threads_batch=self._threads,
+                n_gpu_layers=self._layers_on_gpu,
+                draft_model=self._draft,
+                logits_all=self._draft is not None,
+                verbose=False,
+            )
+        return self._llama

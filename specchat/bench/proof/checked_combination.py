@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from specchat.bench.proof.effort import Effort
 from specchat.bench.workloads import own_workload
 from specchat.core.round import Round
 from specchat.core.seams import Model
@@ -22,6 +21,71 @@ from specchat.settings import Settings
 
 if TYPE_CHECKING:
     from specchat.engine.server.loaded_pair import LoadedPair
+from dataclasses import field
+from typing import Any
+
+
+def no_guess(settings: Settings) -> str:
+    """Why nothing was drafted, and which setting would change that."""
+    return f"no guess was made: {_reason(settings)}"
+
+
+def _reason(settings: Settings) -> str:
+    usual = Settings()
+    if settings.drafter == "none":
+        return f"drafter 'none' proposes nothing; set another one, such as --drafter {usual.drafter}"
+    if settings.controller == "off":
+        return f"controller 'off' is plain decoding; set --controller {usual.controller}"
+    if settings.nodes == 0:
+        return f"nodes = 0 is plain decoding; set --nodes {usual.nodes}"
+    if settings.controller != "fixed":
+        return f"controller {settings.controller!r} planned no nodes; set --controller fixed"
+    return f"drafter {settings.drafter!r} found nothing to propose; set --budget full, or another drafter"
+
+
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found, in a sentence and in figures."""
+
+    claim: str
+    status: str
+    detail: str
+    figures: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is tried.
+
+    Args:
+        prompts: whose greedy texts are compared.
+        tokens: of each greedy text.
+        seeds: how many sampled texts are compared.
+        sampled_tokens: of each sampled text.
+        twin_tokens: drafted for by the target itself.
+        adversary_tokens: written against a drafter that is always wrong.
+        samples: of the first two tokens, for the test of the law.
+    """
+
+    prompts: int
+    tokens: int
+    seeds: int
+    sampled_tokens: int
+    twin_tokens: int
+    adversary_tokens: int
+    samples: int
+
+
+EFFORTS = {
+    # Shorter texts of the scripted pair repeat nothing, so that no guess would be right.
+    "small": Effort(prompts=2, tokens=64, seeds=1, sampled_tokens=64, twin_tokens=24, adversary_tokens=16, samples=200),
+    "full": Effort(prompts=8, tokens=96, seeds=6, sampled_tokens=64, twin_tokens=96, adversary_tokens=64, samples=1200),
+}
+"""By the names that `--budget` takes."""
+
 
 NEUTRAL = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 """Settings without penalties."""

@@ -21,7 +21,7 @@ FAST = 4_000.0
 
 
 @dataclass(frozen=True)
-class Finding:
+class BudgetFinding:
     """One figure against its budget; `unit` is s, cores, bytes or a word."""
 
     name: str
@@ -38,7 +38,7 @@ class Finding:
 Report = Callable[[str], None]
 
 
-def findings(report: Report, seconds: float = 8.0, memory: bool = True) -> Iterator[Finding]:
+def findings(report: Report, seconds: float = 8.0, memory: bool = True) -> Iterator[BudgetFinding]:
     """Measure everything, one scenario after another, each in a process and a terminal of its own."""
     report("first paint")
     yield from first_paint()
@@ -48,30 +48,30 @@ def findings(report: Report, seconds: float = 8.0, memory: bool = True) -> Itera
             yield from streaming(size, text, seconds)
     report("idle")
     result = _run(WIDE, "idle", tokens=200, seconds=seconds)
-    yield Finding("idle: processor", result["cpu"], 0.005, "cores")
-    yield Finding("idle: timers", result["timers"], 0, "timers")
-    yield Finding("idle: to the terminal", result["bytes_per_s"], 0, "bytes/s")
+    yield BudgetFinding("idle: processor", result["cpu"], 0.005, "cores")
+    yield BudgetFinding("idle: timers", result["timers"], 0, "timers")
+    yield BudgetFinding("idle: to the terminal", result["bytes_per_s"], 0, "bytes/s")
     report("the tree")
     result = _run(WIDE, "tree")
-    yield Finding("a frame of the tree, median", result["frame_s"], 0.004, "s")
-    yield Finding("a frame of the tree, 95 %", result["frame_p95_s"], 0.004, "s")
+    yield BudgetFinding("a frame of the tree, median", result["frame_s"], 0.004, "s")
+    yield BudgetFinding("a frame of the tree, 95 %", result["frame_p95_s"], 0.004, "s")
     report("a chat of ten thousand messages")
     result = _run(WIDE, "scroll")
-    yield Finding("10 000 messages: open", result["open_s"], 1.0, "s")
-    yield Finding("10 000 messages: scrolling, a frame, 95 %", result["frame_s"], 0.05, "s")
-    yield Finding("10 000 messages: a page up, mean", result["page_s"], None, "s")
+    yield BudgetFinding("10 000 messages: open", result["open_s"], 1.0, "s")
+    yield BudgetFinding("10 000 messages: scrolling, a frame, 95 %", result["frame_s"], 0.05, "s")
+    yield BudgetFinding("10 000 messages: a page up, mean", result["page_s"], None, "s")
     report("a reply of twenty thousand tokens")
     result = _run(WIDE, "stream", tokens=26_000, ahead=20_000, seconds=seconds)
-    yield Finding("after 20 000 tokens: processor", result["cpu"], 0.25, "cores")
-    yield Finding("after 20 000 tokens: lag, 95 %", result["lag_p95_s"], 0.02, "s")
+    yield BudgetFinding("after 20 000 tokens: processor", result["cpu"], 0.25, "cores")
+    yield BudgetFinding("after 20 000 tokens: lag, 95 %", result["lag_p95_s"], 0.02, "s")
     if memory:
         report("ten minutes of streaming, played faster")
         result = _run(WIDE, "memory", tokens=600, rate=FAST)
-        yield Finding("an hour: more memory", result["growth_bytes"], 64e6, "bytes")
-        yield Finding("an hour: of it text", result["text_bytes"], None, "bytes")
+        yield BudgetFinding("an hour: more memory", result["growth_bytes"], 64e6, "bytes")
+        yield BudgetFinding("an hour: of it text", result["text_bytes"], None, "bytes")
 
 
-def engine_with_app(report: Report, settings: dict[str, Any], pairs: int = 5) -> Iterator[Finding]:
+def engine_with_app(report: Report, settings: dict[str, Any], pairs: int = 5) -> Iterator[BudgetFinding]:
     """The cost of the open app for the engine; the order alternates."""
     found = []
     for number in range(pairs):
@@ -81,15 +81,15 @@ def engine_with_app(report: Report, settings: dict[str, Any], pairs: int = 5) ->
         found.append((results[False], results[True]))
     if not all(alone["speeds"] and app["speeds"] for alone, app in found):
         raise SpecchatError("the engine wrote no reply; `specchat doctor` says which pairs are ready")
-    yield Finding("the engine: time with the app over without", 1 / ratio(found), 1 / 0.95, "×")
+    yield BudgetFinding("the engine: time with the app over without", 1 / ratio(found), 1 / 0.95, "×")
     speeds = [statistics.median(speed for run in found for speed in run[side]["speeds"]) for side in (0, 1)]
-    yield Finding("the engine without the app", speeds[0], None, "tok/s")
-    yield Finding("the engine with the app", speeds[1], None, "tok/s")
+    yield BudgetFinding("the engine without the app", speeds[0], None, "tok/s")
+    yield BudgetFinding("the engine with the app", speeds[1], None, "tok/s")
     shares = [share for _, app in found for share in app["shares"]]
-    yield Finding("the app beside the engine: processor", statistics.median(shares), 0.25, "cores")
+    yield BudgetFinding("the app beside the engine: processor", statistics.median(shares), 0.25, "cores")
 
 
-def first_paint() -> Iterator[Finding]:
+def first_paint() -> Iterator[BudgetFinding]:
     """From starting Python to the prompt on the screen, the engine starting behind it."""
     walls, cpus, bare = [], [], []
     cached = {"PYTHONDONTWRITEBYTECODE": ""}  # as in an installation, modules are compiled once
@@ -105,18 +105,20 @@ def first_paint() -> Iterator[Finding]:
         empty = Terminal([sys.executable, "-c", "print('Say')"], WIDE)
         bare.append(empty.wait_for("Say"))
         empty.wait_for_exit(5)
-    yield Finding("first paint, after Python has started", statistics.median(walls) - statistics.median(bare), 0.5, "s")
-    yield Finding("first paint, processor time", statistics.median(cpus), None, "s")
+    yield BudgetFinding(
+        "first paint, after Python has started", statistics.median(walls) - statistics.median(bare), 0.5, "s"
+    )
+    yield BudgetFinding("first paint, processor time", statistics.median(cpus), None, "s")
 
 
-def streaming(size: Size, text: str, seconds: float) -> Iterator[Finding]:
+def streaming(size: Size, text: str, seconds: float) -> Iterator[BudgetFinding]:
     """One kind of text at one size."""
     result = _run(size, "stream", text=text, tokens=round((seconds + 30) * RATE), seconds=seconds)
     where = f"{_named(size)}, {text}"
-    yield Finding(f"{where}: processor", result["cpu"], 0.25, "cores")
-    yield Finding(f"{where}: lag, 95 %", result["lag_p95_s"], 0.02, "s")
-    yield Finding(f"{where}: lag, longest", result["lag_max_s"], None, "s")
-    yield Finding(f"{where}: to the terminal", result["bytes_per_s"], None, "bytes/s")
+    yield BudgetFinding(f"{where}: processor", result["cpu"], 0.25, "cores")
+    yield BudgetFinding(f"{where}: lag, 95 %", result["lag_p95_s"], 0.02, "s")
+    yield BudgetFinding(f"{where}: lag, longest", result["lag_max_s"], None, "s")
+    yield BudgetFinding(f"{where}: to the terminal", result["bytes_per_s"], None, "bytes/s")
 
 
 def _run(size: Size, scenario: str, **more: Any) -> dict[str, Any]:

@@ -12,8 +12,7 @@ from typing import Any
 
 from specchat.engine.client.client import Engine
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Generate, Load
+from specchat.engine.protocol.commands import Generate, Load, Message
 from specchat.tui.app import SpecchatApp
 from specchat.tui.control.app_setup import AppSetup
 

@@ -9,7 +9,7 @@ from textual.app import SuspendNotSupported
 from textual.events import Key
 from textual.timer import Timer
 
-from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Message
 from specchat.engine.protocol.events import Counted
 from specchat.errors import SpecchatError, UsageError
 from specchat.tui.control.actions import Actions

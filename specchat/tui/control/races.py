@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from specchat.engine.client.race import RACE_DEFAULTS, Race, fresh_seed, refuse_plain
-from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Message
 from specchat.engine.protocol.events import Event
 from specchat.errors import UsageError
 from specchat.settings import GREEDY

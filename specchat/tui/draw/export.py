@@ -10,7 +10,7 @@ from itertools import groupby
 from specchat.engine.protocol.text import visible
 from specchat.store.chat_json import write_json
 from specchat.store.records import Chat, Message
-from specchat.tui.state.message_tree import Branches
+from specchat.tui.state.message_tree import MessageTree
 from specchat.tui.state.reply_settings import changes_text
 from specchat.tui.state.stored_chat import turn_of
 from specchat.tui.state.turn import Turn
@@ -48,7 +48,7 @@ FORMATS: dict[str, Callable[[Chat, Sequence[Message]], str]] = {"md": as_markdow
 
 def path_of(chat: Chat, messages: Sequence[Message]) -> Sequence[Turn]:
     """The turns of the shown branch."""
-    branches: Branches[Turn] = Branches()
+    branches: MessageTree[Turn] = MessageTree()
     branches.restore((turn_of(message) for message in messages), chat.leaf)
     return branches.path
 

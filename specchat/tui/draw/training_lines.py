@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specchat.engine.protocol.text import one_line
-from specchat.engine.protocol.training_report import STAGES, Reached
-from specchat.engine.protocol.training_text import curve_lines, span, table_lines, verdict_line
+from specchat.engine.protocol.training_report import STAGES, Reached, curve_lines, span, table_lines, verdict_line
 from specchat.tui.state.training import Training
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import Run, ScreenLine, bar, clip, cut, spark, width_of

@@ -8,8 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Generate
+from specchat.engine.protocol.commands import Generate, Message
 from specchat.engine.protocol.events import Died, Event, Failed, Finished, Prefilled, RoundDone, Started
 from specchat.errors import UsageError
 from specchat.store.records import Chat as ChatRecord
@@ -17,7 +16,7 @@ from specchat.store.records import new_id, title_of
 from specchat.tui.state import attachments
 from specchat.tui.state.background import Background
 from specchat.tui.state.engine_state import EngineState
-from specchat.tui.state.message_tree import Branches
+from specchat.tui.state.message_tree import MessageTree
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.sent_turns import SentTurns
 from specchat.tui.state.served_reply import ServedReply
@@ -36,7 +35,7 @@ class Chat:
     id: str = field(default_factory=new_id)
     title: str = ""
     renamed: bool = False  # the title is the user's own
-    branches: Branches[Turn] = field(default_factory=Branches)
+    branches: MessageTree[Turn] = field(default_factory=MessageTree)
     running: Reply | None = None
     shown_rounds: ShownRounds = field(default_factory=ShownRounds)
     figures: Figures | None = None  # of the reply being written, or the last one

@@ -17,7 +17,7 @@ class Node(Protocol):
 _N = TypeVar("_N", bound=Node)
 
 
-class Branches(Generic[_N]):
+class MessageTree(Generic[_N]):
     """The tree of messages: editing or answering again adds a branch, and nothing is removed."""
 
     def __init__(self) -> None:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specchat.engine.client.race import SIDES, Heat, Race
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Command
+from specchat.engine.protocol.commands import Command, Message
 from specchat.engine.protocol.events import Event
 
 ALL = "all"

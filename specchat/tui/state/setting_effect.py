@@ -22,7 +22,7 @@ _WITHOUT_EFFECT = {"seed", "max_tokens", "stop", "pair"}
 
 
 @dataclass(frozen=True)
-class Round:
+class RoundSpeed:
     """The figures of one round."""
 
     tokens: int
@@ -38,7 +38,7 @@ class RoundFigures:
     tokens_per_s: float
 
     @classmethod
-    def of(cls, rounds: Iterable[Round]) -> RoundFigures | None:
+    def of(cls, rounds: Iterable[RoundSpeed]) -> RoundFigures | None:
         """The figures of these rounds; None where there are none."""
         counted = list(rounds)
         tokens, seconds = sum(r.tokens for r in counted), sum(r.seconds for r in counted)
@@ -52,15 +52,15 @@ class SettingEffect:
     """Collects rounds and changes. Changes in quick succession count as one."""
 
     change: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # setting: value before, value now
-    _before: list[Round] = field(default_factory=list)
-    _since_text: deque[Round] = field(default_factory=lambda: deque(maxlen=512))
+    _before: list[RoundSpeed] = field(default_factory=list)
+    _since_text: deque[RoundSpeed] = field(default_factory=lambda: deque(maxlen=512))
     _added: int = 0
 
     def add(self, event: RoundDone) -> None:
         """One more round under the settings in force."""
         self._added += 1
         timings = event.timings
-        self._since_text.append(Round(len(event.pieces), timings.draft_s + timings.verify_s + timings.other_s))
+        self._since_text.append(RoundSpeed(len(event.pieces), timings.draft_s + timings.verify_s + timings.other_s))
 
     def changed(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         """Record a change of settings; one that is undone leaves nothing to compare."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Message
 from specchat.engine.protocol.events import Losslessness, RoundDone, Started
 from specchat.engine.protocol.text import visible
 from specchat.store.records import Facts, new_id, now
