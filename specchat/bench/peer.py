@@ -130,7 +130,7 @@ def find_peers(pair: LoadedPair, settings: Settings, sample: list[int]) -> Found
         sample: a prompt to try thread counts on.
     """
 
-    from specchat.bench.peers.transformers_generate import transformers_peers
+    from specchat.bench.peer_engines import transformers_peers
     from specchat.config import load_catalog
     from specchat.models import fetch
 
@@ -152,7 +152,7 @@ def find_peers(pair: LoadedPair, settings: Settings, sample: list[int]) -> Found
     elif not _is_gguf(target_path):
         found.notes.append("llama.cpp is not measured: this target is not a GGUF file")
     else:
-        from specchat.bench.peers.transformers_generate import llama_peers, why_not
+        from specchat.bench.peer_engines import llama_peers, why_not
 
         if (problem := why_not(target_path)) is None:
             found.peers += llama_peers(pair, settings, target_path)

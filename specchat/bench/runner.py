@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from specchat.bench.check_text import Comparison, SameText
 from specchat.bench.circumstances import circumstances, peak_memory, reset_peak_memory
 from specchat.bench.configurations import Configuration, load_pair, parse_configurations, plain_of
 from specchat.bench.measured_reply import Measured
 from specchat.bench.perplexity import Perplexity, measure_perplexity
-from specchat.bench.proof.check_text import Comparison, SameText
 from specchat.bench.report import Report, Result, Run, summarise
 from specchat.bench.workloads import Question, Workload
 from specchat.config import load_catalog

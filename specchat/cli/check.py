@@ -11,7 +11,7 @@ import typer
 from specchat.cli.flags import Output, takes_settings
 
 if TYPE_CHECKING:
-    from specchat.bench.proof.check import Proof
+    from specchat.bench.check import Proof
 
 
 class Budget(StrEnum):
@@ -45,8 +45,8 @@ def check(
     chosen = settings_in_force(settings)
     prepare_environment(chosen.threads)
 
-    from specchat.bench.proof.check import prove
-    from specchat.bench.proof.checked_combination import EFFORTS
+    from specchat.bench.check import prove
+    from specchat.bench.checked_combination import EFFORTS
 
     shown = sys.stderr.isatty()
 

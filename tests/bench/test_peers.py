@@ -11,7 +11,7 @@ from racers import quick_pair, quick_settings
 
 from specchat.bench.circumstances import EnergyMeter
 from specchat.bench.peer import Pass, Peer, find_peers
-from specchat.bench.peers.transformers_generate import _Generate
+from specchat.bench.peer_engines import _Generate
 
 CPU = torch.device("cpu")
 

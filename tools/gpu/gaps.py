@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from specchat.bench.gpu.clocks import HOST_PARTS, WAIT, HostClock, busy_s
-from specchat.bench.gpu.markdown import table
-from specchat.bench.gpu.part_result import Goal, Outcome
-from specchat.bench.gpu.random_model import random_model, random_prompt
-from specchat.bench.gpu.results import Results
-from specchat.bench.gpu.rounds import PLAIN, Running, wide_trees
-from specchat.bench.gpu.setup import Setup
-from specchat.bench.gpu.shapes import large
 from specchat.models.decoder.decoder import Decoder
+from tools.gpu.random_model import large, random_model, random_prompt
+from tools.gpu.results import Goal, Outcome, Results, table
+from tools.gpu.rounds import PLAIN, Running, wide_trees
+from tools.gpu.setup import HOST_PARTS, WAIT, HostClock, Setup, busy_s
 
 WANTED_IDLE = 0.03
 

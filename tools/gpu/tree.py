@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from specchat.bench.gpu.markdown import table
-from specchat.bench.gpu.part_result import Goal, Outcome
-from specchat.bench.gpu.random_model import random_model, random_prompt
-from specchat.bench.gpu.results import Results
-from specchat.bench.gpu.setup import Setup
-from specchat.bench.gpu.shapes import large, middling
 from specchat.decoding.profiling import measure_costs
+from tools.gpu.random_model import large, middling, random_model, random_prompt
+from tools.gpu.results import Goal, Outcome, Results, table
+from tools.gpu.setup import Setup
 
 WANTED_RATIO = 1.15
 

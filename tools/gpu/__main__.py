@@ -1,4 +1,4 @@
-"""`python -m specchat.bench.gpu [PART …]`: Markdown on standard output, OUT/result.json, progress on standard error."""
+"""`python -m tools.gpu [PART …]`: Markdown on standard output, OUT/result.json, progress on standard error."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from specchat.bench.gpu.run_parts import PARTS, check
-from specchat.bench.gpu.setup import Setup
 from specchat.errors import SpecchatError, UsageError
+from tools.gpu.run_parts import PARTS, check
+from tools.gpu.setup import Setup
 
 _RESULT = "result.json"
 
@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         weights = {name: _existing(getattr(chosen, name)) for name in ("weights", "target", "draft")}
         setup = Setup.on(chosen.device, chosen.tiny, **weights)
-        command = ["python", "-m", "specchat.bench.gpu", *words]
+        command = ["python", "-m", "tools.gpu", *words]
         verdict = check(setup, chosen.out / _RESULT, chosen.parts, chosen.again, _show, _say, command)
     except SpecchatError as error:
         _say(str(error))
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     listed = "\n".join(f"  {name:10} {about}" for name, about in PARTS.items())
     parser = argparse.ArgumentParser(
-        prog="python -m specchat.bench.gpu",
+        prog="python -m tools.gpu",
         description="Check and measure specchat on this machine.",
         epilog=f"parts:\n{listed}",
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -1,6 +1,6 @@
 """Measures what growing a tree costs the host beside the models' own passes: processor time, medians over rounds.
 
-    python bench/growth_work.py [--pair smol] [--drafters suffix,merge] [--policies chain] [--nodes 64] [--chat]
+    python tools/growth_work.py [--pair smol] [--drafters suffix,merge] [--policies chain] [--nodes 64] [--chat]
 
 Some drafters need a pair with a draft model. What counts is processor time of the drafting thread, less that of passes
 within models, so another busy process changes little. `--chat` samples as the pair's chats do, with their penalties;

@@ -6,16 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from specchat.bench.check_text import Comparison, SameText
 from specchat.bench.configurations import Configuration, plain_of
 from specchat.bench.contestants import Contestant, Ours
-from specchat.bench.gpu.markdown import table
-from specchat.bench.gpu.part_result import Table
-from specchat.bench.gpu.prediction import predicted_ratio
-from specchat.bench.gpu.setup import Extent
 from specchat.bench.interleaved_run import InterleavedRun
 from specchat.bench.measured_reply import Measured
 from specchat.bench.peer import Peer
-from specchat.bench.proof.check_text import Comparison, SameText
 from specchat.bench.report import Group, summarise
 from specchat.bench.workloads import own_workload
 from specchat.core.costs import Costs
@@ -23,6 +19,24 @@ from specchat.decoding.assemble import sampling
 from specchat.decoding.profiling import measure_costs
 from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.settings import Settings
+from tools.gpu.results import Table, table
+from tools.gpu.setup import Extent
+
+
+def predicted_ratio(replies: Sequence[Measured], costs: Costs) -> float:
+    """The passes of one row that these tokens would take, in seconds, over the passes that were made for them.
+
+    A draft pass counts as one of one row. Judging, keeping and drafting without a model cost nothing here, on either
+    side. 0 where nothing was written.
+    """
+    tokens = sum(len(reply.written.tokens) for reply in replies)
+    spent = 0.0
+    for reply in replies:
+        if reply.written.work is not None:
+            by_rows = reply.written.work.verify_by_rows.items()
+            spent += sum(passes * costs.verify_s(rows) for rows, (passes, _) in by_rows)
+            spent += reply.written.work.draft_passes * (costs.draft[0][1] if costs.draft else 0.0)
+    return tokens * costs.verify_s(1) / spent if spent else 0.0
 
 
 @dataclass(frozen=True)

@@ -10,23 +10,10 @@ from typing import Any
 
 import torch
 
-from specchat.bench.gpu.part_result import Goal, Outcome
-from specchat.bench.gpu.results import Results
-from specchat.bench.gpu.rounds import wide_trees
-from specchat.bench.gpu.setup import Setup
-from specchat.bench.gpu.shapes import large, middling
-from specchat.bench.gpu.text_comparison import (
-    ContestantResult,
-    compare_on_text,
-    contestants_table,
-    faults,
-    greedy,
-    timed_costs,
-)
+from specchat.bench.check_text import check_greedy
+from specchat.bench.checked_combination import EFFORTS, FAILED, CheckedCombination
 from specchat.bench.peer import Peer
-from specchat.bench.peers.transformers_generate import peers_over
-from specchat.bench.proof.check_text import check_greedy
-from specchat.bench.proof.checked_combination import EFFORTS, FAILED, CheckedCombination
+from specchat.bench.peer_engines import peers_over
 from specchat.core.costs import Costs
 from specchat.decoding.vocabulary import TransformersVocabulary
 from specchat.drafters.choice import choose_drafter
@@ -45,6 +32,18 @@ from specchat.models.weights.tensor_source import TensorSource
 from specchat.models.weights.tokenizer_files import open_tokenizer
 from specchat.models.weights.weight_source import WeightSource
 from specchat.settings import Settings
+from tools.gpu.random_model import large, middling
+from tools.gpu.results import Goal, Outcome, Results
+from tools.gpu.rounds import wide_trees
+from tools.gpu.setup import Setup
+from tools.gpu.text_comparison import (
+    ContestantResult,
+    compare_on_text,
+    contestants_table,
+    faults,
+    greedy,
+    timed_costs,
+)
 
 WANTED_SHARE = 0.90
 

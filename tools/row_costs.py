@@ -1,8 +1,8 @@
 """Times passes of a pair's target by rows and context, and reading prompts, with several builds of the kernels in turn.
 
-    python bench/row_costs.py [--pair smol] [--rows 1,8,16] [--contexts 200,512,2000,4000] [--prompts 512,4000]
-    python bench/row_costs.py --kernels native,alderlake,haswell      # other processors' code on this one
-    python bench/row_costs.py --kernels native,../other/specchat/models/cpu_kernels   # another checkout's
+    python tools/row_costs.py [--pair smol] [--rows 1,8,16] [--contexts 200,512,2000,4000] [--prompts 512,4000]
+    python tools/row_costs.py --kernels native,alderlake,haswell      # other processors' code on this one
+    python tools/row_costs.py --kernels native,../other/specchat/models/cpu_kernels   # another checkout's
 
 All builds and sizes take turns, so ratios hold on a loaded machine too. Medians, in milliseconds by phase; prompts in
 tokens a second, and their products as a share of the operations on 8-bit numbers that the cores manage at most.

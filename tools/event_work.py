@@ -1,6 +1,6 @@
 """Measures what the engine does with a round besides the round itself: median microseconds, by rows.
 
-    python bench/event_work.py [--pair smol] [--controller fixed] [--nodes 2] [--seconds 5]
+    python tools/event_work.py [--pair smol] [--controller fixed] [--nodes 2] [--seconds 5]
 
 The event is what crosses the process boundary. To compare two versions, run it from each checkout in turn.
 """

@@ -1,7 +1,7 @@
 """Measures what the host does in a round outside the native kernels: median milliseconds over rounds of one reply.
 
-    python bench/host_work.py [--pair smol] [--drafter suffix] [--nodes 8] [--rounds 200]
-    python bench/host_work.py --tiny      # a network of two small layers: with caches left alone, and swept in between
+    python tools/host_work.py [--pair smol] [--drafter suffix] [--nodes 8] [--rounds 200]
+    python tools/host_work.py --tiny      # a network of two small layers: with caches left alone, and swept in between
 
 The text repeats itself, so every round drafts. To compare two versions, run it from each checkout in turn.
 """

@@ -1,6 +1,6 @@
 """Compares the host's work in two checkouts, which write replies turn about: medians of rounds in microseconds.
 
-    python bench/two_checkouts.py BEFORE AFTER [--seconds 20] [temperature=0.5 top_p=0.9 …]
+    python tools/two_checkouts.py BEFORE AFTER [--seconds 20] [temperature=0.5 top_p=0.9 …]
 
 BEFORE and AFTER are folders that hold `specchat`. Each is a process of its own that waits while the other writes 60
 rounds of our own questions, so both meet the machine in the same state; "difference" is the median over neighbouring

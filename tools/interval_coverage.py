@@ -3,7 +3,7 @@
 For every prompt the same reply is written plainly, with guesses, and plainly again, with one seed, by one engine. The
 ratio is the mean of the two plain times over the time with guesses. Needs a quiet machine.
 
-    python bench/interval_coverage.py --pair smol --replies 48 --temperature 0 --out coverage.json
+    python tools/interval_coverage.py --pair smol --replies 48 --temperature 0 --out coverage.json
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Checks and measures specchat on a machine with a GPU that has torch and transformers and perhaps nothing else:
 #
-#   bench/gpu.sh OUT [PART …] [--weights FILE] [--target FILE --draft FILE] [--again]
+#   tools/gpu.sh OUT [PART …] [--weights FILE] [--target FILE --draft FILE] [--again]
 #
 # Writes OUT/result.json part by part and OUT/report.md; goes on where an earlier run with the same OUT ended.
 # PYTHON=… chooses the interpreter. Exits 1 if a text is not the target's or a test fails, 2 if a part broke.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
-out=${1:?"say where results go: bench/gpu.sh OUT [PART …]"}
+out=${1:?"say where results go: tools/gpu.sh OUT [PART …]"}
 shift
 mkdir -p "$out"
 
@@ -42,7 +42,7 @@ else
   echo "pytest is not here: the tests marked gpu are left out"
 fi
 
-"$python" -m specchat.bench.gpu --out "$out" "$@" | tee "$out/report.md"
+"$python" -m tools.gpu --out "$out" "$@" | tee "$out/report.md"
 measured=${PIPESTATUS[0]}
 ((measured)) && exit "$measured"
 exit "$tested"

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from specchat.bench.gpu.clocks import best_s
-from specchat.bench.gpu.markdown import table
-from specchat.bench.gpu.part_result import Outcome
-from specchat.bench.gpu.results import Results
-from specchat.bench.gpu.setup import Setup
+from tools.gpu.results import Outcome, Results, table
+from tools.gpu.setup import Setup, best_s
 
 _TIMES = 10
 

@@ -1,6 +1,6 @@
 """Tokens a round of `sparse_context` by budget and by how the part of the cache is chosen, and what choosing costs.
 
-    python bench/cache_parts.py [--pair smol] [--budgets 256,512,1024] [--refresh 64] [--tokens 192] [--only layers]
+    python tools/cache_parts.py [--pair smol] [--budgets 256,512,1024] [--refresh 64] [--tokens 192] [--only layers]
 
 The texts are files of this repository with a question, and files of which a passage is begun again. Every choice writes
 the same replies, sampled at temperature 0.8 (checked); tokens a round do not depend on the load of the machine.

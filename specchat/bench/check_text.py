@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from specchat.bench.measured_reply import Measured
-from specchat.bench.proof.checked_combination import (
+from specchat.bench.checked_combination import (
     FAILED,
     NEUTRAL,
     PASSED,
@@ -20,6 +19,7 @@ from specchat.bench.proof.checked_combination import (
     Text,
     no_guess,
 )
+from specchat.bench.measured_reply import Measured
 from specchat.core.round import Round
 from specchat.core.seams import Model
 from specchat.core.tree import ROOT

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from specchat.bench.proof.checked_combination import (
+from specchat.bench.checked_combination import (
     FAILED,
     NEUTRAL,
     PASSED,

@@ -1,6 +1,6 @@
 """Times rounds piece by piece where they happen, each pass after real drafting: medians by rows, in milliseconds.
 
-    python bench/round_parts.py [--pair smol] [--drafter merge] [--of suffix+hydra] [--nodes 0,3,5,7,8,11,15]
+    python tools/round_parts.py [--pair smol] [--drafter merge] [--of suffix+hydra] [--nodes 0,3,5,7,8,11,15]
 
 Rounds of all sizes take turns in the same replies, so their ratios hold on a loaded machine too. "× plain" is a round's
 time over that of a round without a tree; "gain" is what it would take: tokens a round over that.

@@ -8,10 +8,14 @@ from typing import Any
 
 import torch
 
-from specchat.bench.gpu.part_result import Goal, Outcome
-from specchat.bench.gpu.results import Results
-from specchat.bench.gpu.setup import Setup
-from specchat.bench.gpu.text_comparison import (
+from specchat.bench.peer_engines import transformers_peers
+from specchat.config import ModelSpec, PathSource
+from specchat.decoding.vocabulary import TransformersVocabulary
+from specchat.engine.server.loaded_pair import LoadedPair
+from specchat.models.model_loading import Loaded, compare_tokenizers, load_model
+from tools.gpu.results import Goal, Outcome, Results
+from tools.gpu.setup import Setup
+from tools.gpu.text_comparison import (
     ContestantResult,
     compare_on_text,
     contestants_table,
@@ -19,11 +23,6 @@ from specchat.bench.gpu.text_comparison import (
     greedy,
     timed_costs,
 )
-from specchat.bench.peers.transformers_generate import transformers_peers
-from specchat.config import ModelSpec, PathSource
-from specchat.decoding.vocabulary import TransformersVocabulary
-from specchat.engine.server.loaded_pair import LoadedPair
-from specchat.models.model_loading import Loaded, compare_tokenizers, load_model
 
 WANTED_RATIO = 5.0
 

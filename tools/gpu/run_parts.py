@@ -18,11 +18,9 @@ from typing import Any
 import torch
 
 from specchat.bench.circumstances import circumstances
-from specchat.bench.gpu.markdown import heading, section
-from specchat.bench.gpu.part_result import Outcome
-from specchat.bench.gpu.results import Results
-from specchat.bench.gpu.setup import Setup
 from specchat.errors import SpecchatError, UsageError, nearest
+from tools.gpu.results import Outcome, Results, heading, section
+from tools.gpu.setup import Setup
 
 PARTS = {
     "bandwidth": "how fast the device's memory is",
@@ -92,7 +90,7 @@ def _part(
         say(f"{name}: {PARTS[name]}")
         began = time.perf_counter()
         try:
-            outcome: Outcome = importlib.import_module(f"specchat.bench.gpu.{name}").measure(setup, results)
+            outcome: Outcome = importlib.import_module(f"tools.gpu.{name}").measure(setup, results)
         except Exception as error:  # the other parts are worth having: time on a borrowed machine is short
             detail = str(error) if isinstance(error, SpecchatError) else traceback.format_exc()
             say(f"{name} failed after {time.perf_counter() - began:.0f} s: {detail}")

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from specchat.bench.gpu.bandwidth import bandwidth_of
-from specchat.bench.gpu.markdown import table
-from specchat.bench.gpu.part_result import Goal, Outcome
-from specchat.bench.gpu.random_model import random_model, random_prompt, read_bytes
-from specchat.bench.gpu.results import Results
-from specchat.bench.gpu.rounds import PLAIN, Running
-from specchat.bench.gpu.setup import Setup
-from specchat.bench.gpu.shapes import large
 from specchat.errors import UsageError
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.machine import choose_precision
+from tools.gpu.bandwidth import bandwidth_of
+from tools.gpu.random_model import large, random_model, random_prompt, read_bytes
+from tools.gpu.results import Goal, Outcome, Results, table
+from tools.gpu.rounds import PLAIN, Running
+from tools.gpu.setup import Setup
 
 WANTED_SHARE = 0.85
 
