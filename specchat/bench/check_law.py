@@ -1,4 +1,4 @@
-"""The check of the law: what is sampled under speculation is distributed as plain decoding's softmax says."""
+"""The check of the law: samples under speculation follow plain decoding's softmax, by Pearson's chi-square."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is checked: one combination over a loaded pair; how it writes, and what counts as a tie for it."""
+"""One combination over a loaded pair, as checks see it: how it writes, what counts as a tie, how much is tried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where and with what a figure was measured: hardware, versions, commit, command, date, peak memory."""
+"""Where and with what a figure was measured: hardware, versions, commit, command, date, peak memory, energy."""
 
 from __future__ import annotations
 

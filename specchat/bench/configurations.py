@@ -1,4 +1,4 @@
-"""Which configurations are compared: `drafter[:policy[:rule[:controller]]][:key=value…]`, several with commas."""
+"""What is compared: `drafter[:policy[:rule[:controller]]][:key=value…]`; settings in force, and the pair, loaded."""
 
 from __future__ import annotations
 

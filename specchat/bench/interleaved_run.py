@@ -1,4 +1,4 @@
-"""Every contestant answers every prompt, interleaved in a rotating order, with the same models in one process."""
+"""Every contestant answers every prompt, by turns in one process; and `--floor`: none is slower than plain decoding."""
 
 from __future__ import annotations
 

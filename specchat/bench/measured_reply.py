@@ -1,4 +1,4 @@
-"""One measured reply: what a contestant wrote, how long it took, where the time went."""
+"""One measured reply: its text, time and parts; and confidence intervals of ratios by a bootstrap over questions."""
 
 from __future__ import annotations
 

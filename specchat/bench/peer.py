@@ -1,4 +1,4 @@
-"""Another engine as a contestant: how its replies are timed and its threads chosen."""
+"""Other engines as contestants: which can run here, how their replies are timed, their threads chosen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""transformers' own `generate` as a peer: plain, with prompt lookup, assisted by the pair's draft model."""
+"""transformers' own `generate` and llama.cpp as peers, each plain and with its prompt lookup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A report as tables for the terminal."""
+"""A report as tables for the terminal, as one JSON object, or as a line for every reply."""
 
 from __future__ import annotations
 

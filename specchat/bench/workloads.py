@@ -1,4 +1,4 @@
-"""What is asked when speed is measured: questions from our own set, or from files in the usual formats."""
+"""Questions for measuring speed: our own set, a file in a usual format, or a set of the user's mirrors.toml."""
 
 from __future__ import annotations
 

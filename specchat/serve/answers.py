@@ -1,4 +1,4 @@
-"""Replies as OpenAI's clients read them: one object, or a stream of chunks."""
+"""Replies as OpenAI's clients read them, one object or a stream of chunks, and the response that sends them."""
 
 from __future__ import annotations
 

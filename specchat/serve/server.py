@@ -1,4 +1,4 @@
-"""Runs the server on a listening socket until it is told to stop."""
+"""Runs the server on a listening socket until it is told to stop, and bounds its connections."""
 
 from __future__ import annotations
 

@@ -240,7 +240,7 @@ def test_a_widened_model_is_never_drafted_for_by_a_model(models):
 
 def test_the_script_finds_python_and_writes_a_report(tmp_path):
     done = subprocess.run(
-        [ROOT / "bench" / "gpu.sh", tmp_path / "out", "--tiny", "--device", "cpu", "bandwidth"],
+        [ROOT / "tools" / "gpu.sh", tmp_path / "out", "--tiny", "--device", "cpu", "bandwidth"],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHON": sys.executable},

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from specchat.cli.serve_watch import TreeWatch
+from specchat.cli.serving import TreeWatch
 from specchat.engine.client.replay import Recording
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Message

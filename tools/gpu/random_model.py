@@ -1,4 +1,4 @@
-"""A model of any shape with random weights made on the device: its costs are real, its text is meaningless."""
+"""Shapes of models that people run, filled with random weights on the device: costs are real, text is not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The results file, written after every part, so that an early end loses nothing measured before."""
+"""What parts found, the results file that is written after every part, and the same as Markdown."""
 
 from __future__ import annotations
 

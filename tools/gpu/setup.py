@@ -1,4 +1,4 @@
-"""What is measured, where, and how much of it: everything that the parts of the program agree on."""
+"""What is measured, where, and how much of it; and timers for the device and for the host."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Protocol, TypeVar
+from typing import IO, NoReturn, Protocol, TypeVar
 
 import msgspec
 
@@ -23,8 +23,8 @@ from specchat.config.state_files import read_end
 from specchat.engine.protocol.codec import EventReader, encode, lines_of, wrong_greeting
 from specchat.engine.protocol.commands import Command, Quit
 from specchat.engine.protocol.environment import engine_environment
-from specchat.engine.protocol.events import Died, Event
-from specchat.errors import EngineError, short
+from specchat.engine.protocol.events import Died, Event, Failed
+from specchat.errors import EngineError, SpecchatError, short
 from specchat.models.weights.foreign_code_limits import ENDED_BY, MAPPED_FILE_LOST
 
 _Item = TypeVar("_Item")
@@ -50,6 +50,21 @@ _SIGNALS = {
 _LOOK_UP_S = 0.25
 """Waiting for an event is resumed so often. A signal that comes in the few microseconds before a wait begins does not
 end it, and Ctrl+C would have no effect until the next event (measured: 15 of 926 signals at random moments)."""
+
+
+class EngineFailure(SpecchatError):
+    """The engine's own one-line failure, with its exit code."""
+
+    def __init__(self, failed: Failed) -> None:
+        super().__init__(failed.message)
+        self.exit_code = failed.exit_code
+
+
+def raise_death(event: Died) -> NoReturn:
+    """Raise an engine's death as an error, with its last message."""
+    last = event.last_words.strip().split("\n")[-1]
+    code = "" if event.returncode is None else f" (exit code {event.returncode})"
+    raise EngineError(f"the engine died{code}{f': {last}' if last else ''}")
 
 
 class Link(Protocol):
