@@ -1,17 +1,11 @@
-"""A training on the command line: loads the target, shows progress, stops when told to, says what came of it."""
+"""A training on the command line: loads the target, shows how far it is, says what came of it."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,6 +14,7 @@ import typer
 from specchat.cli.flags import Output
 from specchat.cli.progress import print_report, sized, stage_reporter
 from specchat.cli.streams import can_ask
+from specchat.cli.training_stops import RunningClock, stoppable
 from specchat.cli.training_verdict import measure, print_verdict
 from specchat.config import ModelSpec
 from specchat.config.drafter_names import whose_name
@@ -221,72 +216,3 @@ def _print_verdict(request: TrainingRequest, trained: TrainedDrafter, judged: Ju
             print_verdict(request.pair, trained.name, judged)
     if judged is None and how.verdict:
         typer.echo("no verdict: the training was paused each time it was measured; `specchat bench` compares", err=True)
-
-
-_STOPS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-_GOES_ON = getattr(signal, "SIGCONT", None)
-_PARENT_DEATH = 1
-"""PR_SET_PDEATHSIG of prctl(2)."""
-
-
-class RunningClock:
-    """Seconds while the process runs; the time from the last reading before a pause to its end does not count."""
-
-    def __init__(self) -> None:
-        self.pauses = 0
-        self._paused_s = 0.0
-        self._last_s = time.monotonic()
-
-    def __call__(self) -> float:
-        self._last_s = time.monotonic()
-        return self._last_s - self._paused_s
-
-    def goes_on(self) -> None:
-        """The process runs again after a pause."""
-        self.pauses += 1
-        self._paused_s += time.monotonic() - self._last_s
-        self._last_s = time.monotonic()
-
-
-@contextmanager
-def stoppable(clock: RunningClock, *, at_eof: bool) -> Iterator[None]:
-    """Be told to stop as by Ctrl+C: by a signal to end, by a terminal that goes away, by the end of standard input.
-
-    Args:
-        clock: told of pauses.
-        at_eof: whether the end of standard input is heeded. A program that starts the training holds the other end: if
-            it crashes the training ends in order, even if it was paused then.
-    """
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        for other in _STOPS:  # what is being written now is written to its end
-            signal.signal(other, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, stop) for number in _STOPS}
-    if _GOES_ON is not None:
-        before[_GOES_ON] = signal.signal(_GOES_ON, lambda *_: clock.goes_on())
-    if at_eof:
-        _continue_if_parent_dies()
-        threading.Thread(target=_stop_at_eof, name="stop-at-eof", daemon=True).start()
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _stop_at_eof() -> None:
-    with suppress(OSError):
-        while os.read(0, 4096):
-            pass
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _continue_if_parent_dies() -> None:
-    """A process that is paused sees no end of its input, so Linux is asked to continue it; others send SIGHUP."""
-    if sys.platform == "linux":
-        import ctypes
-
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_PARENT_DEATH, int(signal.SIGCONT))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from specchat.cli.training_run import RunningClock
+from specchat.cli.training_stops import RunningClock
 from specchat.drafters import DRAFTERS
 from specchat.drafters.members import Member
 from specchat.engine.protocol.training_report import DEFAULT, PLAIN, Judged, MeasuredWay, table_lines, verdict_line
