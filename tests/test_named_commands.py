@@ -153,7 +153,7 @@ def test_every_command_is_on_the_page_about_the_command_line() -> None:
 def test_commands_are_found_in_blocks_in_backticks_and_after_marks() -> None:
     assert "specchat serve --watch" in commands_of(ROOT / "docs/serve.md")
     assert "specchat run --record" in commands_of(ROOT / "specchat/cli/__init__.py")
-    assert "specchat --resume 1" in commands_of(ROOT / "specchat/tui/draw/export.py")
+    assert "specchat --resume 1" in commands_of(ROOT / "specchat/tui/state/stored_chat.py")
     assert "specchat models pull 1" in commands_of(ROOT / "specchat/models/fetch/fetching.py")
 
 

@@ -104,7 +104,7 @@ def choose_by(choice: str, drafter: Any, layers: int) -> None:
     """Choose by each layer's queries, by states of one layer, the latest chunks, or chunks of other chunks' scores."""
     import torch
 
-    from specchat.core.optional_model_abilities import ChunkScores
+    from specchat.core.drafting_networks import ChunkScores
     from specchat.drafters.sparse_context import PartByStates
 
     view = drafter._view

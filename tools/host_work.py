@@ -57,9 +57,9 @@ def tiny_model() -> Any:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from specchat.models.base.shape import Shape
     from specchat.models.cpu_kernels.network import NativeNetwork
     from specchat.models.decoder.decoder import Decoder
+    from specchat.models.decoder.shape import Shape
     from specchat.models.weights.tensor_source import TensorSource
 
     torch.manual_seed(0)

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable
 
 import torch
 
 from specchat.acceptance.walk import walk
-from specchat.core.batched_draw import draw_batch
 from specchat.core.context import Context
 from specchat.core.device_copy import to_device
-from specchat.core.head_needs import FIRST, LOGITS, HeadNeeds
-from specchat.core.native_draw import draw_library
 from specchat.core.reading import Reading
-from specchat.core.sampling import Sampling
-from specchat.core.top_tokens import best_token
-from specchat.core.tree import DrawKind, TokenTree
-from specchat.core.verdict import Verdict
+from specchat.core.request import FIRST, LOGITS, HeadNeeds
+from specchat.core.round import Verdict
+from specchat.core.sampling import Sampling, best_token
+from specchat.core.seams import AcceptanceRule
+from specchat.core.target_draw import draw_batch, draw_library
+from specchat.core.tree import TokenTree
 from specchat.registry import NoOptions
 
 
-class Follow:
+class Follow(AcceptanceRule):
     """Exact for any tree however it was made, because no draw depends on the tree.
 
     The token after a node depends on the node's path and position alone (processed log-probabilities plus the
@@ -31,13 +29,10 @@ class Follow:
     Reference: Miao et al., SpecInfer, arXiv:2305.09781; Svirschevski et al., SpecExec, arXiv:2406.02532.
     """
 
-    lossless: Final = True
-    taps: Sequence[int] = ()
-    wants_q: Final = False
-    wanted: Final = DrawKind.POINT
+    lossless = True
 
     def __init__(self, options: NoOptions) -> None:
-        del options
+
         draw_library()  # so that no round waits for the compiler
 
     def needs(self, sampling: Sampling) -> HeadNeeds:

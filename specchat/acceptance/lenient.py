@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
-
 from specchat.acceptance.options import LenientOptions
 from specchat.acceptance.recursion import token_after
-from specchat.acceptance.target_law import own_token, soft_law
-from specchat.acceptance.walk import walk
+from specchat.acceptance.walk import own_token, soft_law, walk
 from specchat.core.context import Context
-from specchat.core.head_needs import always_logits
 from specchat.core.reading import Reading
+from specchat.core.round import Verdict
+from specchat.core.seams import AcceptanceRule
 from specchat.core.tree import DrawKind, TokenTree
-from specchat.core.verdict import Verdict
 
 
-class Lenient:
+class Lenient(AcceptanceRule):
     """A draw x from q is accepted with probability min(1, p(x) / (lenience · q(x))).
 
     After a rejection the next draw, or the last one, is tested against norm((p − lenience · q)+). With lenience 1 that
@@ -27,17 +23,12 @@ class Lenient:
     Zhou et al., DistillSpec, arXiv:2310.08461, which names p / lenience the linear form.
     """
 
-    lossless: Final = False
-    taps: Sequence[int] = ()
-    needs = staticmethod(always_logits)
-    wants_q: Final = False
-    wanted: Final = DrawKind.IID
+    wanted = DrawKind.IID
 
     def __init__(self, options: LenientOptions) -> None:
         self._lenience = options.lenience
 
     def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
-        """Walk down while the token that lenience allows is a living child."""
         if context.sampling.greedy:
             return walk(tree, reading, lambda node: self._nearly_best(tree, node, reading, context))
         return walk(tree, reading, lambda node: token_after(tree, node, reading, context, self._lenience))

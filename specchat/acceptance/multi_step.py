@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
-
 from specchat.acceptance.recursion import token_after
 from specchat.acceptance.walk import walk
 from specchat.core.context import Context
-from specchat.core.head_needs import always_logits
 from specchat.core.reading import Reading
+from specchat.core.round import Verdict
+from specchat.core.seams import AcceptanceRule
 from specchat.core.tree import DrawKind, TokenTree
-from specchat.core.verdict import Verdict
-from specchat.registry import NoOptions
 
 
-class MultiStep:
+class MultiStep(AcceptanceRule):
     """Try the children of a node in turn; each was drawn from q, independently of the others.
 
     Two independent draws of the same token are two tries. With one draw per node this is speculative sampling.
@@ -24,15 +20,8 @@ class MultiStep:
     draws are tried in the order they were made instead of in a random one, which for independent draws is the same.
     """
 
-    lossless: Final = True
-    taps: Sequence[int] = ()
-    needs = staticmethod(always_logits)
-    wants_q: Final = False
-    wanted: Final = DrawKind.IID
-
-    def __init__(self, options: NoOptions) -> None:
-        del options
+    lossless = True
+    wanted = DrawKind.IID
 
     def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
-        """Walk down while the token that the recursion gives is a living child."""
         return walk(tree, reading, lambda node: token_after(tree, node, reading, context))

@@ -5,26 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 
 from torch import Tensor
 
 from specchat.acceptance.options import NestOptions
-from specchat.acceptance.target_law import own_token, soft_law
-from specchat.acceptance.walk import walk
+from specchat.acceptance.walk import own_token, soft_law, walk
 from specchat.core.context import Context
-from specchat.core.head_needs import always_logits
 from specchat.core.noise import Stream
 from specchat.core.reading import Reading
+from specchat.core.round import Verdict
 from specchat.core.sampling import Law
-from specchat.core.tree import DrawKind, Guess, TokenTree
-from specchat.core.verdict import Verdict
+from specchat.core.seams import AcceptanceRule
+from specchat.core.tree import Guess, TokenTree
 
 _NEAREST = 1e-6
 """The least distance of a copy, so that a ratio of distances exists."""
 
 
-class Nest:
+class Nest(AcceptanceRule):
     """The next token comes from lambda · p + (1 − lambda) · r, and a copy that is trusted brings its whole span.
 
     r is the law of the copies at a node, by the probabilities their drafter gives them. lambda is
@@ -37,12 +35,7 @@ class Nest:
     copy says, so that a single copy can be trusted; at temperature 0 the likeliest token of the mixture is taken.
     """
 
-    lossless: Final = False
-    taps: Sequence[int] = ()
-    needs = staticmethod(always_logits)
-    wants_q: Final = False
-    wanted: Final = DrawKind.POINT
-    wants_sources: Final = True
+    wants_sources = True
 
     def __init__(self, options: NestOptions) -> None:
         self._options = options

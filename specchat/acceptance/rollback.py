@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Final
 
 from specchat.acceptance.options import RollbackOptions
-from specchat.acceptance.target_law import own_token, soft_law
-from specchat.acceptance.walk import walk
+from specchat.acceptance.walk import own_token, soft_law, walk
 from specchat.core.context import Context
-from specchat.core.head_needs import always_logits
 from specchat.core.reading import Reading
-from specchat.core.tree import DrawKind, TokenTree
-from specchat.core.verdict import Verdict
+from specchat.core.round import Verdict
+from specchat.core.seams import AcceptanceRule
+from specchat.core.tree import TokenTree
 
 
-class Rollback:
+class Rollback(AcceptanceRule):
     """A guess x stands if −log p(x) is at most `distance`; the first that does not is replaced by the target's token.
 
     p is the target's law as it samples, at temperature 0 that of temperature 1; −log p(x) is the cross-entropy between
@@ -27,12 +24,6 @@ class Rollback:
     Reference: Kim et al., Speculative Decoding with Big Little Decoder, arXiv:2302.07863. Differs: for trees too, where
     it is published for one branch.
     """
-
-    lossless: Final = False
-    taps: Sequence[int] = ()
-    needs = staticmethod(always_logits)
-    wants_q: Final = False
-    wanted: Final = DrawKind.POINT
 
     def __init__(self, options: RollbackOptions) -> None:
         self._distance = options.distance

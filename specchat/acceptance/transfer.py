@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
-
 import torch
 from torch import Tensor
 
 from specchat.acceptance.options import TransferOptions
 from specchat.acceptance.recursion import accepted_or_left
-from specchat.acceptance.target_law import own_token
-from specchat.acceptance.walk import walk
+from specchat.acceptance.walk import own_token, walk
 from specchat.core.context import Context
-from specchat.core.head_needs import always_logits
 from specchat.core.noise import Stream
 from specchat.core.reading import Reading
+from specchat.core.round import Verdict
 from specchat.core.sampling import Law
+from specchat.core.seams import AcceptanceRule
 from specchat.core.tree import DrawKind, TokenTree
-from specchat.core.verdict import Verdict
 
 _SHARE = 0.1
 """Only tokens at least so likely as this share of the draft's likeliest one are moved."""
 
 
-class Transfer:
+class Transfer(AcceptanceRule):
     """The first draw x from q is accepted with probability min(1, p'(x) / q(x)), with p' between p and q.
 
     log p' is log p + eta (q − p) for the tokens with q ≥ 0.1 max q, normalised. After a rejection
@@ -36,17 +32,13 @@ class Transfer:
     temperature and truncation, where the published code adds to the raw logits.
     """
 
-    lossless: Final = False
-    taps: Sequence[int] = ()
-    needs = staticmethod(always_logits)
-    wants_q: Final = True
-    wanted: Final = DrawKind.IID
+    wants_q = True
+    wanted = DrawKind.IID
 
     def __init__(self, options: TransferOptions) -> None:
         self._eta = options.eta
 
     def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
-        """Walk down while the token that the transfer gives is a living child."""
         return walk(tree, reading, lambda node: self._token_after(tree, node, reading, context))
 
     def _token_after(self, tree: TokenTree, node: int, reading: Reading, context: Context) -> int:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Final
 
 import torch
 from torch import Tensor
 
 from specchat.acceptance.options import TypicalOptions
-from specchat.acceptance.target_law import own_token
-from specchat.acceptance.walk import walk
+from specchat.acceptance.walk import own_token, walk
 from specchat.core.context import Context
-from specchat.core.head_needs import always_logits
 from specchat.core.reading import Reading
-from specchat.core.tree import ROOT, DrawKind, TokenTree
-from specchat.core.verdict import Verdict
+from specchat.core.round import Verdict
+from specchat.core.seams import AcceptanceRule
+from specchat.core.tree import ROOT, TokenTree
 
 
-class Typical:
+class Typical(AcceptanceRule):
     """A child stands if p(x) > min(epsilon, delta · exp(−H(p))); of the paths that stand the longest is taken.
 
     H is the entropy of the target's law p after the parent: the less decided the target, the less is asked of a guess.
@@ -31,12 +28,6 @@ class Typical:
     epsilon decides where the entropy is below ln(0.3 / 0.09) = 1.2 nats, delta above. Differs: the first guess of a
     round is tested like all others, where Medusa always takes it; it is the previous round's bonus there.
     """
-
-    lossless: Final = False
-    taps: Sequence[int] = ()
-    needs = staticmethod(always_logits)
-    wants_q: Final = False
-    wanted: Final = DrawKind.POINT
 
     def __init__(self, options: TypicalOptions) -> None:
         self._epsilon, self._delta = options.epsilon, options.delta

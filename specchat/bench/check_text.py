@@ -24,8 +24,7 @@ from specchat.core.round import Round
 from specchat.core.seams import Model
 from specchat.core.tree import ROOT
 from specchat.decoding.assemble import sampling
-from specchat.decoding.first_divergence import Comparer
-from specchat.decoding.teacher_forcing import Judge, Margin, allowed_gap, first_difference, forced, read_after
+from specchat.decoding.teacher_forcing import Comparer, Judge, Margin, allowed_gap, first_difference, forced, read_after
 from specchat.models.backends.scripted import Says, ScriptedModel
 from specchat.settings import Settings
 

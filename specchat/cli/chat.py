@@ -37,17 +37,16 @@ from specchat.tui.control.app_setup import AppSetup
 from specchat.tui.control.engine_server import parse_port
 from specchat.tui.control.key_bindings import problems
 from specchat.tui.control.trainings import TrainingHere
-from specchat.tui.draw.theme import unknown_theme
-from specchat.tui.draw.transcript_text import conversation
 from specchat.tui.ports import RunningServer
 from specchat.tui.screens.train_form import TrainingCost
 from specchat.tui.services.chat_archive import ChatArchive
-from specchat.tui.state.pair_info import PairInfo
-from specchat.tui.state.race_series import BenchQuestion
+from specchat.tui.state.pair_list import PairInfo
+from specchat.tui.state.races import BenchQuestion
+from specchat.tui.state.stored_chat import conversation
 from specchat.tui.state.training import Training, TrainingChoices
-from specchat.tui.system.exit_guard import ExitGuard
-from specchat.tui.system.window_size import bound_environment
-from specchat.tui.text.ascii import needs_ascii
+from specchat.tui.system.terminal import ExitGuard, bound_environment
+from specchat.tui.text.line_filters import needs_ascii
+from specchat.tui.text.theme import unknown_theme
 
 
 def open_chat(

@@ -63,7 +63,7 @@ def search(
 def show(id: Id) -> None:
     """Print a chat, the branch that was read last."""
     from specchat.engine.protocol.text import visible
-    from specchat.tui.draw.export import as_markdown
+    from specchat.tui.state.stored_chat import as_markdown
 
     with reading() as chats:
         chat, messages = chats.chat(chats.find(id))
@@ -82,8 +82,8 @@ def export(
     ] = "",
 ) -> None:
     """Write a chat to a file, or to standard output."""
-    from specchat.tui.draw.export import FORMATS
-    from specchat.tui.system.new_files import format_of, write
+    from specchat.tui.state.stored_chat import FORMATS
+    from specchat.tui.system.desktop import format_of, write_new_file
 
     kind = format_of(format, file, FORMATS)
     with reading() as chats:
@@ -91,7 +91,7 @@ def export(
     if file is None:
         sys.stdout.write(text)
     else:
-        write(text, file)
+        write_new_file(text, file)
         typer.echo(f"written to {file.absolute()}", err=True)
 
 

@@ -92,7 +92,7 @@ class _AppOption:
     def parse(self, words: Sequence[str]) -> Any:
         value = self.option.parse(_one(self.name, words), "app")
         if self.option.name == "theme":
-            from specchat.tui.draw.theme import unknown_theme
+            from specchat.tui.text.theme import unknown_theme
 
             for _, problem in unknown_theme({"theme": value}):
                 raise UsageError(f"{self.name} {problem}")

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import torch
     from rich.table import Table
 
-    from specchat.decoding.pass_breakdown import PassTime
-    from specchat.tui.state.pair_info import PairInfo
+    from specchat.decoding.pass_times import PassTime
+    from specchat.tui.state.pair_list import PairInfo
 
 _PACKAGES = ("torch", "transformers", "textual", "rich", "typer", "gguf", "huggingface_hub")
 _LIBRARIES = ("torch", "tokenizers", "safetensors", "huggingface_hub", "gguf", "transformers")
@@ -69,8 +69,7 @@ def print_costs(settings: dict[str, Any], plot: Path | None) -> None:
     from specchat.bench.configurations import load_pair, settings_in_force
     from specchat.bench.plots import Curve, accept_plot_file, draw_costs
     from specchat.config.directories import expanded
-    from specchat.decoding.pass_breakdown import break_down
-    from specchat.decoding.plain_times import measure_plain
+    from specchat.decoding.pass_times import break_down, measure_plain
     from specchat.decoding.profiling import measure_costs
     from specchat.models.cpu_kernels.network import NativeNetwork
     from specchat.models.decoder.decoder import Decoder

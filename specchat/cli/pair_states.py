@@ -31,7 +31,7 @@ from specchat.models.inspect.training_limits import (
     refuse_replacing_start,
     trainable_target,
 )
-from specchat.tui.state.pair_info import PairInfo
+from specchat.tui.state.pair_list import PairInfo
 from specchat.tui.state.training import TrainingChoices
 
 

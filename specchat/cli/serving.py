@@ -24,7 +24,7 @@ from specchat.engine.client.client import Link
 from specchat.engine.protocol.events import Died, Event, Failed, Finished, Loading, Notice, Ready, RoundDone, Started
 from specchat.engine.protocol.text import one_line, visible
 from specchat.errors import SpecchatError
-from specchat.tui.draw.token_tree import layout
+from specchat.tui.tree import layout
 
 HOST = "127.0.0.1"
 QUEUE = 64

@@ -123,7 +123,7 @@ def _subject(settings: Settings, target: ModelSpec, tell: Tell) -> Subject:
     from specchat.decoding.assemble import sampling
     from specchat.models import fetch
     from specchat.models.decoder.decoder import Decoder
-    from specchat.models.pruning.prunable_file import PrunableFile
+    from specchat.models.decoder.pruning import PrunableFile
     from specchat.training.job import Stage, Subject
 
     alone = settings.but({"controller": "off"})

@@ -13,6 +13,7 @@ from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.costs import Costs
 from specchat.core.round import Round
+from specchat.core.seams import Controller
 from specchat.core.tree import ROOT
 from specchat.indexes.recent_linear_fit import RecentLinearFit
 
@@ -33,7 +34,7 @@ class _Size(NamedTuple):
     """What a round with this tree is expected to emit."""
 
 
-class CostModel:
+class CostModel(Controller):
     """Plan the number of nodes with the most expected tokens per predicted second.
 
     A verification of n rows takes a + b n, by least squares in which every round counts less than the one after it;
@@ -76,7 +77,6 @@ class CostModel:
         )
 
     def observe(self, round: Round) -> None:
-        """Take in what the round took and which ranks stood."""
         tree, timings = round.tree, round.timings
         self._rounds += 1
         self._plain_rounds = 0 if round.budget.nodes else self._plain_rounds + 1

@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from specchat.controllers.drafting_account import DraftingAccount
+from specchat.controllers.drafting_account import DraftingAccount, PlainComparison
 from specchat.controllers.learnt_costs import LearntCosts
 from specchat.controllers.options import GoodputOptions
-from specchat.controllers.plain_comparison import PlainComparison
 from specchat.controllers.round_statistics import UNKNOWN_RATE, RoundStatistics, besides
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.costs import Costs
 from specchat.core.round import Round
+from specchat.core.seams import Controller
 
 _NODE_SHARE = 0.004
 """What growing and judging a node takes on the host, as a share of a token (some 15 µs where one takes 4 ms)."""
@@ -42,7 +42,7 @@ _RESTS = 8
 _ONE_GUESS = Budget(1, 1, 1, why="a trial: may guesses pay again?")
 
 
-class Goodput:
+class Goodput(Controller):
     """Chooses depth, nodes, or nothing at all, every round.
 
     Whether to draft is decided by what rounds with drafting really took and emitted, plain rounds being the measure:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_right
-from typing import Final
 
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.costs import Costs
 from specchat.core.memory import MemoryLimit, PairMemory
 from specchat.core.round import Round
+from specchat.core.seams import Controller
 from specchat.registry import NoOptions
 
 
-class Memory:
+class Memory(Controller):
     """Plan the user's budget with no more nodes than fit.
 
     What a round will hold at most is predicted from sizes: weights, caches as they grow, what the pass works in, and
@@ -25,7 +25,7 @@ class Memory:
     one text, no batches; what was not foreseen is measured.
     """
 
-    wants_memory: Final = True
+    wants_memory = True
 
     def __init__(
         self,
@@ -45,7 +45,6 @@ class Memory:
         self._unforeseen_bytes = 0
 
     def plan(self, context: Context) -> Budget:
-        """The user's budget, with no more nodes than fit."""
         fitting = self._fitting(len(context.history))
         if fitting >= self._ceiling.nodes:
             return dataclasses.replace(self._ceiling, why="all fit in memory")

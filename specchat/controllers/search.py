@@ -9,9 +9,10 @@ from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.costs import Costs
 from specchat.core.round import Round
+from specchat.core.seams import Controller
 
 
-class Search:
+class Search(Controller):
     """Lets the drafter search after a round for as long as searching has taken no more than its share of the time.
 
     Drafting goes on meanwhile, with the best that was found. A drafter without anything to search for learns nothing
@@ -22,8 +23,7 @@ class Search:
     """
 
     def __init__(self, options: SearchOptions, budget: Budget, costs: Costs | None = None) -> None:
-        del costs
-        self._budget = budget
+        super().__init__(options, budget)
         self._share = options.share
         self._all_s = self._searching_s = 0.0
 

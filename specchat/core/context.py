@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from specchat.core.budget import Budget
-from specchat.core.head_needs import FIRST, HeadNeeds
-from specchat.core.head_output import RowInMemory
 from specchat.core.noise import Noise
+from specchat.core.reading import RowInMemory
+from specchat.core.request import FIRST, HeadNeeds
 from specchat.core.sampling import Counts, Law, Sampling, law, penalise
 from specchat.core.target_draw import draw_token
 from specchat.core.tree import DrawKind, TokenTree

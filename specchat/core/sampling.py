@@ -1,27 +1,20 @@
-"""From raw logits to the distribution the target samples from, and a draw from it."""
+"""From raw logits to the distribution the target samples from: penalties, temperature, top-k, top-p, min-p."""
 
 from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from specchat.core.device_copy import to_device
 from specchat.core.noise import Noise, Stream
-from specchat.core.top_tokens import best_token, best_tokens
-from specchat.core.truncation import truncate
 from specchat.errors import NotNumbers
-
-HEAD = 1024
-"""How many of the most likely tokens top-p sorts first; almost always they hold the nucleus."""
-
-_SPARE = 14
-"""How many tokens are looked at beyond top-k, for those that equal the last. With a top-k of 50 that makes 64."""
 
 
 @dataclass(frozen=True)
@@ -61,56 +54,6 @@ class Sampling:
     def by_logits(self) -> bool:
         """Whether the token with the highest logit is always taken: greedy, and no penalty changes logits."""
         return self.greedy and not self.penalised
-
-
-@dataclass(frozen=True)
-class Law:
-    """A distribution over the tokens that survived truncation.
-
-    Args:
-        ids: (C,) int64, or None where every token of the vocabulary survived, in order.
-        logprobs: (C,) float64, normalised.
-    """
-
-    ids: Tensor | None
-    logprobs: Tensor
-
-    @classmethod
-    def of(cls, p: Tensor) -> Law:
-        """The law of (V,) float64 probabilities."""
-        ids = torch.nonzero(p).squeeze(1)
-        return cls(ids, p[ids].log())
-
-    def draw(self, noise: Noise, stream: Stream, position: int, salt: tuple[int, ...] = ()) -> int:
-        """One token by Gumbel-max. Synchronises with the device."""
-        return int(self.best(1, noise, stream, position, salt)[0])
-
-    def best(self, count: int, noise: Noise, stream: Stream, position: int, salt: tuple[int, ...] = ()) -> Tensor:
-        """(≤ count,) token ids with the highest noisy log-probability, best first.
-
-        The first is a draw from the law; all of them are draws without replacement.
-        Reference: Kool et al., Stochastic Beams and Where to Find Them, arXiv:1903.06059.
-        """
-        ids = self.all_ids()
-        count = min(count, ids.numel())
-        if ids.numel() == 1:
-            return ids
-        scores = self.logprobs + noise.gumbel(stream, position, ids, salt)
-        if count == 1:  # ties go to the first, as in a plain pass; topk promises nothing
-            return ids[best_token(scores)].unsqueeze(0)
-        return ids[scores.topk(count).indices]
-
-    def all_ids(self) -> Tensor:
-        """(C,) int64, spelled out."""
-        if self.ids is not None:
-            return self.ids
-        return torch.arange(self.logprobs.numel(), device=self.logprobs.device)
-
-    def dense(self, vocab_size: int) -> Tensor:
-        """(V,) float64 probabilities, zero outside the truncation."""
-        p = torch.zeros(vocab_size, dtype=torch.float64, device=self.logprobs.device)
-        p[self.all_ids()] = self.logprobs.exp()
-        return p
 
 
 class Counts:
@@ -203,6 +146,56 @@ def penalise(logits: Tensor, sampling: Sampling, counts: Counts, path: Sequence[
     return logits.float().index_copy(0, ids, seen)
 
 
+@dataclass(frozen=True)
+class Law:
+    """A distribution over the tokens that survived truncation.
+
+    Args:
+        ids: (C,) int64, or None where every token of the vocabulary survived, in order.
+        logprobs: (C,) float64, normalised.
+    """
+
+    ids: Tensor | None
+    logprobs: Tensor
+
+    @classmethod
+    def of(cls, p: Tensor) -> Law:
+        """The law of (V,) float64 probabilities."""
+        ids = torch.nonzero(p).squeeze(1)
+        return cls(ids, p[ids].log())
+
+    def draw(self, noise: Noise, stream: Stream, position: int, salt: tuple[int, ...] = ()) -> int:
+        """One token by Gumbel-max. Synchronises with the device."""
+        return int(self.best(1, noise, stream, position, salt)[0])
+
+    def best(self, count: int, noise: Noise, stream: Stream, position: int, salt: tuple[int, ...] = ()) -> Tensor:
+        """(≤ count,) token ids with the highest noisy log-probability, best first.
+
+        The first is a draw from the law; all of them are draws without replacement.
+        Reference: Kool et al., Stochastic Beams and Where to Find Them, arXiv:1903.06059.
+        """
+        ids = self.all_ids()
+        count = min(count, ids.numel())
+        if ids.numel() == 1:
+            return ids
+        scores = self.logprobs + noise.gumbel(stream, position, ids, salt)
+        if count == 1:  # ties go to the first, as in a plain pass; topk promises nothing
+            return ids[best_token(scores)].unsqueeze(0)
+        return ids[scores.topk(count).indices]
+
+    def all_ids(self) -> Tensor:
+        """(C,) int64, spelled out."""
+        if self.ids is not None:
+            return self.ids
+        return torch.arange(self.logprobs.numel(), device=self.logprobs.device)
+
+    def dense(self, vocab_size: int) -> Tensor:
+        """(V,) float64 probabilities, zero outside the truncation."""
+        p = torch.zeros(vocab_size, dtype=torch.float64, device=self.logprobs.device)
+        p[self.all_ids()] = self.logprobs.exp()
+        return p
+
+
 def law(logits: Tensor, sampling: Sampling) -> Law:
     """The processed law of (V,) penalised logits. Greedy is the point at the largest logit.
 
@@ -233,6 +226,13 @@ def law(logits: Tensor, sampling: Sampling) -> Law:
     return Law(ids, torch.log_softmax(best.double(), dim=-1))
 
 
+HEAD = 1024
+"""How many of the most likely tokens top-p sorts first; almost always they hold the nucleus."""
+
+_SPARE = 14
+"""How many tokens are looked at beyond top-k, for those that equal the last. With a top-k of 50 that makes 64."""
+
+
 def looked_at(sampling: Sampling, vocab_size: int) -> int:
     """How many of the likeliest tokens almost always suffice to know which survive."""
     top_k = sampling.top_k_of(vocab_size)
@@ -250,3 +250,90 @@ def _wider_and_wider(logits: Tensor, sampling: Sampling) -> Iterator[Tensor]:
     """Ever more of the likeliest tokens, in the end all: (C,) int64, best first."""
     for size in (looked_at(sampling, logits.numel()), 16 * HEAD, logits.numel()):
         yield best_tokens(logits[None], min(size, logits.numel()))[1][0]
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """What survives in n rows of scores. Tokens of equal scores survive together, so their order decides nothing.
+
+    Args:
+        least: (n, 1) a token survives if its score is this or more.
+        known: (n,) bool, whether the tokens looked at were enough to tell.
+    """
+
+    least: Tensor
+    known: Tensor
+
+
+def truncate(best: Tensor, sampling: Sampling, vocab_size: int, total: Callable[[], Tensor]) -> Truncation:
+    """Truncate rows of which only the highest scores are looked at. Does not wait for the device.
+
+    Args:
+        best: (n, C) the highest scores (logits over temperature), best first; C may be V.
+        total: () → (n, 1) logarithm of the sum of the exponentials of all V scores; asked for only where top-p
+            needs it.
+    """
+    top_k, count = sampling.top_k_of(vocab_size), best.shape[1]
+    known = torch.ones(len(best), dtype=torch.bool, device=best.device)
+    if top_k > count:
+        return Truncation(torch.full_like(best[:, :1], -torch.inf), ~known)
+    least = best[:, top_k - 1 : top_k] if top_k else None
+    if sampling.top_p < 1.0:
+        if least is not None:
+            known = best[:, -1] < least[:, 0]  # else there may be more that equal the last
+            mass_of_all = torch.logsumexp(best.masked_fill(best < least, -torch.inf), dim=-1, keepdim=True)
+        else:
+            mass_of_all = total()
+        mass = (best.double() - mass_of_all).exp().cumsum(dim=-1)
+        known = known & (mass[:, -1] >= sampling.top_p) | (count == vocab_size)
+        least = _higher(best.gather(1, (mass[:, :-1] < sampling.top_p).sum(dim=-1, keepdim=True)), least)
+    if sampling.min_p > 0.0:
+        least = _higher(best[:, :1] + math.log(sampling.min_p), least)
+    assert least is not None, "asked for only where something truncates"
+    return Truncation(least, known)
+
+
+def _higher(first: Tensor, second: Tensor | None) -> Tensor:
+    return first if second is None else torch.maximum(first, second)
+
+
+def best_token(scores: Tensor) -> int:
+    """The token with the highest of (V,) scores; of equals the first. Synchronises with the device.
+
+    Raises:
+        NotNumbers: a score is none, or infinite, or there is no score: of such the highest is no finite number either.
+    """
+    if not scores.numel():
+        raise NotNumbers
+    if scores.device.type == "cpu" and scores.dtype in (torch.float32, torch.float64):
+        row = scores.numpy()
+        token = int(row.argmax())  # 3 µs for 49 152 tokens, where torch takes 65
+        highest = row[token]
+    else:
+        token = int(scores.argmax())
+        highest = float(scores[token])
+    if not math.isfinite(highest):
+        raise NotNumbers
+    return token
+
+
+_CHUNK = 64
+
+
+_LARGE = 64 * _CHUNK
+
+
+def best_tokens(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` highest of (n, V) scores, best first, and their tokens: two tensors (n, count).
+
+    They lie in the `count` chunks with the highest maxima, so only those are searched: a third of the time.
+    """
+    if scores.device.type != "cpu" or scores.shape[1] < _LARGE or count > _CHUNK:
+        found = scores.topk(min(count, scores.shape[1]), dim=1)
+        return found.values, found.indices
+    padded = F.pad(scores, (0, -scores.shape[1] % _CHUNK), value=-torch.inf)
+    chunks = padded.view(len(scores), -1, _CHUNK)
+    chosen = chunks.amax(dim=2).topk(count, dim=1).indices
+    near = chunks.gather(1, chosen[:, :, None].expand(-1, -1, _CHUNK)).flatten(1).topk(count, dim=1)
+    tokens = chosen.gather(1, near.indices // _CHUNK) * _CHUNK + near.indices % _CHUNK
+    return near.values, tokens

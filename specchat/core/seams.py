@@ -12,14 +12,22 @@ from torch import Tensor
 from specchat.core.budget import Budget
 from specchat.core.compiled_guessing import GrowthPlan
 from specchat.core.context import Context
-from specchat.core.head_needs import FIRST, HeadNeeds
+from specchat.core.costs import Costs
 from specchat.core.reading import Counters, Reading
-from specchat.core.request import DEFAULT_REQUEST, ExtraRow, HeadOfSome, LayerHook, PassRequest
-from specchat.core.round import Round
+from specchat.core.request import (
+    DEFAULT_REQUEST,
+    FIRST,
+    LOGITS,
+    ExtraRow,
+    HeadNeeds,
+    HeadOfSome,
+    LayerHook,
+    PassRequest,
+)
+from specchat.core.round import Round, Verdict
 from specchat.core.sampling import Sampling
 from specchat.core.states import HiddenStateSink
 from specchat.core.tree import DrawKind, Guess, TokenTree
-from specchat.core.verdict import Verdict
 
 
 class Weights(Protocol):
@@ -155,7 +163,7 @@ class Drafter(ABC):
     """Guesses what probably follows the nodes of a tree. A method overrides what it needs; all but `propose` has a
     default.
 
-    A drafter made of others says which in its options (`drafters.members.WrapperOptions`), and its line in the table
+    A drafter made of others says which in its options (a property `members`), and its line in the table
     says what it requires of a pair (`registry.Method.requires`): both are read without importing the drafter.
 
     Attributes:
@@ -225,61 +233,89 @@ class Drafter(ABC):
         """Let go of what it holds: it is not used again."""
 
 
-class TreePolicy(Protocol):
-    """Which guesses deserve a place?"""
+class TreePolicy(ABC):
+    """Decides which guesses deserve a place. A method overrides what it needs; all but `grow` has a default.
 
-    @property
-    def keeps_draws(self) -> bool:
-        """Whether no draw gets its place, or loses it, because of its own token, so that sampled draws keep their law.
+    Attributes:
+        keeps_draws: whether no draw gets its place, or loses it, because of its own token, so that sampled draws keep
+            their law. Declared by the class; one that does not declare it promises nothing.
+        unsuited_draws: kinds of draws for which it cannot promise this.
+    """
 
-        Declared by the class; one that does not declare it promises nothing. Kinds of draws for which it cannot
-        promise this stand in `unsuited_draws`.
-        """
+    keeps_draws: bool = False
+    unsuited_draws: Collection[DrawKind] = ()
 
     @property
     def taps(self) -> Collection[int]:
         """Layers of the target whose states it wants to find in the round's reading."""
+        return ()
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
         """Looks into the target's pass over this tree, which may drop nodes on the way."""
+        return ()
 
+    @abstractmethod
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
-        """A frozen tree below the root, within the budget; of the root alone where the budget is 0 or nothing is
-        proposed."""
+        """A frozen tree below the root, within the budget: at most 1 + `budget.nodes` nodes; the root alone where that
+        is 0 or nothing is proposed."""
 
     def observe(self, round: Round) -> None:
         """Learn from a round: which guesses stood, what the passes took."""
 
 
-class AcceptanceRule(Protocol):
-    """Which guesses stand?"""
+class AcceptanceRule(ABC):
+    """Decides which guesses stand. A method overrides what it needs; all but `judge` has a default.
 
-    @property
-    def wants_q(self) -> bool:
-        """Whether it needs the draft's distribution at points too. Drafters that know it then let points carry q."""
+    Attributes:
+        lossless: whether its text is distributed exactly as the target's.
+        wanted: the kind of draws it makes best use of.
+        wants_q: whether it needs the draft's distribution at points too. Drafters that know it then let points carry q.
+        wants_sources: whether it needs guesses that say which token of the text they are copies of.
+        wants_target: whether it is built from the target and its tokens, too.
+    """
+
+    lossless: bool = False
+    wanted: DrawKind = DrawKind.POINT
+    wants_q: bool = False
+    wants_sources: bool = False
+    wants_target: bool = False
+
+    def __init__(self, options: object) -> None:
+        """A rule without options takes none of them."""
 
     @property
     def taps(self) -> Collection[int]:
         """Layers of the target whose states it wants to find in the reading."""
-
-    @property
-    def lossless(self) -> bool:
-        """Whether its text is distributed exactly as the target's."""
-
-    @property
-    def wanted(self) -> DrawKind:
-        """The kind of draws it makes best use of."""
+        return ()
 
     def needs(self, sampling: Sampling) -> HeadNeeds:
-        """Which head outputs it needs when the target samples like this."""
+        """Which head outputs it needs when the target samples like this; by default logits, to weigh probabilities."""
+        return LOGITS
 
+    @abstractmethod
     def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
         """The accepted path and the bonus token."""
 
 
-class Controller(Protocol):
-    """How hard do we speculate next?"""
+class Controller(ABC):
+    """Decides how hard to speculate next. A method overrides what it needs; all but `plan` has a default.
 
+    Attributes:
+        wants_memory: whether it is built from what the pair's models take and the limit on that, too.
+    """
+
+    wants_memory: bool = False
+
+    def __init__(self, options: object, budget: Budget, costs: Costs | None = None) -> None:
+        """Nothing learnt yet.
+
+        Args:
+            budget: the user's own width, depth and nodes, which no plan exceeds.
+            costs: what passes cost on this machine, as far as it was measured.
+        """
+        self._budget = budget
+
+    @abstractmethod
     def plan(self, context: Context) -> Budget:
         """The next round's budget."""
 
@@ -287,7 +323,7 @@ class Controller(Protocol):
         """Learn from a round, its timings included."""
 
 
-class Engine(Protocol):
+class NestedEngine(Protocol):
     """Parts that fit together and write a text round by round. A drafter may let a smaller engine write ahead."""
 
     def start(self, history: Sequence[int]) -> None:

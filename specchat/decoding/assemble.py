@@ -8,19 +8,18 @@ from typing import Any
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.config.trained_drafters import NO_TRAINED
-from specchat.controllers.choice import choose_controllers
-from specchat.controllers.smallest_budget import SmallestBudget
+from specchat.controllers import choose_controllers
+from specchat.controllers.combined import SmallestBudget
 from specchat.core.budget import Budget
 from specchat.core.costs import Costs
+from specchat.core.drafting_networks import Prunable
 from specchat.core.memory import MemoryLimit, NetworkMemory, PairMemory
-from specchat.core.network_pruning import Prunable
 from specchat.core.sampling import Sampling
-from specchat.core.seams import AcceptanceRule, Controller, Engine, Model, TreePolicy
+from specchat.core.seams import AcceptanceRule, Controller, Model, NestedEngine, TreePolicy
 from specchat.core.tree import DrawKind
 from specchat.decoding.combinations import check_settings
-from specchat.decoding.drafter_cache import DrafterCache
-from specchat.decoding.early_head import EarlyHead, low_rank_bytes
-from specchat.decoding.early_pruning import EarlyPruning
+from specchat.decoding.early_pruning import EarlyHead, EarlyPruning, low_rank_bytes
+from specchat.decoding.kept_parts import DrafterCache
 from specchat.decoding.speculate import Speculator
 from specchat.drafters.choice import DrafterChoice, choose_drafter
 from specchat.drafters.parts import NO_RESOURCES, EngineFactory, PairResources, Parts
@@ -86,7 +85,7 @@ def assemble(
 def nested_engines(settings: Settings) -> EngineFactory:
     """Makes engines that draft for another: methods have the user's options, and are those that the drafter names."""
 
-    def make(changes: Mapping[str, Any], model: Model, draft: Model | None, resources: PairResources) -> Engine:
+    def make(changes: Mapping[str, Any], model: Model, draft: Model | None, resources: PairResources) -> NestedEngine:
         inner = dataclasses.replace(resources.keeping(None), trained=NO_TRAINED)
         return assemble(settings.but({**_NESTED, **changes}), model, draft, resources=inner)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.config.trained_drafters import DRAFT_MODEL, NO_TRAINED, TrainedDrafters
-from specchat.controllers.choice import choose_controllers
+from specchat.controllers import choose_controllers
 from specchat.decoding.families import methods
 from specchat.drafters import DRAFTERS
 from specchat.drafters.choice import DrafterChoice, choose, choose_drafter
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Losslessness:
+class LosslessClaim:
     """Whether a combination writes exactly the target's text, computed from its parts, and why."""
 
     lossless: bool
@@ -139,7 +139,7 @@ def trained_in_use(settings: Settings, trained: TrainedDrafters) -> list[str]:
     return [trained.choose(choice.name, choice.options.weights).name for choice in needed]
 
 
-def losslessness(settings: Settings) -> Losslessness:
+def losslessness(settings: Settings) -> LosslessClaim:
     """What may be claimed for the text of settings that `check_settings` lets through.
 
     A rule that wants points is right about any tree. One that wants sampled draws is right about trees whose draws
@@ -150,10 +150,10 @@ def losslessness(settings: Settings) -> Losslessness:
 
     name, rule = settings.rule, ACCEPTANCE_RULES[settings.rule].load()
     if not rule.lossless:
-        return Losslessness(False, f"rule {name!r} changes the target's distribution on purpose")
+        return LosslessClaim(False, f"rule {name!r} changes the target's distribution on purpose")
     if rule.wanted is DrawKind.POINT:
-        return Losslessness(True, f"rule {name!r} keeps exactly what the target itself draws")
-    return Losslessness(
+        return LosslessClaim(True, f"rule {name!r} keeps exactly what the target itself draws")
+    return LosslessClaim(
         True,
         f"rule {name!r} accepts draws of the draft so that the text is distributed exactly as the target's; "
         "for one seed it may differ from plain decoding's",

@@ -5,32 +5,27 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
-from specchat.controllers.choice import limits_memory
+from specchat.controllers import limits_memory
+from specchat.controllers.combined import PlainRounds
 from specchat.core.context import Context
 from specchat.core.costs import Costs
-from specchat.core.head_needs import FIRST, HeadNeeds
-from specchat.core.ledger import Ledger
 from specchat.core.noise import Noise
-from specchat.core.round import Round
+from specchat.core.request import FIRST, HeadNeeds
+from specchat.core.round import Ledger, Round
 from specchat.core.seams import Model
 from specchat.core.speedup import RoundIntervals
 from specchat.decoding.assemble import assemble, sampling
-from specchat.decoding.begun_reply import tokens_of
-from specchat.decoding.combinations import Losslessness, check_settings, losslessness
-from specchat.decoding.controller_cache import ControllerCache
-from specchat.decoding.drafter_cache import DrafterCache
-from specchat.decoding.emission import Emission, Limits
-from specchat.decoding.plain_rounds import PlainRounds
-from specchat.decoding.reply_events import Event, Prefilled, ReplyEnded, ReplyStarted, RoundWritten
+from specchat.decoding.combinations import LosslessClaim, check_settings, losslessness
+from specchat.decoding.emission import Emission, Limits, Stop, tokens_of
+from specchat.decoding.kept_parts import ControllerCache, DrafterCache
+from specchat.decoding.reply_events import Event, PromptRead, ReplyEnded, ReplyStarted, RoundWritten, Stopwatch
 from specchat.decoding.speculate import Speculator
-from specchat.decoding.stopping import Stop
-from specchat.decoding.stopwatch import Stopwatch
 from specchat.decoding.vocabulary import Vocabulary
-from specchat.decoding.with_reference import with_reference
 from specchat.drafters.parts import PairResources
-from specchat.drafters.reference import ExpectedReply
+from specchat.drafters.reference import ExpectedReply, WithReference
 from specchat.errors import ModelError, PromptEmpty, PromptTooLong
 from specchat.settings import SPECULATION, Settings
 
@@ -79,7 +74,7 @@ class Conversation:
         return self._settings
 
     @property
-    def losslessness(self) -> Losslessness:
+    def losslessness(self) -> LosslessClaim:
         """What may be claimed for the settings in force."""
         return losslessness(self._settings)
 
@@ -168,7 +163,7 @@ class Conversation:
         prompt: Sequence[int],
         seed: int | None = None,
         cancelled: Callable[[], bool] = lambda: False,
-        on_prefill: Callable[[Prefilled], None] = lambda progress: None,
+        on_prefill: Callable[[PromptRead], None] = lambda progress: None,
         watch: Stopwatch | None = None,
         reference: Sequence[int] = (),
         begun: Sequence[int] = (),
@@ -206,7 +201,7 @@ class Conversation:
         yield ReplyStarted(len(history), speculator.feed.reusable(self.target, context.history[:-1]), seed)
 
         def on_chunk(done: int, total: int) -> None:
-            on_prefill(Prefilled(done, total, watch.seconds))
+            on_prefill(PromptRead(done, total, watch.seconds))
             if cancelled():
                 raise _Cancelled
 
@@ -289,3 +284,12 @@ def _counted(round: Round) -> tuple[float, int, int, bool, float]:
     timings = round.timings
     own_s = timings.draft_s + timings.verify_s + timings.other_s
     return own_s, len(round.emitted), round.tree.drafted, round.budget.nodes == 0, timings.learn_s
+
+
+def with_reference(speculator: Speculator, expected: ExpectedReply | None) -> Speculator:
+    """The same parts, with a reference's guesses before the drafter's own where there is one."""
+    if expected is None:
+        return speculator
+    guided = replace(speculator, drafter=WithReference(speculator.drafter, expected))
+    guided.feed = speculator.feed
+    return guided

@@ -1,13 +1,23 @@
-"""What a reply has emitted: tokens with their text and origin, up to the token at which it ends."""
+"""A reply's tokens as text, never half a character, and where it ends: text, cache and counts end at the same token."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import codecs
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
-from specchat.decoding.detokenize import Detokenizer
-from specchat.decoding.stopping import Stop, StopStrings
 from specchat.decoding.vocabulary import Vocabulary
+
+
+class Stop(Enum):
+    """Why a reply ended."""
+
+    END = "end"  # the model's own end of sequence
+    LENGTH = "length"
+    STOP = "stop"  # a stop string
+    CONTEXT = "context"  # no room for another token
+    CANCELLED = "cancelled"
 
 
 @dataclass(frozen=True)
@@ -72,3 +82,105 @@ class Emission:
         if len(self.tokens) >= self.limits.max_tokens:
             return Stop.LENGTH
         return Stop.CONTEXT if len(self.tokens) >= self.limits.room else None
+
+
+class Detokenizer:
+    """Turns a growing list of tokens into text. Bytes of an unfinished character wait for their rest.
+
+    `begun`: the first token is not the first of its text, so a space it carries is text.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, *, begun: bool = False) -> None:
+        self._vocabulary = vocabulary
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._waits = False  # whether bytes wait in the decoder
+        self._strip_space = vocabulary.starts_with_space() and not begun
+
+    def add(self, token: int) -> str:
+        """The text that became readable with this token; may be empty."""
+        data = self._vocabulary.token_bytes(token)
+        if self._strip_space and data:
+            data = data.removeprefix(b" ")
+            self._strip_space = False
+        if not self._waits:
+            try:
+                return data.decode()  # whole characters, as nearly always
+            except UnicodeDecodeError:
+                self._waits = True
+        text = self._decoder.decode(data)
+        self._waits = self._decoder.getstate()[0] != b""
+        return text
+
+    def finish(self) -> str:
+        """What an unfinished character at the end amounts to: a replacement character, or nothing."""
+        return self._decoder.decode(b"", final=True)
+
+
+@dataclass
+class StopStrings:
+    """Holds back text that may be the beginning of a stop string, and lets the rest through."""
+
+    strings: Sequence[str]
+    found: str | None = None
+    _held: str = ""
+
+    def add(self, text: str) -> str:
+        """The text that may be shown now. After a stop string was found, nothing more is."""
+        if self.found is not None:
+            return ""
+        if not self.strings and not self._held:
+            return text
+        self._held += text
+        matches = [(place, s) for s in self.strings if (place := self._held.find(s)) >= 0]
+        if matches:
+            # The one complete first wins, and of several complete there the longest: so it does not depend on the
+            # pieces in which the text arrives.
+            place, self.found = min(matches, key=lambda match: (match[0] + len(match[1]), match[0]))
+            shown, self._held = self._held[:place], ""
+            return shown
+        keep = max((self._overlap(s) for s in self.strings), default=0)
+        cut = len(self._held) - keep
+        shown, self._held = self._held[:cut], self._held[cut:]
+        return shown
+
+    def finish(self) -> str:
+        """The text still held back, which turned out not to be a stop string."""
+        held, self._held = self._held, ""
+        return held
+
+    def _overlap(self, string: str) -> int:
+        """How many last characters of the held text begin `string`."""
+        longest = min(len(self._held), len(string) - 1)
+        return next((n for n in range(longest, 0, -1) if self._held.endswith(string[:n])), 0)
+
+
+def tokens_of(vocabulary: Vocabulary, pieces: Sequence[str]) -> list[int]:
+    """The tokens that wrote these pieces of text, so that the cache knows them and the reply goes on exactly there.
+
+    To tokenise the whole text again would join what was written apart: a model may write `sp` and `ec` where the
+    tokenizer has `spec`. A piece that is not exactly one token's text is tokenised: one whose character took several
+    tokens, or a text that the user wrote.
+    """
+    known = _tokens_by_bytes(vocabulary) if pieces else {}
+    tokens: list[int] = []
+    for piece in pieces:
+        at_start = not tokens and vocabulary.starts_with_space()
+        data = piece.encode()
+        token = known.get(b" " + data, known.get(data)) if at_start else known.get(data)
+        tokens += [token] if token is not None else _spelled(vocabulary, known, piece, at_start)
+    return tokens
+
+
+def _tokens_by_bytes(vocabulary: Vocabulary) -> dict[bytes, int]:
+    """Of tokens with the same bytes the last: a table lists single bytes before the characters they are."""
+    table = {vocabulary.token_bytes(token): token for token in range(vocabulary.size)}
+    table.pop(b"", None)
+    return table
+
+
+def _spelled(vocabulary: Vocabulary, known: Mapping[bytes, int], piece: str, at_start: bool) -> list[int]:
+    """A piece in several tokens. SentencePiece would put a space before it, unless it is spelled byte by byte."""
+    parts = [known.get(bytes([byte])) for byte in piece.encode()]
+    if vocabulary.starts_with_space() and not at_start and None not in parts:
+        return [part for part in parts if part is not None]
+    return vocabulary.encode(piece)

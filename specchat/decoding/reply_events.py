@@ -1,14 +1,16 @@
-"""What is reported about a reply while it is written: its start, the prompt's reading, its rounds, its end."""
+"""Events of a reply: its start, the prompt's reading, its rounds, its end; and the clock that they are timed by."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from specchat.core.ledger import Ledger
 from specchat.core.record import record
-from specchat.core.round import Round
+from specchat.core.round import Ledger, Round
 from specchat.core.speedup import RoundIntervals
-from specchat.decoding.stopping import Stop
+from specchat.decoding.emission import Stop
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class ReplyStarted:
 
 
 @dataclass(frozen=True)
-class Prefilled:
+class PromptRead:
     """Prompt tokens read so far, of those that had to be read."""
 
     done: int
@@ -53,3 +55,36 @@ class ReplyEnded:
 
 
 Event = ReplyStarted | RoundWritten | ReplyEnded
+
+
+class Stopwatch:
+    """Seconds since `start`, those spent inside `stopped` apart."""
+
+    def __init__(self) -> None:
+        self._began = self._stopped = time.perf_counter()
+
+    def start(self) -> None:
+        """Begin at zero."""
+        self._began = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start, pauses left out."""
+        return time.perf_counter() - self._began
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """The clock stands still inside."""
+        self.stop()
+        try:
+            yield
+        finally:
+            self.go_on()
+
+    def stop(self) -> None:
+        """Stand still until `go_on`."""
+        self._stopped = time.perf_counter()
+
+    def go_on(self) -> None:
+        """Go on from where it stopped."""
+        self._began += time.perf_counter() - self._stopped

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.device_copy import synchronize
-from specchat.core.head_needs import EVERYTHING, HeadNeeds
 from specchat.core.reading import Reading
 from specchat.core.record import record
-from specchat.core.request import PassRequest
+from specchat.core.request import EVERYTHING, HeadNeeds, PassRequest
 from specchat.core.round import Round, Timings
 from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, TreePolicy
 from specchat.core.tree import TokenTree

@@ -15,9 +15,8 @@ from torch import Tensor
 
 from specchat.core.compiled_guessing import GrowthPlan
 from specchat.core.context import Context
-from specchat.core.head_needs import FIRST, HeadNeeds
 from specchat.core.reading import Reading
-from specchat.core.request import ExtraRow
+from specchat.core.request import FIRST, ExtraRow, HeadNeeds
 from specchat.core.round import Round
 from specchat.core.seams import Drafter
 from specchat.core.states import HiddenStateSink, TextStates
@@ -65,12 +64,10 @@ class MemberGroup(Drafter):
 
     @property
     def needs(self) -> HeadNeeds:
-        """What any member looks at of the target's readings."""
         return functools.reduce(operator.or_, (member.needs for member in self.members), FIRST)
 
     @property
     def passes(self) -> int:
-        """Forward passes of all members' draft models so far."""
         count = 0
         for member in self.members:
             count += member.passes
@@ -84,7 +81,6 @@ class MemberGroup(Drafter):
             member.start(history)
 
     def grow_at_once(self, context: Context, plan: GrowthPlan) -> TokenTree | None:
-        """The tree of what `propose` says, in one call of compiled code, where all members allow it."""
         return None if self.merged is None else self.merged.grow(context, plan)
 
     def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
@@ -112,7 +108,6 @@ class MemberGroup(Drafter):
             member.observe(dataclasses.replace(round, reading=_with_extra_rows(round.reading, start, end)))
 
     def close(self) -> None:
-        """Close every member."""
         if self.merged is not None:
             self.merged.forget_round()
         for member in self.members:

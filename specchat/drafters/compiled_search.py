@@ -77,11 +77,11 @@ class CompiledSearch:
         self._grown = False
 
     def rate(self, kind: Cell, claimed: float) -> float:
-        """As `LearntRates`."""
+        """How often such guesses are right, as `LearntRates` says it."""
         return self._search.rate(self._cell(kind), claimed)
 
     def count(self, kind: Cell, right: bool) -> None:
-        """As `LearntRates`."""
+        """A guess of this kind was right or wrong."""
         self._search.count(self._cell(kind), right)
 
     def grow(self, context: Context, plan: GrowthPlan) -> TokenTree | None:
@@ -106,7 +106,6 @@ class CompiledSearch:
         self._grown = False
 
     def forget_round(self) -> None:
-        """Forget this round's tree; what was learnt stays."""
         self._grown = False
 
     def _found(self, context: Context, plan: GrowthPlan, rows: int) -> Found | None:

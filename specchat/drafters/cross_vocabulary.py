@@ -88,7 +88,6 @@ class CrossVocabulary(CompiledDrafter):
 
     @property
     def passes(self) -> int:
-        """Forward passes of the draft model since it was loaded."""
         return self._model.counters.passes
 
     def start(self, history: Sequence[int]) -> None:
@@ -135,7 +134,6 @@ class CrossVocabulary(CompiledDrafter):
         self._forget_tree()
 
     def close(self) -> None:
-        """Forget the tree; the model is the pair's."""
         self._forget_tree()
 
     def _begin(self, tree: TokenTree, context: Context) -> None:

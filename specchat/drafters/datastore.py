@@ -93,7 +93,6 @@ class DatastoreDrafter(Drafter):
         self._heard.clear()
 
     def close(self) -> None:
-        """Let go of the file."""
         del self._store
 
     def _guesses(self, tail: list[int], path: tuple[int, ...], width: int) -> list[Guess]:

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.context import Context
+from specchat.core.drafting_networks import GuessesSome
 from specchat.core.noise import Stream
-from specchat.core.optional_model_abilities import GuessesSome
 from specchat.core.reading import Reading
 from specchat.core.request import DEFAULT_REQUEST, HeadOfSome, PassRequest
 from specchat.core.round import Round
@@ -31,115 +31,6 @@ _MOST = 16384
 """Tokens that are remembered: more than a user's texts have of them that are not frequent anyway."""
 
 _FORMAT = np.dtype("<u4")
-
-
-class TokenCounts:
-    """Tokens with how often they came. Of too many, those that came least are forgotten."""
-
-    def __init__(self, vocab_size: int) -> None:
-        self._vocab_size = vocab_size
-        self._counts: Counter[int] = Counter()
-
-    def __len__(self) -> int:
-        return len(self._counts)
-
-    def add(self, tokens: Sequence[int]) -> None:
-        """These came once more."""
-        self._counts.update(tokens)
-        if len(self._counts) > 2 * _MOST:
-            self._counts = Counter(dict(self._ranked()))
-
-    def ranked(self) -> list[int]:
-        """The tokens, those that came most often first, of equals the one with the lower number."""
-        return [token for token, _ in self._ranked()]
-
-    def to_bytes(self) -> bytes:
-        """The tokens and their counts; the same counts give the same bytes."""
-        return np.array(self._ranked(), _FORMAT).tobytes()
-
-    def restore(self, data: bytes) -> None:
-        """Go on from these bytes, or from nothing where there are none.
-
-        Raises:
-            ValueError: `to_bytes` did not make them for such a vocabulary.
-        """
-        if len(data) % (2 * _FORMAT.itemsize) or len(data) > 2 * _FORMAT.itemsize * _MOST:
-            raise ValueError(f"{len(data)} bytes are not token counts")
-        tokens, counts = np.frombuffer(data, _FORMAT).reshape(-1, 2).T
-        if len(np.unique(tokens)) < len(tokens) or (tokens >= self._vocab_size).any():
-            raise ValueError("token counts of another vocabulary")
-        self._counts = Counter(dict(zip(tokens.tolist(), counts.tolist(), strict=True)))
-
-    def _ranked(self) -> list[tuple[int, int]]:
-        """At most `_MOST` of (token, count)."""
-        fewer = [(-count, token) for token, count in self._counts.items()]
-        return [(token, -less) for less, token in heapq.nsmallest(_MOST, fewer)]
-
-
-class FrequentHead:
-    """What a draft model's passes ask for: logits of the frequent tokens, where its vocabulary is larger.
-
-    Frequent are the tokens that the target wrote most in this user's chats, and after them those with the lowest
-    numbers: a tokenizer that is trained by merging pairs or by likelihood numbers its tokens by frequency. In English
-    prose and in Python the lowest 65 536 of Qwen2.5's 151 936 are 98 of 100 tokens, and with the text's own 99. A model
-    that was trained to guess some tokens alone knows which are frequent: of the others, only the text's own are added.
-    """
-
-    def __init__(self, model: Model, size: int, vocab_size: int) -> None:
-        """No rows yet.
-
-        Args:
-            size: so many tokens besides those of the text; 0 for all.
-            vocab_size: tokens from this number on are never asked for.
-        """
-        self._model = model
-        self._vocab_size = min(vocab_size, model.vocab_size)
-        self._known = model.guessable if isinstance(model, GuessesSome) and size else ()
-        self._size = min(size, len(self._known)) if self._known else size
-        self._trims = 0 < self._size < self._vocab_size
-        self._used = TokenCounts(self._vocab_size)
-        self._head: HeadOfSome | None = None
-
-    @property
-    def request(self) -> PassRequest:
-        """What to ask of a pass."""
-        return DEFAULT_REQUEST if self._head is None else PassRequest(head=self._head)
-
-    def start(self, history: Sequence[int]) -> None:
-        """A text begins; its tokens can be guessed."""
-        if self._trims and self._head is None:
-            known = set(self._known) or range(self._vocab_size)
-            ranked = [token for token in self._used.ranked() if token in known]
-            frequent = dict.fromkeys([*ranked, *(self._known or range(self._size))])
-            self._head = self._model.trimmed_head(list(frequent)[: self._size])
-        self._add(history)
-
-    def learn(self, emitted: Sequence[int]) -> None:
-        """The target wrote these tokens."""
-        if self._trims:
-            self._used.add(emitted)
-            self._add(emitted)
-
-    def save_state(self) -> bytes:
-        """How often the target wrote each token."""
-        return self._used.to_bytes()
-
-    def restore_state(self, state: bytes) -> None:
-        """Continue from saved counts; raises ValueError if they are damaged or of another vocabulary."""
-        self._used.restore(state)
-        self._head = None
-
-    def _add(self, tokens: Sequence[int]) -> None:
-        if self._head is not None:
-            self._head.add([token for token in tokens if token < self._vocab_size])
-
-
-def over_vocabulary(tokens: Tensor, logits: Tensor, vocab_size: int) -> Tensor:
-    """(V,) logits of (H,) those of some tokens; what cannot be guessed is impossible."""
-    spread = logits.new_full((vocab_size,), -torch.inf)
-    spread[tokens] = logits
-    return spread
-
 
 _CANDIDATES = 64
 """How many of its likeliest tokens are considered as points."""
@@ -188,7 +79,6 @@ class DraftModel(CompiledDrafter):
 
     @property
     def passes(self) -> int:
-        """Forward passes of the draft model since it was loaded."""
         return self._model.counters.passes
 
     def start(self, history: Sequence[int]) -> None:
@@ -227,7 +117,6 @@ class DraftModel(CompiledDrafter):
         return math.exp(self._said.best(node)[1])
 
     def close(self) -> None:
-        """Forget the tree; the model is the pair's."""
         self._forget_tree()
 
     def save_state(self) -> bytes:
@@ -235,7 +124,6 @@ class DraftModel(CompiledDrafter):
         return self._head.save_state()
 
     def restore_state(self, state: bytes) -> None:
-        """Go on from what was saved; raises ValueError if it has other tokens than this vocabulary."""
         self._head.restore_state(state)
 
     def _guesses(self, tree: TokenTree, nodes: Sequence[int], width: int, context: Context) -> Proposal:
@@ -304,3 +192,107 @@ class DraftModel(CompiledDrafter):
     def _forget_tree(self) -> None:
         self._tree = None
         self._said.clear()
+
+
+class TokenCounts:
+    """Tokens with how often they came. Of too many, those that came least are forgotten."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
+        self._counts: Counter[int] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def add(self, tokens: Sequence[int]) -> None:
+        self._counts.update(tokens)
+        if len(self._counts) > 2 * _MOST:
+            self._counts = Counter(dict(self._ranked()))
+
+    def ranked(self) -> list[int]:
+        """The tokens, those that came most often first, of equals the one with the lower number."""
+        return [token for token, _ in self._ranked()]
+
+    def to_bytes(self) -> bytes:
+        """The tokens and their counts; the same counts give the same bytes."""
+        return np.array(self._ranked(), _FORMAT).tobytes()
+
+    def restore(self, data: bytes) -> None:
+        """Go on from these bytes, or from nothing where there are none.
+
+        Raises:
+            ValueError: `to_bytes` did not make them for such a vocabulary.
+        """
+        if len(data) % (2 * _FORMAT.itemsize) or len(data) > 2 * _FORMAT.itemsize * _MOST:
+            raise ValueError(f"{len(data)} bytes are not token counts")
+        tokens, counts = np.frombuffer(data, _FORMAT).reshape(-1, 2).T
+        if len(np.unique(tokens)) < len(tokens) or (tokens >= self._vocab_size).any():
+            raise ValueError("token counts of another vocabulary")
+        self._counts = Counter(dict(zip(tokens.tolist(), counts.tolist(), strict=True)))
+
+    def _ranked(self) -> list[tuple[int, int]]:
+        """At most `_MOST` of (token, count)."""
+        fewer = [(-count, token) for token, count in self._counts.items()]
+        return [(token, -less) for less, token in heapq.nsmallest(_MOST, fewer)]
+
+
+class FrequentHead:
+    """What a draft model's passes ask for: logits of the frequent tokens, where its vocabulary is larger.
+
+    Frequent are the tokens that the target wrote most in this user's chats, and after them those with the lowest
+    numbers: a tokenizer that is trained by merging pairs or by likelihood numbers its tokens by frequency. In English
+    prose and in Python the lowest 65 536 of Qwen2.5's 151 936 are 98 of 100 tokens, and with the text's own 99. A model
+    that was trained to guess some tokens alone knows which are frequent: of the others, only the text's own are added.
+    """
+
+    def __init__(self, model: Model, size: int, vocab_size: int) -> None:
+        """No rows yet.
+
+        Args:
+            size: so many tokens besides those of the text; 0 for all.
+            vocab_size: tokens from this number on are never asked for.
+        """
+        self._model = model
+        self._vocab_size = min(vocab_size, model.vocab_size)
+        self._known = model.guessable if isinstance(model, GuessesSome) and size else ()
+        self._size = min(size, len(self._known)) if self._known else size
+        self._trims = 0 < self._size < self._vocab_size
+        self._used = TokenCounts(self._vocab_size)
+        self._head: HeadOfSome | None = None
+
+    @property
+    def request(self) -> PassRequest:
+        return DEFAULT_REQUEST if self._head is None else PassRequest(head=self._head)
+
+    def start(self, history: Sequence[int]) -> None:
+        """A text begins; its tokens can be guessed."""
+        if self._trims and self._head is None:
+            known = set(self._known) or range(self._vocab_size)
+            ranked = [token for token in self._used.ranked() if token in known]
+            frequent = dict.fromkeys([*ranked, *(self._known or range(self._size))])
+            self._head = self._model.trimmed_head(list(frequent)[: self._size])
+        self._add(history)
+
+    def learn(self, emitted: Sequence[int]) -> None:
+        if self._trims:
+            self._used.add(emitted)
+            self._add(emitted)
+
+    def save_state(self) -> bytes:
+        return self._used.to_bytes()
+
+    def restore_state(self, state: bytes) -> None:
+        """Continue from saved counts; raises ValueError if they are damaged or of another vocabulary."""
+        self._used.restore(state)
+        self._head = None
+
+    def _add(self, tokens: Sequence[int]) -> None:
+        if self._head is not None:
+            self._head.add([token for token in tokens if token < self._vocab_size])
+
+
+def over_vocabulary(tokens: Tensor, logits: Tensor, vocab_size: int) -> Tensor:
+    """(V,) logits of (H,) those of some tokens; what cannot be guessed is impossible."""
+    spread = logits.new_full((vocab_size,), -torch.inf)
+    spread[tokens] = logits
+    return spread

@@ -11,9 +11,8 @@ import torch
 
 from specchat.core.candidate_penalties import penalised_candidates
 from specchat.core.context import Context
-from specchat.core.head_needs import LIKELIEST, HeadNeeds
 from specchat.core.reading import Reading
-from specchat.core.request import ExtraRow
+from specchat.core.request import LIKELIEST, ExtraRow, HeadNeeds
 from specchat.core.round import Round
 from specchat.core.seams import Drafter, Proposal
 from specchat.core.tree import ROOT, Guess, TokenTree
@@ -163,7 +162,7 @@ def _likely(reading: Reading, nodes: Sequence[int], extra_rows: Sequence[int], c
     """What the target holds likely after nodes and then extra rows; log-probabilities only where they are needed."""
     best = [
         *(reading.best_after(nodes, count) if nodes else ()),
-        *(reading.best_after_riders(extra_rows, count) if extra_rows else ()),
+        *(reading.best_after_extra_rows(extra_rows, count) if extra_rows else ()),
     ]
     if not scored:
         return _Said(np.array(best), np.zeros((len(best), count)), np.zeros(len(best)))

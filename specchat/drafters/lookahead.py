@@ -17,6 +17,75 @@ from specchat.drafters.parts import Parts
 from specchat.indexes.embedding_rows import EmbeddingRows
 from specchat.indexes.learnt_rates import RANKS, ContinuationRates
 
+_MOST_RUNS = 65536
+"""Runs whose continuations are kept; those that were not added for longest go first."""
+
+
+class Lookahead(Drafter):
+    """Extends a window of guessed tokens in every pass, and proposes the n-grams that come out of it.
+
+    The window's rows ride along with the target's own pass over the tree, so n-grams cost rows and no passes. What is
+    proposed at a node are the n-grams of the pool that begin with the last tokens before it.
+
+    Reference: Fu et al., Break the Sequential Dependency of LLM Inference Using Lookahead Decoding, arXiv:2402.02057.
+    Differs: the window is full from the first round on, begun with tokens of the text; where nothing longer fits, an
+    n-gram is proposed after its first token anywhere in the tree, not after the root alone; a guess says how often
+    guesses of its kind were right. As with the authors' settings, the window moves up by one place a round, however
+    many tokens were emitted. N-grams of the prompt are left to `prompt_lookup`, with which it can be merged.
+    """
+
+    def __init__(self, options: LookaheadOptions, parts: Parts) -> None:
+        self.proposer = parts.proposer
+        self._embeddings = EmbeddingRows(parts.target.embed)
+        self._remember = options.remember
+        self._window = LookaheadWindow(options.window, options.ngram)
+        self._pool = NgramPool(options.ngram, options.guesses)
+        self._rates = ContinuationRates()
+
+    def start(self, history: Sequence[int]) -> None:
+        """Begin the window anew; the pool stays, unless the options say otherwise."""
+        self._window.begin(history)
+        if not self._remember:
+            self._pool.clear()
+
+    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        """(F,) for each node up to `width` tokens of n-grams, each with the rate at which its kind was right."""
+        tail = context.history[-self._pool.length :]
+        return [self._guesses([*tail, *tree.path_tokens(node)], width) for node in frontier]
+
+    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
+        """The window's rows, below the root."""
+        rows = self._window.rows()
+        embeddings = self._embeddings.of([row.token for row in rows])
+        return [ExtraRow(ROOT, embedding, row.after) for row, embedding in zip(rows, embeddings, strict=True)]
+
+    def observe(self, round: Round) -> None:
+        """Count which n-grams were right, and let the window go on from what its rows said."""
+        self._learn(round)
+        said = round.reading.extra_row_logits
+        if said is not None and len(said) == self._window.size:
+            for ngram in self._window.advance(round.tree.tokens[ROOT], self._said(round.reading)):
+                self._pool.add(ngram)
+
+    def _said(self, reading: Reading) -> list[int]:
+        """(W,) the likeliest token after each tip of the window. One copy to the host."""
+        tips = self._window.tips()
+        extra_rows = reading.best_after_extra_rows([tip for tip in tips if tip is not None], 1)
+        own = [] if None not in tips else reading.best_after([ROOT], 1)
+        return [best[0] for best in (*own, *extra_rows)]
+
+    def _guesses(self, run: Sequence[int], width: int) -> list[Guess]:
+        return [
+            Guess(token, logprob=math.log(self._rates.rate(size, rank)), proposer=self.proposer)
+            for rank, (token, size) in enumerate(self._pool.continuations(run, width))
+        ]
+
+    def _learn(self, round: Round) -> None:
+        tail = list(round.history[-self._pool.length :])
+        for following in round.emitted:
+            self._rates.learn(self._pool.continuations(tail, RANKS), following)
+            tail.append(following)
+
 
 class WindowRow(NamedTuple):
     """A token of the window as a row of the target's pass.
@@ -95,10 +164,6 @@ class LookaheadWindow:
         return ngrams
 
 
-_MOST_RUNS = 65536
-"""Runs whose continuations are kept; those that were not added for longest go first."""
-
-
 class NgramPool:
     """N-grams by their beginnings: for every beginning the tokens that may follow, the latest last.
 
@@ -145,69 +210,3 @@ class NgramPool:
         for size in range(min(self.length - 1, len(run)), 0, -1):
             for token in reversed(self._after.get(tuple(run[len(run) - size :]), {})):
                 yield token, size
-
-
-class Lookahead(Drafter):
-    """Extends a window of guessed tokens in every pass, and proposes the n-grams that come out of it.
-
-    The window's rows ride along with the target's own pass over the tree, so n-grams cost rows and no passes. What is
-    proposed at a node are the n-grams of the pool that begin with the last tokens before it.
-
-    Reference: Fu et al., Break the Sequential Dependency of LLM Inference Using Lookahead Decoding, arXiv:2402.02057.
-    Differs: the window is full from the first round on, begun with tokens of the text; where nothing longer fits, an
-    n-gram is proposed after its first token anywhere in the tree, not after the root alone; a guess says how often
-    guesses of its kind were right. As with the authors' settings, the window moves up by one place a round, however
-    many tokens were emitted. N-grams of the prompt are left to `prompt_lookup`, with which it can be merged.
-    """
-
-    def __init__(self, options: LookaheadOptions, parts: Parts) -> None:
-        self.proposer = parts.proposer
-        self._embeddings = EmbeddingRows(parts.target.embed)
-        self._remember = options.remember
-        self._window = LookaheadWindow(options.window, options.ngram)
-        self._pool = NgramPool(options.ngram, options.guesses)
-        self._rates = ContinuationRates()
-
-    def start(self, history: Sequence[int]) -> None:
-        """Begin the window anew; the pool stays, unless the options say otherwise."""
-        self._window.begin(history)
-        if not self._remember:
-            self._pool.clear()
-
-    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
-        """(F,) for each node up to `width` tokens of n-grams, each with the rate at which its kind was right."""
-        tail = context.history[-self._pool.length :]
-        return [self._guesses([*tail, *tree.path_tokens(node)], width) for node in frontier]
-
-    def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
-        """The window's rows, below the root."""
-        rows = self._window.rows()
-        embeddings = self._embeddings.of([row.token for row in rows])
-        return [ExtraRow(ROOT, embedding, row.after) for row, embedding in zip(rows, embeddings, strict=True)]
-
-    def observe(self, round: Round) -> None:
-        """Count which n-grams were right, and let the window go on from what its rows said."""
-        self._learn(round)
-        said = round.reading.extra_row_logits
-        if said is not None and len(said) == self._window.size:
-            for ngram in self._window.advance(round.tree.tokens[ROOT], self._said(round.reading)):
-                self._pool.add(ngram)
-
-    def _said(self, reading: Reading) -> list[int]:
-        """(W,) the likeliest token after each tip of the window. One copy to the host."""
-        tips = self._window.tips()
-        extra_rows = reading.best_after_riders([tip for tip in tips if tip is not None], 1)
-        own = [] if None not in tips else reading.best_after([ROOT], 1)
-        return [best[0] for best in (*own, *extra_rows)]
-
-    def _guesses(self, run: Sequence[int], width: int) -> list[Guess]:
-        return [
-            Guess(token, logprob=math.log(self._rates.rate(size, rank)), proposer=self.proposer)
-            for rank, (token, size) in enumerate(self._pool.continuations(run, width))
-        ]
-
-    def _learn(self, round: Round) -> None:
-        tail = list(round.history[-self._pool.length :])
-        for following in round.emitted:
-            self._rates.learn(self._pool.continuations(tail, RANKS), following)
-            tail.append(following)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 from specchat.errors import UsageError, short
 
@@ -27,14 +26,6 @@ class Member:
         """As it is written in an option, without commas, which a list of settings takes for its own."""
         inside = " ".join(f"{option}={value}" for option, value in self.given).replace(",", " ")
         return f"{self.name}({inside})" if inside else self.name
-
-
-class WrapperOptions(Protocol):
-    """What options declare, besides their fields, if their drafter is made of others."""
-
-    @property
-    def members(self) -> tuple[Member, ...]:
-        """The drafters it is made of, in order. Whether they exist is checked by `choose`."""
 
 
 def parse_members(key: str, text: str) -> tuple[Member, ...]:

@@ -31,5 +31,4 @@ class Nothing(Drafter):
         del options, parts
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
-        """(F,) empty proposals."""
         return [() for _ in frontier]

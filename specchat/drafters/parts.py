@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafter, TrainedDrafters
-from specchat.core.mask_rows import MaskRows
+from specchat.core.drafting_networks import LearningTrainedNetwork, MaskRows, Prunable
 from specchat.core.memory import MemoryLimit
-from specchat.core.network_pruning import Prunable
 from specchat.core.noise import Noise
-from specchat.core.seams import Drafter, Engine, Model, Weights
-from specchat.core.trained_network import LearningTrainedNetwork
+from specchat.core.seams import Drafter, Model, NestedEngine, Weights
 from specchat.core.vocabulary import TokenTable
 from specchat.drafters.choice import DrafterChoice
 from specchat.errors import CombinationError
@@ -22,7 +20,7 @@ from specchat.errors import CombinationError
 if TYPE_CHECKING:
     from specchat.config.datastore_files import Datastores
 
-EngineFactory = Callable[[Mapping[str, Any], Model, Model | None, "PairResources"], Engine]
+EngineFactory = Callable[[Mapping[str, Any], Model, Model | None, "PairResources"], NestedEngine]
 """(settings by name, the model that writes, its draft model, what else there is) → an engine of its own."""
 
 NetworkFactory = Callable[[Weights, TrainedDrafter, int], LearningTrainedNetwork]
@@ -240,7 +238,7 @@ class Parts:
             raise CombinationError(f"drafter {self.name!r} needs a datastore; nearest that works: drafter 'suffix'")
         return self.resources.datastores.choose(wanted).file
 
-    def engine(self, settings: Mapping[str, Any], model: Model, draft: Model | None = None) -> Engine:
+    def engine(self, settings: Mapping[str, Any], model: Model, draft: Model | None = None) -> NestedEngine:
         """A whole engine that writes with another model, to draft with.
 
         It samples as the context of its rounds says. It speculates as `settings` say, and not at all where they are

@@ -15,11 +15,10 @@ from torch import Tensor
 from specchat.core.candidate_penalties import penalised_candidates
 from specchat.core.context import Context
 from specchat.core.noise import Stream
-from specchat.core.point_rows import PointRows, joined
 from specchat.core.reading import Reading
 from specchat.core.sampling import Sampling
 from specchat.core.seams import Proposal
-from specchat.core.tree import DrawKind, TokenTree
+from specchat.core.tree import DrawKind, PointRows, TokenTree, joined
 from specchat.indexes.called_network import Named, as_named, named_of
 
 _HOPELESS = 9.0
@@ -127,7 +126,6 @@ class LikeliestByNode(Generic[Source]):
         self._last: tuple[Sequence[int], Likeliest] | tuple[None, None] = (None, None)
 
     def __contains__(self, node: object) -> bool:
-        """Whether the node was read."""
         return node in self._at
 
     def source(self, node: int) -> tuple[Source, int]:

@@ -10,8 +10,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from specchat.core.context import Context
+from specchat.core.drafting_networks import Prunable, Ranking
 from specchat.core.memory import NetworkMemory
-from specchat.core.network_pruning import Prunable, Ranking
 from specchat.core.round import Round
 from specchat.core.seams import Drafter, Model, Proposal
 from specchat.core.tree import DrawKind, TokenTree
@@ -67,7 +67,6 @@ class Pruned(Drafter):
 
     @property
     def passes(self) -> int:
-        """Forward passes of narrower networks so far."""
         return self._passes_before + (0 if self._drafting is None else self._drafting.passes)
 
     @property
@@ -80,7 +79,6 @@ class Pruned(Drafter):
         self._network().start(history)
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
-        """What the narrower network holds likely."""
         return self._network().propose(tree, frontier, width, context)
 
     def observe(self, round: Round) -> None:
@@ -92,7 +90,6 @@ class Pruned(Drafter):
             self._measure()
 
     def close(self) -> None:
-        """Let go of the narrower network."""
         self._drafting, self._measuring, self._text = None, None, ()
 
     def idle(self, deadline: float) -> bool:

@@ -20,6 +20,46 @@ LONGEST_RUN = 16
 _WINDOW = 16
 """So far behind the last agreement a single token is looked for; anywhere else it takes two in a row."""
 
+_HABIT = 4.0
+"""How many trials of experience the first guess at a rate counts for."""
+
+_SURE = 0.6
+"""A drafter is not asked at a node where the reference is right at least so often."""
+
+
+class WithReference(MemberGroup):
+    """A drafter whose guesses stand behind those of a reference.
+
+    The reference has one guess for a node: the token that follows where the node's path stands in it. Where it is
+    mostly right the drafter is not asked, which saves a draft model's pass; elsewhere the likelier guess comes first.
+    Sampled draws of the drafter keep their order and their distribution: whether it is asked never depends on what it
+    would draw.
+
+    Reference: Yang et al., Inference with Reference, arXiv:2304.04487. Differs: the reference is followed by an
+    alignment that survives changes, not found anew by matching in every round; how far to trust it is learnt.
+    """
+
+    def __init__(self, drafter: Drafter, expected: ExpectedReply) -> None:
+        super().__init__([drafter])
+        self._drafter = drafter
+        self._expected = expected
+
+    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        """(F,) guesses: the reference's among those of the drafter, which is asked where the reference is not sure."""
+        expected = {node: self._expected.after(tree.path_tokens(node)) for node in frontier}
+        unsure = [node for node, guess in expected.items() if guess is None or guess[1] < _SURE]
+        asked = self._drafter.propose(tree, unsure, width, context) if unsure else ()
+        said = dict(zip(unsure, asked, strict=True))
+        return [_joined(expected[node], said.get(node, ()), width) for node in frontier]
+
+    def observe(self, round: Round) -> None:
+        """Follow the reference with what was emitted, then let the drafter learn."""
+        self._expected.emit(round.emitted)
+        super().observe(round)
+
+    def close(self) -> None:
+        """Nothing: the drafter outlives the reply."""
+
 
 @dataclass(frozen=True)
 class Alignment:
@@ -66,13 +106,6 @@ class AlignedText:
         return Alignment(at.place, 0, lost=True)
 
 
-_HABIT = 4.0
-"""How many trials of experience the first guess at a rate counts for."""
-
-_SURE = 0.6
-"""A drafter is not asked at a node where the reference is right at least so often."""
-
-
 class ExpectedReply:
     """The reference of one reply: how far the reply has followed it, and how often it was right."""
 
@@ -91,7 +124,6 @@ class ExpectedReply:
         return None if expected is None else (expected, self._rate(at.run))
 
     def emit(self, tokens: Sequence[int]) -> None:
-        """The reply went on with these tokens."""
         for token in tokens:
             expected = self._text.next_token(self._at)
             if expected is not None:
@@ -102,40 +134,6 @@ class ExpectedReply:
     def _rate(self, run: int) -> float:
         hits, trials = self._seen.get(run, (0, 0))
         return (hits + _HABIT * (run + 2) / (run + 3)) / (trials + _HABIT)
-
-
-class WithReference(MemberGroup):
-    """A drafter whose guesses stand behind those of a reference.
-
-    The reference has one guess for a node: the token that follows where the node's path stands in it. Where it is
-    mostly right the drafter is not asked, which saves a draft model's pass; elsewhere the likelier guess comes first.
-    Sampled draws of the drafter keep their order and their distribution: whether it is asked never depends on what it
-    would draw.
-
-    Reference: Yang et al., Inference with Reference, arXiv:2304.04487. Differs: the reference is followed by an
-    alignment that survives changes, not found anew by matching in every round; how far to trust it is learnt.
-    """
-
-    def __init__(self, drafter: Drafter, expected: ExpectedReply) -> None:
-        super().__init__([drafter])
-        self._drafter = drafter
-        self._expected = expected
-
-    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
-        """(F,) guesses: the reference's among those of the drafter, which is asked where the reference is not sure."""
-        expected = {node: self._expected.after(tree.path_tokens(node)) for node in frontier}
-        unsure = [node for node, guess in expected.items() if guess is None or guess[1] < _SURE]
-        asked = self._drafter.propose(tree, unsure, width, context) if unsure else ()
-        said = dict(zip(unsure, asked, strict=True))
-        return [_joined(expected[node], said.get(node, ()), width) for node in frontier]
-
-    def observe(self, round: Round) -> None:
-        """Follow the reference with what was emitted, then let the drafter learn."""
-        self._expected.emit(round.emitted)
-        super().observe(round)
-
-    def close(self) -> None:
-        """Nothing: the drafter outlives the reply."""
 
 
 def _joined(expected: tuple[int, float] | None, said: Sequence[Guess], width: int) -> Sequence[Guess]:

@@ -19,6 +19,40 @@ from specchat.drafters.parts import Parts
 from specchat.indexes.text_chunks import chunk_positions
 
 
+class RetrievedContext(MemberGroup):
+    """As `draft_model`, but of a text longer than the budget the draft model reads only a retrieved part.
+
+    So drafting costs the same however long the chat is, and a draft model with a short context can draft for a target
+    with a long one. Positions of noise and penalties stay those of the whole text. Under `follow` nothing of this can
+    change the text; with the rule `transfer` the target leans towards what the draft model holds likely.
+
+    Reference: Chen et al., RAPID, arXiv:2502.20330, with the target unmoved (eta = 0). Differs: chunks are found by the
+    words they share with the end of the text instead of by an embedding model; the draft model is the pair's.
+    """
+
+    @staticmethod
+    def draw_kinds(options: RetrievedContextOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
+        """All kinds: what the draft model says of the part is a law of its own."""
+        return frozenset(DrawKind)
+
+    def __init__(self, options: RetrievedContextOptions, parts: Parts) -> None:
+        self._text = RetrievedText(options.budget, options.chunk, options.refresh)
+        super().__init__([DraftModel(DraftModelOptions(), parts, self._text.shortened)])
+
+    def start(self, history: Sequence[int]) -> None:
+        """Choose the part of the text, and read it."""
+        self._text.forget()
+        super().start(history)
+
+    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        """(F,) for each node what the draft model holds likely after the part and the node's path."""
+        return self.members[0].propose(tree, frontier, width, context)
+
+    def close(self) -> None:
+        self._text.forget()
+        super().close()
+
+
 class RetrievedText:
     """The same part of a text while it grows, until so many tokens have come that the part is chosen anew.
 
@@ -69,38 +103,3 @@ def _cosine(one: dict[int, float], other: dict[int, float]) -> float:
     product = sum(weight * other.get(token, 0.0) for token, weight in one.items())
     norms = math.hypot(*one.values()) * math.hypot(*other.values())
     return product / norms if norms else 0.0
-
-
-class RetrievedContext(MemberGroup):
-    """As `draft_model`, but of a text longer than the budget the draft model reads only a retrieved part.
-
-    So drafting costs the same however long the chat is, and a draft model with a short context can draft for a target
-    with a long one. Positions of noise and penalties stay those of the whole text. Under `follow` nothing of this can
-    change the text; with the rule `transfer` the target leans towards what the draft model holds likely.
-
-    Reference: Chen et al., RAPID, arXiv:2502.20330, with the target unmoved (eta = 0). Differs: chunks are found by the
-    words they share with the end of the text instead of by an embedding model; the draft model is the pair's.
-    """
-
-    @staticmethod
-    def draw_kinds(options: RetrievedContextOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
-        """All kinds: what the draft model says of the part is a law of its own."""
-        return frozenset(DrawKind)
-
-    def __init__(self, options: RetrievedContextOptions, parts: Parts) -> None:
-        self._text = RetrievedText(options.budget, options.chunk, options.refresh)
-        super().__init__([DraftModel(DraftModelOptions(), parts, self._text.shortened)])
-
-    def start(self, history: Sequence[int]) -> None:
-        """Choose the part of the text, and read it."""
-        self._text.forget()
-        super().start(history)
-
-    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
-        """(F,) for each node what the draft model holds likely after the part and the node's path."""
-        return self.members[0].propose(tree, frontier, width, context)
-
-    def close(self) -> None:
-        """Forget the tree and the part."""
-        self._text.forget()
-        super().close()

@@ -45,7 +45,6 @@ class ViewDrafter(Drafter):
 
     @property
     def passes(self) -> int:
-        """Forward passes of all views so far."""
         return self._passes_before + self.view.counters.passes
 
     def use(self, view: Model) -> None:
@@ -69,12 +68,10 @@ class ViewDrafter(Drafter):
         return for_frontier(frontier, nodes, self._inner.propose(tree, nodes, width, context))
 
     def observe(self, round: Round) -> None:
-        """Forget the tree."""
         self._tree = None
         self._inner.observe(round)
 
     def close(self) -> None:
-        """Forget the tree."""
         self._inner.close()
 
     def _use(self, view: Model) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from specchat.core.compiled_guessing import CompiledTable
 from specchat.core.context import Context
-from specchat.core.head_needs import LIKELIEST, HeadNeeds
+from specchat.core.request import LIKELIEST, HeadNeeds
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
 from specchat.core.tree import Guess, TokenTree, point
@@ -18,35 +18,6 @@ from specchat.drafters.options import TokenRecyclingOptions
 from specchat.drafters.parts import Parts
 
 _UNKNOWN = -1
-
-
-class Successors:
-    """k successors per token, the likeliest first; nothing for tokens that were never learnt. 4·V·k bytes."""
-
-    def __init__(self, vocab_size: int, k: int) -> None:
-        self.k = min(k, vocab_size)
-        self._vocab_size = vocab_size
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget all successors."""
-        self._table = array("i", [_UNKNOWN]) * (self._vocab_size * self.k)
-
-    @property
-    def address(self) -> int:
-        """Of the table: (V, k) numbers, −1 where nothing was learnt. Stays until all are forgotten."""
-        return self._table.buffer_info()[0]
-
-    def learn(self, token: int, successors: Sequence[int]) -> None:
-        """Replace a token's successors; takes exactly k of them."""
-        assert len(successors) == self.k, "a row has k successors"
-        self._table[token * self.k : (token + 1) * self.k] = array("i", successors)
-
-    def after(self, token: int) -> Sequence[int]:
-        """The k successors of a token, best first; empty where nothing was learnt."""
-        row = self._table[token * self.k : (token + 1) * self.k]
-        return row if row[0] != _UNKNOWN else ()
-
 
 _HABIT = 32
 """Weight of the acceptance rates assumed at the beginning, in observed tokens."""
@@ -130,3 +101,30 @@ class TokenRecycling(CompiledDrafter):
         self._by_rank = array("d", bytes(8 * self._successors.k))
         by_rank = self._by_rank.buffer_info()[0]
         self._table = CompiledTable(self._successors.address, self._vocab_size, self._successors.k, by_rank)
+
+
+class Successors:
+    """k successors per token, the likeliest first; nothing for tokens that were never learnt. 4·V·k bytes."""
+
+    def __init__(self, vocab_size: int, k: int) -> None:
+        self.k = min(k, vocab_size)
+        self._vocab_size = vocab_size
+        self.clear()
+
+    def clear(self) -> None:
+        self._table = array("i", [_UNKNOWN]) * (self._vocab_size * self.k)
+
+    @property
+    def address(self) -> int:
+        """Of the table: (V, k) numbers, −1 where nothing was learnt. Stays until all are forgotten."""
+        return self._table.buffer_info()[0]
+
+    def learn(self, token: int, successors: Sequence[int]) -> None:
+        """Replace a token's successors; takes exactly k of them."""
+        assert len(successors) == self.k, "a row has k successors"
+        self._table[token * self.k : (token + 1) * self.k] = array("i", successors)
+
+    def after(self, token: int) -> Sequence[int]:
+        """The k successors of a token, best first; empty where nothing was learnt."""
+        row = self._table[token * self.k : (token + 1) * self.k]
+        return row if row[0] != _UNKNOWN else ()

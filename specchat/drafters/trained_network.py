@@ -9,12 +9,11 @@ import torch
 
 from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.context import Context
-from specchat.core.head_needs import HeadNeeds
-from specchat.core.learnt import Learnt
+from specchat.core.drafting_networks import Ahead, Guessed, LearningFigures
+from specchat.core.request import HeadNeeds
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
 from specchat.core.states import HiddenStateSink
-from specchat.core.trained_network import Ahead, Guessed
 from specchat.core.tree import TokenTree
 from specchat.drafters.compiled_search import CompiledDrafter
 from specchat.drafters.draft_model import over_vocabulary
@@ -53,7 +52,6 @@ class TrainedNetworkDrafter(CompiledDrafter):
 
     @property
     def passes(self) -> int:
-        """Steps of the network so far."""
         return self._network.passes
 
     def start(self, history: Sequence[int]) -> None:
@@ -96,28 +94,22 @@ class TrainedNetworkDrafter(CompiledDrafter):
         self._network.observe(round)
 
     def learn(self, wanted: bool) -> None:
-        """Let the network learn from replies from now on, or no longer."""
         self._network.learn(wanted)
 
     def reply_ended(self) -> None:
-        """Keep what the reply can teach, if the network is to learn."""
         self._network.reply_ended()
 
     @property
-    def learnt(self) -> Learnt:
-        """What the network has learnt from replies."""
+    def learnt(self) -> LearningFigures:
         return self._network.learnt
 
     def idle(self, deadline: float) -> bool:
-        """Let the network learn until the deadline."""
         return self._network.idle(deadline)
 
     def save_state(self) -> bytes:
-        """What the network has learnt."""
         return self._network.save_state()
 
     def restore_state(self, state: bytes) -> None:
-        """Draft with what was learnt from the next reply on."""
         self._network.restore_state(state)
 
     def _named(self, behind: Sequence[int], tokens: Sequence[int], _: int) -> Named:

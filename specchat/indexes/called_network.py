@@ -12,7 +12,7 @@ from weakref import WeakMethod
 import numpy as np
 
 from specchat.core.compiled_guessing import CompiledNetwork
-from specchat.core.head_output import HeadOutput
+from specchat.core.reading import HeadOutput
 from specchat.core.tree import ROOT, TokenTree
 from specchat.indexes.guess_search import MOST_WIDTH
 

@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager
 
 from specchat.core.compiled_guessing import Asked, CompiledLookup, CompiledNetwork, CompiledTable, GrowthPlan
 from specchat.core.context import Context
-from specchat.core.native_sampling import CSampling, as_c
 from specchat.core.noise import Stream
 from specchat.core.sampling import Sampling
+from specchat.core.target_draw import CSampling, as_c
 from specchat.indexes.learnt_rates import rate
 from specchat.indexes.native_suffix_tree import suffix_library
 
@@ -116,7 +116,6 @@ class GuessSearch:
         return rate(self._hits[cell], self._trials[cell], claimed)
 
     def count(self, cell: int, right: bool) -> None:
-        """A guess of this cell was right or wrong."""
         self._hits[cell] += right
         self._trials[cell] += 1
 

@@ -80,37 +80,30 @@ class NativeSuffixTree:
         self._tokens = 0  # asking C for it takes 5 µs of a round
 
     def __len__(self) -> int:
-        """Tokens of all texts."""
         return self._tokens
 
     @property
     def finished(self) -> int:
-        """Complete texts it holds."""
         return int(self.library.suffix_finished(self.address))
 
     def begins(self, text: Sequence[int]) -> bool:
-        """Whether the text begins with the growing one."""
         tokens = array("i", text)
         return bool(self.library.suffix_begins(self.address, tokens.buffer_info()[0], len(tokens)))
 
     def clear(self) -> None:
-        """Forget all texts."""
         _done(self.library.suffix_clear(self.address))
         self._tokens = 0
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Append to the growing text."""
         more = array("i", tokens)
         address, count = more.buffer_info()
         _done(self.library.suffix_extend(self.address, address, count))
         self._tokens += count
 
     def end_text(self) -> None:
-        """The growing text is complete; another one begins."""
         _done(self.library.suffix_end_text(self.address))
 
     def forget_oldest(self) -> None:
-        """Take the oldest complete text out: counts are as if it had never been there."""
         assert not self.library.suffix_growing(self.address), "texts are forgotten between two texts"
         if not self.finished:
             raise IndexError("there is no complete text")
@@ -118,7 +111,6 @@ class NativeSuffixTree:
         self._tokens = int(self.library.suffix_tokens(self.address))
 
     def count(self, run: Sequence[int]) -> int:
-        """How often this run occurs in all texts."""
         tokens = array("i", run)
         return int(self.library.suffix_count(self.address, tokens.buffer_info()[0], len(tokens)))
 

@@ -22,7 +22,6 @@ class RecentLinearFit:
         self.known = False
 
     def add(self, x: float, y: float) -> None:
-        """Take in one measurement."""
         memory = self._memory
         self._weight = self._weight * memory + 1.0
         self._x = self._x * memory + x

@@ -136,7 +136,6 @@ class SuffixTree:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all texts."""
         self._root = Node(None, [], 0, 0, 0)
         self._finished: deque[list[int]] = deque()
         self._tokens = 0
@@ -155,11 +154,9 @@ class SuffixTree:
 
     @property
     def text(self) -> Sequence[int]:
-        """The growing text."""
         return self._text
 
     def begins(self, text: Sequence[int]) -> bool:
-        """Whether the text begins with the growing one."""
         return list(text[: len(self._text)]) == self._text
 
     def extend(self, tokens: Sequence[int]) -> None:
@@ -187,7 +184,6 @@ class SuffixTree:
 
     @property
     def finished(self) -> int:
-        """Complete texts it holds."""
         return len(self._finished)
 
     def find(self, run: Sequence[int]) -> Place | None:

@@ -5,34 +5,15 @@ from __future__ import annotations
 import ctypes
 import weakref
 from array import array
-from collections.abc import Sequence
-from typing import Protocol
 
 from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.indexes.called_network import DONE, FAILED, CalledNetwork, Read
 from specchat.indexes.native_suffix_tree import suffix_library
-from specchat.indexes.token_translation import Tokens
+from specchat.indexes.token_translation import TokenTranslation
 
 _ADDRESS, _INT = ctypes.c_void_p, ctypes.c_int32
 _SPELL = ctypes.PYFUNCTYPE(_INT, _INT, _INT, _ADDRESS)
 _BYTES = 4  # of a number
-
-
-class Translation(Protocol):
-    """What compiled code asks of a `TokenTranslation`; the rest it knows by itself."""
-
-    @property
-    def ngrams(self) -> Sequence[tuple[tuple[int, ...], int]]:
-        """Draft tokens that together are a token of the target, and that; in the order in which they were learnt."""
-
-    def known_first(self, count: int) -> Tokens:
-        """(count,) int32, the target's token that each draft token begins with, −1 for none, or `UNKNOWN`."""
-
-    def own_tokens(self, token: int) -> Sequence[int]:
-        """What a draft token is among the target's."""
-
-    def draft_tokens(self, tokens: Sequence[int]) -> Sequence[int] | None:
-        """What some of the target's tokens are in the draft model's; None where they end within a character."""
 
 
 class TranslatedNetwork:
@@ -42,7 +23,7 @@ class TranslatedNetwork:
         NativeUnavailable: when it is made, where it cannot be compiled.
     """
 
-    def __init__(self, read: Read, translation: Translation, draft_tokens: int, vocab_size: int) -> None:
+    def __init__(self, read: Read, translation: TokenTranslation, draft_tokens: int, vocab_size: int) -> None:
         """Nothing known and nothing read.
 
         Args:

@@ -70,12 +70,12 @@ def choose_precision(wanted: str, device: torch.device, quantised: bool, own: bo
 def multiplies(precision: str, device: torch.device) -> bool:
     """Whether our own decoder multiplies int8 or int4 weights on a device: it is tried out, once."""
     if device.type == "cuda":
-        from specchat.models.linear_layers.cuda import int4_works, int8_works
+        from specchat.models.decoder.cuda_linear import int4_works, int8_works
 
         return int4_works(device) if precision == "int4" else int8_works(device)
     if device.type != "cpu":
         return False
-    from specchat.models.linear_layers.probes import int4_works, int8_works
+    from specchat.models.decoder.linear_layers import int4_works, int8_works
 
     return (int4_works() if precision == "int4" else int8_works()) or _native_works()
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from specchat.models.base.shape import unsupported
+from specchat.models.decoder.shape import unsupported
 from specchat.models.weights.config_file import CONFIG, read_config
-from specchat.models.weights.foreign_errors import one_line
-from specchat.models.weights.gguf_file import converted_folder
-from specchat.models.weights.remembered_config import remembered_config
+from specchat.models.weights.foreign_code import one_line
+from specchat.models.weights.transformers_cache import converted_folder, remembered_config
 
 _LOCAL = {"local_files_only": True, "trust_remote_code": False}
 """Nothing is fetched, no code is run."""

@@ -12,37 +12,33 @@ import torch
 
 from specchat.compiled.build import NativeUnavailable
 from specchat.config import ModelSpec
-from specchat.core.network_pruning import Prunable
+from specchat.core.drafting_networks import Prunable
 from specchat.core.seams import Model
 from specchat.errors import ModelError, NotEnoughMemory, TokenizerMismatch
 from specchat.models.backends.scripted import ScriptedModel
 from specchat.models.backends.scripted_text import ScriptedVocabulary, scripted_says
 from specchat.models.backends.transformers_model import ReferenceModel
 from specchat.models.backends.transformers_network import load_network, refuse_stateful
-from specchat.models.base.network import Network
-from specchat.models.base.shape import Shape, said_by, unsupported
 from specchat.models.cpu_kernels.network import NativeNetwork
-from specchat.models.cuda.choose import cuda_network
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.eager import EagerNetwork
 from specchat.models.decoder.layer_weights import Builder
+from specchat.models.decoder.network import Network
+from specchat.models.decoder.pruning import PrunableFile
+from specchat.models.decoder.recorded_network import cuda_network
+from specchat.models.decoder.shape import Shape, said_by, unsupported
 from specchat.models.inspect.memory import needed_bytes
 from specchat.models.inspect.model_files import REWINDABLE, SMALLEST_WINDOW, describe_model
 from specchat.models.machine import available_bytes, choose_precision, multiplies
 from specchat.models.model_config import known_config
-from specchat.models.pruning.prunable_file import PrunableFile
-from specchat.models.weights.derived_sources import RoundedSource
-from specchat.models.weights.end_tokens import end_tokens
 from specchat.models.weights.families import FAMILIES, Family
-from specchat.models.weights.foreign_errors import first_line, library_error, one_line
-from specchat.models.weights.gguf_file import is_converted
-from specchat.models.weights.gguf_header import read_header
-from specchat.models.weights.gguf_rotation import rotation_scaling
+from specchat.models.weights.foreign_code import first_line, library_error, one_line
+from specchat.models.weights.gguf_header import read_header, rotation_scaling
 from specchat.models.weights.gguf_source import GgufSource
-from specchat.models.weights.remembered_config import RememberedConfig, remember_config
 from specchat.models.weights.tensor_source import TensorSource
-from specchat.models.weights.tokenizer_files import open_tokenizer, same_tokenizer
-from specchat.models.weights.weight_source import WeightSource
+from specchat.models.weights.tokenizer_files import end_tokens, open_tokenizer, same_tokenizer
+from specchat.models.weights.transformers_cache import RememberedConfig, is_converted, remember_config
+from specchat.models.weights.weight_source import RoundedSource, WeightSource
 
 _SCRIPTED = {"target": (6, 0.012), "draft": (2, 0.003)}
 """How many tokens the scripted models look back, and how long a pass of theirs takes, in seconds."""

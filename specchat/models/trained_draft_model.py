@@ -8,15 +8,20 @@ from torch import Tensor
 from specchat.config.trained_drafters import TrainedDrafter
 from specchat.errors import ModelError
 from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.pruning import PrunableFile
 from specchat.models.draft_heads.draft_language_model import DraftLanguageModel, shape_of
 from specchat.models.draft_heads.networks import load_network, read_tokens
 from specchat.models.draft_heads.shared_weights import SharedWeights
 from specchat.models.model_loading import Loaded
-from specchat.models.pruning.prunable_file import PrunableFile
-from specchat.models.weights.derived_sources import ForwardingSource
-from specchat.models.weights.gguf_reader import FourBit
-from specchat.models.weights.stored_rows import StoredRows
-from specchat.models.weights.weight_source import ALL_ROWS, RowChoice, TensorFacts, WeightSource
+from specchat.models.weights.weight_source import (
+    ALL_ROWS,
+    ForwardingSource,
+    FourBit,
+    RowChoice,
+    StoredRows,
+    TensorFacts,
+    WeightSource,
+)
 
 
 def load_trained_draft(trained: TrainedDrafter, target: Loaded) -> Loaded:
@@ -65,14 +70,11 @@ class LayersBetween(ForwardingSource):
         self._layers: DraftLanguageModel | None = layers
         self._norm = layers.norm.detach()
         self._place = place
+        self.interleaved = True
 
     def forget_layers(self) -> None:
         """Give the memory of the layers back once they are packed: only the embedding is read later."""
         self._layers = None
-
-    @property
-    def interleaved(self) -> bool:
-        return True
 
     def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
         return super().stored(name) if layer is None else StoredRows.of_tensor(self._weight(name, layer))

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from specchat.core.head_output import HeadOutput
 from specchat.core.noise import Noise
-from specchat.core.sampling import Sampling
+from specchat.core.reading import HeadOutput
+from specchat.core.sampling import Sampling, best_token
 from specchat.core.target_draw import draw_token
-from specchat.core.top_tokens import best_token
-from specchat.models.base.cache_rows import common_prefix
-from specchat.models.decoder.text_batch import TextBatch
+from specchat.models.decoder.cache_rows import common_prefix
+from specchat.models.decoder.decoder import TextBatch
 
 _MOST_ROWS = 128
 """Rows of one pass. Prompts that begin together are read in several passes instead of in a long one."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from specchat.errors import NotEnoughMemory, TrainingError
-from specchat.models.base.shape import Shape
+from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads.frozen_target import frozen_bytes
 from specchat.models.draft_heads.networks import kind_of
 from specchat.models.draft_heads.shared_weights import SharedWeights

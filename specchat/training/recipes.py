@@ -24,7 +24,7 @@ from specchat.models.draft_heads.sizes import (
 from specchat.models.inspect.training_cost import EPOCHS, LEAST_TEXTS, MASK_EPOCHS
 
 if TYPE_CHECKING:  # it imports torch, and requests are checked before that is loaded
-    from specchat.models.base.shape import Shape
+    from specchat.models.decoder.shape import Shape
 
 HEAD_TOKENS = 8192
 """How many of the target's most frequent tokens can be guessed while training."""

@@ -10,10 +10,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from specchat.core.sampling import best_tokens
 from specchat.core.seams import Model
 from specchat.core.states import HiddenStateSink, TextStates
-from specchat.core.top_tokens import best_tokens
-from specchat.models.base.cache_rows import LAZY_TOKENS
+from specchat.models.decoder.cache_rows import LAZY_TOKENS
 from specchat.models.inspect.training_cost import LIKELIEST, bytes_of_token
 from specchat.training.needs import need_space
 from specchat.training.state_shards import StateShard, is_there, shard_file, write_shard

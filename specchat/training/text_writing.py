@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from specchat.core.noise import Noise
 from specchat.core.sampling import Sampling
 from specchat.decoding.vocabulary import Vocabulary
-from specchat.models.decoder.decoder import Decoder
-from specchat.models.decoder.text_batch import TextBatch
+from specchat.models.decoder.decoder import Decoder, TextBatch
 from specchat.training.batch_writer import BatchWriter, Writing
 from specchat.training.prompt_sources import encoded_prompt, opening_of, text_of, usable
 from specchat.training.text_store import TextStore, TrainingText

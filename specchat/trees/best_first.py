@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
-
 from specchat.core.budget import Budget
 from specchat.core.compiled_guessing import GrowthPlan
 from specchat.core.context import Context
-from specchat.core.request import LayerHook
-from specchat.core.round import Round
-from specchat.core.seams import Drafter
+from specchat.core.seams import Drafter, TreePolicy
 from specchat.core.tree import TokenTree
-from specchat.trees.growth import Growth
+from specchat.trees.growth import Growth, search
 from specchat.trees.options import BestFirstOptions
-from specchat.trees.search import search
 
 
-class BestFirst:
+class BestFirst(TreePolicy):
     """The N guesses of most worth, where a guess is worth the product of the probabilities down to it.
 
     Worth never grows downwards, so taking the best N one after another, parents first, gives the tree with the
@@ -37,23 +31,14 @@ class BestFirst:
     threshold fixed beforehand.
     """
 
-    keeps_draws: Final = True
-    taps: Sequence[int] = ()
+    keeps_draws = True
 
     def __init__(self, options: BestFirstOptions) -> None:
         self._batch = options.batch
         self._floor = options.floor
         self._plan = GrowthPlan(Budget(0))
 
-    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
-        """None: no node is dropped during the pass."""
-        return ()
-
-    def observe(self, round: Round) -> None:
-        """Nothing to learn."""
-
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
-        """The frozen tree of the N ≤ 1 + `budget.nodes` nodes of most worth, the root included."""
         if self._plan.budget is not budget:  # mostly it is that of the last round
             self._plan = GrowthPlan(budget, self._batch, self._floor)
         tree = drafter.grow_at_once(context, self._plan)

@@ -2,41 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
-
 from specchat.core.budget import Budget
 from specchat.core.context import Context
-from specchat.core.request import LayerHook
-from specchat.core.round import Round
-from specchat.core.seams import Drafter
+from specchat.core.seams import Drafter, TreePolicy
 from specchat.core.tree import TokenTree
 from specchat.registry import NoOptions
-from specchat.trees.ranks import StaticShape, grow_by_ranks
+from specchat.trees.given_shapes import StaticShape, grow_by_ranks
 
 
-class Chain:
+class Chain(TreePolicy):
     """One branch, as deep as the budget and the drafter go.
 
     Reference: Chen et al., Accelerating Large Language Model Decoding with Speculative Sampling, arXiv:2302.01318.
     """
 
-    keeps_draws: Final = True
-    taps: Sequence[int] = ()
+    keeps_draws = True
 
     def __init__(self, options: NoOptions) -> None:
-        del options
         self._known: dict[int, StaticShape] = {}  # by depth
 
-    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
-        """None: no node is dropped during the pass."""
-        return ()
-
-    def observe(self, round: Round) -> None:
-        """Nothing to learn."""
-
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
-        """A frozen chain of at most min(`budget.depth`, `budget.nodes`) draft nodes."""
         depth = min(budget.depth, budget.nodes)
         if depth not in self._known:
             self._known[depth] = StaticShape({(0,) * above: 1 for above in range(depth)})

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
-
 from specchat.core.budget import Budget
 from specchat.core.context import Context
-from specchat.core.request import LayerHook
-from specchat.core.round import Round
-from specchat.core.seams import Drafter
+from specchat.core.seams import Drafter, TreePolicy
 from specchat.core.tree import TokenTree
 from specchat.registry import NoOptions
-from specchat.trees.ranks import StaticShape, grow_by_ranks
+from specchat.trees.given_shapes import StaticShape, grow_by_ranks
 
 
-class Comb:
+class Comb(TreePolicy):
     """Of the nodes of a chain and of their siblings those of most worth. Siblings get no children.
 
     The drafter is asked about one node at each depth, as for a chain: so many steps as the budget is deep, whatever
@@ -27,23 +22,13 @@ class Comb:
     Reference: the shape is the one that SWIFT (arXiv:2410.06916) verifies. Differs: nodes compete by their worth.
     """
 
-    keeps_draws: Final = True
-    taps: Sequence[int] = ()
+    keeps_draws = True
 
     def __init__(self, options: NoOptions) -> None:
-        del options
         self._shapes: dict[tuple[int, int], StaticShape] = {}  # by width and depth
 
-    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
-        """None: no node is dropped during the pass."""
-        return ()
-
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
-        """A frozen tree of at most `budget.nodes` draft nodes, one of which at each depth has children."""
         width, levels = budget.width, budget.depth if budget.nodes > 0 and budget.width > 0 else 0
         if (width, levels) not in self._shapes:
             self._shapes[width, levels] = StaticShape({(0,) * depth: width for depth in range(levels)})
         return grow_by_ranks(drafter, context, budget, self._shapes[width, levels])
-
-    def observe(self, round: Round) -> None:
-        """Nothing to learn."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final
 
 from specchat.core.budget import Budget
 from specchat.core.compiled_guessing import GrowthPlan
 from specchat.core.context import Context
-from specchat.core.request import LayerHook
 from specchat.core.round import Round
-from specchat.core.seams import Drafter
+from specchat.core.seams import Drafter, TreePolicy
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.trees.growth import Growth
 from specchat.trees.options import ConfidenceOptions
@@ -20,7 +18,7 @@ _LEAST, _MOST = 0.001, 0.9
 """Bounds of the path threshold: below the first nothing is left out, above the second nothing would be drafted."""
 
 
-class Confidence:
+class Confidence(TreePolicy):
     """Two thresholds on the draft's own probabilities, level by level.
 
     A node whose likeliest next token is less likely than `fallback` gets no children: there the target takes over. A
@@ -35,16 +33,11 @@ class Confidence:
     do not. A round in which nothing was sure enough halves alpha too, or it could never fall again.
     """
 
-    keeps_draws: Final = True
-    taps: Sequence[int] = ()
+    keeps_draws = True
 
     def __init__(self, options: ConfidenceOptions) -> None:
         self._options = options
         self.alpha = options.alpha
-
-    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
-        """None: no node is dropped during the pass."""
-        return ()
 
     def observe(self, round: Round) -> None:
         """Lower alpha after a round in which everything stood, raise it after one in which little did."""

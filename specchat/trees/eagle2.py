@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
-
 from specchat.core.budget import Budget
 from specchat.core.compiled_guessing import GrowthPlan
 from specchat.core.context import Context
-from specchat.core.point_rows import as_points
-from specchat.core.request import LayerHook
-from specchat.core.round import Round
-from specchat.core.seams import Drafter
-from specchat.core.tree import ROOT, TokenTree
-from specchat.trees.growth import Growth
+from specchat.core.seams import Drafter, TreePolicy
+from specchat.core.tree import ROOT, TokenTree, as_points
+from specchat.trees.growth import Growth, best
 from specchat.trees.options import Eagle2Options
-from specchat.trees.search import best
 
 
-class Eagle2:
+class Eagle2(TreePolicy):
     """A dynamic tree by cumulative confidence: the product of the draft's probabilities down to a node.
 
     Expansion: of every level the `expand` nodes of most confidence get up to `width` children, down to `depth`.
@@ -30,21 +23,10 @@ class Eagle2:
     expanded; the result is the same, since confidence never grows downwards.
     """
 
-    keeps_draws: Final = False
-    taps: Sequence[int] = ()
-
     def __init__(self, options: Eagle2Options) -> None:
         self._expand = options.expand
 
-    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
-        """None: no node is dropped during the pass."""
-        return ()
-
-    def observe(self, round: Round) -> None:
-        """Nothing to learn."""
-
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
-        """The frozen tree of the surest guesses, all of them points: at most 1 + `budget.nodes` nodes."""
         tree = drafter.grow_at_once(context, GrowthPlan(budget, self._expand, levels=True))
         if tree is not None:
             return tree

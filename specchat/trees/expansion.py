@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Final
 
 from specchat.core.budget import Budget
 from specchat.core.compiled_guessing import GrowthPlan, RankShape
 from specchat.core.context import Context
-from specchat.core.request import LayerHook
-from specchat.core.round import Round
-from specchat.core.seams import Drafter
+from specchat.core.seams import Drafter, TreePolicy
 from specchat.core.tree import TokenTree
-from specchat.trees.levels import grow_by_levels
+from specchat.trees.given_shapes import grow_by_levels
 from specchat.trees.options import ExpansionOptions
 
 
-class Expansion:
+class Expansion(TreePolicy):
     """Every node at depth i − 1 gets k_i children, breadth first, until the nodes are used up.
 
     Without explicit widths it is <width, 1, 1, …>: so many chains side by side.
@@ -25,22 +22,13 @@ class Expansion:
     Reference: Miao et al., SpecInfer, arXiv:2305.09781.
     """
 
-    keeps_draws: Final = True
-    taps: Sequence[int] = ()
+    keeps_draws = True
 
     def __init__(self, options: ExpansionOptions) -> None:
         self._widths = options.per_depth()
         self._known: dict[tuple[int, ...], RankShape] = {}
 
-    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
-        """None: no node is dropped during the pass."""
-        return ()
-
-    def observe(self, round: Round) -> None:
-        """Nothing to learn."""
-
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
-        """A frozen tree of at most 1 + `budget.nodes` nodes, filled breadth first."""
         widths = (self._widths or (budget.width, *[1] * (budget.depth - 1)))[: budget.depth]
         if widths and widths not in self._known:
             self._known[widths] = _as_numbers(widths)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Mapping
 
 from specchat.core.budget import Budget
 from specchat.core.compiled_guessing import GrowthPlan
 from specchat.core.context import Context
-from specchat.core.request import LayerHook
-from specchat.core.round import Round
-from specchat.core.seams import Drafter
+from specchat.core.seams import Drafter, TreePolicy
 from specchat.core.tree import ROOT, DrawKind, TokenTree
 from specchat.trees.growth import Growth
 from specchat.trees.options import GraphOptions
@@ -18,7 +15,7 @@ from specchat.trees.options import GraphOptions
 Suffix = tuple[int, ...]
 
 
-class Graph:
+class Graph(TreePolicy):
     """A directed graph of guesses, unfolded into a tree before it is verified.
 
     A node whose last tokens are also those of another node, at least as likely and not on its own path, is not given
@@ -32,22 +29,13 @@ class Graph:
     within the budget instead of breadth first up to 100 tokens; unlikely branches go by their worth alone.
     """
 
-    keeps_draws: Final = True
-    unsuited_draws: Final = frozenset({DrawKind.IID})
-    taps: Sequence[int] = ()
+    keeps_draws = True
+    unsuited_draws = frozenset({DrawKind.IID})
 
     def __init__(self, options: GraphOptions) -> None:
         self._length = options.repeat + 1
 
-    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
-        """None: no node is dropped during the pass."""
-        return ()
-
-    def observe(self, round: Round) -> None:
-        """Nothing to learn."""
-
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
-        """The frozen, unfolded tree of at most 1 + `budget.nodes` nodes."""
         tree = drafter.grow_at_once(context, GrowthPlan(budget, levels=True, repeat=self._length))
         if tree is not None:
             return tree

@@ -1,20 +1,23 @@
-"""A tree while it grows: what every node is worth, which guesses earn their row, and what stays of them in the end."""
+"""A tree while it grows: what every node is worth, which guesses earn their row, and what stays of them in the end.
+
+With the search for the guesses of most worth, and how likely guesses are to stand.
+"""
 
 from __future__ import annotations
 
 import bisect
 import dataclasses
+import heapq
 import itertools
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from math import exp
 
 from specchat.core.budget import Budget
 from specchat.core.context import Context
-from specchat.core.point_rows import PointRows
 from specchat.core.seams import Drafter, Proposal
-from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree, point
-from specchat.trees.guess_probabilities import point_probability, probability_once_drawn
+from specchat.core.tree import ROOT, DrawKind, Guess, PointRows, TokenTree, point
 
 _Offer = tuple[float, float, int, list[Guess], int]
 """Guesses of one token that compete for a place: its worth, what a certain child would be worth, the parent, the
@@ -203,3 +206,75 @@ class Growth:
             return False
         budget = self._budget
         return not budget.prices or worth >= budget.price(bisect.bisect_right(self._ranked, -worth) + 1)
+
+
+def acceptance_probabilities(guesses: Sequence[Guess]) -> list[float]:
+    """For each guess at one node, how likely it is to stand when its parent does.
+
+    A point counts with the probability its drafter gives it; a drafter that gives none is taken to be right half
+    of the time with its first guess, a quarter with its second, and so on. A sampled draw counts with the share
+    that the draws before it leave: that is known before it is drawn, so nothing decided by it looks at its token.
+    """
+    found: list[float] = []
+    left = 1.0
+    for rank, guess in enumerate(guesses):
+        if guess.kind is DrawKind.POINT:
+            found.append(point_probability(guess, rank))
+        else:
+            found.append(left)
+            left *= 1.0 - probability_once_drawn(guesses, rank)
+    return found
+
+
+def probability_once_drawn(guesses: Sequence[Guess], rank: int) -> float:
+    """How likely a guess is to stand when it gets its turn, its token known: for what is to grow below it.
+
+    For a draw without replacement that is its probability among the tokens its proposer had not drawn before.
+    """
+    guess = guesses[rank]
+    probability = point_probability(guess, rank)
+    if guess.kind is not DrawKind.WOR:
+        return probability
+    earlier = [i for i in range(rank) if guesses[i].kind is DrawKind.WOR and guesses[i].proposer == guess.proposer]
+    left = 1.0 - sum(point_probability(guesses[i], i) for i in earlier)
+    return min(1.0, probability / left) if left > probability else 1.0
+
+
+def point_probability(guess: Guess, rank: int) -> float:
+    """The probability that its drafter gives a guess; see `acceptance_probabilities` for one that gives none."""
+    if guess.logprob is not None:
+        return min(1.0, math.exp(guess.logprob))
+    return 0.5 ** (rank + 1)
+
+
+_FEW = 4
+"""Nodes per call where calls are cheap: fewer guesses that come to nothing, for a few more calls."""
+
+
+def search(growth: Growth, drafter: Drafter, width: int, batch: int = 0, calls: int = sys.maxsize) -> TokenTree:
+    """The frozen tree of the guesses of most worth.
+
+    Args:
+        growth: the root alone; it knows what a guess is worth and how many may stay.
+        width: children a node may get.
+        batch: nodes per call, those of most worth; 0: all that may have children where a call costs a pass, else a few.
+        calls: how often the drafter may be asked.
+    """
+    unasked = [ROOT] if width > 0 else []
+    passes, few = drafter.passes, batch
+    while calls and (unasked := growth.that_may_have_children(unasked)):
+        frontier = best(unasked, growth, few)
+        asked = set(frontier)
+        unasked = [node for node in unasked if node not in asked]
+        unasked += growth.consider_all(frontier, growth.ask(drafter, frontier, width), width)
+        calls -= 1
+        if drafter.passes == passes:
+            few = batch or _FEW  # asking costs no pass of a model, so ask about no more than needed
+    return growth.best_tree()
+
+
+def best(nodes: list[int], growth: Growth, count: int) -> list[int]:
+    """The `count` nodes of most worth, in their order; all of them where `count` is 0."""
+    if count == 0 or len(nodes) <= count:
+        return nodes
+    return sorted(heapq.nlargest(count, nodes, key=growth.worth))

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
-
 from specchat.core.budget import Budget
 from specchat.core.context import Context
-from specchat.core.request import LayerHook
-from specchat.core.round import Round
-from specchat.core.seams import Drafter
+from specchat.core.seams import Drafter, TreePolicy
 from specchat.core.tree import DrawKind, TokenTree
-from specchat.trees.levels import grow_by_levels
+from specchat.trees.given_shapes import grow_by_levels
 from specchat.trees.options import RsdCOptions
 
 
-class RsdC:
+class RsdC(TreePolicy):
     """Branching b = (b1, …, bL): a node at depth i − 1 gets the b_i tokens of highest log q plus Gumbel noise.
 
     Those are draws from q without replacement, which the rule `recursive` judges exactly, and siblings never share a
@@ -25,21 +20,12 @@ class RsdC:
     Reference: Jeon et al., Recursive Speculative Decoding, arXiv:2402.14160 (RSD-C).
     """
 
-    keeps_draws: Final = True
-    unsuited_draws: Final = frozenset({DrawKind.IID})
-    taps: Sequence[int] = ()
+    keeps_draws = True
+    unsuited_draws = frozenset({DrawKind.IID})
 
     def __init__(self, options: RsdCOptions) -> None:
         self._branching = options.per_depth()
 
-    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
-        """None: no node is dropped during the pass."""
-        return ()
-
-    def observe(self, round: Round) -> None:
-        """Nothing to learn."""
-
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
-        """A frozen tree with so many children per node, breadth first: at most 1 + `budget.nodes` nodes."""
         widths = [min(b, budget.width) for b in self._branching or (budget.width,) * budget.depth]
         return grow_by_levels(drafter, context, budget, widths)

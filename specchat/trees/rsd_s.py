@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -13,9 +13,7 @@ from specchat.core.budget import Budget
 from specchat.core.compiled_guessing import GrowthPlan
 from specchat.core.context import Context
 from specchat.core.noise import Stream
-from specchat.core.request import LayerHook
-from specchat.core.round import Round
-from specchat.core.seams import Drafter
+from specchat.core.seams import Drafter, TreePolicy
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.trees.growth import Growth
 from specchat.trees.options import RsdSOptions
@@ -37,7 +35,7 @@ class _Child(NamedTuple):
     score: float
 
 
-class RsdS:
+class RsdS(TreePolicy):
     """At every level the W guesses of highest perturbed log-probability, wherever their parents are.
 
     The draws below a node come without replacement, in the order of their perturbed log-probabilities. The best of
@@ -51,22 +49,13 @@ class RsdS:
     node pays that of the last one planned, because ranks among survivors would depend on tokens.
     """
 
-    keeps_draws: Final = True
-    unsuited_draws: Final = frozenset({DrawKind.IID})
-    taps: Sequence[int] = ()
+    keeps_draws = True
+    unsuited_draws = frozenset({DrawKind.IID})
 
     def __init__(self, options: RsdSOptions) -> None:
         self._beams = options.beams
 
-    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
-        """None: no node is dropped during the pass."""
-        return ()
-
-    def observe(self, round: Round) -> None:
-        """Nothing to learn."""
-
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
-        """The frozen tree of the surviving guesses of every level: at most 1 + `budget.nodes` nodes."""
         beams, width = self._beams or max(1, budget.nodes // max(1, budget.depth)), budget.width
         floor = budget.price(max(1, min(budget.nodes, beams * budget.depth)))
         tree = drafter.grow_at_once(context, GrowthPlan(budget, floor=floor, levels=True, beams=beams))

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from specchat.core.budget import Budget
 from specchat.core.context import Context
-from specchat.core.request import LayerHook
 from specchat.core.round import Round
-from specchat.core.seams import Drafter
+from specchat.core.seams import Drafter, TreePolicy
 from specchat.core.tree import ROOT, TokenTree
 from specchat.indexes.recent_linear_fit import RecentLinearFit
-from specchat.trees.optimal_shape import OptimalShapes
-from specchat.trees.options import SequoiaOptions
-from specchat.trees.ranks import StaticShape, grow_by_ranks
+from specchat.trees.given_shapes import StaticShape, grow_by_ranks
+from specchat.trees.options import RankPath, SequoiaOptions
 
 _PRIOR_TRIES = 16
 """The rates in the options count as much as so many guesses."""
@@ -25,7 +23,7 @@ _LEAST_RATE = 0.002
 """Ranks beyond the last one that stands so often get no nodes."""
 
 
-class Sequoia:
+class Sequoia(TreePolicy):
     """The static tree with the most expected tokens per second, worked out anew every `relearn` rounds.
 
     It counts how often the guess of each rank stands where the target was asked after its parent. Dynamic programming
@@ -42,8 +40,7 @@ class Sequoia:
     beforehand, starting from `rates`.
     """
 
-    keeps_draws: Final = True
-    taps: Sequence[int] = ()
+    keeps_draws = True
 
     def __init__(self, options: SequoiaOptions) -> None:
         self._prior = options.by_rank()
@@ -55,16 +52,10 @@ class Sequoia:
         self._rounds = 0
         self._known: dict[tuple[int, int, int, bool], StaticShape] = {}
 
-    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
-        """None: no node is dropped during the pass."""
-        return ()
-
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
-        """A frozen tree of the shape that is best now, at most 1 + `budget.nodes` nodes."""
         return grow_by_ranks(drafter, context, budget, self._children(budget))
 
     def observe(self, round: Round) -> None:
-        """Count which ranks stood, and take in what the round took."""
         levels = max(round.tree.depths)
         self._verify_s.add(round.rows, round.timings.verify_s)
         if levels:
@@ -118,3 +109,73 @@ class Sequoia:
                     self._hits.append(0)
                 self._tries[rank] += 1
                 self._hits[rank] += child == stood
+
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class OptimalShapes:
+    """For every number of nodes and every depth the static tree with the most expected accepted tokens.
+
+    A child of rank k stands with probability `rates[k]` if its parent does, and siblings never both; a node has no
+    child of rank k without those of better ranks. Rates need not fall with the rank. With F_d(n) for the best n nodes
+    below a node that may have d levels, and G_d,k(n) for its children from rank k on,
+
+        G_d,k(n) = max(0, max over m of  rates[k] (1 + F_{d−1}(m − 1)) + G_d,k+1(n − m))    and    F_d = G_d,0.
+
+    Reference: Chen et al., Sequoia, arXiv:2402.12374.
+    """
+
+    def __init__(self, rates: Sequence[float], nodes: int, depth: int) -> None:
+        self.values: list[Floats] = [np.zeros(nodes + 1)]  # [depth][nodes]: expected accepted tokens
+        self._sizes: list[list[Ints]] = [[]]  # [depth][rank][nodes left]: nodes of that child's subtree, 0 for none
+        level = _Level(rates, nodes)
+        for done in range(depth):
+            value, sizes = level.above(self.values[-1])
+            self.values.append(value)
+            self._sizes.append(sizes)
+            if done and np.array_equal(value, self.values[-2]):  # what is deeper is this again
+                self.values += [value] * (depth - done - 1)
+                self._sizes += [sizes] * (depth - done - 1)
+                break
+
+    def children(self, nodes: int, depth: int) -> Mapping[RankPath, int]:
+        """How many children every rank path of the best tree gets; () is the root."""
+        counts: dict[RankPath, int] = {}
+        waiting: list[tuple[RankPath, int, int]] = [((), depth, nodes)]
+        for path, levels, left in waiting:  # grows while it is walked
+            for rank, sizes in enumerate(self._sizes[levels]):
+                size = int(sizes[left])
+                if size == 0:
+                    break
+                counts[path] = rank + 1
+                waiting.append(((*path, rank), levels - 1, size - 1))
+                left -= size
+        return counts
+
+
+class _Level:
+    """F_d from F_{d−1}, in arrays that serve all levels: a level takes as many steps as there are ranks."""
+
+    def __init__(self, rates: Sequence[float], nodes: int) -> None:
+        self._rates = rates
+        self._rows = np.arange(nodes + 1) * nodes  # where they begin in the flat totals
+        padded = np.full(2 * nodes + 1, -np.inf)
+        self._later = padded[nodes:]  # G of the ranks that follow
+        # [n, m − 1] is G(n − m); no tree where m exceeds n
+        windows = np.lib.stride_tricks.sliding_window_view(padded, max(nodes, 1))
+        self._others = windows[: nodes + 1, ::-1] if nodes else np.empty((1, 0))
+        self._totals = np.empty((nodes + 1, nodes))
+
+    def above(self, below: Floats) -> tuple[Floats, list[Ints]]:
+        """F_d, and how many nodes every rank's subtree then has: (nodes + 1,) each."""
+        later, totals, sizes = self._later, self._totals, []
+        gains = 1.0 + below[:-1]
+        later[:] = 0.0
+        for rate in reversed(self._rates) if len(gains) else ():
+            np.add(self._others, rate * gains, out=totals)
+            best = totals.argmax(axis=1)
+            np.maximum(totals.take(self._rows + best), 0.0, out=later)
+            sizes.append(np.where(later > 0.0, best + 1, 0))
+        return later.copy(), sizes[::-1]

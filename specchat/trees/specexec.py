@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from typing import Final
 
 from specchat.core.budget import Budget
 from specchat.core.compiled_guessing import GrowthPlan
 from specchat.core.context import Context
-from specchat.core.request import LayerHook
-from specchat.core.round import Round
-from specchat.core.seams import Drafter
+from specchat.core.seams import Drafter, TreePolicy
 from specchat.core.tree import TokenTree
-from specchat.trees.growth import Growth
+from specchat.trees.growth import Growth, search
 from specchat.trees.options import SpecExecOptions
-from specchat.trees.search import search
 
 
-class SpecExec:
+class SpecExec(TreePolicy):
     """The N prefixes of highest cumulative probability, for budgets of hundreds of nodes.
 
     Each pass expands the best `beams` nodes that were not expanded yet, at whatever depth, with at most `children`
@@ -30,21 +25,12 @@ class SpecExec:
     it as high as `children`; prefixes under `floor` are left out, which the published code only offers.
     """
 
-    keeps_draws: Final = True
-    taps: Sequence[int] = ()
+    keeps_draws = True
 
     def __init__(self, options: SpecExecOptions) -> None:
         self._options = options
 
-    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
-        """None: no node is dropped during the pass."""
-        return ()
-
-    def observe(self, round: Round) -> None:
-        """Nothing to learn."""
-
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
-        """The frozen tree of the likeliest prefixes, at most 1 + `budget.nodes` nodes."""
         floor, decay, beams = math.exp(self._options.floor), self._options.decay, self._options.beams
         width = min(budget.width, self._options.children)
         plan = GrowthPlan(dataclasses.replace(budget, width=width), beams, floor, decay, calls=budget.depth)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from specchat.core.budget import Budget
 from specchat.core.context import Context
-from specchat.core.request import LayerHook
-from specchat.core.round import Round
-from specchat.core.seams import Drafter
+from specchat.core.seams import Drafter, TreePolicy
 from specchat.core.tree import TokenTree
+from specchat.trees.given_shapes import StaticShape, grow_by_ranks
 from specchat.trees.options import RankPath, TemplateOptions
-from specchat.trees.ranks import StaticShape, grow_by_ranks
 
 
-class Template:
+class Template(TreePolicy):
     """The same shape in every round, written as paths of ranks: (0, 2) is the third guess after the best guess.
 
     The shape is one of three, the first that is given: explicit paths; a number of nodes for every depth, filled
@@ -30,21 +27,13 @@ class Template:
     which nodes get those children, and the choice of the paths of most worth, are specchat's own.
     """
 
-    keeps_draws: Final = True
-    taps: Sequence[int] = ()
+    keeps_draws = True
 
     def __init__(self, options: TemplateOptions) -> None:
         self._paths = options.rank_paths()
         self._counts = options.per_depth()
         self._rates = options.by_rank()
         self._known: dict[tuple[int, int, int], StaticShape] = {}
-
-    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
-        """None: no node is dropped during the pass."""
-        return ()
-
-    def observe(self, round: Round) -> None:
-        """Nothing to learn."""
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         """A frozen tree of at most 1 + `budget.nodes` nodes within the shape, without guesses below their price."""

@@ -23,14 +23,13 @@ from specchat.tui.control.commands.palette import CommandsProvider
 from specchat.tui.control.commands.registry import COMMANDS
 from specchat.tui.control.controllers import Controllers
 from specchat.tui.control.terminal_app import TerminalApp
-from specchat.tui.draw.token_tree import Mode
 from specchat.tui.screens.bench import BenchScreen
 from specchat.tui.screens.help_and_log import HelpScreen
 from specchat.tui.screens.race import RaceScreen
 from specchat.tui.state.chat import Chat
 from specchat.tui.state.engine_state import EngineState
-from specchat.tui.state.starting_questions import QUESTIONS
-from specchat.tui.system.exit_guard import ExitGuard
+from specchat.tui.system.terminal import ExitGuard
+from specchat.tui.tree import Mode
 from specchat.tui.widgets.alert import Alert
 from specchat.tui.widgets.chat_views import chat_views
 from specchat.tui.widgets.prompt import Prompt
@@ -38,7 +37,7 @@ from specchat.tui.widgets.settings_form import SettingsForm
 from specchat.tui.widgets.tour import TourView
 from specchat.tui.widgets.transcript_messages import CopyAsked, EditAsked, Pointed, RegenerateAsked, SwitchAsked
 from specchat.tui.widgets.tree_panel import TreePanel
-from specchat.tui.widgets.welcome import Welcome
+from specchat.tui.widgets.welcome import QUESTIONS, Welcome
 
 
 class SpecchatApp(TerminalApp):

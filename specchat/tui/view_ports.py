@@ -8,16 +8,16 @@ from typing import Protocol
 from specchat.engine.client.replay import Player
 from specchat.engine.protocol.events import RoundDone
 from specchat.store.prompt_history import History
-from specchat.tui.draw.stats_lines import Facts
-from specchat.tui.draw.token_tree import Mode
 from specchat.tui.ports import KeyNames
-from specchat.tui.state.completion import Completion
-from specchat.tui.state.growing_tree import GrowingTree
+from specchat.tui.state.prompt_text import Completion
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.setting_effect import SettingEffect
 from specchat.tui.state.settings_fields import Field
+from specchat.tui.state.stats_lines import StatsFacts
 from specchat.tui.state.turn import Turn
 from specchat.tui.text.cells import ScreenLine
+from specchat.tui.tree import Mode
+from specchat.tui.tree.growing_tree import GrowingTree
 
 
 class FocusablePort(Protocol):
@@ -147,10 +147,10 @@ class StatsPort(Protocol):
     """The figures of the reply."""
 
     @property
-    def facts(self) -> Facts: ...
+    def facts(self) -> StatsFacts: ...
     @property
     def left_out(self) -> int: ...
-    def show(self, facts: Facts) -> None: ...
+    def show(self, facts: StatsFacts) -> None: ...
     def want_all(self, wanted: bool) -> None: ...
 
 

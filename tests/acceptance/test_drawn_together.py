@@ -6,8 +6,7 @@ from contracts.kit import context_for, make_rule, random_tree
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core import sampling as sampling_module
-from specchat.core.head_output import HeadTensors
-from specchat.core.reading import Reading
+from specchat.core.reading import HeadTensors, Reading
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT
 

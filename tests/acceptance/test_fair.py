@@ -10,8 +10,7 @@ import torch
 from acceptance.test_lossy_rules import judged, rule, tree_of
 from contracts.kit import Letters, context_for, plain_text, reply, scripted_target
 
-from specchat.acceptance.counterfactual import Counterfactual
-from specchat.acceptance.fair import Fair, divergence, least_changed
+from specchat.acceptance.fair import Counterfactual, Fair, divergence, least_changed
 from specchat.acceptance.options import FairOptions
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, Guess, TokenTree

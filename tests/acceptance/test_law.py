@@ -27,9 +27,9 @@ from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.acceptance.recursion import trials
 from specchat.core.budget import Budget
 from specchat.core.noise import Stream
+from specchat.core.round import Reason
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
-from specchat.core.verdict import Reason
 from specchat.decoding.combinations import keeps_draws
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS

@@ -23,11 +23,10 @@ from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.acceptance.recursion import trials
 from specchat.acceptance.transfer import rest_after_rejection, transferred
 from specchat.core.budget import Budget
-from specchat.core.head_output import HeadTensors
-from specchat.core.reading import Reading
+from specchat.core.reading import HeadTensors, Reading
+from specchat.core.round import Reason
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, Draw, DrawKind, Guess, TokenTree
-from specchat.core.verdict import Reason
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
 from specchat.drafters.parts import Parts

@@ -14,10 +14,10 @@ from specchat.bench.check_law import check_law, check_set_law
 from specchat.bench.check_text import always_wrong, check_adversary, check_greedy, check_seeded, check_twin
 from specchat.bench.checked_combination import FAILED, PASSED, SKIPPED, CheckedCombination, Effort
 from specchat.core import context as contexts
-from specchat.core.head_output import HeadTensors
 from specchat.core.noise import Stream
+from specchat.core.reading import HeadTensors
+from specchat.core.round import Verdict
 from specchat.core.tree import ROOT
-from specchat.core.verdict import Verdict
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.models.backends.scripted import ScriptedModel, random_says
 from specchat.models.backends.scripted_text import ScriptedVocabulary

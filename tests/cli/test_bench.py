@@ -204,7 +204,7 @@ def test_checks_without_a_guess_are_counted_as_skipped(flags):
 
 def test_a_check_that_fails_exits_with_1(monkeypatch):
     from specchat.acceptance.follow import Follow
-    from specchat.core.verdict import Verdict
+    from specchat.core.round import Verdict
 
     def wrong(self, tree, reading, context):
         return Verdict((), 65 if len(tree) > 1 else 66, tree)

@@ -24,8 +24,8 @@ from specchat.config.trained_drafters import read_drafter
 from specchat.config.user_named_file import read_named
 from specchat.engine.client.replay import Recording
 from specchat.errors import ConfigError, StoreError, UsageError, WeightsError
+from specchat.models.weights.config_file import read_object
 from specchat.models.weights.gguf_header import read_header as read_gguf_header
-from specchat.models.weights.json_file import read_object
 from specchat.store.chat_json import read_file
 
 

@@ -9,15 +9,13 @@ from torch import Tensor
 
 from specchat.core.budget import Budget
 from specchat.core.context import Context
-from specchat.core.head_needs import always_logits
 from specchat.core.noise import Stream
 from specchat.core.reading import Reading
-from specchat.core.request import LayerHook
-from specchat.core.round import Round
+from specchat.core.request import LayerHook, always_logits
+from specchat.core.round import Round, Verdict
 from specchat.core.sampling import law, penalise
 from specchat.core.seams import AcceptanceRule, Drafter, Proposal
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
-from specchat.core.verdict import Verdict
 
 
 class Residual:

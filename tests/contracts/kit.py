@@ -16,9 +16,8 @@ from torch import Tensor
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
 from specchat.core.context import Context
-from specchat.core.ledger import Ledger
 from specchat.core.noise import Noise, Stream
-from specchat.core.round import Round
+from specchat.core.round import Ledger, Round
 from specchat.core.sampling import Sampling
 from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, TreePolicy
 from specchat.core.states import TextStates

@@ -20,17 +20,16 @@ from specchat.core.seams import Model
 from specchat.core.tree import TokenTree
 from specchat.models.backends.scripted import ScriptedModel, random_says
 from specchat.models.backends.transformers_model import ReferenceModel
-from specchat.models.base.cache_rows import Rows
-from specchat.models.base.kv_cache import KVCache
-from specchat.models.base.network import Pass
-from specchat.models.base.shape import Shape
-from specchat.models.base.sub_layers import SubLayers
 from specchat.models.cpu_kernels.kernels import kernels_for
 from specchat.models.cpu_kernels.network import NativeNetwork
-from specchat.models.cuda.graphs import GraphNetwork
+from specchat.models.decoder.cache_rows import Rows
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.eager import EagerNetwork
+from specchat.models.decoder.kv_cache import KVCache
 from specchat.models.decoder.layer_weights import Builder
+from specchat.models.decoder.network import Pass, SubLayers
+from specchat.models.decoder.recorded_network import GraphNetwork
+from specchat.models.decoder.shape import Shape
 from specchat.models.weights.families import FAMILIES
 from specchat.models.weights.tensor_source import TensorSource
 

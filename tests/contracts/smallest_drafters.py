@@ -121,7 +121,7 @@ class Riding(Drafter):
         if round.extra_rows:
             last = ([ROOT, *round.tree.follow(round.emitted)])[-1]
             rows = range(last * self.length, (last + 1) * self.length)
-            self._next = [best[0] for best in round.reading.best_after_riders(rows, 1)]
+            self._next = [best[0] for best in round.reading.best_after_extra_rows(rows, 1)]
 
 
 class _Drafting(Drafter):

@@ -27,11 +27,10 @@ from torch import Tensor
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.acceptance.follow import Follow
 from specchat.core.context import Context
-from specchat.core.head_needs import always_logits
 from specchat.core.reading import Reading
-from specchat.core.request import LayerHook
+from specchat.core.request import LayerHook, always_logits
+from specchat.core.round import Verdict
 from specchat.core.tree import ROOT, DrawKind, TokenTree
-from specchat.core.verdict import Verdict
 from specchat.drafters import DRAFTERS
 from specchat.registry import TRAINED_WEIGHTS, Method, NoOptions, Table
 from specchat.trees import TREE_POLICIES

@@ -19,9 +19,9 @@ from safetensors.torch import load_file
 from specchat.config.trained_drafters import TrainedDrafters
 from specchat.core.context import Context
 from specchat.core.noise import Noise
+from specchat.core.round import Reason
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, DrawKind, TokenTree
-from specchat.core.verdict import Reason
 from specchat.errors import CombinationError
 
 pytestmark = pytest.mark.usefixtures("plugins_listed")

@@ -9,9 +9,9 @@ from contracts.models import BUILDERS, V, shared_network
 from test_view_contract import CLOSE, PREFIX, rounds
 
 from specchat.core.tree import ROOT, TokenTree
-from specchat.models.base.cache_rows import OwnRows
-from specchat.models.base.kv_cache import KVCache
+from specchat.models.decoder.cache_rows import OwnRows
 from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.kv_cache import KVCache
 
 
 def after(model, text):
@@ -79,7 +79,7 @@ def test_native_rows_that_are_borrowed_say_to_the_bit_what_a_mask_would_make_the
     view = model.view()
     view.copy_rows_from(PREFIX, kept)
     tree = random_tree(V, 6, 2)
-    plan = model._text.rows.plan_tree(tree, None, ())
+    plan = model.rows.plan_tree(tree, None, ())
     hidden = [position for position in range(len(PREFIX)) if position not in kept]
     plan.mask[:, hidden] = False
     own = OwnRows(plan.positions, plan.written, plan.mask)

@@ -66,8 +66,6 @@ class ShortSighted(ScriptedModel):
         super().prefill(tokens, on_chunk)
 
     def read(self, tree, new_nodes=None, *arguments, **named):
-        last = (
-            len(self._text.rows.prefix) + len(self._text.rows._missing) + max(tree.depths[node] for node in new_nodes)
-        )
+        last = len(self.rows.prefix) + len(self.rows._missing) + max(tree.depths[node] for node in new_nodes)
         assert last < self.context_tokens, f"position {last} is beyond the end"
         return super().read(tree, new_nodes, *arguments, **named)

@@ -24,8 +24,8 @@ from torch import Tensor
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
-from specchat.core.head_needs import EVERYTHING, FIRST, LIKELIEST, LOGITS, HeadNeeds
 from specchat.core.reading import Reading
+from specchat.core.request import EVERYTHING, FIRST, LIKELIEST, LOGITS, HeadNeeds
 from specchat.core.sampling import Sampling
 from specchat.core.seams import Model
 from specchat.core.tree import DrawKind

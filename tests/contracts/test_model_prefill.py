@@ -8,7 +8,7 @@ from contracts.model_checks import PREFIX, check, check_next, deepest
 from contracts.models import V, every_model, models_with
 
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.models.base.cache_rows import LAZY_TOKENS
+from specchat.models.decoder.cache_rows import LAZY_TOKENS
 
 
 @models_with("prompt_tokens", [1, LAZY_TOKENS, LAZY_TOKENS + 1, 100])

@@ -13,7 +13,7 @@ from contracts.pass_requests import requested
 from specchat.core.request import ExtraRow, LayerHook, PassRequest
 from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.models.base.cache_rows import LAZY_TOKENS
+from specchat.models.decoder.cache_rows import LAZY_TOKENS
 
 # ------------------------------------------------------------------------------------------------- taps
 
@@ -120,7 +120,7 @@ def test_whom_a_model_names_likeliest_after_a_rider_has_the_highest_logits(subje
     if reading.extra_row_likeliest is not None:
         best = reading.extra_row_logits.gather(1, reading.extra_row_likeliest.long())
         assert torch.equal(best, reading.extra_row_logits.topk(best.shape[1]).values)
-    assert reading.best_after_riders([2, 0], 3) == reading.extra_row_logits[[2, 0]].topk(3).indices.tolist()
+    assert reading.best_after_extra_rows([2, 0], 3) == reading.extra_row_logits[[2, 0]].topk(3).indices.tolist()
 
 
 def test_riders_leave_nothing_in_the_cache(subject):
@@ -257,7 +257,7 @@ def test_a_trimmed_head_gives_its_tokens_the_logits_of_the_whole_one(subject):
 
 
 def test_a_trimmed_head_of_too_many_words_forgets_those_of_old_texts(subject, monkeypatch):
-    monkeypatch.setattr("specchat.models.base.trimmed_head._MOST_ADDED", 4)
+    monkeypatch.setattr("specchat.models.decoder.trimmed_head._MOST_ADDED", 4)
     head = subject.model.trimmed_head([5, 3])
     head.add([10, 11, 12])
     head.add([13, 14])

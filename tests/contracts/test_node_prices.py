@@ -31,7 +31,7 @@ from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
 from specchat.registry import Method
 from specchat.trees import TREE_POLICIES
-from specchat.trees.guess_probabilities import acceptance_probabilities, probability_once_drawn
+from specchat.trees.growth import acceptance_probabilities, probability_once_drawn
 
 
 def worths(tree: TokenTree) -> list[float]:

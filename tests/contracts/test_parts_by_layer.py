@@ -8,7 +8,7 @@ from contracts.models import BUILDERS, V, shared_network
 from test_borrowed_cache import after
 from test_view_contract import CLOSE
 
-from specchat.core.optional_model_abilities import HoldsPartsByLayer
+from specchat.core.drafting_networks import HoldsPartsByLayer
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.decoder import eager
 from specchat.models.decoder.decoder import Decoder
@@ -126,7 +126,7 @@ def masked(model, text, positions):
         return mixed.transpose(0, 1).reshape(rows, -1)
 
     model.prefill(TEXT[:-1])
-    plan = model._text.rows.plan_prefix(text[149:])
+    plan = model.rows.plan_prefix(text[149:])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(eager, "fused", attend)
         hidden = model._read_text(plan, None)
@@ -172,7 +172,7 @@ def test_a_view_of_parts_of_layers_borrows_all_of_them_or_what_every_layer_holds
     after(direct, text)
     assert torch.equal(after(view, [*text, 8]), after(direct, [*text, 8]))
     view.copy_rows_from(text, [3, 5, 149])
-    assert view._text.rows.held == 1
+    assert view.rows.held == 1
     assert view.cached(text) == len(text)
 
 

@@ -27,9 +27,9 @@ from contracts.tree_plugins import Alternating, Pruner, Transformed, backwards, 
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
+from specchat.core.round import Reason
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.core.verdict import Reason
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
 from specchat.models.backends.transformers_model import ReferenceModel

@@ -7,9 +7,9 @@ from contracts.kit import PROMPT, V, context_for, every, make_rule, random_tree,
 from contracts.pass_requests import requested
 
 from specchat.acceptance import ACCEPTANCE_RULES
+from specchat.core.round import Reason
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.core.verdict import Reason
 
 pytestmark = pytest.mark.parametrize("method", every(ACCEPTANCE_RULES))
 

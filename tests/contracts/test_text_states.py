@@ -10,7 +10,7 @@ from contracts.kit import collect, converse
 from contracts.models import V
 
 from specchat.core.states import HiddenStateSink
-from specchat.models.base.cache_rows import common_prefix
+from specchat.models.decoder.cache_rows import common_prefix
 
 pytestmark = pytest.mark.usefixtures("plugins_listed")
 

@@ -13,7 +13,7 @@ from contracts.pass_requests import requested
 from specchat.core.tree import TokenTree
 from specchat.errors import ModelError
 from specchat.models.backends.transformers_view import without_parts
-from specchat.models.base.sub_layers import SubLayers
+from specchat.models.decoder.network import SubLayers
 
 PREFIX = [1, 7, 30, 7, 2, 59, 14, 7, 30, 11, 5, 5, 41]
 CLOSE = {"atol": 2e-4, "rtol": 2e-4}

@@ -13,8 +13,8 @@ from contracts.random_networks import random_network
 from contracts.tiny_datastore import tiny_datastores
 
 from specchat.config.trained_drafters import WEIGHTS, TrainedDrafter, TrainedDrafters, write_drafter
+from specchat.core.drafting_networks import Ranking
 from specchat.core.memory import NetworkMemory
-from specchat.core.network_pruning import Ranking
 from specchat.core.seams import Model, Weights
 from specchat.core.vocabulary import TokenTable
 from specchat.drafters.parts import PairResources

@@ -7,11 +7,9 @@ from specchat.controllers.options import GoodputOptions
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.costs import Costs
-from specchat.core.head_output import HeadTensors
-from specchat.core.reading import Reading
-from specchat.core.round import Round, Timings
+from specchat.core.reading import HeadTensors, Reading
+from specchat.core.round import Round, Timings, Verdict
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.core.verdict import Verdict
 
 V = 50
 ROWS = (1, 2, 4, 8, 16, 32)

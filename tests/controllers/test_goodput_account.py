@@ -7,9 +7,9 @@ import statistics
 import pytest
 from goodput_rounds import a_round, context, controller, costs
 
+from specchat.controllers.combined import PlainRounds
 from specchat.controllers.drafting_account import DraftingAccount
 from specchat.core.budget import Budget
-from specchat.decoding.plain_rounds import PlainRounds
 
 NOISE = 0.2
 """Standard deviation of a round's time, as a share of it."""

@@ -9,11 +9,9 @@ from contracts.models import BUILDERS, shared_network
 from specchat.controllers.options import SearchOptions
 from specchat.controllers.search import Search
 from specchat.core.budget import Budget
-from specchat.core.head_output import HeadTensors
-from specchat.core.reading import Reading
-from specchat.core.round import Round, Timings
+from specchat.core.reading import HeadTensors, Reading
+from specchat.core.round import Round, Timings, Verdict
 from specchat.core.tree import TokenTree
-from specchat.core.verdict import Verdict
 
 
 def round_of(budget: Budget, learn_s: float) -> Round:

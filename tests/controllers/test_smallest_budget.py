@@ -7,8 +7,8 @@ from contracts.kit import Always, context_for, converse, reply, scripted_draft, 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.controllers.choice import choose_controllers
-from specchat.controllers.smallest_budget import SmallestBudget
+from specchat.controllers import choose_controllers
+from specchat.controllers.combined import SmallestBudget
 from specchat.core.budget import Budget, smaller
 from specchat.errors import UsageError
 from specchat.settings import Settings

@@ -7,9 +7,9 @@ import random
 import pytest
 import torch
 
-from specchat.core.batched_draw import draw_batch, penalise_batch
 from specchat.core.noise import Noise, Stream
 from specchat.core.sampling import HEAD, Counts, Sampling, law, penalise
+from specchat.core.target_draw import draw_batch, penalise_batch
 
 V = 3000
 PENALTIES = {

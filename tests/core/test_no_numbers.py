@@ -9,11 +9,9 @@ import torch
 from test_draws import CUTS, PENALTIES
 
 from specchat.core import target_draw
-from specchat.core.batched_draw import draw_batch
 from specchat.core.noise import Noise, Stream
-from specchat.core.sampling import Counts, Law, Sampling
-from specchat.core.target_draw import draw_token
-from specchat.core.top_tokens import best_token
+from specchat.core.sampling import Counts, Law, Sampling, best_token
+from specchat.core.target_draw import draw_batch, draw_token
 from specchat.errors import NotNumbers
 
 NAN, INFINITY, SIZE = math.nan, math.inf, 5000

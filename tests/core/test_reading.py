@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specchat.core.head_output import HeadTensors
-from specchat.core.reading import Reading
+from specchat.core.reading import HeadTensors, Reading
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from specchat.core import sampling as sampling_module
 from specchat.core.context import Context
 from specchat.core.noise import Noise, Stream
-from specchat.core.sampling import Counts, Sampling, law, penalise
-from specchat.core.truncation import truncate
+from specchat.core.sampling import Counts, Sampling, law, penalise, truncate
 
 V = 12
 

@@ -9,12 +9,10 @@ import torch
 from test_draws import CUTS, PENALTIES, counts, logits, paths
 
 from specchat.core import target_draw
-from specchat.core.batched_draw import draw_batch
-from specchat.core.head_output import RowInMemory
-from specchat.core.native_draw import NativeDraw, native_draw, takes
 from specchat.core.noise import Noise, Stream
+from specchat.core.reading import RowInMemory
 from specchat.core.sampling import Counts, Sampling, law, penalise
-from specchat.core.target_draw import draw_token
+from specchat.core.target_draw import NativeDraw, draw_batch, draw_token, native_draw, takes
 
 needs_native = pytest.mark.skipif(native_draw(8) is None, reason="there is no C compiler here")
 NAN, INFINITY = math.nan, math.inf

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from specchat.core.top_tokens import best_token, best_tokens
+from specchat.core.sampling import best_token, best_tokens
 
 
 def scores(vocab_size, seed=0, rows=3):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specchat.core.round import Reason, Verdict
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.core.verdict import Reason, Verdict
 
 
 @st.composite

@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_detokenize import CORPUS, byte_level, sentence_piece
 
-from specchat.decoding.begun_reply import tokens_of
-from specchat.decoding.detokenize import Detokenizer
-from specchat.decoding.stopping import Stop
+from specchat.decoding.emission import Detokenizer, Stop, tokens_of
 from specchat.decoding.vocabulary import TransformersVocabulary
 from specchat.errors import PromptTooLong
 

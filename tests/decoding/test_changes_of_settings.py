@@ -10,9 +10,8 @@ from contracts.kit import PROMPT, collect, converse, plain_text, reply, scripted
 
 from specchat.controllers import CONTROLLERS
 from specchat.core.sampling import Sampling
-from specchat.decoding.reply_events import ReplyEnded, RoundWritten
+from specchat.decoding.reply_events import ReplyEnded, RoundWritten, Stopwatch
 from specchat.decoding.speculate import Speculator
-from specchat.decoding.stopwatch import Stopwatch
 from specchat.drafters import DRAFTERS
 from specchat.trees import TREE_POLICIES
 

@@ -11,9 +11,8 @@ import textwrap
 import pytest
 from transformers import AutoTokenizer
 
-from specchat.decoding import chat_template
-from specchat.decoding.chat_template import render_chat
-from specchat.decoding.vocabulary import TransformersVocabulary
+from specchat.decoding import vocabulary
+from specchat.decoding.vocabulary import TransformersVocabulary, render_chat
 from specchat.errors import ModelError
 from tests.tiny_models import write_tokenizer
 
@@ -77,7 +76,7 @@ def test_a_message_that_names_a_special_token_does_not_end_its_turn(tokenizer, r
     ],
 )
 def test_a_template_that_means_harm_is_refused_in_one_line(tokenizer, monkeypatch, template, says):
-    monkeypatch.setattr(chat_template, "MOST_SECONDS", 0.2 if template is LOOP else 60.0)
+    monkeypatch.setattr(vocabulary, "TEMPLATE_SECONDS", 0.2 if template is LOOP else 60.0)
     tokenizer.chat_template = template
     with pytest.raises(ModelError, match=f"^this model's chat template cannot be used: [^\n]*{says}"):
         render_chat(tokenizer, CHAT)
@@ -95,12 +94,12 @@ def test_memory_is_bounded_only_while_a_template_is_applied(tokenizer):
 
 def test_a_template_that_was_stopped_stops_nothing_later(tokenizer, monkeypatch):
     good = tokenizer.chat_template
-    monkeypatch.setattr(chat_template, "MOST_SECONDS", 0.01)
+    monkeypatch.setattr(vocabulary, "TEMPLATE_SECONDS", 0.01)
     tokenizer.chat_template = LOOP
     for _ in range(20):
         with pytest.raises(ModelError, match="it has not ended"):
             render_chat(tokenizer, CHAT)
-    monkeypatch.setattr(chat_template, "MOST_SECONDS", 60.0)
+    monkeypatch.setattr(vocabulary, "TEMPLATE_SECONDS", 60.0)
     tokenizer.chat_template = good
     assert "hello" in render_chat(tokenizer, CHAT)
 
@@ -109,7 +108,7 @@ def test_python_goes_on_as_before_after_a_template_was_stopped():
     """Python 3.11 stands still where it is traced, if an exception that was sent to a thread was taken back."""
     program = """
         import sys
-        from specchat.decoding.chat_template import _at_most
+        from specchat.decoding.vocabulary import _at_most
 
         def loop():
             for _ in range(10**9):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contracts.kit import PROMPT, collect, converse, scripted_target
 
 from specchat.core.costs import Costs
-from specchat.decoding.controller_cache import KEPT, ControllerCache
+from specchat.decoding.kept_parts import KEPT_CONTROLLERS, ControllerCache
 
 LOOKED_UP = {"drafter": "prompt_lookup", "controller": "goodput", "nodes": 4, "depth": 4, "max_tokens": 24}
 
@@ -48,10 +48,10 @@ def test_a_conversation_apart_has_controllers_of_its_own():
 
 def test_few_controllers_are_kept_and_the_one_in_use_is_among_them():
     chat, cache = converse(scripted_target(), **LOOKED_UP), ControllerCache()
-    settings = [chat.settings.but({"nodes": nodes}) for nodes in range(1, KEPT + 3)]
+    settings = [chat.settings.but({"nodes": nodes}) for nodes in range(1, KEPT_CONTROLLERS + 3)]
     made = [object() for _ in settings]
     for one, new in zip(settings, made, strict=True):
         assert cache.kept(one, new) is new
-    assert len(cache) == KEPT
+    assert len(cache) == KEPT_CONTROLLERS
     assert cache.kept(settings[-1], object()) is made[-1]
     assert cache.kept(settings[0], again := object()) is again

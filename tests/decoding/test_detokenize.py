@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.decoding.detokenize import Detokenizer
+from specchat.decoding.emission import Detokenizer
 from specchat.decoding.vocabulary import TransformersVocabulary, label
 
 CORPUS = [

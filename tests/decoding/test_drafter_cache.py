@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from contracts.kit import PROMPT, collect, converse, scripted_draft, scripted_target
 
-from specchat.decoding.drafter_cache import KEPT, DrafterCache
+from specchat.decoding.kept_parts import KEPT_DRAFTERS, DrafterCache
 from specchat.drafters.choice import choose
 from specchat.drafters.parts import Parts
 from specchat.drafters.suffix import Suffix
@@ -58,9 +58,9 @@ def test_after_many_changes_a_few_drafters_are_kept_and_the_others_are_closed(li
     for depth in range(2, 60):
         chat.change(suffix(depth))
         collect(chat.reply(PROMPT, 1))
-        assert lives["built"] - lives["closed"] <= KEPT
-    assert lives == {"built": 59, "closed": 59 - KEPT}
-    assert len(chat.drafters) == KEPT
+        assert lives["built"] - lives["closed"] <= KEPT_DRAFTERS
+    assert lives == {"built": 59, "closed": 59 - KEPT_DRAFTERS}
+    assert len(chat.drafters) == KEPT_DRAFTERS
 
 
 def test_the_drafter_unused_for_longest_goes_first_and_others_keep_what_they_learnt():
@@ -70,7 +70,7 @@ def test_the_drafter_unused_for_longest_goes_first_and_others_keep_what_they_lea
         choice = choose("suffix", suffix(depth))
         return cache.get(choice, lambda: Suffix(choice.options, parts))
 
-    feeds = {depth: get(depth) for depth in range(2, 2 + KEPT)}
+    feeds = {depth: get(depth) for depth in range(2, 2 + KEPT_DRAFTERS)}
     assert get(2) is feeds[2]
     get(100)
     assert get(2) is feeds[2]

@@ -9,8 +9,8 @@ import torch
 from contracts.pass_requests import requested
 
 from specchat.core.tree import Guess, TokenTree
-from specchat.decoding import early_head
-from specchat.decoding.early_head import EarlyHead, low_rank_bytes
+from specchat.decoding import early_pruning as early_head
+from specchat.decoding.early_pruning import EarlyHead, low_rank_bytes
 from tests.models.test_decoder import V, decoder, network
 
 

@@ -9,11 +9,10 @@ from contracts.kit import make_policy
 from specchat.core.context import Context
 from specchat.core.memory import MemoryLimit
 from specchat.core.noise import Noise
+from specchat.core.round import Reason
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.core.verdict import Reason
 from specchat.decoding.assemble import assemble, pair_memory, sampling
-from specchat.decoding.early_head import EarlyHead, low_rank_bytes
-from specchat.decoding.early_pruning import EarlyPruning
+from specchat.decoding.early_pruning import EarlyHead, EarlyPruning, low_rank_bytes
 from specchat.drafters.parts import PairResources
 from specchat.models.backends.scripted import ScriptedModel
 from specchat.settings import Settings

@@ -13,13 +13,14 @@ import pytest
 from contracts.kit import PROMPT, Letters, every, scripted_draft, scripted_target
 
 from specchat.controllers import CONTROLLERS
+from specchat.controllers.combined import EVERY, SOONER, PlainRounds
 from specchat.core.budget import Budget
 from specchat.core.round import Round
 from specchat.core.seams import Controller
 from specchat.core.speedup import RoundIntervals
-from specchat.decoding import speculate, stopwatch
+from specchat.decoding import reply_events as stopwatch
+from specchat.decoding import speculate
 from specchat.decoding.conversation import Conversation
-from specchat.decoding.plain_rounds import EVERY, SOONER, PlainRounds
 from specchat.decoding.reply_events import ReplyEnded, RoundWritten
 from specchat.models.backends.scripted import ScriptedModel
 from specchat.settings import Settings

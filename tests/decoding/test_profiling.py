@@ -5,7 +5,7 @@ from contracts.kit import scripted_draft, scripted_target
 
 from specchat.core.costs import Costs
 from specchat.decoding import profiling
-from specchat.decoding.plain_times import CONTEXTS, measure_plain
+from specchat.decoding.pass_times import PLAIN_CONTEXTS, measure_plain
 
 
 @pytest.mark.parametrize("after", [0, 3, 40])
@@ -45,7 +45,7 @@ def test_passes_of_many_rows_are_timed_less_often(monkeypatch):
 
 def test_plain_decoding_is_timed_at_several_contexts():
     target = scripted_target()
-    assert [context for context, seconds in measure_plain(target) if seconds > 0] == list(CONTEXTS)
+    assert [context for context, seconds in measure_plain(target) if seconds > 0] == list(PLAIN_CONTEXTS)
     assert target.cached([0, 0]) == 0
 
 

@@ -17,10 +17,10 @@ from contracts.kit import (
 from contracts.models import MODELS
 from contracts.models import V as NETWORK_V
 
+from specchat.core.round import Reason
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT
-from specchat.core.verdict import Reason
-from specchat.decoding.stopping import Stop
+from specchat.decoding.emission import Stop
 from specchat.errors import UsageError
 from specchat.models.backends.scripted import ScriptedModel
 

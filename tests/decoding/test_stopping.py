@@ -7,8 +7,7 @@ from contracts.kit import Letters
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.decoding.emission import Emission, Limits
-from specchat.decoding.stopping import Stop, StopStrings
+from specchat.decoding.emission import Emission, Limits, Stop, StopStrings
 
 letters = st.text(st.sampled_from("ab\n"), min_size=1, max_size=4)
 stops = st.lists(letters, max_size=3)

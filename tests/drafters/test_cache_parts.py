@@ -7,7 +7,7 @@ import torch
 from contracts.kit import reply
 from contracts.models import BUILDERS, V, shared_network, tiny_network
 
-from specchat.core.optional_model_abilities import HoldsPartsByLayer
+from specchat.core.drafting_networks import HoldsPartsByLayer
 from specchat.drafters import sparse_context as cache_parts
 from specchat.drafters.sparse_context import PartByStates, part_of
 from specchat.models.decoder import eager
@@ -81,7 +81,7 @@ def test_a_text_within_the_budget_is_borrowed_whole_without_a_pass():
     view = model.with_new_cache()
     part_of(view, model.layers).copy_rows_from(TEXT[: BUDGET + 1], BUDGET)
     assert view.counters.passes == 0
-    assert view._text.rows.held == BUDGET
+    assert view.rows.held == BUDGET
 
 
 def test_what_the_target_does_not_hold_is_left_to_the_view():
@@ -92,7 +92,7 @@ def test_what_the_target_does_not_hold_is_left_to_the_view():
         view = model.with_new_cache()
         part_of(view, model.layers).copy_rows_from(TEXT, BUDGET)
         assert view.cached(TEXT) == held
-        assert BUDGET - CHUNK < view._text.rows.held <= BUDGET if held > BUDGET else view._text.rows.held == held
+        assert BUDGET - CHUNK < view.rows.held <= BUDGET if held > BUDGET else view.rows.held == held
 
 
 def test_a_target_that_tells_no_keys_has_chunks_compared_by_states():

@@ -21,9 +21,9 @@ from specchat.drafters.compiled_search import CompiledDrafter
 from specchat.drafters.merge import Merge
 from specchat.errors import ModelError
 from specchat.indexes.guess_search import GuessSearch
-from specchat.models.base.shape import Shape
 from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads import network_loading
 from specchat.models.draft_heads.networks import NETWORKS
 from specchat.models.draft_heads.text_inputs import TextInputs

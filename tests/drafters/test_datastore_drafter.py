@@ -20,12 +20,10 @@ from contracts.tiny_datastore import CHECKSUM, write_tiny_datastore
 
 from specchat.config.datastore_files import ENDING, Datastores
 from specchat.core.budget import Budget
-from specchat.core.head_output import HeadTensors
-from specchat.core.reading import Reading
-from specchat.core.round import Round
+from specchat.core.reading import HeadTensors, Reading
+from specchat.core.round import Round, Verdict
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.core.verdict import Verdict
 from specchat.decoding.combinations import check_settings
 from specchat.drafters.choice import choose
 from specchat.drafters.parts import PairResources, Parts

@@ -13,7 +13,7 @@ from contracts.pass_requests import requested
 from contracts.tiny_networks import tiny_trained
 
 from specchat.core.budget import Budget
-from specchat.core.mask_rows import MaskRows
+from specchat.core.drafting_networks import MaskRows
 from specchat.core.request import Adapter
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, Guess, TokenTree

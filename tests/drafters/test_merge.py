@@ -25,12 +25,10 @@ from contracts.proposing import Proposing
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
-from specchat.core.head_output import HeadTensors
-from specchat.core.reading import Reading
-from specchat.core.round import Round
+from specchat.core.reading import HeadTensors, Reading
+from specchat.core.round import Round, Verdict
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
-from specchat.core.verdict import Verdict
 from specchat.decoding.speculate import Speculator
 from specchat.drafters.choice import choose
 from specchat.drafters.merge import Merge

@@ -12,11 +12,9 @@ from indexes.operations import operations
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
-from specchat.core.head_output import HeadTensors
-from specchat.core.reading import Reading
-from specchat.core.round import Round
+from specchat.core.reading import HeadTensors, Reading
+from specchat.core.round import Round, Verdict
 from specchat.core.tree import ROOT, TokenTree
-from specchat.core.verdict import Verdict
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
 from specchat.drafters.parts import Parts

@@ -12,14 +12,14 @@ from contracts.models import V, own_decoder, shared_network, source_of
 from contracts.tiny_networks import PrunedOfNothing
 from safetensors.torch import save
 
-from specchat.core.network_pruning import Ranking
+from specchat.core.drafting_networks import Ranking
 from specchat.core.tree import TokenTree
 from specchat.drafters.choice import choose
 from specchat.drafters.parts import PairResources, Parts
 from specchat.errors import CombinationError
-from specchat.models.base.shape import Shape
+from specchat.models.decoder.pruning import PrunableFile
+from specchat.models.decoder.shape import Shape
 from specchat.models.model_loading import own_network
-from specchat.models.pruning.prunable_file import PrunableFile
 from specchat.settings import Settings
 
 CHAIN = {"drafter": "pruned", "policy": "chain", "nodes": 3, "depth": 3, "max_tokens": 80, "temperature": 0.0}

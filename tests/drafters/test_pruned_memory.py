@@ -19,11 +19,11 @@ from specchat.core.memory import MemoryLimit, PairMemory
 from specchat.drafters.parts import PairResources
 from specchat.errors import CombinationError
 from specchat.memory_size import parse_memory
-from specchat.models.base.shape import Shape
 from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.pruning import PrunableFile
+from specchat.models.decoder.shape import Shape
 from specchat.models.model_loading import own_network
-from specchat.models.pruning.prunable_file import PrunableFile
 from specchat.registry import NoOptions
 
 CPU = torch.device("cpu")

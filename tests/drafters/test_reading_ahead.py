@@ -14,10 +14,10 @@ from specchat.decoding.assemble import assemble
 from specchat.decoding.speculate import Plan
 from specchat.drafters.combine import MemberGroup
 from specchat.drafters.trained_network import TrainedNetworkDrafter
-from specchat.models.base.shape import Shape
 from specchat.models.cpu_kernels.kernels import Kernels
 from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads import hydra_drafting
 from specchat.models.weights.tensor_source import TensorSource
 from specchat.settings import Settings

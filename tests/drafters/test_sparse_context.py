@@ -64,7 +64,7 @@ def test_it_reads_nothing_of_a_text_that_the_target_holds_and_sees_no_more_than_
     drafter.start(LONG)
     assert (drafter.passes, drafter._view.counters.rows) == (1, 1), "one row of the target asks what to keep"
     assert drafter._view.cached(LONG) == len(LONG) - 1
-    assert drafter._view._text.rows.held <= 64
+    assert drafter._view.rows.held <= 64
 
 
 def counting(function, calls):

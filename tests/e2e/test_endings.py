@@ -18,7 +18,7 @@ import pexpect
 import pyte
 import pytest
 
-from specchat.tui.system.window_size import LARGEST_LINES
+from specchat.tui.system.terminal import LARGEST_LINES
 from tests.e2e.terminal import Terminal
 from tests.e2e.test_terminal import alive
 from tests.e2e.test_terminal_behaviour import LEFT_CLEAN, SCRIPTED, Listening, ready

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from specchat.decoding import stopwatch
-from specchat.decoding.stopwatch import Stopwatch
+from specchat.decoding import reply_events as stopwatch
+from specchat.decoding.reply_events import Stopwatch
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Cancel, Generate, Load, Message, SecondReply
 from specchat.engine.server import replies as alternation

@@ -8,7 +8,7 @@ import pytest
 import torch
 from bench.racers import quick_pair, quick_settings
 
-from specchat.core.head_output import HeadTensors
+from specchat.core.reading import HeadTensors
 from specchat.decoding import combinations
 from specchat.decoding.conversation import Conversation
 from specchat.engine.protocol.codec import encode

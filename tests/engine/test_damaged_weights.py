@@ -7,7 +7,7 @@ from engine_driver import HELLO
 from safetensors.numpy import load_file, save_file
 from tiny_models import add_tiny_pair
 
-from specchat.core.native_draw import draw_library
+from specchat.core.target_draw import draw_library
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Change, Generate, Load
 

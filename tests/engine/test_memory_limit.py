@@ -20,11 +20,11 @@ from specchat.engine.server.open_pair import OpenPair
 from specchat.errors import MemoryLimitTooLow
 from specchat.memory_size import memory_text, parse_memory
 from specchat.models.backends.scripted_text import ScriptedVocabulary
-from specchat.models.base.network import Network
-from specchat.models.base.shape import Shape
 from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.network import Network
+from specchat.models.decoder.pruning import PrunableFile
+from specchat.models.decoder.shape import Shape
 from specchat.models.model_loading import Loaded, own_network
-from specchat.models.pruning.prunable_file import PrunableFile
 from specchat.models.weights.weight_source import WeightSource
 from specchat.settings import Settings
 

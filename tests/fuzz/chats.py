@@ -10,10 +10,9 @@ from specchat.engine.protocol.packed_rounds import pack_rounds
 from specchat.store.chat_json import read_json
 from specchat.store.chats import Chats
 from specchat.store.records import LARGEST_ROUNDS_BYTES, Chat, Facts, Message
-from specchat.tui.draw.export import FORMATS
-from specchat.tui.draw.token_tree import layout
 from specchat.tui.state.chat import Chat as ChatOnScreen
-from specchat.tui.state.stored_chat import turn_of
+from specchat.tui.state.stored_chat import FORMATS, turn_of
+from specchat.tui.tree import layout
 
 WHEN = "2026-01-31T12:00:00.000Z"
 STATS = {"tokens": 3, "rounds": 2, "drafted": 4, "accepted": 1}

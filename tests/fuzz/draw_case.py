@@ -6,8 +6,8 @@ from random import Random
 
 import torch
 
-from specchat.core.native_draw import NativeDraw, draw_library
 from specchat.core.sampling import Counts, Sampling
+from specchat.core.target_draw import NativeDraw, draw_library
 
 _ODD = (0.0, -0.0, 1e38, -1e38, float("inf"), float("-inf"), float("nan"))
 

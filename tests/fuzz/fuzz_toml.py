@@ -14,7 +14,7 @@ from specchat.config.settings_saving import set_app, set_for_pair, set_general, 
 from specchat.errors import SpecchatError
 from specchat.models import fetch
 from specchat.tui.control.key_bindings import problems
-from specchat.tui.draw.theme import unknown_theme
+from specchat.tui.text.theme import unknown_theme
 
 ATTEMPTS = 60
 

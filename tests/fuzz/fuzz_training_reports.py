@@ -19,8 +19,7 @@ from specchat.engine.protocol.training_report import (
     decode_report,
     encode_report,
 )
-from specchat.tui.draw.training_lines import short_text, training_lines
-from specchat.tui.state.training import Training, TrainingChoices
+from specchat.tui.state.training import Training, TrainingChoices, short_text, training_lines
 from specchat.tui.text.cells import width_of
 from tests.fuzz.message_mutations import mutated
 

@@ -22,7 +22,7 @@ from specchat.indexes.native_suffix_tree import NativeDrafter, NativeSuffixTree
 from specchat.indexes.suffix_draft import DraftLimits
 from specchat.indexes.token_translation import UNKNOWN
 from specchat.indexes.translated_network import TranslatedNetwork
-from specchat.trees.ranks import StaticShape
+from specchat.trees.given_shapes import StaticShape
 
 _INT, _INTS, _FLOATS = ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_float)
 _READ_ROWS = ctypes.PYFUNCTYPE(_INT, ctypes.c_void_p, _INT, _INTS, _INTS, _INT, _INTS, _FLOATS, _FLOATS)

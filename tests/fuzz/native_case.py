@@ -14,19 +14,17 @@ import transformers
 from gguf import GGMLQuantizationType
 from gguf.quants import quantize
 
-from specchat.core.head_needs import EVERYTHING, FIRST, LIKELIEST, LOGITS
-from specchat.core.request import Adapter, ExtraRow, LayerHook, PassRequest
+from specchat.core.request import EVERYTHING, FIRST, LIKELIEST, LOGITS, Adapter, ExtraRow, LayerHook, PassRequest
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.models.base.shape import Shape
 from specchat.models.cpu_kernels.kernels import kernels_for
 from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.cpu_kernels.packing import _as_c
 from specchat.models.decoder.decoder import Decoder
-from specchat.models.weights.derived_sources import RoundedSource
+from specchat.models.decoder.shape import Shape
 from specchat.models.weights.families import FAMILIES, Family
-from specchat.models.weights.gguf_formats import Kind
-from specchat.models.weights.stored_rows import StoredRows
+from specchat.models.weights.gguf_header import Kind
 from specchat.models.weights.tensor_source import TensorSource
+from specchat.models.weights.weight_source import RoundedSource, StoredRows
 
 CONFIGS = tuple(type(transformers.AutoConfig.for_model(family)) for family in FAMILIES)
 NUMBERS = (-(2**31), -1, 0, 1, 3, 15, 17, 31, 33, 63, 255, 4097, 57600, 65537, 2**20, 2**31 - 1)
@@ -259,4 +257,4 @@ def _use(network: NativeNetwork, random: Random, whole: bool) -> None:
         model.head(change(reading.taps[0]))
         path = [node for node in range(1, len(tree)) if tree.parents[node] == ROOT][:1]
         model.keep([node for node in path if node in reading.alive])
-        _hold_part(model, [*model._text.rows.prefix, token()], random, whole)
+        _hold_part(model, [*model.rows.prefix, token()], random, whole)

@@ -128,7 +128,7 @@ def _shared() -> Sanitized:
 
 
 def main() -> None:
-    from specchat.core import native_draw
+    from specchat.core import target_draw as native_draw
     from specchat.indexes import native_suffix_tree
     from specchat.models.cpu_kernels import build
     from tests.fuzz import fuzz_gguf

@@ -6,13 +6,13 @@ from gguf.quants import quantize
 from test_decoder import source_of
 
 from specchat.compiled.build import NativeUnavailable
-from specchat.models.base.shape import Shape
 from specchat.models.cpu_kernels import kernels
 from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.decoder.decoder import Decoder
-from specchat.models.weights.gguf_reader import StoredTensor
-from specchat.models.weights.stored_rows import StoredRows
+from specchat.models.decoder.shape import Shape
+from specchat.models.weights.gguf_source import StoredTensor
 from specchat.models.weights.tensor_source import TensorSource
+from specchat.models.weights.weight_source import StoredRows
 
 
 def have(processor="native"):

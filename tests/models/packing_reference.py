@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from specchat.models.cpu_kernels.product import LANES
-from specchat.models.weights.gguf_reader import GROUP
+from specchat.models.weights.weight_source import GROUP
 
 MIDDLE = {4: 8, 8: 128}
 """The number that stands for zero where a weight has scales only."""

@@ -1,7 +1,7 @@
 """Which rows of the cache the nodes of a tree attend to."""
 
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.models.base.cache_rows import Rows
+from specchat.models.decoder.cache_rows import Rows
 
 
 def test_a_node_below_two_thousand_read_one_pass_before_sees_all_of_them():

@@ -9,14 +9,13 @@ from test_cuda_graphs import bush, chain, eager
 from test_decoder import FAMILIES, V, branching_tree, network, prompt, source_of
 
 from specchat.core.tree import TokenTree
-from specchat.models.base.shape import Shape
-from specchat.models.cuda.choose import cuda_network, disagreement, recorded_network
-from specchat.models.cuda.graphs import GraphNetwork
+from specchat.models.decoder.cuda_linear import int8_works
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.eager import EagerNetwork
 from specchat.models.decoder.fused_ops import PLAIN, FusedOps, best_ops, compiled
 from specchat.models.decoder.layer_weights import Builder
-from specchat.models.linear_layers.cuda import int8_works
+from specchat.models.decoder.recorded_network import GraphNetwork, cuda_network, disagreement, recorded_network
+from specchat.models.decoder.shape import Shape
 from specchat.models.model_loading import own_network
 
 gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -145,7 +144,7 @@ class TestOnADevice:
 
 
 def recorder_here():
-    from specchat.models.cuda.recording import CudaRecorder
+    from specchat.models.decoder.static_pass import CudaRecorder
 
     return CudaRecorder(torch.device("cuda"))
 

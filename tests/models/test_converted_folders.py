@@ -15,8 +15,8 @@ from tiny_models import TEMPLATE, tiny_gguf
 from specchat.config import cache_dir
 from specchat.errors import WeightsError
 from specchat.models.model_loading import load_tokenizer
-from specchat.models.weights import converted_folders as module
-from specchat.models.weights.gguf_file import converted_folder, is_converted
+from specchat.models.weights import transformers_cache as module
+from specchat.models.weights.transformers_cache import converted_folder, is_converted
 
 DAMAGE = {
     "tokenizer.json emptied": lambda folder: (folder / "tokenizer.json").write_bytes(b""),

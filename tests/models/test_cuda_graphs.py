@@ -9,11 +9,11 @@ from test_decoder import FAMILIES, V, branching_tree, network, prompt, source_of
 from specchat.core.request import ExtraRow, LayerHook, PassRequest
 from specchat.core.states import HiddenStateSink
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.models.base.shape import Shape
-from specchat.models.cuda.graphs import GraphNetwork
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.eager import EagerNetwork
 from specchat.models.decoder.layer_weights import Builder
+from specchat.models.decoder.recorded_network import GraphNetwork
+from specchat.models.decoder.shape import Shape
 
 
 def eager(family="llama"):

@@ -11,11 +11,11 @@ from specchat.config import ModelSpec, PathSource
 from specchat.core.request import ExtraRow
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.backends.transformers_model import ReferenceModel
-from specchat.models.base.shape import Shape, unsupported
-from specchat.models.base.windows import within_window
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.eager import EagerNetwork
 from specchat.models.decoder.layer_weights import Builder
+from specchat.models.decoder.network import within_window
+from specchat.models.decoder.shape import Shape, unsupported
 from specchat.models.model_loading import load_model
 from specchat.models.weights import families
 from specchat.models.weights.gguf_source import GgufSource

@@ -15,9 +15,8 @@ from transformers import AutoTokenizer
 
 from specchat.decoding.vocabulary import TransformersVocabulary
 from specchat.errors import ModelError, WeightsError
-from specchat.models.weights.foreign_code_limits import bounded
-from specchat.models.weights.tokenizer_files import open_tokenizer
-from specchat.models.weights.tokenizer_growth import refuse_growth
+from specchat.models.weights.foreign_code import bounded
+from specchat.models.weights.tokenizer_files import open_tokenizer, refuse_growth
 from tests.tiny_models import tokenizer, write_tokenizer
 
 THOUSANDFOLD = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1000}
@@ -135,7 +134,7 @@ def ended(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_one_operation_that_holds_pythons_lock_is_ended_with_the_process():
     done = ended(
         """
-        from specchat.models.weights.foreign_code_limits import bounded
+        from specchat.models.weights.foreign_code import bounded
         print("begins", flush=True)
         with bounded(cpu_s=0.2):
             10 ** (10**8)

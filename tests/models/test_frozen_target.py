@@ -10,8 +10,8 @@ from contracts.pass_requests import requested
 from specchat.core.request import Adapter, ExtraRow
 from specchat.core.tree import TokenTree
 from specchat.models.backends.transformers_model import ReferenceModel
-from specchat.models.base.prepared_source import prepared
-from specchat.models.base.shape import Shape
+from specchat.models.decoder.shape import Shape
+from specchat.models.decoder.weight_check import prepared
 from specchat.models.draft_heads.frozen_target import FrozenTarget
 from specchat.models.weights.families import FAMILIES
 from specchat.models.weights.tensor_source import TensorSource

@@ -1,16 +1,18 @@
 """A GGUF header is believed only as far as the file bears it out; what is wrong is one line with the file's name."""
 
+import os
 import struct
 
 import pytest
 from gguf import GGML_QUANT_SIZES
+from loading_kit import load
 from tiny_models import tiny_gguf
 
 from specchat.errors import WeightsError
 from specchat.models.inspect.model_files import token_table
-from specchat.models.weights.gguf_file import converted_folder
-from specchat.models.weights.gguf_formats import FORMATS
-from specchat.models.weights.gguf_header import read_header
+from specchat.models.weights import gguf_header
+from specchat.models.weights.gguf_header import FORMATS, map_file, read_header
+from specchat.models.weights.transformers_cache import converted_folder
 
 HUGE = 2**64 - 1
 U32, I32, F32, BOOL, STRING, ARRAY, U64 = 4, 5, 6, 7, 8, 9, 10
@@ -153,3 +155,25 @@ def test_the_formats_are_those_of_the_format_s_own_package():
         kind: theirs[kind] for kind in theirs if kind in ours
     }
     assert len(ours.keys() & theirs.keys()) >= 30
+
+
+def test_a_load_parses_the_header_once_whether_it_converts_the_file_or_not(tmp_path, monkeypatch):
+    file, parsed, parse = tiny_gguf(tmp_path / "m.gguf"), [], gguf_header.parse_header
+    monkeypatch.setattr(gguf_header, "parse_header", lambda data: parsed.append(1) or parse(data))
+    load(file)
+    assert len(parsed) == 1
+    load(file)
+    assert len(parsed) == 1
+    os.utime(file, ns=(0, 0))
+    load(file)
+    assert len(parsed) == 2
+
+
+def test_a_file_that_changes_after_its_header_was_read_is_refused(tmp_path):
+    file = tiny_gguf(tmp_path / "m.gguf")
+    header = read_header(file)
+    with file.open("ab") as opened:
+        opened.write(b"more")
+    with pytest.raises(WeightsError, match=r"m\.gguf is not a GGUF file that can be read: it is being changed"):
+        map_file(file, header)
+    assert map_file(file, read_header(file))[:4] == b"GGUF"

@@ -7,7 +7,8 @@ from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.quants import dequantize, quantize
 
 from specchat.errors import WeightsError
-from specchat.models.weights.gguf_reader import GROUP, GgufReader
+from specchat.models.weights.gguf_source import GgufReader
+from specchat.models.weights.weight_source import GROUP
 
 KINDS = [GGMLQuantizationType.Q4_0, GGMLQuantizationType.Q4_1]
 

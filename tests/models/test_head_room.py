@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.core.head_needs import FIRST
+from specchat.core.request import FIRST
 from specchat.models.cpu_kernels.logits_buffer import BEST, FEW, LogitsBuffer, SpareMemory
 
 WIDTH = 100

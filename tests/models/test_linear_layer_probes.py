@@ -9,7 +9,7 @@ from tiny_models import gguf_sizes, tiny_gguf
 from specchat.compiled.build import NativeUnavailable
 from specchat.errors import UsageError
 from specchat.models.cpu_kernels import kernels
-from specchat.models.linear_layers import probes
+from specchat.models.decoder import linear_layers as probes
 from specchat.models.machine import choose_precision, multiplies
 
 CPU = torch.device("cpu")

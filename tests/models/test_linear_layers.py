@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from specchat.models.linear_layers.processor import DenseLinear, Int4Linear, Int8Linear, PackedLinear, Stacked
-from specchat.models.weights.gguf_reader import GROUP, FourBit
+from specchat.models.decoder.linear_layers import DenseLinear, Int4Linear, Int8Linear, PackedLinear, Stacked
+from specchat.models.weights.weight_source import GROUP, FourBit
 
 OUT, IN = 192, 128
 

@@ -5,10 +5,10 @@ import torch
 from test_linear_layers import dequantised, four_bit, rounded_to_eight_bits
 
 from specchat.errors import UsageError
-from specchat.models.linear_layers import cuda
-from specchat.models.linear_layers.cuda import CudaInt4Linear, CudaInt8Linear, int4_works, int8_works
+from specchat.models.decoder import cuda_linear as cuda
+from specchat.models.decoder.cuda_linear import CudaInt4Linear, CudaInt8Linear, int4_works, int8_works
 from specchat.models.machine import choose_precision
-from specchat.models.weights.gguf_reader import GROUP
+from specchat.models.weights.weight_source import GROUP
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]

@@ -7,7 +7,7 @@ from test_decoder import FAMILIES, PRECISIONS, V, decoder, network, prompt, two_
 
 from specchat.compiled.processor import cpu_flags
 from specchat.core.tree import TokenTree
-from specchat.decoding.pass_breakdown import break_down
+from specchat.decoding.pass_times import break_down
 from specchat.models.backends.transformers_model import ReferenceModel
 
 

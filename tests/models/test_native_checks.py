@@ -10,16 +10,16 @@ from native_kit import native, needs_native
 from test_decoder import network, two_rounds
 
 from specchat.errors import ModelError
-from specchat.models.base import prepared_source
-from specchat.models.base.shape import Shape
 from specchat.models.cpu_kernels import kernels
 from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.cpu_kernels.packing import _as_c
 from specchat.models.cpu_kernels.product import LANES
 from specchat.models.cpu_kernels.tensor_pointers import pointer
-from specchat.models.weights.gguf_formats import Kind
-from specchat.models.weights.stored_rows import StoredRows
+from specchat.models.decoder import weight_check as prepared_source
+from specchat.models.decoder.shape import Shape
+from specchat.models.weights.gguf_header import Kind
 from specchat.models.weights.tensor_source import TensorSource
+from specchat.models.weights.weight_source import StoredRows
 
 pytestmark = needs_native
 

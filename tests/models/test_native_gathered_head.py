@@ -10,7 +10,7 @@ from specchat.models.cpu_kernels.growing_head import GrowingHead
 from specchat.models.cpu_kernels.linear import small_network_kernels
 from specchat.models.cpu_kernels.packing import pack_into
 from specchat.models.cpu_kernels.product import Product
-from specchat.models.weights.stored_rows import StoredRows
+from specchat.models.weights.weight_source import StoredRows
 
 D, V = 96, 83
 

@@ -7,8 +7,7 @@ import torch
 from native_kit import native, needs_native
 from test_decoder import V, branching_tree, network, prompt
 
-from specchat.core.head_needs import EVERYTHING, FIRST, LIKELIEST, LOGITS
-from specchat.core.request import PassRequest
+from specchat.core.request import EVERYTHING, FIRST, LIKELIEST, LOGITS, PassRequest
 from specchat.core.tree import TokenTree
 from specchat.models.cpu_kernels import kernels
 from specchat.models.cpu_kernels.logits_buffer import BEST

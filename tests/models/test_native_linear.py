@@ -16,7 +16,6 @@ from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.errors import ModelError
 from specchat.models.backends.transformers_model import ReferenceModel
-from specchat.models.base.shape import Shape
 from specchat.models.cpu_kernels.arena import Arena
 from specchat.models.cpu_kernels.hydra import Named, NativeHydra
 from specchat.models.cpu_kernels.linear import EmbeddedProduct, NativeHead, NativeLinear, small_network_kernels
@@ -25,14 +24,15 @@ from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.cpu_kernels.packing import RowReader
 from specchat.models.cpu_kernels.token_table import TokenTable
 from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads import text_inputs
 from specchat.models.draft_heads.hydra_drafting import HydraDrafting
 from specchat.models.draft_heads.hydra_steps import NativeSteps
 from specchat.models.draft_heads.network_loading import trained_network
 from specchat.models.draft_heads.networks import NETWORKS, load_network
 from specchat.models.draft_heads.shared_weights import SharedWeights, rms_normalize
-from specchat.models.weights.stored_rows import StoredRows
 from specchat.models.weights.tensor_source import TensorSource
+from specchat.models.weights.weight_source import StoredRows
 
 TEXT = [3, 5, 9, 5, 3, 7, 9, 2, 5, 3, 11, 4]
 

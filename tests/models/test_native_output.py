@@ -7,11 +7,11 @@ import torch
 from native_kit import native, needs_native
 from test_decoder import V, branching_tree, network, prompt, source_of
 
-from specchat.core.head_output import HeadTensors
+from specchat.core.reading import HeadTensors
 from specchat.core.tree import ROOT, TokenTree
-from specchat.models.base.shape import Shape
 from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.shape import Shape
 
 
 @needs_native

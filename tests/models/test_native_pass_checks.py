@@ -13,9 +13,9 @@ from test_decoder import V, branching_tree, network, prompt
 from specchat.core.request import Adapter, ExtraRow, PassRequest
 from specchat.core.tree import TokenTree
 from specchat.errors import ModelError
-from specchat.models.base.kv_cache import KVCache
 from specchat.models.cpu_kernels import kernels, pass_rows
 from specchat.models.cpu_kernels.c_structures import KEYS
+from specchat.models.decoder.kv_cache import KVCache
 
 pytestmark = needs_native
 

@@ -12,8 +12,8 @@ from test_decoder import network
 from specchat.compiled.build import NativeUnavailable, find_compiler
 from specchat.compiled.processor import cpu_flags
 from specchat.models import model_loading
-from specchat.models.base.shape import Shape
 from specchat.models.cpu_kernels import build, kernels
+from specchat.models.decoder.shape import Shape
 from specchat.models.weights.tensor_source import TensorSource
 
 DRIVER = Path(__file__).with_name("native_driver.c")

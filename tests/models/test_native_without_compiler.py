@@ -9,8 +9,8 @@ from specchat.compiled import build as compiling
 from specchat.compiled.build import NativeUnavailable
 from specchat.errors import ModelError
 from specchat.models import model_loading
-from specchat.models.base.shape import Shape
 from specchat.models.cpu_kernels import build, kernels
+from specchat.models.decoder.shape import Shape
 
 
 @pytest.fixture

@@ -14,11 +14,9 @@ from test_gguf_reader import written
 from specchat.errors import ModelError
 from specchat.models.cpu_kernels.kernels import kernels_for
 from specchat.models.cpu_kernels.packing import Packer, RowReader
-from specchat.models.weights.derived_sources import PairedSource, RoundedSource
-from specchat.models.weights.gguf_reader import GROUP, FourBit
 from specchat.models.weights.gguf_source import GgufSource
-from specchat.models.weights.stored_rows import StoredRows
 from specchat.models.weights.tensor_source import TensorSource
+from specchat.models.weights.weight_source import GROUP, FourBit, PairedSource, RoundedSource, StoredRows
 
 pytestmark = needs_native
 

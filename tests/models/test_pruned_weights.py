@@ -9,17 +9,15 @@ import torch
 import torch.nn.functional as F
 from contracts.models import native_decoder, native_is_here, own_decoder, shared_network, source_of, tiny_network
 
-from specchat.core.network_pruning import Ranking
+from specchat.core.drafting_networks import Ranking
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.models.base.differentiable_layer import Gates, layer_output
-from specchat.models.base.prepared_source import prepared
-from specchat.models.base.shape import Shape
 from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.differentiable_layer import Gates, layer_output
+from specchat.models.decoder.pruning import KeptUnits, PrunableFile, loss_gradient
+from specchat.models.decoder.shape import Shape
+from specchat.models.decoder.weight_check import prepared
 from specchat.models.model_loading import own_network
-from specchat.models.pruning.prunable_file import PrunableFile
-from specchat.models.pruning.pruned_source import KeptUnits
-from specchat.models.pruning.taylor import loss_gradient
 
 CPU, TEXT = torch.device("cpu"), [1, 7, 30, 7, 2, 59, 14, 7, 30, 11, 5, 5, 41, 3, 3, 8]
 FAMILIES = ["llama", "qwen2", "qwen3", "smollm3", "gemma3_text"]

@@ -15,14 +15,13 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 from specchat.config import ModelSpec, PathSource, cache_dir
-from specchat.models.base.shape import Shape, unsupported
+from specchat.models.decoder.shape import Shape, unsupported
 from specchat.models.model_config import known_config, open_config
 from specchat.models.model_loading import load_model, usable_context
-from specchat.models.weights import remembered_config as module
-from specchat.models.weights.end_tokens import end_tokens
+from specchat.models.weights import transformers_cache as module
 from specchat.models.weights.families import FAMILIES
-from specchat.models.weights.remembered_config import RememberedConfig, remember_config, remembered_config
-from specchat.models.weights.tokenizer_files import open_tokenizer
+from specchat.models.weights.tokenizer_files import end_tokens, open_tokenizer
+from specchat.models.weights.transformers_cache import RememberedConfig, remember_config, remembered_config
 
 OWN = {
     "qwen2": {"sliding_window": 32, "use_sliding_window": False},

@@ -11,12 +11,11 @@ from tiny_models import tiny_folder, tiny_gguf
 
 from specchat.config import ModelSpec, PathSource
 from specchat.core.tree import TokenTree
-from specchat.models.base.shape import Shape
-from specchat.models.cuda.graphs import GraphNetwork
-from specchat.models.decoder import rotation_tables as module
-from specchat.models.decoder.decoder import Decoder
-from specchat.models.decoder.rotation_tables import RotationTables
-from specchat.models.decoder.text_batch import TextBatch
+from specchat.models.decoder import kv_cache as module
+from specchat.models.decoder.decoder import Decoder, TextBatch
+from specchat.models.decoder.kv_cache import RotationTables
+from specchat.models.decoder.recorded_network import GraphNetwork
+from specchat.models.decoder.shape import Shape
 from specchat.models.model_loading import load_model
 
 CPU = torch.device("cpu")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contracts.kit import reply
 
 from specchat.config.values import ModelSpec
-from specchat.decoding.stopping import Stop
+from specchat.decoding.emission import Stop
 from specchat.models.backends.scripted_text import PASSAGES, ScriptedVocabulary
 from specchat.models.model_loading import load_scripted
 

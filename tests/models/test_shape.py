@@ -8,7 +8,7 @@ import torch
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from specchat.models.base.shape import Shape
+from specchat.models.decoder.shape import Shape
 
 ROTATIONS = {
     "default": {},
@@ -37,7 +37,7 @@ def test_no_network_of_transformers_is_imported():
     program = """
 import sys
 from transformers import LlamaConfig
-from specchat.models.base.shape import Shape
+from specchat.models.decoder.shape import Shape
 Shape.of(LlamaConfig())
 assert "transformers.models.llama.configuration_llama" in sys.modules
 assert "transformers.models.llama.modeling_llama" not in sys.modules

@@ -6,7 +6,7 @@ from native_kit import native, needs_native
 from test_decoder import FAMILIES, V, decoder, network
 
 from specchat.decoding.teacher_forcing import read_after
-from specchat.models.decoder.text_batch import TextBatch
+from specchat.models.decoder.decoder import TextBatch
 
 
 def texts(lengths):

@@ -11,9 +11,8 @@ from safetensors.torch import load_file, save_file
 
 from specchat.config.trained_drafters import WEIGHTS
 from specchat.models.backends.transformers_model import ReferenceModel
-from specchat.models.base import trimmed_head
-from specchat.models.base.torch_head import TorchHead
-from specchat.models.base.trimmed_head import TrimmedHead
+from specchat.models.decoder import trimmed_head
+from specchat.models.decoder.trimmed_head import TorchHead, TrimmedHead
 from specchat.models.draft_heads import token_inputs
 from specchat.models.draft_heads.network_loading import trained_network
 from specchat.models.draft_heads.token_inputs import TokenInputs

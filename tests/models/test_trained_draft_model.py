@@ -16,14 +16,14 @@ from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, TokenTree
 from specchat.errors import ConfigError, ModelError, WeightsError
 from specchat.models import trained_draft_model
-from specchat.models.base.shape import Shape
 from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.pruning import PrunableFile
+from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads.networks import load_network
 from specchat.models.draft_heads.shared_weights import SharedWeights
 from specchat.models.draft_heads.sizes import DraftModelSizes
 from specchat.models.model_loading import Loaded, own_network
-from specchat.models.pruning.prunable_file import PrunableFile
 from specchat.models.trained_draft_model import load_trained_draft
 
 CPU, V, TEXT = torch.device("cpu"), 61, [1, 7, 30, 7, 2, 59, 14, 7, 30, 11, 5, 5, 41, 3, 3, 8]

@@ -10,7 +10,7 @@ from specchat.cli.pair_states import known_pairs
 from specchat.config.drafter_states import DrafterStateFile
 from specchat.config.trained_drafters import WEIGHTS
 from specchat.errors import UsageError
-from specchat.tui.draw.pair_lines import PairListState, pair_lines
+from specchat.tui.state.pair_list import PairListState, pair_lines
 
 
 @pytest.fixture(autouse=True)

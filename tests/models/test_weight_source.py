@@ -11,9 +11,8 @@ from transformers import PreTrainedTokenizerFast
 
 from specchat.config import ModelSpec, PathSource
 from specchat.models.model_loading import load_model
-from specchat.models.weights.derived_sources import RoundedSource
-from specchat.models.weights.gguf_reader import GROUP, FourBit
 from specchat.models.weights.tensor_source import TensorSource
+from specchat.models.weights.weight_source import GROUP, FourBit, RoundedSource
 
 CPU = torch.device("cpu")
 

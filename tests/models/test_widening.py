@@ -14,8 +14,8 @@ from specchat.decoding.teacher_forcing import forced
 from specchat.errors import ModelError
 from specchat.models.backends.widened_source import WidenedSource
 from specchat.models.backends.widening import Sizes, widened_config
-from specchat.models.base.shape import Shape
 from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.shape import Shape
 from specchat.models.model_loading import own_network
 from specchat.models.weights.gguf_source import GgufSource
 from specchat.models.weights.tensor_source import TensorSource

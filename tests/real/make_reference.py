@@ -37,7 +37,7 @@ def main() -> None:
     from specchat.models import fetch
     from specchat.models.backends.transformers_network import load_network
     from specchat.models.model_config import open_config
-    from specchat.models.weights.end_tokens import end_tokens
+    from specchat.models.weights.tokenizer_files import end_tokens
 
     path = fetch.fetch(load_catalog().model(MODEL))
     folder, config = open_config(path)

@@ -12,8 +12,7 @@ from real_weights import HOME, fetched
 
 from specchat.config import load_catalog
 from specchat.decoding.conversation import Conversation
-from specchat.decoding.detokenize import Detokenizer
-from specchat.decoding.stopping import Stop
+from specchat.decoding.emission import Detokenizer, Stop
 from specchat.decoding.vocabulary import TransformersVocabulary
 from specchat.models.model_loading import Loaded, load_model
 from specchat.settings import Settings

@@ -19,9 +19,8 @@ from specchat.errors import StoreError
 from specchat.store import database, schema
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_read, open_to_write
-from specchat.tui.draw.export import FORMATS
 from specchat.tui.state.chat import Chat as ChatOnScreen
-from specchat.tui.state.stored_chat import turn_of
+from specchat.tui.state.stored_chat import FORMATS, turn_of
 from specchat.tui.text.numbers import when
 
 NEWEST = len(schema.MIGRATIONS)

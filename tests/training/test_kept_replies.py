@@ -9,7 +9,7 @@ from online_kit import NARROW, SETTINGS, conversed, idle, spoken
 from training_kit import target
 
 from specchat.core.budget import Budget
-from specchat.core.head_needs import EVERYTHING, FIRST
+from specchat.core.request import EVERYTHING, FIRST
 from specchat.indexes.reply_buffer import LIKELIEST, RecordedReply, ReplyBuffer
 from specchat.models.draft_heads import reply_recorder
 from specchat.models.draft_heads.online_learning import OnlineLearner

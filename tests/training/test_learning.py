@@ -17,7 +17,7 @@ from specchat.config.trained_drafters import read_drafter
 from specchat.core.noise import Noise
 from specchat.core.sampling import Sampling
 from specchat.errors import CheckpointError, NotEnoughMemory, TrainingError
-from specchat.models.decoder.text_batch import TextBatch
+from specchat.models.decoder.decoder import TextBatch
 from specchat.models.draft_heads import losses
 from specchat.models.draft_heads.distillation import LOSSES
 from specchat.models.draft_heads.losses import columns_of, divergence, followed, labels_of

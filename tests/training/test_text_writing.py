@@ -7,7 +7,7 @@ from training_kit import END, REPLY, USER, V, Words, target
 
 from specchat.acceptance.follow import Follow
 from specchat.bench.workloads import own_workload
-from specchat.controllers.off import Off
+from specchat.controllers.fixed import Off
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.noise import Noise
@@ -16,7 +16,7 @@ from specchat.decoding.speculate import Speculator
 from specchat.drafters.nothing import Nothing
 from specchat.drafters.parts import Parts
 from specchat.errors import TrainingError, UsageError
-from specchat.models.decoder.text_batch import TextBatch
+from specchat.models.decoder.decoder import TextBatch
 from specchat.registry import NoOptions
 from specchat.training import text_writing
 from specchat.training.batch_writer import BatchWriter, Writing

@@ -8,11 +8,11 @@ import torch
 import transformers
 
 from specchat.core.sampling import Sampling
-from specchat.models.base.prepared_source import prepared
-from specchat.models.base.shape import Shape
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.eager import EagerNetwork
 from specchat.models.decoder.layer_weights import Builder
+from specchat.models.decoder.shape import Shape
+from specchat.models.decoder.weight_check import prepared
 from specchat.models.weights import families
 from specchat.models.weights.tensor_source import TensorSource
 from specchat.training.job import Subject

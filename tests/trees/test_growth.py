@@ -10,11 +10,9 @@ from contracts.proposing import Proposing
 from trees.laws import POINT, V, context, law, paths_of, value
 
 from specchat.core.budget import Budget
-from specchat.core.point_rows import PointRows
 from specchat.core.seams import Drafter
-from specchat.core.tree import ROOT, Guess
-from specchat.trees.growth import Growth
-from specchat.trees.search import search
+from specchat.core.tree import ROOT, Guess, PointRows
+from specchat.trees.growth import Growth, search
 
 
 class InRows(Drafter):

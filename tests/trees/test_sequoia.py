@@ -13,12 +13,11 @@ from trees.laws import every_tree
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
-from specchat.core.round import Round, Timings
+from specchat.core.round import Round, Timings, Verdict
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.core.verdict import Verdict
 from specchat.decoding.speculate import Speculator
 from specchat.trees import TREE_POLICIES
-from specchat.trees.optimal_shape import OptimalShapes
+from specchat.trees.sequoia import OptimalShapes
 
 FALLING, RISING = (0.5, 0.2, 0.1), (0.1, 0.3, 0.45)
 

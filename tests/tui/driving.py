@@ -16,7 +16,7 @@ from specchat.engine.protocol.commands import Generate
 from specchat.tui.app import SpecchatApp
 from specchat.tui.control.app_setup import AppSetup
 from specchat.tui.control.engine_session import LinkFactory
-from specchat.tui.state.pair_info import PairInfo
+from specchat.tui.state.pair_list import PairInfo
 from specchat.tui.widgets.painted_lines import PaintedLines
 
 PATIENCE_S = 20.0

@@ -15,7 +15,7 @@ from specchat.bench.workloads import own_workload
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Cancel, Compare, Generate
 from specchat.tui.screens.bench import BenchScreen
-from specchat.tui.state.race_series import BenchQuestion
+from specchat.tui.state.races import BenchQuestion
 
 QUESTIONS = [
     BenchQuestion("chat", "Why?"),

@@ -10,7 +10,7 @@ from specchat.cli.bench import line_of
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Generate, Load
 from specchat.tui.bench.budgets import BudgetFinding
-from specchat.tui.bench.engine_speed import ratio
+from specchat.tui.bench.scenarios import ratio
 from specchat.tui.bench.scripted_engine import TEXTS, ScriptedLink, rounds_of
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="needs pseudo-terminals")
@@ -52,7 +52,7 @@ def test_the_ratio_is_the_median_of_pairs():
 @posix
 @pytest.mark.e2e
 def test_a_scenario_runs_in_a_terminal_of_its_own():
-    from specchat.tui.bench.terminal import measured
+    from specchat.tui.bench.budgets import measured
 
     result = measured((80, 24), scenario="idle", text="prose", tokens=20, rate=200.0, seconds=0.5)
     assert result["timers"] == 0

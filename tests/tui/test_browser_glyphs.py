@@ -12,7 +12,7 @@ from textual.color import Color
 from textual.widgets import Markdown
 
 import specchat.tui
-from specchat.tui.text.browser_glyphs import PLAINER, BrowserGlyphFilter
+from specchat.tui.text.line_filters import PLAINER, BrowserGlyphFilter
 
 DRAWN_BY_THE_PAGE = {chr(code) for code in range(0x2500, 0x25A0)}
 """Boxes and blocks, which xterm.js paints itself."""

@@ -14,13 +14,11 @@ from PIL import Image, ImageColor
 
 from specchat.errors import UsageError
 from specchat.tui.control import clips
-from specchat.tui.draw import clip_gif
-from specchat.tui.draw.clip import FORMATS, as_cast, as_svg
-from specchat.tui.draw.clip_frames import COLUMNS, ROUNDS, Frame, frames_of
-from specchat.tui.draw.clip_gif import as_gif
-from specchat.tui.draw.clip_styles import COLOURS
-from specchat.tui.draw.theme import DARK
 from specchat.tui.text.cells import width_of
+from specchat.tui.text.theme import DARK
+from specchat.tui.tree import clip_files
+from specchat.tui.tree.clip_files import FORMATS, as_cast, as_gif, as_svg
+from specchat.tui.tree.clip_frames import COLOURS, COLUMNS, ROUNDS, Frame, frames_of
 
 ABOUT = ["SmolLM2 · cpu · 2 cores", "prompt_lookup · 18 nodes · seed 7"]
 TEXT = "{http://www.w3.org/2000/svg}text"
@@ -96,7 +94,7 @@ def test_without_pillow_or_a_font_a_gif_is_refused_and_the_message_says_what_hel
         patch.setitem(sys.modules, "PIL", None)
         with pytest.raises(UsageError, match=r"pip install -e '.\[gif\]'"):
             as_gif(frames)
-    monkeypatch.setattr(clip_gif, "FONTS", ("NoSuchFont.ttf",))
+    monkeypatch.setattr(clip_files, "FONTS", ("NoSuchFont.ttf",))
     with pytest.raises(UsageError, match="NoSuchFont"):
         as_gif(frames)
 

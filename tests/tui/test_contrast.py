@@ -7,8 +7,8 @@ from driving import driving, wait_for
 from rich.color import Color
 from textual.widget import Widget
 
-from specchat.tui.draw.clip_styles import COLOURS
-from specchat.tui.draw.theme import DARK, OWN, ROLES
+from specchat.tui.text.theme import DARK, OWN, ROLES
+from specchat.tui.tree.clip_frames import COLOURS
 from specchat.tui.widgets.tinted_text import TintedText
 
 LEAST = 4.5

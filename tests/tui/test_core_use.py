@@ -10,19 +10,18 @@ from pathlib import Path
 import pytest
 from fake import ready
 
-from specchat.tui.draw.stats_lines import Facts, stats_lines
-from specchat.tui.system.cpu_meter import CoreShares, CpuMeter
-from specchat.tui.system.engine_priority import wants_every_core
+from specchat.tui.state.stats_lines import StatsFacts, stats_lines
+from specchat.tui.system.processes import CoreShares, CpuMeter, wants_every_core
 
 
 def test_the_panel_says_who_uses_the_cores():
-    lines = stats_lines(Facts(shares=CoreShares(engine=1.93, app=0.061)), 40, 14)
+    lines = stats_lines(StatsFacts(shares=CoreShares(engine=1.93, app=0.061)), 40, 14)
     assert "".join(text for text, _ in lines[0]) == "cores    engine 1.9 · app 0.06"
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processor times of others are read from /proc")
 def test_the_shares_of_an_engine_here_are_measured_and_of_one_elsewhere_are_unknown(monkeypatch):
-    monkeypatch.setattr("specchat.tui.system.cpu_meter.SPAN_S", 0.0)
+    monkeypatch.setattr("specchat.tui.system.processes.SPAN_S", 0.0)
     meter = CpuMeter()
     assert meter.read(0) is None
     assert meter.read(os.getpid()) is None
@@ -44,7 +43,7 @@ def test_an_engine_that_leaves_a_core_is_not_given_way_to(monkeypatch):
 def test_what_is_started_after_giving_way_is_not_nice_itself():
     code = (
         "import asyncio, os\n"
-        "from specchat.tui.system.engine_priority import EnginePriority\n"
+        "from specchat.tui.system.processes import EnginePriority\n"
         "async def main():\n"
         "    before, priority = os.nice(0), EnginePriority()\n"
         "    priority.lower_priority(); priority.lower_priority()\n"

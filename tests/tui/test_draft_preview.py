@@ -17,7 +17,7 @@ from specchat.config import AppOptions
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.round_parts import Tree, Verdict
 from specchat.tui.control import round_animation
-from specchat.tui.draw.draft_preview import best_path, preview, rejected_guess
+from specchat.tui.control.round_animation import best_path, preview, rejected_guess
 from specchat.tui.widgets.messages import text_of
 from specchat.tui.widgets.reply_view import ReplyView
 from specchat.tui.widgets.tinted_text import TintedText

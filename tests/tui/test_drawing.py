@@ -22,7 +22,7 @@ from textual.widgets.markdown import MarkdownBlock
 from specchat.engine.protocol import events as ev
 from specchat.tui.control.event_pump import EventPump
 from specchat.tui.textual_patches.compositing import DiffingCompositor, PartialUpdate
-from specchat.tui.textual_patches.markdown_layout import ListItem
+from specchat.tui.textual_patches.markdown import ListItem
 from specchat.tui.widgets.tinted_text import TintedText
 
 

@@ -16,7 +16,7 @@ from specchat.tui.app import SpecchatApp
 from specchat.tui.control.app_setup import AppSetup
 from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.screens.pairs import PairsScreen
-from specchat.tui.system import cpu_meter
+from specchat.tui.system import processes
 from specchat.tui.widgets.reply_view import ReplyView
 
 FETCHING = ev.Loading("fetch", "model.safetensors", 143_000_000, 230_000_000, 12_300_000.0)
@@ -267,7 +267,7 @@ async def test_a_draft_model_that_was_let_go_is_seen_in_the_memory_and_answers_n
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processor times of others are read from /proc")
 async def test_nothing_of_a_dead_engine_is_left_on_the_screen(monkeypatch):
-    monkeypatch.setattr(cpu_meter, "SPAN_S", 0.0)
+    monkeypatch.setattr(processes, "SPAN_S", 0.0)
     monkeypatch.setattr(EngineSession, "engine_pid", os.getpid())
     async with driving() as d:
         await writing(d)

@@ -13,8 +13,8 @@ from driving import driving
 from specchat.errors import UsageError
 from specchat.store.chat_json import read_json
 from specchat.store.records import Chat, Facts, Message
-from specchat.tui.draw import export
-from specchat.tui.system.new_files import format_and_file, format_of, stem_of
+from specchat.tui.state import stored_chat
+from specchat.tui.system.desktop import format_and_file, format_of, stem_of
 
 WHEN = "2026-01-31T12:00:00.000Z"
 CHAT = Chat("id", "Is <b>this</b> SAID ABOUT right?", WHEN, WHEN, system="be <brief>", leaf="c")
@@ -46,23 +46,23 @@ class Page(HTMLParser):
 
 
 def test_a_page_shows_who_wrote_every_token():
-    said = Page(export.as_html(CHAT, MESSAGES)).said
+    said = Page(stored_chat.as_html(CHAT, MESSAGES)).said
     assert ("drafted", "**Y") in said
     assert ("target", "es** ") in said
     assert not any("another branch" in text for _, text in said)
 
 
 def test_a_page_needs_nothing_else_and_runs_nothing():
-    page = Page(export.as_html(CHAT, MESSAGES))
+    page = Page(stored_chat.as_html(CHAT, MESSAGES))
     assert not {tag for tag, _ in page.tags} & {"script", "img", "iframe", "object", "b"}
     assert not any(key.startswith("on") or key == "src" for _, given in page.tags for key in given)
-    assert not re.search(r"@import|url\(", export.as_html(CHAT, MESSAGES))
+    assert not re.search(r"@import|url\(", stored_chat.as_html(CHAT, MESSAGES))
     assert any(given.get("content", "").startswith("default-src 'none'") for tag, given in page.tags if tag == "meta")
     assert any("<script>alert(1)</script>" in text for _, text in page.said)
 
 
 def test_a_page_keeps_control_characters_visible_and_its_title_whole():
-    page = export.as_html(CHAT, MESSAGES)
+    page = stored_chat.as_html(CHAT, MESSAGES)
     assert "\x1b" not in page
     assert "␛[31m" in page
     assert page.count("<main>") == 1
@@ -70,7 +70,7 @@ def test_a_page_keeps_control_characters_visible_and_its_title_whole():
 
 
 def test_markdown_holds_the_text_as_it_was_said():
-    text = export.as_markdown(CHAT, MESSAGES)
+    text = stored_chat.as_markdown(CHAT, MESSAGES)
     assert text.startswith("# Is <b>this</b> SAID ABOUT right?\n")
     assert "> be <brief>" in text
     assert "## smol\n\n**Yes** <img" in text
@@ -78,7 +78,7 @@ def test_markdown_holds_the_text_as_it_was_said():
     assert "another branch" not in text
 
 
-@pytest.mark.parametrize("write", [export.as_markdown, export.as_html])
+@pytest.mark.parametrize("write", [stored_chat.as_markdown, stored_chat.as_html])
 def test_a_written_chat_says_how_to_go_on_with_it(write):
     assert f"specchat --resume {CHAT.id}" in write(CHAT, MESSAGES)
 
@@ -135,7 +135,7 @@ async def test_a_full_disk_leaves_no_file_and_the_name_can_be_used_again(tmp_pat
 
 def test_a_form_that_is_not_known_names_the_nearest():
     with pytest.raises(UsageError, match="did you mean 'json'"):
-        format_of("jsno", None, export.FORMATS)
+        format_of("jsno", None, stored_chat.FORMATS)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_form_that_is_not_known_names_the_nearest():
     ],
 )
 def test_the_format_and_the_file_are_read_from_what_follows_the_command(said, format, file):
-    assert format_and_file(said, export.FORMATS) == (format, Path(file) if file else None)
+    assert format_and_file(said, stored_chat.FORMATS) == (format, Path(file) if file else None)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from fake import LOSS, SETTINGS, ready
 from specchat.config import user_settings
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Change, Learning, Load
-from specchat.tui.draw.learning_report import learning_report
+from specchat.tui.control.learning import learning_report
 from specchat.tui.widgets.messages import NoteView
 
 LEARNT = ev.Learnt(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from specchat.engine.protocol.events import Loading
-from specchat.tui.draw.loading_line import loading_line
 from specchat.tui.text.cells import width_of
+from specchat.tui.text.numbers import loading_line
 
 FETCHING = Loading("fetch", "SmolLM2-135M-Instruct.Q4_1.gguf", 40_000_000, 98_400_000, 26.6e6)
 ONCE = Loading("read", "smollm2-135m-instruct: converting tokenizer · compiling kernels, once", unit="steps")

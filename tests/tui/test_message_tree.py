@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pytest
 from driving import Driver, driving
@@ -12,28 +11,26 @@ from hypothesis import strategies as st
 
 from specchat.engine.protocol.commands import Generate
 from specchat.tui.state.message_tree import MessageTree
+from specchat.tui.state.turn import Turn
 from specchat.tui.widgets.reply_view import ReplyView
 
 
-@dataclass
-class Leaf:
-    id: str
-    parent: str | None = None
-    place: tuple[int, int] = (1, 1)
+def leaf(id: str, parent: str | None = None) -> Turn:
+    return Turn("user", id=id, parent=parent, created="")
 
 
-def ids(branches: MessageTree[Leaf]) -> str:
+def ids(branches: MessageTree) -> str:
     return "".join(node.id for node in branches.path)
 
 
-def forked() -> MessageTree[Leaf]:
+def forked() -> MessageTree:
     """`ab` was said, then `c` in place of `b`, then `d`."""
-    branches: MessageTree[Leaf] = MessageTree()
+    branches = MessageTree()
     for id in "ab":
-        branches.add(Leaf(id))
+        branches.add(leaf(id))
     branches.cut(branches.path[1])
     for id in "cd":
-        branches.add(Leaf(id))
+        branches.add(leaf(id))
     return branches
 
 
@@ -58,14 +55,14 @@ def test_switching_goes_down_to_where_a_branch_was_left() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=30))
 def test_a_tree_that_was_written_down_is_read_back_the_same(steps: list[tuple[int, bool]]) -> None:
-    branches: MessageTree[Leaf] = MessageTree()
+    branches = MessageTree()
     for number, (at, forks) in enumerate(steps):
         if forks and branches.path:
             branches.cut(branches.path[at % len(branches.path)])
-        branches.add(Leaf(f"n{number}"))
-    again: MessageTree[Leaf] = MessageTree()
+        branches.add(leaf(f"n{number}"))
+    again = MessageTree()
     again.restore(
-        (Leaf(node.id, node.parent) for node in sorted(branches, key=lambda node: int(node.id[1:]))),
+        (leaf(node.id, node.parent) for node in sorted(branches, key=lambda node: int(node.id[1:]))),
         branches.path[-1].id if branches.path else None,
     )
     assert list(again) == list(branches)

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from test_token_tree import any_round
 
 from specchat.engine.protocol.round_parts import Draw, Source, Tree, Verdict
-from specchat.tui.draw.token_tree import ASCII, UNICODE, picture_of
-from specchat.tui.draw.token_tree.details import details, reason_of
-from specchat.tui.draw.token_tree.navigation import depth_of, parent_of
 from specchat.tui.text.cells import width_of
+from specchat.tui.tree import ASCII, UNICODE, picture_of
+from specchat.tui.tree.node_details import depth_of, details, parent_of, reason_of
 
 
 @settings(max_examples=200, deadline=None)

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from specchat.engine.protocol.events import Loading
 from specchat.tui.control import key_bindings
-from specchat.tui.draw.pair_lines import PairListState, pair_lines
-from specchat.tui.state.pair_info import PairInfo
+from specchat.tui.state.pair_list import PairInfo, PairListState, pair_lines
 from specchat.tui.text.cells import width_of
 
 SMOL = PairInfo("smol", "SmolLM2-360M", "SmolLM2-135M", summary="small and quick", disk_bytes=98_000_000)

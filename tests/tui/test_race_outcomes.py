@@ -8,8 +8,8 @@ from races import asked, begun, ended, fast_heat, fast_rounds, plain_heat, racin
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Compare, Generate, Load
 from specchat.engine.protocol.round_parts import Piece
-from specchat.tui.draw import race_lines
 from specchat.tui.screens.race import RaceScreen
+from specchat.tui.state import race_lines
 
 
 async def test_an_engine_that_dies_in_a_race_is_told_there_and_in_the_chat():

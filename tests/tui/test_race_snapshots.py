@@ -8,7 +8,7 @@ from fake import FakeLink, hello, ready
 from races import Clock, answer, fast_heat, plain_heat, warm_up
 from test_snapshots import app_of
 
-from specchat.tui.state.race_series import BenchQuestion
+from specchat.tui.state.races import BenchQuestion
 
 
 async def race(pilot, links: list[FakeLink], upto: int | None) -> None:

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.round_parts import Timings, Tree, Verdict
-from specchat.tui.draw.stats_lines import Facts, plan_of, stats_lines
-from specchat.tui.draw.tree_captions import summary_of
 from specchat.tui.state.reply_figures import Figures
+from specchat.tui.state.stats_lines import StatsFacts, plan_of, stats_lines
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import width_of
+from specchat.tui.tree.panel_lines import summary_of
 
 
 def counted(rounds: list[ev.RoundDone]) -> Figures:
@@ -99,12 +99,12 @@ def test_a_speed_up_without_its_interval_is_not_believed():
     assert figures.speedup is None
 
 
-def panel_facts() -> Facts:
-    return Facts(counted(rounds_of()), LOSS, 10, 100, 1)
+def panel_facts() -> StatsFacts:
+    return StatsFacts(counted(rounds_of()), LOSS, 10, 100, 1)
 
 
 def panel(figures: Figures) -> list[str]:
-    facts = Facts(figures, LOSS, 10, 100, 1)
+    facts = StatsFacts(figures, LOSS, 10, 100, 1)
     return ["".join(text for text, _ in line) for line in stats_lines(facts, 60, 9)]
 
 
@@ -120,7 +120,7 @@ def test_a_plain_reply_claims_no_drafting():
 @given(st.integers(1, 80), st.integers(0, 20), st.integers(0, 60), st.booleans())
 def test_the_panel_fits_any_room(width, height, count, lossless):
     figures = counted(rounds_of()[:count])
-    facts = Facts(
+    facts = StatsFacts(
         figures, ev.Losslessness(lossless, "a reason of several words that goes on"), 120, 8192, 2_000_000_000, True
     )
     lines = stats_lines(facts, width, height)
@@ -130,7 +130,7 @@ def test_the_panel_fits_any_room(width, height, count, lossless):
 
 
 def test_the_last_lines_to_go_are_the_speed_and_its_ratio():
-    facts = Facts(counted(rounds_of()), LOSS, 10, 100, 1)
+    facts = StatsFacts(counted(rounds_of()), LOSS, 10, 100, 1)
     words = ["".join(t for t, _ in line) for line in stats_lines(facts, 40, 3)]
     assert words[0].startswith("speed ")
     assert words[1].startswith("speed-up")
@@ -163,7 +163,7 @@ def test_the_plan_of_a_round_says_what_was_chosen_and_why():
 
 def test_the_reason_for_lossless_is_said_whole_or_not_at_all():
     reason = "rule 'follow' keeps exactly what the target itself draws"
-    facts = Facts(loss=ev.Losslessness(True, reason), context_tokens=1, context_limit=8, memory_bytes=10**9)
+    facts = StatsFacts(loss=ev.Losslessness(True, reason), context_tokens=1, context_limit=8, memory_bytes=10**9)
     for height in range(1, 8):
         said = " ".join("".join(text for text, _ in line).strip() for line in stats_lines(facts, 41, height))
         assert (reason in said) == (height >= 5)
@@ -171,7 +171,7 @@ def test_the_reason_for_lossless_is_said_whole_or_not_at_all():
 
 
 def test_narrow_figures_are_said_shorter_and_not_cut():
-    facts = Facts(figures=counted(rounds_of()))
+    facts = StatsFacts(figures=counted(rounds_of()))
     lines = ["".join(text for text, _ in line) for line in stats_lines(facts, 22, 9)]
     assert any(re.fullmatch(r"guesses  \d+\.\d of \d+\.\d", line) for line in lines)
 

@@ -15,9 +15,9 @@ from test_continued_replies import cut_reply, go_on
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Generate
 from specchat.store.records import Facts, SettingsChange
-from specchat.tui.draw.export import as_html, as_json, as_markdown
-from specchat.tui.state.reply_settings import changes_text, loss_of, written_with
-from specchat.tui.state.served_reply import ServedReply
+from specchat.tui.state.stored_chat import as_html, as_json, as_markdown
+from specchat.tui.state.turn import changes_text, loss_of, written_with
+from specchat.tui.state.visible_reply import ServedReply
 
 TYPICAL = SETTINGS | {"rule": "typical"}
 LOSSY = ev.Losslessness(False, "rule 'typical' changes the target's distribution on purpose")

@@ -14,8 +14,8 @@ from test_stored_rounds import stored_id
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.round_parts import Draw
-from specchat.tui.draw.token_tree.ribbon import Column, column_of, ribbon, ribbon_height
 from specchat.tui.text.cells import width_of
+from specchat.tui.tree.panel_lines import Column, column_of, ribbon, ribbon_height
 
 NAMES = ("", "suffix", "draft_model", "other", "more")
 

@@ -15,7 +15,7 @@ from specchat.errors import UsageError
 from specchat.tui.screens.settings import SettingsScreen
 from specchat.tui.state.settings_editor import Form
 from specchat.tui.state.settings_fields import Field, fields_of
-from specchat.tui.textual_patches.keys import key_of_character
+from specchat.tui.textual_patches.fixed_app import key_of_character
 
 
 def field(name: str, **settings: object) -> Field:

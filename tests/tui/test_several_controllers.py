@@ -9,7 +9,7 @@ from driving import driving
 from fake import LOSS, SETTINGS, hello, ready
 from msgspec.structs import replace
 
-from specchat.controllers.choice import choose_controllers
+from specchat.controllers import choose_controllers
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Change
 from specchat.engine.protocol.events import MethodInfo, OptionInfo

@@ -8,8 +8,8 @@ from fake import LOSS, SETTINGS, hello, ready, rounds_of, started
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Change, Generate, Pace
-from specchat.tui.draw.reply_end import last_wrapped_lines
 from specchat.tui.screens.settings import SettingsScreen
+from specchat.tui.text.cells import last_wrapped_lines
 
 BEFORE = {name: SETTINGS[name] for name in ("drafter", "policy", "controller", "width", "depth", "nodes")}
 

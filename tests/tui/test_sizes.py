@@ -15,7 +15,7 @@ from specchat.config import AppOptions
 from specchat.engine.protocol import events as ev
 from specchat.tui.app import SpecchatApp
 from specchat.tui.control.app_setup import AppSetup
-from specchat.tui.text.ascii import AsciiFilter, needs_ascii
+from specchat.tui.text.line_filters import AsciiFilter, needs_ascii
 
 
 def fits(d) -> bool:

@@ -16,7 +16,7 @@ from specchat.engine.protocol.commands import Generate
 from specchat.tui.app import SpecchatApp
 from specchat.tui.screens.chats import ChatsScreen
 from specchat.tui.services.chat_archive import ChatArchive
-from specchat.tui.state.pair_info import PairInfo
+from specchat.tui.state.pair_list import PairInfo
 
 SHOWN_PAIRS = [
     *PAIRS,

@@ -10,14 +10,10 @@ from specchat.config import shipped_file
 from specchat.engine.client.replay import Recording
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Message
-from specchat.tui.draw.growing_tree_lines import growing_tree_lines
-from specchat.tui.draw.token_tree import ASCII, UNICODE, draw, picture_of
-from specchat.tui.draw.token_tree.growth import grown_to
-from specchat.tui.state import growing_tree
-from specchat.tui.state.growing_tree import GrowingTree, depths_of
-from specchat.tui.state.starting_questions import QUESTIONS
 from specchat.tui.text.cells import width_of
-from specchat.tui.widgets.welcome import Welcome
+from specchat.tui.tree import ASCII, UNICODE, draw, growing_tree, picture_of
+from specchat.tui.tree.growing_tree import GrowingTree, depths_of, growing_tree_lines, grown_to
+from specchat.tui.widgets.welcome import QUESTIONS, Welcome
 
 DEMO = shipped_file("assets/demo.jsonl")
 

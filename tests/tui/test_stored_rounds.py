@@ -10,11 +10,10 @@ from fake import rounds_of
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_read
 from specchat.store.records import Message
-from specchat.tui.state import reply_rounds
+from specchat.tui.state import turn
 from specchat.tui.state.reply_figures import Figures
-from specchat.tui.state.reply_rounds import ReplyRounds
-from specchat.tui.state.shown_rounds import ShownRounds
-from specchat.tui.state.turn import Reply
+from specchat.tui.state.turn import Reply, ReplyRounds
+from specchat.tui.state.visible_reply import ShownRounds
 
 
 def stored(store: Path) -> list[Message]:
@@ -115,7 +114,7 @@ def test_rounds_are_packed_once_and_again_only_where_there_are_more():
 
 
 def test_rounds_far_back_in_a_long_reply_keep_only_their_accepted_paths(monkeypatch):
-    monkeypatch.setattr(reply_rounds, "WHOLE_TREES", 5)
+    monkeypatch.setattr(turn, "WHOLE_TREES", 5)
     rounds, grown = rounds_of()[:8], ReplyRounds()
     for round in rounds:
         grown.append(round)

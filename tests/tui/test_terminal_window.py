@@ -16,14 +16,14 @@ from specchat.config import AppOptions
 from specchat.engine.protocol import events as ev
 from specchat.errors import ConfigError
 from specchat.tui.app import SpecchatApp
-from specchat.tui.draw import theme
-from specchat.tui.draw.transcript_text import conversation
 from specchat.tui.services import terminal_window
 from specchat.tui.services.terminal_window import title_of
 from specchat.tui.state.reply_figures import Figures
+from specchat.tui.state.stored_chat import conversation
 from specchat.tui.state.turn import Reply, Turn
-from specchat.tui.system import clipboard
-from specchat.tui.system.window_size import bound_environment, bounded
+from specchat.tui.system import desktop
+from specchat.tui.system.terminal import bound_environment, bounded
+from specchat.tui.text import theme
 
 FENCED = "Two ways:\n\n```python\na = 1\n```\n\nor\n\n```\nb\nc\n```\n"
 
@@ -111,17 +111,17 @@ async def test_the_bell_rings_for_a_long_reply_that_ends_while_one_looks_elsewhe
     ],
 )
 def test_the_tool_of_the_desktop_is_found(environment, installed, platform, tool):
-    found = clipboard.local_tool(environment, lambda name: name if name in installed else None, platform)
+    found = desktop.clipboard_command(environment, lambda name: name if name in installed else None, platform)
     assert (found[0] if found else None) == tool
 
 
 def test_the_tool_gets_the_text_and_a_failing_one_is_said(tmp_path):
     target = tmp_path / "clipboard"
     tool = [sys.executable, "-c", f"import sys; open({str(target)!r}, 'wb').write(sys.stdin.buffer.read())"]
-    assert clipboard.hand_over("grün 🎉", tool) == ""
+    assert desktop.copy_with("grün 🎉", tool) == ""
     assert target.read_text(encoding="utf-8") == "grün 🎉"
-    assert "failed" in clipboard.hand_over("x", [sys.executable, "-c", "raise SystemExit(1)"])
-    assert "failed" in clipboard.hand_over("x", ["no-such-tool"])
+    assert "failed" in desktop.copy_with("x", [sys.executable, "-c", "raise SystemExit(1)"])
+    assert "failed" in desktop.copy_with("x", ["no-such-tool"])
 
 
 async def test_copying_uses_the_tool_and_says_so_or_says_what_would_help(tmp_path):
@@ -142,7 +142,7 @@ async def test_copying_uses_the_tool_and_says_so_or_says_what_would_help(tmp_pat
 
 
 def test_a_text_too_long_for_a_terminal_is_said():
-    assert "too long" in clipboard.advice("x" * 60_000)
+    assert "too long" in desktop.clipboard_advice("x" * 60_000)
 
 
 async def test_the_last_code_block_is_copied_by_key_and_by_command():

@@ -16,9 +16,9 @@ import pytest
 from driving import driving
 
 import specchat.tui
-from specchat.tui.textual_patches import version
+from specchat.tui import textual_patches as version
 from specchat.tui.textual_patches.compositing import DiffingCompositor
-from specchat.tui.textual_patches.keys import key_of_character
+from specchat.tui.textual_patches.fixed_app import key_of_character
 
 TUI = Path(specchat.tui.__file__).parent
 
@@ -39,7 +39,7 @@ def test_another_version_is_logged_once(newer_textual: None, caplog: pytest.LogC
 
 def test_keys_have_the_same_names_in_both_ways(monkeypatch: pytest.MonkeyPatch):
     known = {character: key_of_character(character) for character in string.printable if character.isprintable()}
-    monkeypatch.setattr("specchat.tui.textual_patches.keys.tested", lambda: False)
+    monkeypatch.setattr("specchat.tui.textual_patches.fixed_app.tested", lambda: False)
     assert {character: key_of_character(character) for character in known} == known
 
 
@@ -104,6 +104,6 @@ def test_private_attributes_of_textual_are_used_in_one_place():
 
 def test_the_search_finds_private_attributes():
     fixes = importlib.import_module("specchat.tui.textual_patches.fixed_app")
-    markdown = importlib.import_module("specchat.tui.textual_patches.markdown_layout")
+    markdown = importlib.import_module("specchat.tui.textual_patches.markdown")
     assert {"_driver", "_filters", "_end_batch"} <= {*private_uses(Path(str(fixes.__file__)), fixes)}
     assert {"_pending_children", "_parse_markdown"} <= {*private_uses(Path(str(markdown.__file__)), markdown)}

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.round_parts import Draw, Piece, Timings, Tree, Verdict
-from specchat.tui.draw.token_tree import ASCII, UNICODE, draw, fitting_mode, hides_most, layout, picture_of
-from specchat.tui.draw.token_tree.marks import label
 from specchat.tui.text.cells import width_of
+from specchat.tui.tree import ASCII, UNICODE, draw, fitting_mode, hides_most, layout, picture_of
+from specchat.tui.tree.picture import label
 
 texts = st.sampled_from(["", " the", "\n", "\t", "你好", " 🎉", "⟨e2⟩", "[red]", "\x1b[31m", "internationally", "a"])
 LOOKS = ["accepted", "bonus", "rejected", "unreached", "pruned", "cut", "pending"]

@@ -15,9 +15,7 @@ from specchat.config import load_catalog, settings_of
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Load
 from specchat.tui.screens.training import TrainingScreen
-from specchat.tui.state.background import Background
-from specchat.tui.state.chat import Chat
-from specchat.tui.state.chat_aside import set_aside, take_back
+from specchat.tui.state.chat import Background, Chat, set_aside, take_back
 from specchat.tui.state.training import Training, TrainingChoices
 
 

@@ -12,7 +12,7 @@ from test_token_tree import any_round, big_round
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.round_parts import Source, Verdict
-from specchat.tui.draw.token_tree.navigation import bonus_of, children_of, depth_of, neighbour, parent_of
+from specchat.tui.tree.node_details import bonus_of, children_of, depth_of, neighbour, parent_of
 
 STEPS = ["parent", "child", "previous", "next", "root", "bonus"]
 

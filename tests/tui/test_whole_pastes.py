@@ -11,7 +11,7 @@ from textual import events
 from textual._xterm_parser import XTermParser
 from textual.message import Message
 
-from specchat.tui.textual_patches.whole_pastes import WholePasteParser
+from specchat.tui.textual_patches.fixed_app import WholePasteParser
 
 START, END = "\x1b[200~", "\x1b[201~"
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from specchat.tui.text.cells import bar, clip, cut, padded, spark, width_of
-from specchat.tui.text.wrap import wrap
+from specchat.tui.text.cells import bar, clip, cut, padded, spark, width_of, wrap
 
 lines = st.text("ab 你🎉é-\t", max_size=60)
 

@@ -8,13 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specchat.models.base.shape import Shape
 from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.shape import Shape
 from specchat.models.model_loading import own_network
-from specchat.models.weights.derived_sources import RoundedSource
-from specchat.models.weights.gguf_reader import FourBit
-from specchat.models.weights.stored_rows import StoredRows
-from specchat.models.weights.weight_source import RowChoice, TensorFacts, WeightSource
+from specchat.models.weights.weight_source import RoundedSource, RowChoice, StoredRows, TensorFacts, WeightSource
 from tools.gpu.setup import Setup
 
 _ROWS_BEYOND = 1024
@@ -92,7 +89,7 @@ _LOUDER = 8.0
 """How much larger their logits are than the others': sampled text must keep to them too."""
 
 
-class RandomSource:
+class RandomSource(WeightSource):
     """Weights drawn when they are asked for, the same each time. Nothing is copied from the host.
 
     Matrices are scaled by the root of their inputs, so that every layer adds about as much as comes in. A head of its
@@ -100,7 +97,6 @@ class RandomSource:
     """
 
     interleaved = True
-    rounds = False
 
     def __init__(self, config: Any, device: torch.device, dtype: torch.dtype) -> None:
         self._shapes = _shapes(config)
@@ -121,24 +117,10 @@ class RandomSource:
             drawn[: spoken_tokens(shape[0])] *= _LOUDER
         return drawn[rows]
 
-    def outputs(self, name: str, layer: int | None = None) -> int:
-        return self._shapes[name][0]
-
-    def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
-        return name in self._shapes and (part == "weight" or name in self._biased)
-
     def about(self, name: str, layer: int | None = None, part: str = "weight") -> TensorFacts:
-        sizes = self._shapes[name] if self.has(name, layer, part) else None
+        there = name in self._shapes and (part == "weight" or name in self._biased)
+        sizes = self._shapes[name] if there else None
         return TensorFacts(f"the random {name}", sizes[:1] if sizes and part == "bias" else sizes)
-
-    def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
-        return None
-
-    def embed(self, ids: list[int]) -> Tensor:
-        return self.dense("embed")[torch.tensor(ids, device=self._like["device"])]
-
-    def let_go(self) -> None:
-        """Nothing is kept."""
 
 
 def random_model(setup: Setup, config: Any, precision: str) -> Decoder:

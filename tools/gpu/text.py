@@ -21,15 +21,14 @@ from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.errors import CombinationError
 from specchat.models.backends.widened_source import WidenedSource
 from specchat.models.backends.widening import Sizes, widened_config
-from specchat.models.base.shape import Shape
 from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.shape import Shape
 from specchat.models.machine import available_bytes
 from specchat.models.model_config import open_config
 from specchat.models.model_loading import Loaded, own_network
-from specchat.models.weights.end_tokens import end_tokens
 from specchat.models.weights.gguf_source import GgufSource
 from specchat.models.weights.tensor_source import TensorSource
-from specchat.models.weights.tokenizer_files import open_tokenizer
+from specchat.models.weights.tokenizer_files import end_tokens, open_tokenizer
 from specchat.models.weights.weight_source import WeightSource
 from specchat.settings import Settings
 from tools.gpu.random_model import large, middling

@@ -1,4 +1,4 @@
-/* How a chat samples. core/native_sampling.py has the same structure; core/sampling.py says what each of these does. */
+/* How a chat samples. core/target_draw.py has the same structure; core/sampling.py says what each of these does. */
 
 #pragma once
 

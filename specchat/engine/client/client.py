@@ -25,7 +25,7 @@ from specchat.engine.protocol.commands import Command, Quit
 from specchat.engine.protocol.environment import engine_environment
 from specchat.engine.protocol.events import Died, Event, Failed
 from specchat.errors import EngineError, SpecchatError, short
-from specchat.models.weights.foreign_code_limits import ENDED_BY, MAPPED_FILE_LOST
+from specchat.models.weights.foreign_code import ENDED_BY, MAPPED_FILE_LOST
 
 _Item = TypeVar("_Item")
 

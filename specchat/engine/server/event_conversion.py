@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from specchat.core.ledger import Ledger
-from specchat.core.round import Round
+from specchat.core.round import Ledger, Round
 from specchat.core.speedup import RoundIntervals
 from specchat.core.tree import ROOT, TokenTree
 from specchat.decoding.assemble import sampling
-from specchat.decoding.combinations import Losslessness
+from specchat.decoding.combinations import LosslessClaim
 from specchat.decoding.conversation import Conversation
-from specchat.decoding.first_divergence import Comparer, FirstDivergence
 from specchat.decoding.reply_events import ReplyEnded, ReplyStarted, RoundWritten
+from specchat.decoding.teacher_forcing import Comparer, FirstDivergence
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.engine.protocol import events, round_parts
 from specchat.engine.protocol.commands import Compare, Generate, Message
@@ -74,7 +73,7 @@ def changed_message(pair: LoadedPair, conversation: Conversation, *, grown: bool
     )
 
 
-def loss_message(claim: Losslessness, pair: LoadedPair) -> events.Losslessness:
+def loss_message(claim: LosslessClaim, pair: LoadedPair) -> events.Losslessness:
     """What may be claimed for the combination in force on this pair."""
     return events.Losslessness(claim.lossless, claim.reason, pair.near_ties if claim.lossless else "")
 

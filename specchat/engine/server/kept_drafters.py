@@ -11,8 +11,7 @@ from functools import cache
 
 from specchat.config.drafter_states import DrafterStateFile, erase_state, kept_states
 from specchat.config.trained_drafters import TrainedDrafters
-from specchat.core.learnt import Learnt
-from specchat.core.optional_drafter_abilities import IdleWorker, KeepsState, LearnsFromReplies
+from specchat.core.drafting_networks import IdleWorker, KeepsState, LearningFigures, LearnsFromReplies
 from specchat.core.seams import Drafter
 from specchat.decoding.combinations import trained_in_use
 from specchat.decoding.conversation import Conversation
@@ -67,7 +66,7 @@ class KeptDrafters:
             drafter.learn(wanted)
         self.due = True
 
-    def learnt(self, name: str) -> Learnt | None:
+    def learnt(self, name: str) -> LearningFigures | None:
         """What the drafter with this name has learnt from replies; None where it is not in use."""
         return next((drafter.learnt for known, drafter in self._learners() if known == name), None)
 
@@ -193,7 +192,7 @@ def learning_report(
     settings = conversation.settings
     name = next(iter(trained_in_use(settings, trained)), "")
     freed = kept.forget(name) if forget and name else 0
-    learnt = kept.learnt(name) or Learnt()
+    learnt = kept.learnt(name) or LearningFigures()
     return events.Learnt(
         drafter=name,
         learning=settings.learn,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from specchat.config import load_catalog, settings_of, starting_pair, state_dir
-from specchat.core.ledger import Ledger
+from specchat.core.round import Ledger
 from specchat.core.seams import Model
 from specchat.decoding.combinations import refuse_unknown_drafts
 from specchat.decoding.conversation import Conversation

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from specchat.core.head_needs import FIRST, LOGITS
+from specchat.core.request import FIRST, LOGITS
 from specchat.decoding.conversation import Conversation
-from specchat.decoding.reply_events import Prefilled, ReplyEnded, ReplyStarted, RoundWritten
-from specchat.decoding.stopwatch import Stopwatch
+from specchat.decoding.reply_events import PromptRead, ReplyEnded, ReplyStarted, RoundWritten, Stopwatch
 from specchat.engine.protocol import events
 from specchat.engine.protocol.commands import Command, Generate, Pace, SecondReply
 from specchat.engine.server.command_queue import CommandQueue
@@ -117,7 +116,7 @@ class Replies:
         copies = CopySources(conversation.vocabulary, command.messages, prompt)
         id, started = command.id, None
 
-        def on_prefill(progress: Prefilled) -> None:
+        def on_prefill(progress: PromptRead) -> None:
             self._emit(events.Prefilled(id, progress.done, progress.total, progress.at_s))
 
         shown = LOGITS if command.logprobs else FIRST

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from specchat.decoding.stopwatch import Stopwatch
+from specchat.decoding.reply_events import Stopwatch
 from specchat.engine.protocol import events
 from specchat.engine.protocol.commands import (
     Cancel,

@@ -8,18 +8,15 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from specchat.core.head_output import HeadOutput, HeadTensors
 from specchat.core.noise import Noise, Stream
-from specchat.core.reading import Counters, Reading
+from specchat.core.reading import Counters, HeadOutput, HeadTensors, Reading
 from specchat.core.request import DEFAULT_REQUEST, ExtraRow, HeadOfSome, PassRequest
 from specchat.core.tree import TokenTree
-from specchat.models.base.cache_rows import Plan
-from specchat.models.base.cached_model import CachedModel
-from specchat.models.base.cached_text import CachedText
-from specchat.models.base.layer_hooks import LayerWatch
-from specchat.models.base.sub_layers import SubLayers
-from specchat.models.base.torch_head import output_of
-from specchat.models.base.trimmed_head import TrimmedHead
+from specchat.models.decoder.cache_rows import Plan
+from specchat.models.decoder.cached_model import CachedModel
+from specchat.models.decoder.layer_hooks import LayerWatch
+from specchat.models.decoder.network import SubLayers
+from specchat.models.decoder.trimmed_head import TrimmedHead, output_of
 
 Says = Callable[[Sequence[int]], Tensor]
 """(tokens so far) → (V,) logits of the next one."""
@@ -55,7 +52,7 @@ class ScriptedModel(CachedModel["ScriptedModel"]):
         self._script = says
         self._pace_s = pace_s
         self._parts = parts or SubLayers.of_all(self.layers)
-        super().__init__(CachedText(source=source._text if source else None))
+        super().__init__(None, source)
 
     def _of_parts(self, parts: SubLayers) -> ScriptedModel:
         return ScriptedModel(self.vocab_size, self._script, self.context_tokens, self._pace_s, parts, self)
@@ -68,7 +65,7 @@ class ScriptedModel(CachedModel["ScriptedModel"]):
         self, tree: TokenTree, new_nodes: Sequence[int] | None = None, request: PassRequest = DEFAULT_REQUEST
     ) -> Reading:
         """What the script says after every node."""
-        plan = self._text.rows.plan_tree(tree, new_nodes, request.extra_rows)
+        plan = self.rows.plan_tree(tree, new_nodes, request.extra_rows)
         if self._pace_s > 0:  # sleeping for no time at all still gives the processor away
             time.sleep(self._pace_s)
         self._count(plan)
@@ -76,7 +73,7 @@ class ScriptedModel(CachedModel["ScriptedModel"]):
         missing = torch.zeros(plan.missing, self.vocab_size)
         if request.taps and plan.missing:
             missing = self._text_states(plan)
-        self._text.rows.tree_read(plan)
+        self.rows.tree_read(plan)
         nodes = [self._says(self._text_to(tree, node)) for node in plan.nodes]
         extra_rows = [self._rider(tree, request.extra_rows, index) for index in range(len(request.extra_rows))]
         states = torch.cat([missing, torch.stack([*nodes, *extra_rows])])
@@ -126,11 +123,11 @@ class ScriptedModel(CachedModel["ScriptedModel"]):
 
     def _text_states(self, plan: Plan) -> Tensor:
         """(missing, V) the states of the tokens of the text that a pass reads."""
-        known, tokens = self._text.rows.known(), plan.tokens[: plan.missing]
+        known, tokens = self.rows.known(), plan.tokens[: plan.missing]
         return torch.stack([self._says([*known, *tokens[: end + 1]]) for end in range(plan.missing)])
 
     def _text_to(self, tree: TokenTree, node: int) -> list[int]:
-        return [*self._text.rows.known(), tree.tokens[0], *tree.path_tokens(node)]
+        return [*self.rows.known(), tree.tokens[0], *tree.path_tokens(node)]
 
     def _rider(self, tree: TokenTree, extra_rows: Sequence[ExtraRow], index: int) -> Tensor:
         text = self._text_to(tree, extra_rows[index].parent)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from specchat.core.request import Adapter, ExtraRow
 from specchat.errors import ModelError
-from specchat.models.base.adapters import Adapted, checked
+from specchat.models.decoder.adapters import Adapted, checked
 from specchat.models.weights.families import LLAMA
 
 

@@ -10,23 +10,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specchat.core.head_output import HeadTensors
-from specchat.core.reading import Counters, Reading
+from specchat.core.reading import Counters, HeadTensors, Reading
 from specchat.core.request import DEFAULT_REQUEST, ExtraRow, HeadOfSome, PassRequest
 from specchat.core.tree import TokenTree
 from specchat.models.backends.transformers_adapters import adapted_products
 from specchat.models.backends.transformers_view import without_parts
-from specchat.models.base.cache_rows import Plan
-from specchat.models.base.cached_model import CachedModel
-from specchat.models.base.cached_text import CachedText
-from specchat.models.base.kv_cache import KVCache
-from specchat.models.base.layer_hooks import LayerWatch
-from specchat.models.base.pass_sizes import PassSizes
-from specchat.models.base.shape import windows_of
-from specchat.models.base.sub_layers import SubLayers
-from specchat.models.base.torch_head import TorchHead
-from specchat.models.base.trimmed_head import TrimmedHead
-from specchat.models.base.windows import windowed
+from specchat.models.decoder.cache_rows import Plan
+from specchat.models.decoder.cached_model import CachedModel
+from specchat.models.decoder.kv_cache import KVCache
+from specchat.models.decoder.layer_hooks import LayerWatch
+from specchat.models.decoder.network import PassSizes, SubLayers, windowed
+from specchat.models.decoder.shape import windows_of
+from specchat.models.decoder.trimmed_head import TorchHead, TrimmedHead
 from specchat.models.weights.families import FAMILIES
 
 
@@ -63,7 +58,7 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
         self.device: torch.device = network.get_input_embeddings().weight.device
         self.dtype: torch.dtype = network.get_input_embeddings().weight.dtype
         self.cache: KVCache = KVCache(self._parts.attention, context_tokens, beside=source.cache if source else None)
-        super().__init__(CachedText(self.cache, source._text if source else None))
+        super().__init__(self.cache, source)
         config = network.config
         self._sizes = pass_sizes(config.get_text_config(), self.vocab_size, self.dtype)
         windows = windows_of(config) if config.model_type in FAMILIES else ()
@@ -74,11 +69,11 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
         self, tree: TokenTree, new_nodes: Sequence[int] | None = None, request: PassRequest = DEFAULT_REQUEST
     ) -> Reading:
         """Read nodes of a tree in one pass: all of it, or the new ones."""
-        plan = self._text.rows.plan_tree(tree, new_nodes, request.extra_rows)
+        plan = self.rows.plan_tree(tree, new_nodes, request.extra_rows)
         watch = LayerWatch(plan, request, tree)
         with self._watched(watch):
             states = self._pass(plan, watch.rows, request.extra_rows)[plan.missing :]
-        self._text.rows.tree_read(plan)
+        self.rows.tree_read(plan)
         head = request.head
         return watch.reading(HeadTensors(self._head(states)) if head is None else head.after(states))
 

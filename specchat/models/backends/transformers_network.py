@@ -10,7 +10,7 @@ import torch
 
 from specchat.errors import DamagedModel, ModelError
 from specchat.models.inspect.model_files import describe_model
-from specchat.models.weights.foreign_errors import one_line
+from specchat.models.weights.foreign_code import one_line
 
 _PACKED = 16
 """Weights that a number in a file may stand for at most: 2-bit ones, packed into whole numbers of 32 bits."""

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from specchat.errors import ModelError
-from specchat.models.base.sub_layers import SubLayers
+from specchat.models.decoder.network import SubLayers
 
 
 class _AddsNothing(nn.Module):

@@ -16,19 +16,16 @@ from torch import Tensor
 
 from specchat.errors import ModelError
 from specchat.models.backends.widening import Sizes
-from specchat.models.base.shape import Shape
-from specchat.models.weights.derived_sources import PairedSource
+from specchat.models.decoder.shape import Shape
 from specchat.models.weights.families import LLAMA
-from specchat.models.weights.gguf_reader import FourBit
-from specchat.models.weights.stored_rows import StoredRows
-from specchat.models.weights.weight_source import RowChoice, TensorFacts, WeightSource
+from specchat.models.weights.weight_source import PairedSource, RowChoice, StoredRows, TensorFacts, WeightSource
 
 _ALL = slice(None)
 _UNLAYERED = ("embed", "head", "norm")
 _NORMS = ("norm", "input_norm", "mlp_norm")
 
 
-class WidenedSource:
+class WidenedSource(WeightSource):
     """The weights of a small model of the Llama shape as a larger one's.
 
     Heads keep their group: query head g of key head j stays the g-th of key head j. In a head of m times the size pair
@@ -42,9 +39,6 @@ class WidenedSource:
     Raises:
         ModelError: the small model does not fit in, or normalises its heads.
     """
-
-    interleaved = False
-    rounds = False
 
     def __init__(
         self, source: WeightSource, config: Any, wide: Any, device: torch.device, dtype: torch.dtype = torch.float32
@@ -72,18 +66,11 @@ class WidenedSource:
             return self._bias(name, layer)[rows]
         return self._matrix(name, layer)[rows]
 
-    def outputs(self, name: str, layer: int | None = None) -> int:
-        return self._shape.matrix(name)[0]
-
     def about(self, name: str, layer: int | None = None, part: str = "weight") -> TensorFacts:
+        if not self._source.has(name, None if layer is None else 0, part):
+            return TensorFacts(f"the widened {name}", None)
         sizes = (self._wide.hidden,) if name in _NORMS else self._shape.matrix(name)
         return TensorFacts(f"the widened {name}", sizes[:1] if part == "bias" else sizes)
-
-    def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
-        return self._source.has(name, None if layer is None else 0, part)
-
-    def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
-        return None
 
     def embed(self, ids: list[int]) -> Tensor:
         rows = torch.zeros(len(ids), self._wide.hidden)

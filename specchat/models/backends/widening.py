@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from specchat.models.base.shape import Shape
+from specchat.models.decoder.shape import Shape
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from specchat.core.request import Adapter, ExtraRow
-from specchat.models.base.adapters import PRODUCTS, Factors, acting, adapters_of, checked, paired, sizes_of
-from specchat.models.base.shape import Shape
+from specchat.models.decoder.adapters import PRODUCTS, Factors, acting, adapters_of, checked, paired, sizes_of
+from specchat.models.decoder.shape import Shape
 
 
 class _CLowRank(ctypes.Structure):

@@ -7,7 +7,7 @@ import threading
 import torch
 from torch import Tensor
 
-from specchat.models.base.large_pages import zeroed_bytes
+from specchat.models.decoder.kv_cache import zeroed_bytes
 
 _PIECE = 64 << 20
 _LINE = 64

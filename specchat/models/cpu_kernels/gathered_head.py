@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from specchat.core.head_output import HeadOutput
+from specchat.core.reading import HeadOutput
 from specchat.models.cpu_kernels.growing_head import GrowingHead
 from specchat.models.cpu_kernels.kernels import Kernels
 from specchat.models.cpu_kernels.product import Product

@@ -7,13 +7,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from specchat.core.head_output import HeadOutput
+from specchat.core.reading import HeadOutput
 from specchat.models.cpu_kernels.c_structures import CDecoder
 from specchat.models.cpu_kernels.kernels import Kernels
 from specchat.models.cpu_kernels.logits_buffer import LogitsBuffer, SpareMemory
 from specchat.models.cpu_kernels.product import LANES, CProduct
 from specchat.models.cpu_kernels.tensor_pointers import pointer
-from specchat.models.weights.gguf_reader import GROUP
+from specchat.models.weights.weight_source import GROUP
 
 _FIRST_ROOM = 1024
 

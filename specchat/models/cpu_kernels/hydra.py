@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from specchat.core.compiled_guessing import CompiledNetwork
+from specchat.core.drafting_networks import Ahead, Guessed
 from specchat.core.states import HostRow
-from specchat.core.trained_network import Ahead, Guessed
 from specchat.errors import ModelError
 from specchat.models.cpu_kernels.kernels import Kernels
 from specchat.models.cpu_kernels.linear import NativeHead

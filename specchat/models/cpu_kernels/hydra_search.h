@@ -27,7 +27,7 @@ typedef struct {
     float *totals;           /* (room) what was taken from logits to make them */
 } HydraTree;
 
-/* What the rows below are chosen by, without asking Python after each level: as the policy best_first does (trees/search.py,
+/* What the rows below are chosen by, without asking Python after each level: as the policy best_first does (trees/growth.py,
  * trees/growth.py). What is asked for otherwise is read later, and what is not asked for was read for nothing. */
 typedef struct {
     int32_t nodes, depth, width, prices;

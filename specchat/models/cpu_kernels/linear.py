@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from specchat.core.head_output import HeadOutput
+from specchat.core.reading import HeadOutput
 from specchat.models.cpu_kernels.arena import Arena
 from specchat.models.cpu_kernels.c_structures import CDecoder
 from specchat.models.cpu_kernels.growing_head import GrowingHead
@@ -16,7 +16,7 @@ from specchat.models.cpu_kernels.kernels import Kernels, kernels_for
 from specchat.models.cpu_kernels.packing import RowReader, pack_into
 from specchat.models.cpu_kernels.product import LANES, Product
 from specchat.models.cpu_kernels.tensor_pointers import pointer
-from specchat.models.weights.stored_rows import StoredRows
+from specchat.models.weights.weight_source import StoredRows
 
 _BITS = 8
 

@@ -10,8 +10,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from specchat.core.head_needs import EVERYTHING, HeadNeeds
-from specchat.core.head_output import HeadOutput, LogProbabilities, NamedInMemory, RowInMemory
+from specchat.core.reading import HeadOutput, LogProbabilities, NamedInMemory, RowInMemory
+from specchat.core.request import EVERYTHING, HeadNeeds
 
 BEST = 64
 """How many of the highest logits of a row the head names; best.h has the same number."""

@@ -10,14 +10,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from specchat.core.head_needs import EVERYTHING, HeadNeeds
-from specchat.core.head_output import HeadOutput
-from specchat.core.request import HeadOfSome
-from specchat.models.base.kv_cache import KVCache, RowCopies
-from specchat.models.base.network import Pass, layers_then_head
-from specchat.models.base.prepared_source import prepared
-from specchat.models.base.shape import Shape
-from specchat.models.base.trimmed_head import TrimmedHead
+from specchat.core.reading import HeadOutput
+from specchat.core.request import EVERYTHING, HeadNeeds, HeadOfSome
 from specchat.models.cpu_kernels.adapters import AdapterTables
 from specchat.models.cpu_kernels.c_structures import KEYS, CDecoder, CLayer
 from specchat.models.cpu_kernels.gathered_head import GatheredHead
@@ -28,6 +22,11 @@ from specchat.models.cpu_kernels.pass_rows import PassRows, as_floats
 from specchat.models.cpu_kernels.product import CProduct, Product
 from specchat.models.cpu_kernels.tensor_pointers import maybe_pointer, pointer
 from specchat.models.cpu_kernels.whole_pass import WholePasses
+from specchat.models.decoder.kv_cache import KVCache, RowCopies
+from specchat.models.decoder.network import Pass, layers_then_head
+from specchat.models.decoder.shape import Shape
+from specchat.models.decoder.trimmed_head import TrimmedHead
+from specchat.models.decoder.weight_check import prepared
 from specchat.models.weights.weight_source import WeightSource, head_rows
 
 

@@ -12,15 +12,13 @@ import torch
 from torch import Tensor
 
 from specchat.errors import NotNumbers
-from specchat.models.base.weight_check import not_finite
 from specchat.models.cpu_kernels.arena import Arena
 from specchat.models.cpu_kernels.kernels import Kernels
 from specchat.models.cpu_kernels.product import Product
 from specchat.models.cpu_kernels.tensor_pointers import pointer
-from specchat.models.weights.gguf_formats import FOUR_BIT, Kind
-from specchat.models.weights.gguf_reader import GROUP
-from specchat.models.weights.stored_rows import StoredRows
-from specchat.models.weights.weight_source import WeightSource
+from specchat.models.decoder.weight_check import not_finite
+from specchat.models.weights.gguf_header import FOUR_BIT, Kind
+from specchat.models.weights.weight_source import GROUP, StoredRows, WeightSource
 
 _AT_ONCE = 4096
 """Outputs that are packed at once, whole blocks of them. What C cannot read comes as float32, which takes memory."""

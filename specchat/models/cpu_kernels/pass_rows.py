@@ -13,13 +13,12 @@ from torch import Tensor
 from specchat.core.record import record
 from specchat.core.states import StackedStates
 from specchat.errors import ModelError
-from specchat.models.base.kv_cache import KVCache
-from specchat.models.base.network import Pass
-from specchat.models.base.shape import Shape
-from specchat.models.base.sub_layers import SubLayers
 from specchat.models.cpu_kernels.adapters import AdapterTables
 from specchat.models.cpu_kernels.c_structures import KINDS, CAttentionKind, CRows
 from specchat.models.cpu_kernels.tensor_pointers import maybe_pointer, pointer
+from specchat.models.decoder.kv_cache import KVCache
+from specchat.models.decoder.network import Pass, SubLayers
+from specchat.models.decoder.shape import Shape
 
 LeftOut = tuple[Tensor | None, Tensor | None]
 """As `left_out` returns it."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from specchat.models.cpu_kernels.arena import Arena
 from specchat.models.cpu_kernels.tensor_pointers import maybe_pointer, pointer
-from specchat.models.weights.gguf_reader import GROUP
+from specchat.models.weights.weight_source import GROUP
 
 LANES = 16
 

@@ -8,13 +8,13 @@ from array import array
 
 from torch import Tensor
 
-from specchat.models.base.network import Pass
-from specchat.models.base.shape import Shape
 from specchat.models.cpu_kernels.c_structures import CRows, CWholePass
 from specchat.models.cpu_kernels.kernels import Kernels
 from specchat.models.cpu_kernels.logits_buffer import LogitsBuffer
 from specchat.models.cpu_kernels.packing import RowReader
 from specchat.models.cpu_kernels.pass_rows import LeftOut, Taps, about_cache, left_out
+from specchat.models.decoder.network import Pass
+from specchat.models.decoder.shape import Shape
 
 
 class WholePasses:

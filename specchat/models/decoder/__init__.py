@@ -1,1 +1,1 @@
-"""Our own decoder for Llama-like models, computed by torch."""
+"""Our own decoder for Llama-like models: shape, cache, layers in torch, eager and recorded passes."""

@@ -1,26 +1,23 @@
-"""Our own decoder for the Llama shape and its relatives: static cache, tree mask, a layer loop that can drop rows."""
+"""Our own decoder for the Llama shape and its relatives, over the tree of one text, or over several texts at once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from specchat.core.head_output import HeadOutput
-from specchat.core.optional_model_abilities import ChunkScores
-from specchat.core.reading import Counters, Reading
+from specchat.core.drafting_networks import ChunkScores
+from specchat.core.reading import Counters, HeadOutput, Reading
 from specchat.core.request import DEFAULT_REQUEST, ExtraRow, HeadOfSome, PassRequest
 from specchat.core.tree import TokenTree
 from specchat.errors import NotNumbers
-from specchat.models.base.cache_rows import Plan
-from specchat.models.base.cached_model import CachedModel
-from specchat.models.base.cached_text import CachedText
-from specchat.models.base.kv_cache import KVCache
-from specchat.models.base.layer_hooks import LayerWatch, reading_of_all
-from specchat.models.base.network import Network, Pass
-from specchat.models.base.sub_layers import SubLayers
-from specchat.models.decoder.rotation_tables import RotationTables
+from specchat.models.decoder.cache_rows import OwnRows, Plan
+from specchat.models.decoder.cached_model import CachedModel
+from specchat.models.decoder.kv_cache import KVCache, RotationTables
+from specchat.models.decoder.layer_hooks import LayerWatch, reading_of_all
+from specchat.models.decoder.network import Network, Pass, SubLayers
 
 
 class Decoder(CachedModel["Decoder"]):
@@ -64,8 +61,7 @@ class Decoder(CachedModel["Decoder"]):
             network.row_copies,
             source.cache if source else None,
         )
-        super().__init__(CachedText(self.cache, source._text if source else None))
-        self._source = source
+        super().__init__(self.cache, source)
         tables = RotationTables(shape, self.device, context_tokens) if source is None else source.rotations
         self.rotations: RotationTables = tables
 
@@ -93,7 +89,7 @@ class Decoder(CachedModel["Decoder"]):
         Raises:
             NotNumbers: logits are none, where the head looks at them. Elsewhere who draws from them raises it.
         """
-        plan = self._text.rows.plan_tree(tree, new_nodes, request.extra_rows)
+        plan = self.rows.plan_tree(tree, new_nodes, request.extra_rows)
         watch = LayerWatch(plan, request, tree) if request.watched else None
         running = self._pass(plan, watch, request.extra_rows)
         try:
@@ -103,7 +99,7 @@ class Decoder(CachedModel["Decoder"]):
                 said = self._said_by(request.head, running)
         except NotNumbers:
             raise NotNumbers(self._name) from None
-        self._text.rows.tree_read(plan)
+        self.rows.tree_read(plan)
         return reading_of_all(plan, said) if watch is None else watch.reading(said)
 
     @torch.inference_mode()
@@ -127,9 +123,8 @@ class Decoder(CachedModel["Decoder"]):
     @torch.inference_mode()
     def chunk_scores(self, tokens: Sequence[int], chunk_tokens: int) -> ChunkScores:
         """Score the chunks of a text that the source holds, by the queries of the first token that it does not hold."""
-        source = self._source
-        assert source is not None, "rows are borrowed from the decoder that this one was made from"
-        plan = source._text.rows.plan_aside(tokens)
+        source = self._copied_from()
+        plan = source.rows.plan_aside(tokens)
         self.counters.passes += 1
         self.counters.rows += 1
         embed, tables = self.network.embed, self.rotations.until(plan.end)
@@ -138,9 +133,23 @@ class Decoder(CachedModel["Decoder"]):
         scores[sorted(self._windowed)] = 0
         return ChunkScores(plan.common, scores)
 
+    @torch.inference_mode()
     def copy_rows_by_layer(self, tokens: Sequence[int], positions: Tensor) -> None:
-        """Hold copies of the source's rows of a text, in each layer those at its own positions."""
-        self._text.copy_rows_by_layer(tokens, positions, self._windowed)
+        """Hold copies of the source's rows of a text, in each layer those at its own positions.
+
+        Args:
+            positions: (layers, n) int64, ascending; all of tokens that the source holds. The same for all layers that
+                see a window: what those see depends on positions.
+        """
+        source, windowed = self._copied_from(), self._windowed
+        assert source.rows.whole, "a row of the source is that of its position"
+        held = source.cached(tokens)
+        near = positions[sorted(windowed)] if windowed else positions[:1]
+        assert bool((near == near[0]).all()), "layers that see a window hold the same positions"
+        assert not positions.numel() or int(positions.max()) < held, "what is copied was read"
+        for layer in self.cache.place_of:
+            self.cache.copy_rows_(source.cache, positions[layer].tolist(), layers=(layer,))
+        self.rows.copy_rows_from(tokens[:held], near[0].tolist(), each_its_own=True)
 
     @property
     def _windowed(self) -> frozenset[int]:
@@ -172,3 +181,73 @@ class Decoder(CachedModel["Decoder"]):
         self.counters.rows += plan.rows
         network, tables = self.network, self.rotations.until(plan.end)
         return Pass(plan, network.embed, tables, self.cache, self.counters, self._parts, watch, extra_rows)
+
+
+_TOGETHER = 32
+"""A text's rows begin at a multiple of this, so that no two texts share a block of keys."""
+
+
+class TextBatch:
+    """Reads texts with a decoder's weights. What is said of a text is what would be said if it were read alone.
+
+    A text is known by its number. Its rows see its own rows only, at the positions that they have in it.
+    """
+
+    def __init__(self, decoder: Decoder, texts: int, longest_tokens: int) -> None:
+        """No text read yet.
+
+        Args:
+            texts: how many there may be at a time.
+            longest_tokens: room for each of them.
+        """
+        self.network = decoder.network
+        self.counters = Counters()
+        self.longest_tokens = min(longest_tokens, decoder.context_tokens)
+        self._tables = decoder.rotations.until(self.longest_tokens)
+        self._parts = SubLayers.of_all(self.network.shape.layers)
+        self._room = -(-self.longest_tokens // _TOGETHER) * _TOGETHER
+        self._held = [0] * texts
+        together, copies = self.network.key_interleave, self.network.row_copies
+        self._cache = KVCache(self._parts.attention, texts * self._room, together, copies)
+
+    def held(self, text: int) -> int:
+        """How many tokens of a text were read."""
+        return self._held[text]
+
+    def rewind(self, text: int, tokens: int) -> None:
+        """Forget all but the first tokens of a text."""
+        self._held[text] = min(tokens, self._held[text])
+
+    @torch.inference_mode()
+    def read(self, more: Mapping[int, Sequence[int]]) -> HeadOutput:
+        """Read on in some texts, in one pass.
+
+        Args:
+            more: text → its next tokens, at least one.
+
+        Returns:
+            What follows the last token of each of these texts, in their order.
+        """
+        plan = self._plan(more)
+        self.counters.passes += 1
+        self.counters.rows += len(plan.tokens)
+        network = self.network
+        hidden = network.run(Pass(plan, network.embed, self._tables, self._cache, self.counters, self._parts))
+        for text, tokens in more.items():
+            self._held[text] += len(tokens)
+        last = torch.tensor([len(tokens) for tokens in more.values()]).cumsum(0) - 1
+        return network.head(hidden[last.to(hidden.device)])
+
+    def _plan(self, more: Mapping[int, Sequence[int]]) -> Plan:
+        positions: list[int] = []
+        places: list[int] = []
+        for text, tokens in more.items():
+            first, last = self._held[text], self._held[text] + len(tokens)
+            assert first < last <= self.longest_tokens, f"{last} tokens of a text, and room for {self.longest_tokens}"
+            positions += range(first, last)
+            places += range(text * self._room + first, text * self._room + last)
+        mask = np.zeros((len(places), max(places) + 1), dtype=np.bool_)
+        for row, (position, place) in enumerate(zip(positions, places, strict=True)):
+            mask[row, place - position : place + 1] = True
+        every = [token for tokens in more.values() for token in tokens]
+        return Plan(0, 0, (), every, 0, (), 0, own=OwnRows(positions, places, torch.from_numpy(mask)))

@@ -92,7 +92,7 @@ class FusedOps:
     real_rotations: bool = False
 
     def rotations(self, table: Tensor | None) -> Tensor | None:
-        """Complex rotations as these functions take them."""
+        """(…, n) complex rotations as these functions take them."""
         return torch.view_as_real(table) if self.real_rotations and table is not None else table
 
 

@@ -11,14 +11,22 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specchat.core.device_copy import to_device
-from specchat.models.base.prepared_source import prepared
-from specchat.models.base.shape import Shape
+from specchat.models.decoder.cuda_linear import CudaInt4Linear, CudaInt8Linear, int8_pays
+from specchat.models.decoder.linear_layers import (
+    DenseLinear,
+    Int4Linear,
+    Int8Linear,
+    Linear,
+    PackedLinear,
+    Stacked,
+    int4_works,
+    int8_works,
+    packed_works,
+)
+from specchat.models.decoder.shape import Shape
+from specchat.models.decoder.weight_check import prepared
 from specchat.models.inspect.memory import native_bfloat16
-from specchat.models.linear_layers.cuda import CudaInt4Linear, CudaInt8Linear, int8_pays
-from specchat.models.linear_layers.probes import int4_works, int8_works, packed_works
-from specchat.models.linear_layers.processor import DenseLinear, Int4Linear, Int8Linear, Linear, PackedLinear, Stacked
-from specchat.models.weights.gguf_reader import GROUP, FourBit
-from specchat.models.weights.weight_source import WeightSource, head_rows
+from specchat.models.weights.weight_source import GROUP, FourBit, WeightSource, head_rows
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import torch
 
+from specchat.core.drafting_networks import Ahead, Guessed
 from specchat.core.states import TextStates
-from specchat.core.trained_network import Ahead, Guessed
 from specchat.core.tree import ROOT, TokenTree
 from specchat.models.draft_heads.clover import Clover
 from specchat.models.draft_heads.drafting_inputs import DraftingInputs

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from specchat.models.base.differentiable_layer import layer_output
-from specchat.models.base.shape import AttentionKind, Shape
+from specchat.models.decoder.differentiable_layer import layer_output
+from specchat.models.decoder.shape import AttentionKind, Shape
 from specchat.models.draft_heads.shared_weights import SharedWeights, rms_normalize
 from specchat.models.draft_heads.sizes import DraftModelSizes
 

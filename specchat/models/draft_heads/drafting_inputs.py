@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
+from specchat.core.drafting_networks import Guessed
 from specchat.core.states import TextStates
-from specchat.core.trained_network import Guessed
-from specchat.models.base.trimmed_head import TrimmedHead
+from specchat.models.decoder.trimmed_head import TrimmedHead
 from specchat.models.draft_heads.text_inputs import TextInputs
 from specchat.models.draft_heads.token_inputs import TokenInputs
 

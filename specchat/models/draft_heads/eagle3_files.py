@@ -18,12 +18,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from specchat.errors import DamagedWeights, ModelError
-from specchat.models.base.shape import Shape, said_by, unsupported
+from specchat.models.decoder.shape import Shape, said_by, unsupported
 from specchat.models.draft_heads.networks import FREQUENCIES, OWN_EMBED, OWN_HEAD, TOKENS
 from specchat.models.draft_heads.sizes import MOST_TOKENS, EagleSizes
-from specchat.models.weights.foreign_errors import one_line
-from specchat.models.weights.json_file import read_object
-from specchat.models.weights.number_limits import shown
+from specchat.models.weights.config_file import read_object, shown
+from specchat.models.weights.foreign_code import one_line
 from specchat.models.weights.safetensors_header import TensorEntry, tensors_in, weight_files
 
 _TAPS_BY_DEFAULT = "eagle_aux_hidden_state_layer_ids"

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specchat.core.drafting_networks import Ahead, Guessed
 from specchat.core.states import TextStates
-from specchat.core.trained_network import Ahead, Guessed
 from specchat.core.tree import ROOT, TokenTree
 from specchat.models.draft_heads.attention_rows import AttentionRows
 from specchat.models.draft_heads.drafting_inputs import DraftingInputs

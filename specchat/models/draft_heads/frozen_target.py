@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from specchat.models.base.adapters import Factors
-from specchat.models.base.differentiable_layer import (
+from specchat.models.decoder.adapters import Factors
+from specchat.models.decoder.differentiable_layer import (
     NO_FACTORS,
     attended,
     heads_of,
@@ -17,9 +17,8 @@ from specchat.models.base.differentiable_layer import (
     mlp_output,
     seen_along,
 )
-from specchat.models.base.shape import Shape
-from specchat.models.weights.derived_sources import paired_rows
-from specchat.models.weights.weight_source import WeightSource
+from specchat.models.decoder.shape import Shape
+from specchat.models.weights.weight_source import WeightSource, paired_rows
 
 _NAMES = ("q", "k", "v", "o", "gate", "up", "down")
 _NORMS = ("input_norm", "post_attention_norm", "mlp_norm", "post_mlp_norm", "q_norm", "k_norm")

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 
 from specchat.core.compiled_guessing import CompiledNetwork
+from specchat.core.drafting_networks import Ahead, Guessed
 from specchat.core.states import TextStates
-from specchat.core.trained_network import Ahead, Guessed
 from specchat.core.tree import ROOT, TokenTree
 from specchat.models.cpu_kernels.hydra import Row
 from specchat.models.draft_heads.drafting_inputs import DraftingInputs

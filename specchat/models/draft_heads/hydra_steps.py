@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from specchat.core.compiled_guessing import CompiledNetwork
+from specchat.core.drafting_networks import Ahead, Guessed
 from specchat.core.states import HostRow
-from specchat.core.trained_network import Ahead, Guessed
 from specchat.models.cpu_kernels.hydra import Named, NativeHydra, Row
 from specchat.models.cpu_kernels.kernels import kernels_for
 from specchat.models.cpu_kernels.linear import NativeHead, NativeLinear

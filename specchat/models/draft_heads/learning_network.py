@@ -11,12 +11,11 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from specchat.core.head_needs import EVERYTHING, FIRST, HeadNeeds
-from specchat.core.learnt import Learnt
+from specchat.core.drafting_networks import LearningFigures, TrainedNetwork
+from specchat.core.request import EVERYTHING, FIRST, HeadNeeds
 from specchat.core.round import Round
 from specchat.core.seams import Weights
 from specchat.core.states import TextStates
-from specchat.core.trained_network import TrainedNetwork
 from specchat.models.draft_heads.drafting_inputs import DraftingInputs
 from specchat.models.draft_heads.online_learning import OnlineLearner
 from specchat.models.draft_heads.reply_recorder import ReplyRecorder
@@ -141,9 +140,9 @@ class LearningNetwork:
         return False
 
     @property
-    def learnt(self) -> Learnt:
+    def learnt(self) -> LearningFigures:
         """What was learnt so far."""
-        return Learnt() if self._learner is None else self._learner.learnt
+        return LearningFigures() if self._learner is None else self._learner.learnt
 
     def save_state(self) -> bytes:
         """Learnt weights, the replies that are kept, and how both networks did; nothing where no reply was kept."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from specchat.config.trained_drafters import TrainedDrafter
-from specchat.core.mask_rows import MaskRows
+from specchat.core.drafting_networks import MaskRows
 from specchat.core.request import Adapter
 from specchat.core.seams import Weights
 from specchat.errors import ModelError

@@ -10,15 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from specchat.config.trained_drafters import TrainedDrafter
+from specchat.core.drafting_networks import TrainedNetwork
 from specchat.core.seams import Weights
-from specchat.core.trained_network import TrainedNetwork
 from specchat.errors import ModelError
-from specchat.models.base.torch_head import TorchHead
-from specchat.models.base.trimmed_head import HeadProduct, TrimmedHead
 from specchat.models.cpu_kernels.arena import Arena
 from specchat.models.cpu_kernels.linear import EmbeddedProduct, NativeHead, NativeLinear, small_network_kernels
 from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.trimmed_head import HeadProduct, TorchHead, TrimmedHead
 from specchat.models.draft_heads.clover_drafting import CloverDrafting
 from specchat.models.draft_heads.drafting_inputs import DraftingInputs
 from specchat.models.draft_heads.eagle_drafting import EagleDrafting

@@ -40,8 +40,8 @@ from specchat.models.draft_heads.sizes import (
     ParallelSpecSizes,
     PromptTokenSizes,
 )
-from specchat.models.weights.foreign_errors import one_line
-from specchat.models.weights.number_limits import shown
+from specchat.models.weights.config_file import shown
+from specchat.models.weights.foreign_code import one_line
 from specchat.models.weights.safetensors_header import read_entries
 
 TOKENS = "tokens"

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from specchat.core.learnt import Learnt
+from specchat.core.drafting_networks import LearningFigures
 from specchat.core.seams import Weights
 from specchat.indexes.reply_buffer import RecordedReply, ReplyBuffer
 from specchat.models.draft_heads.judgement import DEPTH, Compared, Judgement
@@ -81,10 +81,10 @@ class OnlineLearner:
         self._optimisers: list[torch.optim.Adam] = []
 
     @property
-    def learnt(self) -> Learnt:
+    def learnt(self) -> LearningFigures:
         """What was learnt so far."""
         total, buffer = self._judgement.total, self.buffer
-        return Learnt(
+        return LearningFigures(
             self._replies, self._tokens, buffer.tokens, buffer.size_bytes, self._updates, self._went_back,
             total.chains, total.before[: self._judged], total.now[: self._judged],
         )  # fmt: skip

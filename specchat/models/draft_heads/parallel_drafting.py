@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from specchat.core.drafting_networks import Ahead, Guessed
 from specchat.core.states import TextStates
-from specchat.core.trained_network import Ahead, Guessed
 from specchat.core.tree import TokenTree
 from specchat.models.draft_heads.amphista import Amphista
 from specchat.models.draft_heads.drafting_inputs import DraftingInputs

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from specchat.core.request import CHUNK_TOKENS
 from specchat.core.states import TextStates
-from specchat.models.base.cache_rows import common_prefix
+from specchat.models.decoder.cache_rows import common_prefix
 from specchat.models.draft_heads.drafting_inputs import DraftingInputs
 
 

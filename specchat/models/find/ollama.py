@@ -12,7 +12,7 @@ from specchat.errors import WeightsError
 from specchat.models.find.folder_walk import files_below
 from specchat.models.find.found_model import FoundModel
 from specchat.models.inspect.recommended_sampling import sampling_of_ollama
-from specchat.models.weights.json_file import parse_object
+from specchat.models.weights.config_file import parse_object
 
 _LAYER = "application/vnd.ollama.image."
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")

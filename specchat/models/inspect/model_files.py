@@ -14,12 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from specchat.errors import DamagedWeights, WeightsError
-from specchat.models.weights.config_file import CONFIG, read_config
+from specchat.models.weights.config_file import CONFIG, GGUF_NAMES, read_config, wrong_number
 from specchat.models.weights.families import FAMILIES, GGUF_FAMILIES
-from specchat.models.weights.gguf_formats import FOUR_BIT
-from specchat.models.weights.gguf_header import read_header
-from specchat.models.weights.gguf_rotation import rotation_scaling
-from specchat.models.weights.number_limits import GGUF_NAMES, wrong_number
+from specchat.models.weights.gguf_header import FOUR_BIT, read_header, rotation_scaling
 from specchat.models.weights.safetensors_header import tensors_in
 from specchat.models.weights.tokenizer_files import tokens_of
 

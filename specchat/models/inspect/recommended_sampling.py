@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from specchat.errors import UsageError, WeightsError
+from specchat.models.weights.config_file import read_object
 from specchat.models.weights.gguf_header import read_header
-from specchat.models.weights.json_file import read_object
 from specchat.settings import OPTIONS
 
 GENERATION_CONFIG = "generation_config.json"

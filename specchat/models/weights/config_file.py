@@ -1,14 +1,177 @@
-"""A model's config.json, checked before anything is made from it: kinds of values, and numbers within bounds."""
+"""JSON files of a model, config.json above all, checked before use: sizes, kinds of values, bounds of numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from specchat.errors import DamagedWeights
-from specchat.models.weights.json_file import read_object
-from specchat.models.weights.number_limits import is_name, shown, wrong_number
+from specchat.config.regular_file import open_regular
+from specchat.errors import DamagedWeights, WeightsError
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A whole number within bounds."""
+
+    least: int
+    most: int
+
+    def accepts(self, value: Any) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and self.least <= value <= self.most
+
+    def __str__(self) -> str:
+        return f"a whole number from {self.least} to {self.most}"
+
+
+@dataclass(frozen=True)
+class Real:
+    """A finite number above zero and within a bound."""
+
+    most: float
+
+    def accepts(self, value: Any) -> bool:
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return False
+        return 0 < value <= self.most and math.isfinite(value)
+
+    def __str__(self) -> str:
+        return f"a number above 0, at most {self.most:g}"
+
+
+LIMITS: dict[str, Whole | Real] = {
+    "num_hidden_layers": Whole(1, 1024),
+    "num_layers": Whole(1, 1024),
+    "n_layer": Whole(1, 1024),
+    "n_embd": Whole(1, 1 << 17),
+    "n_head": Whole(1, 2048),
+    "d_model": Whole(1, 1 << 17),
+    "hidden_size": Whole(1, 1 << 17),
+    "intermediate_size": Whole(1, 1 << 20),
+    "num_attention_heads": Whole(1, 2048),
+    "num_key_value_heads": Whole(1, 2048),
+    "head_dim": Whole(2, 2048),
+    "vocab_size": Whole(1, 1 << 22),
+    "max_position_embeddings": Whole(1, 1 << 27),
+    "sliding_window": Whole(0, 1 << 27),
+    "num_experts": Whole(0, 4096),
+    "num_local_experts": Whole(0, 4096),
+    "n_routed_experts": Whole(0, 4096),
+    "rms_norm_eps": Real(1.0),
+    "query_pre_attn_scalar": Real(1e6),
+    "rope_local_base_freq": Real(1e15),
+    "rope_theta": Real(1e15),
+    "partial_rotary_factor": Real(1.0),
+    "factor": Real(1e6),
+    "low_freq_factor": Real(1e6),
+    "high_freq_factor": Real(1e6),
+    "original_max_position_embeddings": Whole(1, 1 << 27),
+}
+"""By the names of a transformers configuration. The bounds are far beyond any published model's."""
+
+GGUF_NAMES = {
+    "block_count": "num_hidden_layers",
+    "embedding_length": "hidden_size",
+    "feed_forward_length": "intermediate_size",
+    "attention.sliding_window": "sliding_window",
+    "attention.head_count": "num_attention_heads",
+    "attention.head_count_kv": "num_key_value_heads",
+    "attention.key_length": "head_dim",
+    "vocab_size": "vocab_size",
+    "context_length": "max_position_embeddings",
+    "expert_count": "num_experts",
+    "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+    "rope.freq_base": "rope_theta",
+}
+"""What a GGUF header, under its architecture's name, calls the same."""
+
+
+def wrong_number(said: Mapping[str, Any]) -> str:
+    """What is wrong with the first number that is out of bounds, as `key = value is not …`; empty where none is.
+
+    What a description leaves out, or leaves open (null), is not looked at.
+    """
+    for key, limit in LIMITS.items():
+        value = said.get(key)
+        if value is not None and not limit.accepts(value):
+            return f"{key} = {shown(value)} is not {limit}"
+    return ""
+
+
+def is_name(value: Any) -> bool:
+    """Whether this can be shown in a line: a short text without control characters; empty for none."""
+    return isinstance(value, str) and len(value) <= 100 and value.isprintable()
+
+
+def shown(value: Any) -> str:
+    """A value from a file as an error line shows it: not longer than a few words."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a number of more digits than Python writes, a list too deep
+        text = f"a value of kind {type(value).__name__}"
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+_MOST_BYTES = 256 << 20
+"""Tokenizers of the largest vocabularies have some 35 MB."""
+
+
+@contextmanager
+def opened_file(file: Path) -> Iterator[BinaryIO]:
+    """The file, opened to be read. Pipes and devices are refused: a reader would wait for them.
+
+    Raises:
+        WeightsError: it cannot be opened, or reading fails.
+    """
+    try:
+        with open_regular(file) as opened:
+            yield opened
+    except OSError as error:
+        raise WeightsError(f"{file} cannot be read: {error.strerror or error}") from None
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """The object that the file holds.
+
+    Raises:
+        WeightsError: it cannot be read, or is not a JSON object.
+    """
+    return parse_object(read_whole(file), str(file))
+
+
+def read_whole(file: Path) -> bytes:
+    """The bytes of the file.
+
+    Raises:
+        WeightsError: it cannot be read, or is larger than any such file.
+    """
+    with opened_file(file) as opened:
+        data = opened.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise DamagedWeights(f"{file} is larger than {_MOST_BYTES >> 20} MB")
+    return data
+
+
+def parse_object(data: bytes, name: str) -> dict[str, Any]:
+    """The object that these bytes are the text of; `name` says what they are, for the error.
+
+    Raises:
+        WeightsError: they are not a JSON object.
+    """
+    try:
+        said = json.loads(data.decode("utf-8"))
+    except RecursionError:
+        raise DamagedWeights(f"{name} cannot be read: it is nested too deep") from None
+    except ValueError as error:  # UnicodeDecodeError and JSONDecodeError are of this kind
+        raise DamagedWeights(f"{name} cannot be read: {error}") from None
+    if not isinstance(said, dict):
+        raise DamagedWeights(f"{name} is not a JSON object")
+    return said
+
 
 CONFIG = "config.json"
 _KINDS_OF_LAYERS = ("full_attention", "sliding_attention")

@@ -8,19 +8,92 @@ from __future__ import annotations
 
 import math
 import mmap
+import os
 import struct
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from specchat.config.regular_file import open_regular
 from specchat.errors import DamagedWeights, WeightsError
-from specchat.models.weights.gguf_formats import FORMATS
-from specchat.models.weights.number_limits import is_name, shown
+from specchat.models.weights.config_file import LIMITS, is_name, shown
+
+
+class Kind(IntEnum):
+    """Formats of a tensor's rows that are met by name, by the format's own numbers."""
+
+    F32 = 0
+    F16 = 1
+    Q4_0 = 2
+    Q4_1 = 3
+    Q4_K = 12
+    BF16 = 30
+
+
+FOUR_BIT = (Kind.Q4_0, Kind.Q4_1, Kind.Q4_K)
+"""Formats whose 4-bit numbers are used without conversion."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """One format. `holds_weights`: whether its rows can be turned into floating point numbers."""
+
+    name: str
+    block: int
+    block_bytes: int
+    holds_weights: bool = True
+
+    def row_bytes(self, length: int) -> int:
+        """Bytes of a row of so many numbers, which must be whole blocks."""
+        return length // self.block * self.block_bytes
+
+
+FORMATS = {
+    0: Format("F32", 1, 4),
+    1: Format("F16", 1, 2),
+    2: Format("Q4_0", 32, 18),
+    3: Format("Q4_1", 32, 20),
+    6: Format("Q5_0", 32, 22),
+    7: Format("Q5_1", 32, 24),
+    8: Format("Q8_0", 32, 34),
+    9: Format("Q8_1", 32, 40, holds_weights=False),
+    10: Format("Q2_K", 256, 84),
+    11: Format("Q3_K", 256, 110),
+    12: Format("Q4_K", 256, 144),
+    13: Format("Q5_K", 256, 176),
+    14: Format("Q6_K", 256, 210),
+    15: Format("Q8_K", 256, 292, holds_weights=False),
+    16: Format("IQ2_XXS", 256, 66),
+    17: Format("IQ2_XS", 256, 74),
+    18: Format("IQ3_XXS", 256, 98),
+    19: Format("IQ1_S", 256, 50),
+    20: Format("IQ4_NL", 32, 18),
+    21: Format("IQ3_S", 256, 110),
+    22: Format("IQ2_S", 256, 82),
+    23: Format("IQ4_XS", 256, 136),
+    24: Format("I8", 1, 1, holds_weights=False),
+    25: Format("I16", 1, 2, holds_weights=False),
+    26: Format("I32", 1, 4, holds_weights=False),
+    27: Format("I64", 1, 8, holds_weights=False),
+    28: Format("F64", 1, 8, holds_weights=False),
+    29: Format("IQ1_M", 256, 56),
+    30: Format("BF16", 1, 2),
+    34: Format("TQ1_0", 256, 54),
+    35: Format("TQ2_0", 256, 66),
+    39: Format("MXFP4", 32, 17),
+    40: Format("NVFP4", 64, 36),
+}
+"""By the format's own number."""
+
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
+_LENGTH = struct.Struct("<Q")
 
 _MOST_DIMENSIONS = 4
 _MOST_WEIGHTS = 1 << 48
@@ -54,12 +127,21 @@ class TensorHeader:
 
 @dataclass(frozen=True)
 class Header:
-    """A file's metadata and tensors; `data` is the whole file, of which tensors begin at `start`."""
+    """A file's metadata and tensors, which begin at `start`. Parsed once for as long as the file stays as it is.
+
+    Args:
+        metadata: long lists are None, unless they were asked for.
+        stamp: size and time of change of the file.
+        texts: where each list of texts lies in the file, and how many it holds.
+        broken: the first name or text that is not UTF-8, as an error says it; empty where all are.
+    """
 
     metadata: dict[str, Any]
     tensors: tuple[TensorHeader, ...]
-    data: mmap.mmap
     start: int
+    stamp: tuple[int, int] = (0, 0)
+    texts: dict[str, tuple[int, int]] = field(default_factory=dict)
+    broken: str = ""
 
     @property
     def architecture(self) -> str:
@@ -74,30 +156,92 @@ def read_header(path: Path, lists: bool = False) -> Header:
     """The header of this file.
 
     Args:
-        lists: whether long lists are read, which belong to the tokenizer. Then every text must be UTF-8: the libraries
-            that make a tokenizer of them demand it, and two tokens could read the same. Else a broken one is mended.
+        lists: whether lists of texts are read, which belong to the tokenizer. Then every text must be UTF-8: the
+            libraries that make a tokenizer of them demand it, and two tokens could read the same. Else a broken one is
+            mended.
 
     Raises:
         WeightsError: the file cannot be read as GGUF, or a tensor does not lie inside it.
     """
+    with _naming(path):
+        about = path.stat()
+        header = _parsed(path, (about.st_size, about.st_mtime_ns))
+        if not lists:
+            return header
+        if header.broken:
+            raise _Damaged(header.broken)
+        with _mapped(path, header.stamp) as data:
+            texts = {key: _texts(data, key, *place) for key, place in header.texts.items()}
+        return replace(header, metadata=header.metadata | texts)
+
+
+def map_file(path: Path, header: Header) -> mmap.mmap:
+    """The whole file that the header is of, mapped.
+
+    Raises:
+        WeightsError: it cannot be read, or was changed since the header was.
+    """
+    with _naming(path):
+        return _mapped(path, header.stamp)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
     try:
-        with open_regular(path) as file:
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return _Reader(data, lists).header()
+        yield
     except (ValueError, _Damaged) as error:  # ValueError: an empty file cannot be mapped
         raise DamagedWeights(f"{path} is not a GGUF file that can be read: {error}") from None
     except OSError as error:
         raise WeightsError(f"{path} is not a GGUF file that can be read: {error}") from None
 
 
+def _mapped(path: Path, stamp: tuple[int, int]) -> mmap.mmap:
+    with open_regular(path) as file:
+        about = os.fstat(file.fileno())
+        if (about.st_size, about.st_mtime_ns) != stamp:
+            raise _Damaged("it is being changed")
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+@lru_cache(maxsize=8)
+def _parsed(path: Path, stamp: tuple[int, int]) -> Header:
+    """The header of a file as it is now; size and time make a changed file another one."""
+    with _mapped(path, stamp) as data:
+        return replace(parse_header(data), stamp=stamp)
+
+
+def parse_header(data: mmap.mmap) -> Header:
+    """The header of these bytes, which takes milliseconds; `read_header` does it once a file."""
+    return _Reader(data).header()
+
+
+def _texts(data: mmap.mmap, key: str, at: int, count: int) -> list[str]:
+    """A list of texts, which lies inside the file."""
+    found = []
+    for number in range(count):
+        (length,) = _LENGTH.unpack_from(data, at)
+        text = data[at + _LENGTH.size : at + _LENGTH.size + length]
+        try:
+            found.append(text.decode())
+        except UnicodeDecodeError as error:
+            raise _Damaged(_not_utf8(f"{shown(key)}, entry {number},", text, error)) from None
+        at += _LENGTH.size + length
+    return found
+
+
+def _not_utf8(where: str, text: bytes, error: UnicodeDecodeError) -> str:
+    return f"{where} is not UTF-8: it holds the byte 0x{text[error.start]:02x}"
+
+
 class _Reader:
     """Walks through the header."""
 
-    def __init__(self, data: mmap.mmap, lists: bool) -> None:
+    def __init__(self, data: mmap.mmap) -> None:
         self._data = data
         self._size = len(data)
-        self._lists = lists
         self._at = 0
+        self._texts: dict[str, tuple[int, int]] = {}
+        self._broken = ""
 
     def header(self) -> Header:
         magic, version = self._take("4sI")
@@ -109,6 +253,7 @@ class _Reader:
         metadata: dict[str, Any] = {}
         for _ in range(entries):
             key = self._name()
+            self._texts.pop(key, None)
             metadata[key] = self._value(key, self._take("I")[0])
         found = tuple(self._tensor() for _ in range(tensors))
         alignment = metadata.get("general.alignment", 32)
@@ -118,7 +263,7 @@ class _Reader:
             raise _Damaged(f"general.architecture = {shown(metadata['general.architecture'])} is not a valid name")
         start = -(-self._at // alignment) * alignment
         self._refuse_tensors(found, start, alignment)
-        return Header(metadata, found, self._data, start)
+        return Header(metadata, found, start, texts=self._texts, broken=self._broken)
 
     def _refuse_tensors(self, tensors: tuple[TensorHeader, ...], start: int, alignment: int) -> None:
         if len({tensor.name for tensor in tensors}) < len(tensors):
@@ -171,17 +316,17 @@ class _Reader:
             raise _Damaged(f"a name has {len(name)} characters")
         return name
 
-    def _string(self, key: str = "", number: int | None = None) -> str:
-        """The next text, which belongs to this key, or to this entry of its list; without a key it is a name itself."""
+    def _string(self, key: str = "") -> str:
+        """The next text, which belongs to this key; without a key it is a name itself."""
         (length,) = self._take("Q")
         self._need(length, 1, "bytes of text")
         self._at += length
         data = self._data[self._at - length : self._at]
         try:
-            return data.decode(errors="strict" if self._lists else "replace")
+            return data.decode()
         except UnicodeDecodeError as error:
-            where = f"{shown(key) if key else 'a name'}{'' if number is None else f', entry {number},'}"
-            raise _Damaged(f"{where} is not UTF-8: it holds the byte 0x{data[error.start]:02x}") from None
+            self._broken = self._broken or _not_utf8(shown(key) if key else "a name", data, error)
+            return data.decode(errors="replace")
 
     def _value(self, key: str, kind: int) -> Any:
         if kind == _STRING:
@@ -193,7 +338,8 @@ class _Reader:
         of, count = self._take("IQ")
         if of == _STRING:
             self._need(count, 8, "texts", _MOST_TEXTS)
-            return [self._string(key, number) for number in range(count)] if self._lists else self._skip_strings(count)
+            self._texts[key] = (self._at, count)
+            return self._skip_strings(count)
         if of not in _SCALARS:
             raise _Damaged(f"{shown(key)} is a list of the unknown kind {of}")
         size = struct.calcsize("<" + _SCALARS[of])
@@ -202,9 +348,51 @@ class _Reader:
         return None
 
     def _skip_strings(self, count: int) -> None:
-        at, last, length_at = self._at, self._size - 8, struct.Struct("<Q").unpack_from
+        at, last, length_at = self._at, self._size - _LENGTH.size, _LENGTH.unpack_from
         for _ in range(count):
             if at > last:
                 raise _Damaged("a list of texts reaches past the end")
-            at += 8 + length_at(self._data, at)[0]
+            at += _LENGTH.size + length_at(self._data, at)[0]
+        if at > self._size:
+            raise _Damaged("a list of texts reaches past the end")
         self._at = at
+
+
+FACTORS = "rope_freqs.weight"
+"""Llama 3's rescaling, as one divisor for each pair of values."""
+
+_OTHER_FACTORS = ("rope_factors_long.weight", "rope_factors_short.weight")
+
+
+@dataclass(frozen=True)
+class RotationScaling:
+    """What the angles per position are divided by.
+
+    Args:
+        linear: by this everywhere that attention reaches the whole text.
+        factors: whether there is a tensor of divisors besides (`FACTORS`).
+        refusal: why it cannot be computed, empty where it can.
+    """
+
+    linear: float = 1.0
+    factors: bool = False
+    refusal: str = ""
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything is divided at all."""
+        return self.factors or self.linear != 1.0
+
+
+def rotation_scaling(header: Header) -> RotationScaling:
+    """What a header says of it: `rope.scaling.type` is linear where it is left out, as in llama.cpp."""
+    kind: Any = header.about("rope.scaling.type") or "linear"
+    factor: Any = header.about("rope.scaling.factor") or 1.0
+    names = {tensor.name for tensor in header.tensors}
+    if not LIMITS["factor"].accepts(factor):
+        return RotationScaling(refusal=f"says rope.scaling.factor = {shown(factor)}, which is not {LIMITS['factor']}")
+    if kind not in ("linear", "none"):
+        return RotationScaling(refusal=f"says rope.scaling.type = {shown(kind)}; linear and none are known")
+    if found := [name for name in _OTHER_FACTORS if name in names]:
+        return RotationScaling(refusal=f"rotates by {found[0]}, which depends on the length of the text")
+    return RotationScaling(1.0 if kind == "none" else float(factor), FACTORS in names)

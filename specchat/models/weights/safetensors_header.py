@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.errors import DamagedWeights
-from specchat.models.weights.json_file import opened_file, parse_object, read_object
-from specchat.models.weights.number_limits import shown
+from specchat.models.weights.config_file import opened_file, parse_object, read_object, shown
 
 INDEX = "model.safetensors.index.json"
 _LENGTH_BYTES = 8

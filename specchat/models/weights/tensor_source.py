@@ -10,20 +10,15 @@ import torch
 from torch import Tensor
 
 from specchat.models.weights.families import LLAMA, Family
-from specchat.models.weights.foreign_errors import one_line
-from specchat.models.weights.gguf_reader import FourBit
+from specchat.models.weights.foreign_code import one_line
 from specchat.models.weights.safetensors_header import tensors_in, weight_files
-from specchat.models.weights.stored_rows import StoredRows
-from specchat.models.weights.weight_source import ALL_ROWS, RowChoice, TensorFacts
+from specchat.models.weights.weight_source import ALL_ROWS, RowChoice, StoredRows, TensorFacts, WeightSource
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
-class TensorSource:
+class TensorSource(WeightSource):
     """Weights as transformers names them: a folder of safetensors, or a network's own state."""
-
-    interleaved = False
-    rounds = False
 
     def __init__(self, tensors: Mapping[str, Any], family: Family = LLAMA, place: str = "the network") -> None:
         """Tensors by their names; `place` says where they are from, for errors."""
@@ -55,30 +50,15 @@ class TensorSource:
         values = tensor[rows].detach().float()
         return values + self._family.norm_offset if name.endswith("norm") else values
 
-    def outputs(self, name: str, layer: int | None = None) -> int:
-        return len(self._tensors[self._name(name, layer, "weight")])
-
-    def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
-        return name in self._family.hub_names and self._name(name, layer, part) in self._tensors
-
     def about(self, name: str, layer: int | None = None, part: str = "weight") -> TensorFacts:
+        if name not in self._family.hub_names:
+            return TensorFacts(f"{self._place}: {name}", None)
         stored = self._name(name, layer, part)
         label = f"{self._place}: tensor {stored}"
         if stored not in self._tensors:
             return TensorFacts(label, None)
         tensor = self._tensors[stored]
         return TensorFacts(label, tuple(tensor.shape), "" if tensor.dtype in _FLOATS else str(tensor.dtype))
-
-    def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
-        return None
-
-    def embed(self, ids: list[int]) -> Tensor:
-        embedding = self._tensors[self._name("embed", None, "weight")]
-        rows: Tensor = embedding[torch.tensor(ids, dtype=torch.int64)]
-        return rows.detach().float()
-
-    def let_go(self) -> None:
-        """Nothing to give back: the tensors are in memory as they are."""
 
     def _name(self, name: str, layer: int | None, part: str) -> str:
         where = "" if layer is None else f"model.layers.{layer}."

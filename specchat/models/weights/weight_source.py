@@ -1,15 +1,100 @@
-"""The interface through which a decoder's weights are read: one set of names for all file formats."""
+"""How a decoder's weights are read: one set of names for all file formats, and sources derived from others.
+
+A derived source rounds weights to 4 bits, puts rows that rotate together side by side, or scales.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
-from specchat.models.weights.gguf_reader import FourBit
-from specchat.models.weights.stored_rows import StoredRows
+from specchat.errors import DamagedModel
+from specchat.models.weights.gguf_header import Kind
+
+_OF_DTYPE = {torch.float32: Kind.F32, torch.float16: Kind.F16, torch.bfloat16: Kind.BF16}
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """A matrix that has not been unpacked yet.
+
+    Args:
+        kind: GGUF's number of the rows' format.
+        data: (rows, bytes per row) uint8, without gaps.
+        length: how many numbers a row holds.
+        order: (rows) int32, which of them stand where; None for all, as they lie.
+    """
+
+    kind: int
+    data: np.ndarray[Any, np.dtype[np.uint8]]
+    length: int
+    order: np.ndarray[Any, np.dtype[np.int32]] | None = None
+
+    @classmethod
+    def of_tensor(cls, weight: Tensor) -> StoredRows | None:
+        """(rows, length) floating point numbers; None for a format or a device where they cannot be read so."""
+        kind = _OF_DTYPE.get(weight.dtype)
+        if kind is None or weight.device.type != "cpu":
+            return None
+        return cls(kind, weight.detach().contiguous().view(torch.uint8).numpy(), weight.shape[1])
+
+    @property
+    def rows(self) -> int:
+        return len(self.data if self.order is None else self.order)
+
+    def some(self, rows: slice) -> StoredRows:
+        """A few of the rows. Nothing is copied."""
+        if self.order is None:
+            return replace(self, data=self.data[rows])
+        return replace(self, order=self.order[rows])
+
+    def permuted(self, order: Tensor) -> StoredRows:
+        """The same rows in another order: row order[i] stands at i. Nothing is copied."""
+        assert self.order is None, "rows are put into another order once"
+        return replace(self, order=order.to(torch.int32).numpy())
+
+
+GROUP = 32
+"""Weights that share a scale and a minimum in the 4-bit formats."""
+
+
+@dataclass(frozen=True)
+class FourBit:
+    """Weights as w = numbers · scale + minimum, a scale and a minimum per GROUP weights of a row.
+
+    Args:
+        numbers: (out, in) uint8, 0 to 15.
+        scale, minimum: (out, in / GROUP) float32.
+    """
+
+    numbers: Tensor
+    scale: Tensor
+    minimum: Tensor
+
+    @classmethod
+    def rounded(cls, weight: Tensor) -> FourBit:
+        """(out, in) float32 weights, from the least to the largest of each group in 15 steps."""
+        grouped = weight.view(len(weight), -1, GROUP)
+        minimum = grouped.amin(dim=-1).half().float()
+        scale = ((grouped.amax(dim=-1) - minimum) / 15).half().float()
+        numbers = (grouped - minimum[..., None]).div_(scale.clamp(min=1e-12)[..., None]).round_().clamp_(0, 15)
+        return cls(numbers.to(torch.uint8).flatten(1), scale, minimum)
+
+    @classmethod
+    def joined(cls, parts: Sequence[FourBit]) -> FourBit:
+        """Rows below rows."""
+        numbers, scale, minimum = zip(*((part.numbers, part.scale, part.minimum) for part in parts), strict=True)
+        return cls(torch.cat(numbers), torch.cat(scale), torch.cat(minimum))
+
+    def permuted(self, order: Tensor) -> FourBit:
+        """The same rows in another order."""
+        return FourBit(self.numbers[order], self.scale[order], self.minimum[order])
+
 
 ALL_ROWS = slice(None)
 RowChoice = slice | list[int]
@@ -31,37 +116,44 @@ class TensorFacts:
     strange: str = ""
 
 
-class WeightSource(Protocol):
+class WeightSource:
     """Weights by our own names: `embed`, `head`, `norm`, and per layer `q`, `k`, `v`, `o`, `gate`, `up`, `down`, …"""
 
-    @property
-    def interleaved(self) -> bool:
-        """Whether rows of q and k that rotate together already lie side by side."""
+    interleaved = False
+    """Whether rows of q and k that rotate together already lie side by side."""
 
-    @property
-    def rounds(self) -> bool:
-        """Whether weights may be taken in 4 bits where the source has more."""
+    rounds = False
+    """Whether weights may be taken in 4 bits where the source has more."""
 
     def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
         """A weight as it lies, or None where it must be asked for in float32."""
+        raise NotImplementedError
 
     def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: RowChoice = ALL_ROWS) -> Tensor:
         """A weight in float32, or some of its rows."""
-
-    def outputs(self, name: str, layer: int | None = None) -> int:
-        """How many rows a weight has."""
-
-    def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
-        """Whether there is such a weight."""
+        raise NotImplementedError
 
     def about(self, name: str, layer: int | None = None, part: str = "weight") -> TensorFacts:
         """What can be said of it, also of one that is missing."""
+        raise NotImplementedError
+
+    def outputs(self, name: str, layer: int | None = None) -> int:
+        """How many rows a weight has."""
+        sizes = self.about(name, layer).sizes
+        assert sizes is not None, f"{name} is missing"
+        return sizes[0]
+
+    def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
+        """Whether there is such a weight."""
+        return self.about(name, layer, part).sizes is not None
 
     def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
         """The weight in 4 bits, unpacked, where the source has it so."""
+        return None
 
     def embed(self, ids: list[int]) -> Tensor:
         """(n, d) float32 rows of the embedding."""
+        return self.dense("embed", rows=ids)
 
     def let_go(self) -> None:
         """Give back memory that what was read so far takes; it can be read again."""
@@ -70,3 +162,111 @@ class WeightSource(Protocol):
 def head_rows(source: WeightSource, tied: bool, tokens: Sequence[int]) -> Tensor:
     """(n, d) float32 rows of the head for these tokens, with the final norm's factors in them."""
     return source.dense("embed" if tied else "head", rows=list(tokens)) * source.dense("norm")
+
+
+_PAIRED = ("q", "k", "q_norm", "k_norm")
+_AT_ONCE = 4096
+"""Rows that are rounded at once: their float32 values take memory."""
+
+
+class ForwardingSource(WeightSource):
+    """Another source, of which subclasses change something."""
+
+    def __init__(self, source: WeightSource) -> None:
+        self._source = source
+        self.interleaved, self.rounds = source.interleaved, source.rounds
+
+    def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
+        return self._source.stored(name, layer)
+
+    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: RowChoice = ALL_ROWS) -> Tensor:
+        return self._source.dense(name, layer, part, rows)
+
+    def about(self, name: str, layer: int | None = None, part: str = "weight") -> TensorFacts:
+        return self._source.about(name, layer, part)
+
+    def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
+        return self._source.four_bit(name, layer)
+
+    def embed(self, ids: list[int]) -> Tensor:
+        return self._source.embed(ids)
+
+    def let_go(self) -> None:
+        self._source.let_go()
+
+
+class RoundedSource(ForwardingSource):
+    """A source that has every weight in 4 bits, rounded where the file has more: for a model that only guesses."""
+
+    def __init__(self, source: WeightSource) -> None:
+        super().__init__(source)
+        self.rounds = True
+
+    def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
+        own, out = super().four_bit(name, layer), self.outputs(name, layer)
+        if own is not None:
+            return own
+        parts = (self.dense(name, layer, rows=slice(at, min(out, at + _AT_ONCE))) for at in range(0, out, _AT_ONCE))
+        rounded = [FourBit.rounded(part) for part in parts if part.shape[1] % GROUP == 0]
+        return FourBit.joined(rounded) if rounded else None
+
+
+class PairedSource(ForwardingSource):
+    """A source whose query and key rows that rotate together lie side by side, whatever the file's order."""
+
+    def __init__(self, source: WeightSource, head_dim: int) -> None:
+        super().__init__(source)
+        self._head_dim = head_dim
+        self._as_it_is = source.interleaved
+        self.interleaved = True
+
+    def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
+        stored = super().stored(name, layer)
+        if stored is None or self._as_it_is or name not in _PAIRED:
+            return stored
+        return stored.permuted(self._order(stored.rows))
+
+    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: RowChoice = ALL_ROWS) -> Tensor:
+        if self._as_it_is or name not in _PAIRED:
+            return super().dense(name, layer, part, rows)
+        weight = super().dense(name, layer, part)
+        return weight[self._order(len(weight))[rows]]
+
+    def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
+        group = super().four_bit(name, layer)
+        if group is None or self._as_it_is or name not in _PAIRED:
+            return group
+        return group.permuted(self._order(len(group.numbers)))
+
+    def _order(self, rows: int) -> Tensor:
+        if rows % self._head_dim:
+            raise DamagedModel(f"{rows} rows of queries or keys are not whole heads of {self._head_dim}")
+        return paired_rows(rows, self._head_dim)
+
+
+class ScaledSource(ForwardingSource):
+    """A source whose embeddings and whose norms of queries are multiplied by a family's factors.
+
+    The embedding as the head's weight stays as it is. Scaling the norm scales every query, before it is rotated.
+    """
+
+    def __init__(self, source: WeightSource, embedding_scale: float, query_scale: float) -> None:
+        super().__init__(source)
+        self._embedding_scale = embedding_scale
+        self._query_scale = query_scale
+
+    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: RowChoice = ALL_ROWS) -> Tensor:
+        values = super().dense(name, layer, part, rows)
+        return values * self._query_scale if name == "q_norm" else values
+
+    def embed(self, ids: list[int]) -> Tensor:
+        return super().embed(ids) * self._embedding_scale
+
+
+def paired_rows(rows: int, head_dim: int) -> Tensor:
+    """(rows,) where each row of q or k stood before those that rotate together were put side by side.
+
+    Halves become pairs: value i of a head rotates with value i + head_dim / 2.
+    """
+    order = torch.arange(head_dim).view(2, head_dim // 2).t().flatten()
+    return (torch.arange(rows // head_dim)[:, None] * head_dim + order).flatten()

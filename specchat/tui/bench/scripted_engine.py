@@ -103,7 +103,6 @@ def _round(id: int, index: int, root: str, words: list[str], written: int, at_s:
 
 
 def stats_of(tokens: int, rate: float) -> ev.Stats:
-    """Figures of a whole reply."""
     rounds = max(1, round(tokens / 2.5))
     return ev.Stats(
         rounds=rounds, tokens=tokens, drafted=rounds * 12, accepted=tokens - rounds, tokens_per_s=rate,
@@ -136,14 +135,12 @@ class ScriptedLink:
                 pass
 
     def drain(self) -> list[ev.Event]:
-        """All events that arrived since the last call."""
         events: list[ev.Event] = []
         while not self._queue.empty():
             events.append(self._queue.get())
         return events
 
     def close(self) -> None:
-        """Stop writing."""
         self._closed.set()
 
     def _write(self, command: Generate) -> None:

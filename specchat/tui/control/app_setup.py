@@ -10,7 +10,7 @@ from specchat.tui.control.engine_session import LinkFactory
 from specchat.tui.control.trainings import TrainingHere
 from specchat.tui.ports import StartServer
 from specchat.tui.services.pair_library import Judge, Pairs, Sizes
-from specchat.tui.state.race_series import BenchQuestion
+from specchat.tui.state.races import BenchQuestion
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from specchat.engine.protocol.events import Ready
 from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError
 from specchat.tui.control.engine_session import EngineSession
-from specchat.tui.draw.clip import FORMATS
-from specchat.tui.draw.clip_frames import frames_of
 from specchat.tui.state.chat import Chat
-from specchat.tui.state.reply_settings import changes_text
-from specchat.tui.system.new_files import free_name, stem_of, write
+from specchat.tui.state.turn import changes_text
+from specchat.tui.system.desktop import free_name, stem_of, write_new_file
+from specchat.tui.tree.clip_files import FORMATS
+from specchat.tui.tree.clip_frames import frames_of
 
 
 class Clips:
@@ -34,7 +34,7 @@ class Clips:
             raise UsageError("there is no round yet for a clip to show")
         file = file or free_name(f"clip-{stem_of(self._chat.title, self._chat.id)}", format, Path.cwd())
         frames = frames_of(list(self._chat.rounds), self._about())
-        await asyncio.to_thread(write, await asyncio.to_thread(FORMATS[format], frames), file)
+        await asyncio.to_thread(write_new_file, await asyncio.to_thread(FORMATS[format], frames), file)
         return file
 
     def _about(self) -> list[str]:

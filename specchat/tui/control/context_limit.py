@@ -13,7 +13,7 @@ from specchat.tui.control.unsent_message import put_back
 from specchat.tui.ports import AppPorts
 from specchat.tui.state import thoughts
 from specchat.tui.state.chat import Chat
-from specchat.tui.state.sent_turns import SentTurns
+from specchat.tui.state.message_tree import SentTurns
 from specchat.tui.state.turn import Turn
 from specchat.tui.text.numbers import count
 from specchat.tui.view_ports import ViewPorts

@@ -12,8 +12,7 @@ from specchat.engine.client.replay import Player, Recording
 from specchat.errors import UsageError
 from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.ports import AppPorts
-from specchat.tui.state.chat import Chat
-from specchat.tui.state.chat_aside import set_aside, take_back
+from specchat.tui.state.chat import Chat, set_aside, take_back
 from specchat.tui.view_ports import ViewPorts
 
 

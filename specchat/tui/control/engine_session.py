@@ -19,7 +19,7 @@ from specchat.tui.services.garbage_collection import GarbageCollection
 from specchat.tui.state.chat import Chat
 from specchat.tui.state.engine_state import change_of
 from specchat.tui.state.turn import Turn
-from specchat.tui.system.engine_priority import EnginePriority, wants_every_core
+from specchat.tui.system.processes import EnginePriority, wants_every_core
 from specchat.tui.text import numbers
 from specchat.tui.view_ports import ViewPorts
 

@@ -20,7 +20,7 @@ from textual.widgets import TextArea
 from specchat.errors import nearest, short
 from specchat.tui.control.app_bindings import APP_BINDINGS
 from specchat.tui.text.key_names import NAMED_KEYS, name_of, names_of
-from specchat.tui.textual_patches.keys import key_of_character
+from specchat.tui.textual_patches.fixed_app import key_of_character
 
 UNBOUND = "none"
 """The key of a binding that the user has disabled."""

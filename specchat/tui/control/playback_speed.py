@@ -9,9 +9,9 @@ from specchat.engine.client.replay import FASTEST, SLOWEST
 from specchat.engine.protocol.commands import Pace
 from specchat.errors import UsageError
 from specchat.tui.control.engine_session import EngineSession
-from specchat.tui.draw.tree_captions import pace_of
 from specchat.tui.ports import AppPorts
 from specchat.tui.state.chat import Chat
+from specchat.tui.tree.panel_lines import pace_of
 from specchat.tui.view_ports import TreePanelPort
 
 GAPS_S = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)

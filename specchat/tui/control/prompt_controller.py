@@ -19,9 +19,9 @@ from specchat.tui.control.context_limit import ContextLimit
 from specchat.tui.control.unsent_message import put_back
 from specchat.tui.screens.search import SearchScreen
 from specchat.tui.state import attachments
-from specchat.tui.state.completion import Completion, KnownCommand, complete
+from specchat.tui.state.prompt_text import Completion, KnownCommand, complete
 from specchat.tui.state.settings_fields import JOINED
-from specchat.tui.system import editor
+from specchat.tui.system import desktop
 from specchat.tui.text.numbers import count
 
 TYPING_PAUSE_S = 0.3
@@ -161,9 +161,9 @@ class PromptController:
             return
         prompt = self._views.prompt
         try:
-            command = editor.editor_command()
+            command = desktop.editor_command()
             with self._ports.suspend():
-                text = editor.edited(prompt.full_text, command)
+                text = desktop.edit_text(prompt.full_text, command)
         except SuspendNotSupported:
             self._ports.notify("the app cannot make room for an editor here", "warn")
         except SpecchatError as error:

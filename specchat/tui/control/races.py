@@ -18,8 +18,7 @@ from specchat.tui.ports import AppPorts
 from specchat.tui.screens.bench import BenchScreen
 from specchat.tui.screens.race import RaceScreen
 from specchat.tui.state.chat import Chat
-from specchat.tui.state.race_playback import RacePlayback, RaceSetup
-from specchat.tui.state.race_series import BenchQuestion, RaceSeries
+from specchat.tui.state.races import BenchQuestion, RacePlayback, RaceSeries, RaceSetup
 
 _QUESTIONS = 6
 _REPLY_TOKENS = 96

@@ -11,10 +11,10 @@ from specchat.tui.control.round_animation import RoundAnimation
 from specchat.tui.control.show_mode import ShowMode
 from specchat.tui.control.side_panel import SidePanel
 from specchat.tui.control.trainings import Trainings
-from specchat.tui.draw.stats_lines import Facts, plan_of
 from specchat.tui.services.terminal_window import TerminalWindow
 from specchat.tui.state.chat import Chat
-from specchat.tui.system.cpu_meter import CoreShares, CpuMeter
+from specchat.tui.state.stats_lines import StatsFacts, plan_of
+from specchat.tui.system.processes import CoreShares, CpuMeter
 from specchat.tui.view_ports import ViewPorts
 
 NOTHING_YET, NO_ROUNDS = "each round's token tree", "no rounds were kept of this reply"
@@ -90,9 +90,9 @@ class ScreenUpdate:
         self._views.subtitle.repaint()
         self._views.tree_strip.show(rounds[-1] if rounds else None, figures, speed.caption)
 
-    def _facts(self) -> Facts:
+    def _facts(self) -> StatsFacts:
         chat, visible = self._chat, self._chat.visible
-        return Facts(
+        return StatsFacts(
             figures=visible.figures,
             loss=visible.loss,
             context_tokens=chat.context_tokens,

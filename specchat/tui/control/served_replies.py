@@ -14,7 +14,7 @@ from specchat.engine.protocol.commands import Cancel, Change, Command, Generate,
 from specchat.engine.protocol.events import Changed, Died, Event, Failed, Finished, Ready
 from specchat.errors import EngineError
 from specchat.tui.state.chat import Chat
-from specchat.tui.state.served_reply import ServedReply
+from specchat.tui.state.visible_reply import ServedReply
 
 _FIRST_ID, _LAST_ID = 1_500_000_000, 1_999_999_999
 """Ids of these replies; those of the chat and of counts are lower, and those of races higher."""

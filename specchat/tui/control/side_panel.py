@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from specchat.tui.draw.token_tree import Mode
 from specchat.tui.ports import AppPorts
 from specchat.tui.screens.figures import FiguresScreen
 from specchat.tui.screens.settings import SettingsScreen
@@ -10,6 +9,7 @@ from specchat.tui.services.settings_files import SettingsFiles
 from specchat.tui.state.chat import Chat
 from specchat.tui.state.settings_fields import Field, fields_of
 from specchat.tui.state.turn import Turn
+from specchat.tui.tree import Mode
 from specchat.tui.view_ports import SettingsFormPort, ViewPorts
 
 

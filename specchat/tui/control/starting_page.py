@@ -11,7 +11,7 @@ from specchat.errors import RecordingError
 from specchat.tui.control.context_limit import ContextLimit
 from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.ports import AppPorts
-from specchat.tui.state.growing_tree import GrowingTree
+from specchat.tui.tree.growing_tree import GrowingTree
 from specchat.tui.view_ports import ViewPorts
 
 

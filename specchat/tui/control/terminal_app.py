@@ -17,17 +17,13 @@ from specchat.config import AppOptions
 from specchat.config.settings_saving import set_app
 from specchat.errors import SpecchatError
 from specchat.tui.control.key_bindings import key_table, keymap
-from specchat.tui.draw.theme import DARK, MONO, OWN
 from specchat.tui.ports import Notify
-from specchat.tui.system.exit_guard import ExitGuard
-from specchat.tui.system.window_size import bounded
-from specchat.tui.text.ascii import AsciiFilter
-from specchat.tui.text.browser_glyphs import BrowserGlyphFilter
-from specchat.tui.text.control_codes import ControlCodeFilter
+from specchat.tui.system.terminal import ExitGuard, bounded
 from specchat.tui.text.key_names import names_of
+from specchat.tui.text.line_filters import AsciiFilter, BrowserGlyphFilter, ControlCodeFilter
+from specchat.tui.text.theme import DARK, MONO, OWN
 from specchat.tui.textual_patches.compositing import MainScreen
-from specchat.tui.textual_patches.fixed_app import FixedApp
-from specchat.tui.textual_patches.whole_pastes import take_pastes_whole
+from specchat.tui.textual_patches.fixed_app import FixedApp, take_pastes_whole
 
 
 class TerminalApp(FixedApp):

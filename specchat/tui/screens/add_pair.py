@@ -12,7 +12,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
-from specchat.tui.system.own_process import OwnProcess
+from specchat.tui.system.processes import OwnProcess
 from specchat.tui.text.key_names import hint
 from specchat.tui.widgets.prompt import LineInput
 from specchat.tui.widgets.tinted_text import TintedText

@@ -10,10 +10,9 @@ from textual.containers import Vertical
 from textual.message import Message
 from textual.screen import ModalScreen
 
-from specchat.tui.draw.race_series_lines import outcome_lines, progress_lines, series_text, table_lines
 from specchat.tui.ports import KeyNames
-from specchat.tui.state.race_playback import RaceSetup
-from specchat.tui.state.race_series import RaceSeries
+from specchat.tui.state.race_lines import outcome_lines, progress_lines, series_text, table_lines
+from specchat.tui.state.races import RaceSeries, RaceSetup
 from specchat.tui.text.cells import ScreenLine
 from specchat.tui.widgets.painted_lines import LinesView
 

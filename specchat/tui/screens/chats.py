@@ -22,9 +22,9 @@ from textual.widgets.option_list import Option
 from specchat.engine.protocol.text import visible
 from specchat.errors import SpecchatError
 from specchat.store.records import Summary
-from specchat.tui.draw import export
 from specchat.tui.services.chat_archive import ChatArchive
-from specchat.tui.system.new_files import format_of, named_path, stem_of, write
+from specchat.tui.state import stored_chat
+from specchat.tui.system.desktop import format_of, named_path, stem_of, write_new_file
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import cut
 from specchat.tui.widgets.prompt import LineInput
@@ -201,9 +201,9 @@ class ChatsScreen(ModalScreen[str | None]):
         self._load()
 
     async def _export(self, chat: Summary, file: Path) -> None:
-        kind = format_of("", file, export.FORMATS)
+        kind = format_of("", file, stored_chat.FORMATS)
         kept = await self._archive.ask(lambda chats: chats.chat(chat.id))
-        await asyncio.to_thread(write, export.FORMATS[kind](*kept), file)
+        await asyncio.to_thread(write_new_file, stored_chat.FORMATS[kind](*kept), file)
         self._say(f"written to {file.absolute()}", "good")
 
     def _stop_asking(self) -> None:

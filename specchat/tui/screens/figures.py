@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 
-from specchat.tui.draw.stats_lines import Facts, stats_lines
+from specchat.tui.state.stats_lines import StatsFacts, stats_lines
 from specchat.tui.text.key_names import hint
 from specchat.tui.widgets.painted_lines import LinesView
 
@@ -35,7 +35,7 @@ class FiguresScreen(ModalScreen[bool]):
         Binding("f3", "dismiss(True)", "close, and hide the figures beside the chat", show=False, id="figures.hide"),
     ]
 
-    def __init__(self, facts: Callable[[], Facts]) -> None:
+    def __init__(self, facts: Callable[[], StatsFacts]) -> None:
         super().__init__()
         self._facts = facts
         self._lines = LinesView(lambda width, _: stats_lines(self._facts(), width, sys.maxsize))

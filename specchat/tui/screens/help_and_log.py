@@ -12,8 +12,8 @@ from textual.events import Resize
 from textual.screen import ModalScreen
 
 from specchat.engine.protocol.text import visible
+from specchat.tui.text.cells import wrap
 from specchat.tui.text.key_names import hint
-from specchat.tui.text.wrap import wrap
 from specchat.tui.widgets.tinted_text import TintedText
 
 KEY_COLUMNS = 26

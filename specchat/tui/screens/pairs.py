@@ -15,10 +15,9 @@ from textual.message import Message
 from textual.screen import ModalScreen
 
 from specchat.errors import SpecchatError
-from specchat.tui.draw.pair_lines import PairListState, pair_lines
 from specchat.tui.screens.add_pair import AddPairScreen
 from specchat.tui.services.pair_library import PairLibrary
-from specchat.tui.state.pair_info import PairInfo
+from specchat.tui.state.pair_list import PairInfo, PairListState, pair_lines
 from specchat.tui.text.cells import ScreenLine
 from specchat.tui.text.key_names import hint
 from specchat.tui.widgets.painted_lines import PaintedLines

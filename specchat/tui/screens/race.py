@@ -15,7 +15,8 @@ from textual.screen import ModalScreen
 from specchat.engine.client.race import SIDES, Side
 from specchat.engine.protocol.events import RoundDone
 from specchat.engine.protocol.text import visible
-from specchat.tui.draw.race_lines import (
+from specchat.tui.ports import KeyNames
+from specchat.tui.state.race_lines import (
     NAMES,
     bar_lines,
     head_lines,
@@ -23,8 +24,7 @@ from specchat.tui.draw.race_lines import (
     outcome_text,
     status_lines,
 )
-from specchat.tui.ports import KeyNames
-from specchat.tui.state.race_playback import RacePlayback, RaceSetup
+from specchat.tui.state.races import RacePlayback, RaceSetup
 from specchat.tui.widgets.painted_lines import LinesView
 from specchat.tui.widgets.tinted_text import TintedText
 from specchat.tui.widgets.tree_panel import TreePanel

@@ -13,8 +13,7 @@ from textual.widgets import Input
 
 from specchat.errors import SpecchatError, UsageError
 from specchat.models.inspect.training_limits import CHATS
-from specchat.tui.draw.training_lines import estimate_text
-from specchat.tui.state.training import TrainingChoices
+from specchat.tui.state.training import TrainingChoices, estimate_text
 from specchat.tui.text.cells import ScreenLine
 from specchat.tui.text.key_names import hint
 from specchat.tui.widgets.prompt import LineInput

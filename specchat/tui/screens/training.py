@@ -11,8 +11,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 
 from specchat.engine.protocol.text import visible
-from specchat.tui.draw.training_lines import training_lines
-from specchat.tui.state.training import Training
+from specchat.tui.state.training import Training, training_lines
 from specchat.tui.text.key_names import hint
 from specchat.tui.widgets.painted_lines import LinesView
 

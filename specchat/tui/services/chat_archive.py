@@ -18,9 +18,8 @@ from specchat.store.database import open_to_read
 from specchat.store.writer import Writer
 from specchat.tui.ports import CallLater, Notify, Redraw
 from specchat.tui.state.chat import Chat
-from specchat.tui.state.reply_rounds import ReplyRounds
 from specchat.tui.state.stored_chat import message_of, message_with_rounds, record_of, turn_of
-from specchat.tui.state.turn import Turn
+from specchat.tui.state.turn import ReplyRounds, Turn
 
 PATIENCE_S = 0.2
 """The longest wait for a message to be written before it is answered."""

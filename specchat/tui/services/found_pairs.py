@@ -9,8 +9,8 @@ import msgspec
 from specchat.config.unreadable import UNREADABLE
 from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError
-from specchat.tui.state.pair_info import PairInfo
-from specchat.tui.system.own_process import OwnProcess
+from specchat.tui.state.pair_list import PairInfo
+from specchat.tui.system.processes import OwnProcess
 
 
 class _Pair(msgspec.Struct, frozen=True):

@@ -18,8 +18,8 @@ from specchat.errors import ConfigError, SpecchatError, UsageError, nearest
 from specchat.tui.ports import KeyNames, Notify, Redraw, RunInBackground
 from specchat.tui.services.found_pairs import FoundPairs
 from specchat.tui.state.chat import Chat
-from specchat.tui.state.pair_info import PairInfo
-from specchat.tui.system.own_process import OwnProcess, own_command
+from specchat.tui.state.pair_list import PairInfo
+from specchat.tui.system.processes import OwnProcess, own_command
 from specchat.tui.text import numbers
 
 Pairs = Sequence[PairInfo] | Callable[[], list[PairInfo]]

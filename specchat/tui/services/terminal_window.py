@@ -13,7 +13,7 @@ from specchat.engine.protocol.events import Finished
 from specchat.engine.protocol.text import visible
 from specchat.tui.ports import Notify, RunInBackground
 from specchat.tui.state.chat import Chat
-from specchat.tui.system import clipboard
+from specchat.tui.system import desktop
 from specchat.tui.text.cells import cut
 
 LONGEST_TITLE = 60
@@ -51,7 +51,7 @@ class TerminalWindow:
         self._bell, self._focused = bell, focused
         self._title: str | None = None
         self._advised = False
-        self._tool = clipboard.local_tool()
+        self._tool = desktop.clipboard_command()
 
     def update_title(self) -> None:
         """Set the title where the chat has changed it."""
@@ -83,12 +83,12 @@ class TerminalWindow:
     def copied(self, text: str, what: str) -> None:
         """Copy a text, which the terminal got already, with the desktop's tool too, and show a remark."""
         if self._tool is None:
-            self._notify(f"{what}: {clipboard.advice(text)}" if not self._advised else f"{what} copied")
+            self._notify(f"{what}: {desktop.clipboard_advice(text)}" if not self._advised else f"{what} copied")
             self._advised = True
             return
         self._notify(f"{what} copied")
         self._run(self._hand_over(text, self._tool))
 
     async def _hand_over(self, text: str, tool: list[str]) -> None:
-        if problem := await asyncio.to_thread(clipboard.hand_over, text, tool):
+        if problem := await asyncio.to_thread(desktop.copy_with, text, tool):
             self._notify(problem, "warn")

@@ -16,7 +16,7 @@ from specchat.errors import ConfigError, UsageError
 from specchat.tui.ports import Redraw, RunInBackground
 from specchat.tui.state.chat import Chat
 from specchat.tui.state.training import Training, TrainingChoices
-from specchat.tui.system.own_process import OwnProcess, own_command
+from specchat.tui.system.processes import OwnProcess, own_command
 
 _MOST_BYTES = 1 << 16
 

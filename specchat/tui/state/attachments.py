@@ -30,8 +30,6 @@ _MOST_TRAILING = 16  # characters of punctuation behind a path
 
 @dataclass(frozen=True)
 class Attached:
-    """A file inside a message."""
-
     path: str  # as the user wrote it
     lines: tuple[str, ...]
 

@@ -1,8 +1,8 @@
-"""The state of the app without widgets: the chat on the screen, the running reply, the engine."""
+"""The state of the app without widgets: the chat on the screen, the running reply, the engine, background work."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,28 +14,36 @@ from specchat.errors import UsageError
 from specchat.store.records import Chat as ChatRecord
 from specchat.store.records import new_id, title_of
 from specchat.tui.state import attachments
-from specchat.tui.state.background import Background
 from specchat.tui.state.engine_state import EngineState
-from specchat.tui.state.message_tree import MessageTree
+from specchat.tui.state.message_tree import MessageTree, SentTurns
 from specchat.tui.state.reply_figures import Figures
-from specchat.tui.state.sent_turns import SentTurns
-from specchat.tui.state.served_reply import ServedReply
-from specchat.tui.state.shown_rounds import ShownRounds
+from specchat.tui.state.training import Training
 from specchat.tui.state.turn import Reply, Turn
-from specchat.tui.state.visible_reply import VisibleReply
+from specchat.tui.state.visible_reply import ServedReply, ShownRounds, VisibleReply
+
+
+@dataclass
+class Background:
+    """What the screen says of work that is no reply of the chat."""
+
+    fetching: str = ""  # the downloads and their progress
+    fetched: str = ""  # the pair that was downloaded last, until it is loaded
+    found: str = ""  # models of other programs, offered on the welcome page
+    training: Training | None = None  # of a drafter, until its verdict is answered
+    serving: str = ""  # the address at which other programs may use the engine
+    waiting_client: str = ""  # one of them whose reply waits until the engine is free
+    replaying: bool = False  # a recording is played in place of the chat, or is about to be
 
 
 @dataclass
 class Chat:
-    """The whole state behind the screen."""
-
     background: Background = field(default_factory=Background)
     served: ServedReply | None = None  # the reply for one of them that is shown in place of the chat's last
     engine: EngineState = field(default_factory=EngineState)
     id: str = field(default_factory=new_id)
     title: str = ""
     renamed: bool = False  # the title is the user's own
-    branches: MessageTree[Turn] = field(default_factory=MessageTree)
+    branches: MessageTree = field(default_factory=MessageTree)
     running: Reply | None = None
     shown_rounds: ShownRounds = field(default_factory=ShownRounds)
     figures: Figures | None = None  # of the reply being written, or the last one
@@ -180,7 +188,6 @@ class Chat:
         self.running = self.figures = self.queued = self.editing = None
 
     def open_stored(self, record: ChatRecord, turns: Iterable[Turn]) -> None:
-        """Replace the chat by a stored one."""
         self.clear()
         self.id, self.title, self.renamed, self.system = record.id, record.title, record.renamed, record.system
         self.branches.restore(turns, record.leaf)
@@ -198,11 +205,9 @@ class Chat:
         self._end_reply("interrupted")
 
     def last_reply(self) -> Reply | None:
-        """The newest reply of the chat."""
         return next((turn.reply for turn in reversed(self.turns) if turn.reply), None)
 
     def apply(self, event: Event) -> None:
-        """Update the state by one event."""
         match event:
             case Started() if self.running and self._is_running(event.id):
                 if not self.running.apart:
@@ -277,3 +282,20 @@ class Chat:
         if self.running is not None:
             reply, self.running = self.running, None
             reply.stop, reply.facts = why, replace(reply.facts, stop=why)
+
+
+_OF_THE_APP = ("background", "unsaved", "served")
+"""What belongs to no chat and goes on while one is set aside."""
+
+
+def set_aside(chat: Chat) -> dict[str, Any]:
+    """Everything about the chat and its engine, which begin anew; `take_back` shows it again as it was."""
+    aside = dict(chat.__dict__)
+    fresh = Chat(engine=EngineState(wanted=dict(chat.engine.wanted)))
+    chat.__dict__.update({name: value for name, value in fresh.__dict__.items() if name not in _OF_THE_APP})
+    return aside
+
+
+def take_back(chat: Chat, aside: Mapping[str, Any]) -> None:
+    """Show a chat again that was set aside."""
+    chat.__dict__.update({name: value for name, value in aside.items() if name not in _OF_THE_APP})

@@ -81,11 +81,9 @@ class EngineState:
             self.wanted["method_options"] = options
 
     def use(self, settings: Mapping[str, Any], loss: Losslessness | None) -> None:
-        """These settings are in force."""
         self.settings, self.loss, self.loading = dict(settings), loss, None
 
     def apply(self, event: Event) -> None:
-        """Update the state by one event."""
         match event:
             case Hello():
                 self.hello = event

@@ -1,55 +1,45 @@
-"""The messages of a chat as a tree, and the path through it that is shown."""
+"""The messages of a chat as a tree, the path through it that is shown, and which of its turns prompts contain."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Generic, Protocol, TypeVar
+from dataclasses import dataclass
+
+from specchat.tui.state.turn import Turn
 
 
-class Node(Protocol):
-    """A message, and the one before it."""
-
-    id: str
-    parent: str | None
-    place: tuple[int, int]  # `(2, 3)`: the second of three siblings
-
-
-_N = TypeVar("_N", bound=Node)
-
-
-class MessageTree(Generic[_N]):
+class MessageTree:
     """The tree of messages: editing or answering again adds a branch, and nothing is removed."""
 
     def __init__(self) -> None:
-        self._path: list[_N] = []
-        self._children: dict[str | None, list[_N]] = {}
-        self._last_child: dict[str | None, _N] = {}  # the child that the path last led to
+        self._path: list[Turn] = []
+        self._children: dict[str | None, list[Turn]] = {}
+        self._last_child: dict[str | None, Turn] = {}  # the child that the path last led to
 
     @property
-    def path(self) -> Sequence[_N]:
+    def path(self) -> Sequence[Turn]:
         """From the first message down to the last."""
         return self._path
 
-    def __iter__(self) -> Iterator[_N]:
-        """Every node there is, each after the one it answers."""
+    def __iter__(self) -> Iterator[Turn]:
+        """Every turn there is, each after the one it answers."""
         waiting = list(reversed(self._children.get(None, [])))
         while waiting:
-            yield (node := waiting.pop())
-            waiting += reversed(self._children.get(node.id, []))
+            yield (turn := waiting.pop())
+            waiting += reversed(self._children.get(turn.id, []))
 
-    def add(self, node: _N) -> None:
-        """Add a message at the end of the path."""
-        node.parent = self._path[-1].id if self._path else None
-        self._add_child(node)
-        self._last_child[node.parent] = node
-        self._path.append(node)
+    def add(self, turn: Turn) -> None:
+        turn.parent = self._path[-1].id if self._path else None
+        self._add_child(turn)
+        self._last_child[turn.parent] = turn
+        self._path.append(turn)
 
-    def restore(self, nodes: Iterable[_N], leaf: str | None) -> None:
+    def restore(self, turns: Iterable[Turn], leaf: str | None) -> None:
         """Load a whole tree, parents first, and show the path to `leaf` (or to the newest message)."""
         self.clear()
-        known: dict[str | None, _N] = {}
-        last: _N | None = None
-        for last in nodes:
+        known: dict[str | None, Turn] = {}
+        last: Turn | None = None
+        for last in turns:
             known[last.id] = last
             self._children.setdefault(last.parent, []).append(last)
         for siblings in self._children.values():
@@ -60,51 +50,79 @@ class MessageTree(Generic[_N]):
             end = known.get(end.parent)
         self._extend_path()
 
-    def siblings(self, node: _N) -> Sequence[_N]:
-        """The node and its siblings, oldest first."""
-        return self._children.get(node.parent, [node])
+    def siblings(self, turn: Turn) -> Sequence[Turn]:
+        """The turn and its siblings, oldest first."""
+        return self._children.get(turn.parent, [turn])
 
-    def switch(self, node: _N, step: int) -> _N | None:
+    def switch(self, turn: Turn, step: int) -> Turn | None:
         """Show the next or previous sibling and its last path; None if there is none."""
-        siblings = self.siblings(node)
-        at = node.place[0] - 1 + step
+        siblings = self.siblings(turn)
+        at = turn.place[0] - 1 + step
         if not 0 <= at < len(siblings):
             return None
-        self.cut(node)
-        self._last_child[node.parent] = siblings[at]
+        self.cut(turn)
+        self._last_child[turn.parent] = siblings[at]
         self._extend_path()
         return siblings[at]
 
-    def cut(self, node: _N) -> None:
-        """End the path before this node of it; what follows stays in the tree."""
-        del self._path[self.depth(node) :]
+    def cut(self, turn: Turn) -> None:
+        """End the path before this turn of it; what follows stays in the tree."""
+        del self._path[self.depth(turn) :]
 
-    def depth(self, node: _N) -> int:
-        """Where on the path the node is."""
-        return next(i for i, other in enumerate(self._path) if other is node)
+    def depth(self, turn: Turn) -> int:
+        """Where on the path the turn is."""
+        return next(i for i, other in enumerate(self._path) if other is turn)
 
-    def last_with_siblings(self) -> _N | None:
-        """The last node of the path that has siblings."""
-        return next((node for node in reversed(self._path) if node.place[1] > 1), None)
+    def last_with_siblings(self) -> Turn | None:
+        """The last turn of the path that has siblings."""
+        return next((turn for turn in reversed(self._path) if turn.place[1] > 1), None)
 
     def clear(self) -> None:
-        """Remove all messages."""
         self._path.clear()
         self._children.clear()
         self._last_child.clear()
 
-    def _add_child(self, node: _N) -> None:
-        siblings = self._children.setdefault(node.parent, [])
-        siblings.append(node)
+    def _add_child(self, turn: Turn) -> None:
+        siblings = self._children.setdefault(turn.parent, [])
+        siblings.append(turn)
         _set_places(siblings)
 
     def _extend_path(self) -> None:
-        """Extend the path to a leaf."""
         while children := self._children.get(self._path[-1].id if self._path else None):
             parent = self._path[-1].id if self._path else None
             self._path.append(self._last_child.get(parent, children[-1]))
 
 
-def _set_places(siblings: Sequence[_N]) -> None:
+def _set_places(siblings: Sequence[Turn]) -> None:
     for number, sibling in enumerate(siblings, 1):
         sibling.place = number, len(siblings)
+
+
+@dataclass
+class SentTurns:
+    """Where the turns that are sent begin. On a path without that turn all are sent."""
+
+    first: str | None = None  # id of the first turn that is sent; None: the first of the chat
+    left: str | None = None  # id of the last turn, where the next message is sent without any before it
+
+    def of(self, path: Sequence[Turn]) -> Sequence[Turn]:
+        """The turns of the path that are sent."""
+        start = next((at for at, turn in enumerate(path) if turn.id == self.first), 0)
+        return path[start:]
+
+    def before_next(self, path: Sequence[Turn]) -> Sequence[Turn]:
+        """The turns of the path that are sent with the next message."""
+        return () if path and path[-1].id == self.left else self.of(path)
+
+    def leave_out(self, path: Sequence[Turn], count: int) -> None:
+        """Leave out so many of the turns that are sent with the next message; all of them, where it stands alone."""
+        sent = self.before_next(path)
+        if count < len(sent):
+            self.first = sent[count].id
+        elif sent:
+            self.left = sent[-1].id
+
+    def begin_at(self, turn: Turn, path: Sequence[Turn]) -> None:
+        """A message is added behind the path: it is the first that is sent, where all before it were left out."""
+        if path and path[-1].id == self.left:
+            self.first, self.left = turn.id, None

@@ -37,7 +37,6 @@ class Figures:
         self.context_tokens, self.reused_tokens = started.prompt_tokens, started.reused_tokens
 
     def add(self, round: RoundDone) -> None:
-        """Count one round."""
         own_s = round.timings.draft_s + round.timings.verify_s + round.timings.other_s
         if not self.rounds:
             self.prefill_s = max(0.0, round.at_s - own_s)

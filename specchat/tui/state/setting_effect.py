@@ -23,16 +23,12 @@ _WITHOUT_EFFECT = {"seed", "max_tokens", "stop", "pair"}
 
 @dataclass(frozen=True)
 class RoundSpeed:
-    """The figures of one round."""
-
     tokens: int
     seconds: float
 
 
 @dataclass(frozen=True)
 class RoundFigures:
-    """The figures of several rounds."""
-
     rounds: int
     tau: float
     tokens_per_s: float
@@ -57,7 +53,6 @@ class SettingEffect:
     _added: int = 0
 
     def add(self, event: RoundDone) -> None:
-        """One more round under the settings in force."""
         self._added += 1
         timings = event.timings
         self._since_text.append(RoundSpeed(len(event.pieces), timings.draft_s + timings.verify_s + timings.other_s))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from specchat.controllers.choice import controller_names
+from specchat.controllers import controller_names
 from specchat.drafters.members import names_in
 from specchat.engine.protocol.events import Hello, MethodInfo, OptionInfo
 from specchat.errors import UsageError, cut, nearest
@@ -30,8 +30,6 @@ _SECTIONS = (
 
 @dataclass(frozen=True)
 class Field:
-    """One line of the form."""
-
     name: str  # `temperature`, or `prompt_lookup.max_ngram` for a method's option
     info: OptionInfo
     value: Any
@@ -187,7 +185,6 @@ def _in_use(methods: list[MethodInfo], setting: str, settings: Mapping[str, Any]
 
 
 def methods_of(methods: list[MethodInfo], setting: str) -> list[MethodInfo]:
-    """The methods this setting chooses among."""
     return [method for method in methods if FAMILIES[setting] in method.family]
 
 

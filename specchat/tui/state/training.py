@@ -1,15 +1,30 @@
-"""A training in the background: what was asked for, how far it is, and what came of it."""
+"""A training in the background: what was asked for, how far it is, what came of it, and all of this as lines."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
 from specchat.engine.protocol.bounds import Name
-from specchat.engine.protocol.training_report import Judged, Needed, Reached, Report, Trained
+from specchat.engine.protocol.text import one_line
+from specchat.engine.protocol.training_report import (
+    STAGES,
+    Judged,
+    Needed,
+    Reached,
+    Report,
+    Trained,
+    curve_lines,
+    span,
+    table_lines,
+    verdict_line,
+)
 from specchat.models.inspect.training_limits import CHATS
+from specchat.tui.text import numbers
+from specchat.tui.text.cells import Run, ScreenLine, bar, clip, cut, spark, width_of, wrap
 
 Phase = Literal["running", "paused", "stopping", "done", "stopped", "failed"]
 
@@ -54,11 +69,9 @@ class Training:
 
     @property
     def stage(self) -> Reached | None:
-        """The stage it is in."""
         return list(self.reached.values())[-1] if self.reached else None
 
     def apply(self, report: Report) -> None:
-        """Take over one report."""
         match report:
             case Needed():
                 self.needed = report
@@ -70,3 +83,156 @@ class Training:
                 self.trained = report
             case Judged():
                 self.judged = report
+
+
+_LABEL = 11
+_FEWEST_CURVE_LINES = 3
+
+
+def short_text(training: Training, *, wide: bool) -> Run:
+    """How far it is, or how it ended: `▸ learning 42 % · τ 1.61 · 12 min`."""
+    name = one_line(training.request.name)
+    match training.phase:
+        case "failed":
+            return ("✕ not trained: /train", "bad")
+        case "stopped":
+            return (f"■ {name} stopped: /train" if wide else "■ stopped: /train", "dim")
+        case "done":
+            return (f"✓ {name} is trained: /train" if wide else "✓ trained: /train", "good")
+        case "stopping":
+            return ("■ stopping", "dim")
+    mark, stage = "‖" if training.phase == "paused" else "▸", training.stage
+    if stage is None:
+        return (f"{mark} training", "dim")
+    share = _percent(stage) if stage.total else ""
+    tau = f"τ {training.measured_tau[-1]:.2f}" if training.measured_tau else ""
+    left = "" if stage.left_s is None else span(stage.left_s)
+    words = (f"{stage.stage} {share}".strip(), tau, left) if wide else (share or stage.stage, tau)
+    return (f"{mark} {' · '.join(word for word in words if word)}", "dim" if training.phase == "paused" else "bonus")
+
+
+def training_lines(training: Training, width: int, height: int) -> list[ScreenLine]:
+    """Everything there is to say, within this size; of the curve as many points as there is room for."""
+    head = [*_stage_lines(training, width), *_needs(training, width)]
+    tail = [*_measured(training, width), *_outcome(training, width)]
+    room = height - len(head) - len(tail) - 1
+    curve = _curve(training, width, room) if training.ended else []
+    return [clip(line, width) for line in [*head, *([[("", "")]] if tail or curve else []), *curve, *tail]]
+
+
+def _stage_lines(training: Training, width: int) -> list[ScreenLine]:
+    now = training.stage
+    reached = training.reached
+    last = max((STAGES.index(name) for name in reached), default=-1)
+    lines = []
+    for place, name in enumerate(STAGES):
+        report = reached.get(name)
+        current = place == last and now is not None and not training.ended
+        done = place < last or (place == last and training.phase == "done")
+        mark: Run = ("✓ ", "good") if done else ("‖ " if training.phase == "paused" else "▸ ", "bonus")
+        if not done and not current:
+            mark = ("○ ", "dim") if place != last else ("■ ", "dim")
+        line: ScreenLine = [mark, (name.ljust(_LABEL - 2), "text" if current else "dim")]
+        lines.append([*line, *(_current(report, width - _LABEL) if current and report else _past(report, width))])
+    return lines
+
+
+def _current(report: Reached, width: int) -> ScreenLine:
+    """A bar, how long the stage still takes, and what it says."""
+    room = max(4, min(18, width // 4))
+    line: ScreenLine = (
+        [(bar(report.done / report.total, room), "bar"), (f" {_percent(report):>5}", "text")] if report.total else []
+    )
+    if report.left_s is not None:
+        line.append((f"  {span(report.left_s)} left", "text"))
+    if report.stage != "learning" and report.says:
+        gap = "  " if line else ""
+        line.append((gap + cut(one_line(report.says), max(1, width - width_of(line) - len(gap))), "dim"))
+    return line
+
+
+def _past(report: Reached | None, width: int) -> ScreenLine:
+    if report is None or report.stage in ("loading", "learning", "measuring"):
+        return []
+    return [(cut(one_line(report.says), width - _LABEL), "dim")] if report.says else []
+
+
+def _needs(training: Training, width: int) -> list[ScreenLine]:
+    if training.needed is None:
+        return []
+    needed = training.needed
+    disk, memory = numbers.size(needed.disk_bytes), numbers.size(needed.memory_bytes)
+    text = f"takes {disk} of disk and {memory} of memory; {needed.weights / 1e6:.1f} million numbers to learn"
+    return [[(cut(text, width), "dim")]]
+
+
+def _measured(training: Training, width: int) -> list[ScreenLine]:
+    """τ as it rises, and how often guesses are right by depth, on texts that are never learnt from."""
+    if not training.measured_tau or training.judged is not None:
+        return []
+    shown = training.measured_tau[-max(1, width - _LABEL - 14) :]
+    lines: list[ScreenLine] = [
+        [("τ".ljust(_LABEL), "dim"), (f"{shown[-1]:.2f}", "bonus"), (" best ", "dim"),
+         (f"{max(training.measured_tau):.2f}  ", "text"), (spark([tau - 1.0 for tau in shown]), "accepted")]
+    ]  # fmt: skip
+    learning = training.reached.get("learning")
+    if learning is not None and learning.by_depth:
+        shares = " ".join(f"{share:.2f}" for share in learning.by_depth)
+        lines.append([("by depth".ljust(_LABEL), "dim"), (shares, "text")])
+    return lines
+
+
+def _curve(training: Training, width: int, room: int) -> list[ScreenLine]:
+    if training.trained is None or room < _FEWEST_CURVE_LINES:
+        return []
+    heading: ScreenLine = [(cut("τ on texts it never learnt from, by tokens seen", width), "dim")]
+    return [heading, *([(line, "accepted")] for line in curve_lines(training.trained.curve, room - 2)), [("", "")]]
+
+
+def _outcome(training: Training, width: int) -> list[ScreenLine]:
+    name, pair = one_line(training.request.name), one_line(training.request.pair)
+    match training.phase:
+        case "failed":
+            return _wrapped(f"✕ {one_line(training.problem)}", "bad", width)
+        case "stopped" if training.trained is not None:
+            kept = f"stopped; the best is kept as {name}, τ {training.trained.tau:.2f}; /train resume goes on"
+            return _wrapped(kept, "text", width)
+        case "stopped":
+            return _wrapped("stopped; what was done is kept; /train resume goes on", "text", width)
+        case "done" if training.judged is None:
+            return _wrapped(
+                f"{name} is trained, and was not measured: the training was paused each time", "text", width
+            )
+        case "paused":
+            return _wrapped("paused while the engine is busy", "dim", width)
+        case _ if training.judged is None:
+            return []
+    judged = training.judged
+    lines: list[ScreenLine] = [
+        [(one_line(text), "strong" if _names(text, judged.best) else "text")] for text in table_lines(judged)
+    ]
+    lines += _wrapped(one_line(verdict_line(judged, name, pair)), "good" if judged.best else "text", width)
+    if training.used:
+        lines += _wrapped("used from now on", "good", width)
+    elif judged.best and training.ended:
+        lines += _wrapped("use it from now on?", "strong", width)
+    return lines
+
+
+def _names(text: str, way: str) -> bool:
+    return bool(way) and text.startswith(f"{way}  ")
+
+
+def _percent(report: Reached) -> str:
+    return f"{min(1.0, report.done / report.total):.0%}".replace("%", " %")
+
+
+def _wrapped(text: str, role: str, width: int) -> list[ScreenLine]:
+    return [[(text[start:end].strip(), role)] for start, end in wrap(text, max(1, width))]
+
+
+def estimate_text(disk_bytes: int, seconds: float, free_bytes: int) -> Sequence[Run]:
+    """What a training would take: `about 33 min of one core and 3.3 GB of disk`."""
+    words = f"about {span(seconds)} of one core, longer while you chat, and {numbers.size(disk_bytes)} of disk"
+    free = f"; {numbers.size(free_bytes)} are free"
+    return [(words, "text"), (free, "dim" if disk_bytes < free_bytes else "bad")]

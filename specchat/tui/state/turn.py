@@ -1,4 +1,4 @@
-"""One turn of the chat: a message of the user or a reply."""
+"""One turn of the chat: a message of the user or a reply, with its rounds and the settings it was written with."""
 
 from __future__ import annotations
 
@@ -6,16 +6,121 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from specchat.engine.protocol.commands import Message
 from specchat.engine.protocol.events import Losslessness, RoundDone, Started
+from specchat.engine.protocol.packed_rounds import pack_rounds, path_only, unpack_rounds
 from specchat.engine.protocol.text import visible
-from specchat.store.records import Facts, new_id, now
+from specchat.store.records import LARGEST_ROUNDS_BYTES, Facts, SettingsChange, new_id, now
 from specchat.tui.state import attachments, thoughts
 from specchat.tui.state.reply_figures import Figures
-from specchat.tui.state.reply_rounds import ReplyRounds
-from specchat.tui.state.reply_settings import loss_of, written_with
+
+WHOLE_TREES = 1024
+"""How many of the last rounds of a reply keep their whole tree; in a list each takes about ten kilobytes."""
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """Packed rounds, and of how many rounds in the list they are."""
+
+    data: bytes = b""
+    count: int = 0
+
+
+class ReplyRounds:
+    """A reply's rounds, in order. As a list they take a hundred times the memory of the packed bytes.
+
+    Args:
+        data: packed rounds that were stored with the reply. Where they cannot be read there are none.
+    """
+
+    def __init__(self, data: bytes = b"") -> None:
+        self._packed = _Packed(data)
+        self._list: list[RoundDone] | None = None if data else []
+
+    def __bool__(self) -> bool:
+        return bool(self._packed.data or self._list)
+
+    @property
+    def list(self) -> list[RoundDone]:
+        if self._list is None:
+            data = self._packed.data
+            try:
+                self._list = unpack_rounds(data)
+            except msgspec.DecodeError:
+                self._list = []
+            self._packed = _Packed(data, len(self._list))
+        return self._list
+
+    def append(self, round: RoundDone) -> None:
+        """Add a round. Those far back keep only their accepted paths: a reply may be of any length."""
+        rounds = self.list
+        rounds.append(round)
+        if (far := len(rounds) - 1 - WHOLE_TREES) >= 0:
+            rounds[far] = path_only(rounds[far])
+
+    def pack(self) -> bytes:
+        """The rounds as they are stored. May be called from any thread."""
+        rounds, packed = self._list, self._packed
+        if rounds is not None and len(rounds) != packed.count:
+            rounds = rounds[:]
+            self._packed = packed = _Packed(pack_rounds(rounds, LARGEST_ROUNDS_BYTES), len(rounds))
+        return packed.data
+
+    def drop_list(self) -> None:
+        """Keep only the packed bytes."""
+        self.pack()
+        if self._packed.data:
+            self._list = None
+
+
+_ACTS_LATER = {"seed"}
+"""A change of it holds from the next reply on."""
+
+
+def written_with(facts: Facts, settings: Mapping[str, Any], loss: Losslessness | None, piece: int) -> Facts:
+    """The facts of a reply whose pieces from index `piece` on are written with these settings."""
+    claim = None if loss is None else msgspec.to_builtins(loss)
+    if piece == 0 or not facts.settings:
+        return replace(facts, settings=dict(settings), loss=claim, changes=[])
+    before = _in_force(facts)
+    known = before.keys() & settings.keys() - _ACTS_LATER
+    changed = {name: settings[name] for name in settings if name in known and settings[name] != before[name]}
+    if not changed:
+        return facts
+    change = SettingsChange(piece, changed, claim)
+    return replace(facts, loss=_of_both(facts.loss, claim), changes=[*facts.changes, change])
+
+
+def changes_text(facts: Facts) -> str:
+    """Which settings changed within the reply, as the end of a line about it; empty where none did."""
+    names = dict.fromkeys(name for change in facts.changes for name in change.settings)
+    return f" · changed within the reply: {', '.join(names)}" if names else ""
+
+
+def loss_of(facts: Facts) -> Losslessness | None:
+    """Whether the whole reply is lossless, and why; None where that is not known."""
+    try:
+        return msgspec.convert(facts.loss, Losslessness | None)
+    except msgspec.ValidationError:  # of a forged file
+        return None
+
+
+def _in_force(facts: Facts) -> dict[str, Any]:
+    settings = dict(facts.settings)
+    for change in facts.changes:
+        settings |= change.settings
+    return settings
+
+
+def _of_both(before: dict[str, Any] | None, now: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A reply is lossy once any part of it is; the first such part says why."""
+    if before is None or now is None:
+        return before or now
+    return now if before.get("lossless", True) else before
+
 
 _STOPS = {
     "length": "longest reply reached", "stop": "stop string", "context": "context is full", "cancelled": "stopped",
@@ -90,7 +195,6 @@ class Reply:
         return loss_of(self.facts)
 
     def add(self, text: str, origin: str) -> None:
-        """Take one more piece."""
         if text:
             self._pieces.append((visible(text), origin))
             self.text += text
@@ -133,7 +237,6 @@ class Reply:
         self._pieces.clear()
 
     def line(self) -> str:
-        """The line of figures under the reply."""
         why = _STOPS.get(self.stop or "")
         counted = [self.figures.line()] if self.figures.rounds else []
         lossy = ["lossy"] if counted and self.loss is not None and not self.loss.lossless else []

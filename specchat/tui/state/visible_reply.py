@@ -1,15 +1,95 @@
-"""The reply whose tree and figures are shown beside the chat."""
+"""Which reply's tree and figures are shown beside the chat.
+
+An earlier one that the user looks back at, else one for another program, else the chat's last one with rounds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from specchat.engine.protocol.events import Losslessness, RoundDone
+from specchat.engine.protocol.events import Changed, Event, Failed, Finished, Losslessness, RoundDone, Started
+from specchat.engine.protocol.text import one_line
 from specchat.tui.state.reply_figures import Figures
-from specchat.tui.state.served_reply import ServedReply
-from specchat.tui.state.shown_rounds import ShownRounds
 from specchat.tui.state.turn import Reply
+
+
+@dataclass
+class ServedReply:
+    """A reply that another program asked for.
+
+    Args:
+        client: the program that asked, as it calls itself.
+        apart: it has settings of its own, which changes of the app's do not reach.
+    """
+
+    id: int
+    client: str
+    apart: bool = False
+    question: str = ""
+    running: bool = True
+    figures: Figures = field(default_factory=Figures)
+    reply: Reply = field(init=False)
+    _changed: Changed | None = None  # the settings in force, where they changed since it began
+
+    def __post_init__(self) -> None:
+        self.reply = Reply(self.id, self.figures)
+
+    def apply(self, event: Event) -> None:
+        match event:
+            case Started():
+                self.reply.start(event)
+                self.question = one_line(event.messages[-1].content if event.messages else event.text or "")
+            case Changed() if not self.apart:
+                self._changed = event
+            case RoundDone():
+                if self._changed is not None:
+                    self.reply.use(self._changed.settings, self._changed.loss)
+                self.reply.rounds.list.append(event)
+                self.figures.add(event)
+                for piece in event.pieces:
+                    self.reply.add(piece.text, piece.origin)
+            case Finished():
+                self.figures.finish(event)
+                self.reply.stop, self.running = event.stop, False
+            case Failed():
+                self.reply.stop, self.running = "failed", False
+            case _:
+                pass
+
+
+class ShownRounds:
+    """Holds the rounds of at most two replies as lists; those of all others stay packed."""
+
+    def __init__(self) -> None:
+        self._newest: Reply | None = None
+        self._looked_at: Reply | None = None
+
+    @property
+    def newest(self) -> list[RoundDone]:
+        """The rounds of the newest reply, or of the last one that has any."""
+        return self._newest.rounds.list if self._newest else []
+
+    @property
+    def reply(self) -> Reply | None:
+        return self._looked_at or self._newest
+
+    @property
+    def looks_back(self) -> bool:
+        return self._looked_at is not None
+
+    def follow(self, replies: Sequence[Reply]) -> None:
+        """Show the last of these replies that has rounds; the user no longer looks back."""
+        self.look_at(None)
+        before, self._newest = self._newest, next((reply for reply in reversed(replies) if reply.rounds), None)
+        if before is not None and before is not self._newest:
+            before.rounds.drop_list()
+
+    def look_at(self, reply: Reply | None) -> None:
+        """Show the rounds of this reply until something new is written; None: of the newest one again."""
+        before, self._looked_at = self._looked_at, None if reply is self._newest else reply
+        if before is not None and before is not self._looked_at:
+            before.rounds.drop_list()
 
 
 @dataclass(frozen=True)
@@ -35,7 +115,6 @@ class VisibleReply:
 
     @property
     def figures(self) -> Figures | None:
-        """Its figures."""
         return shown.figures if (shown := self._in_place_of_last) else self.last_figures
 
     @property

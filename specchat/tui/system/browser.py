@@ -7,12 +7,10 @@ from typing import Any, Protocol, cast
 from textual.app import App
 from textual.drivers.web_driver import WebDriver
 
-from specchat.tui.system.exit_guard import ExitGuard
+from specchat.tui.system.terminal import ExitGuard
 
 
 class ExitableApp(Protocol):
-    """What the driver needs of the app."""
-
     guard: ExitGuard
 
     def listen_for_end(self) -> None:

@@ -1,10 +1,11 @@
-"""Screen lines, made of (text, role), from which widgets are drawn, measured in terminal cells.
+"""Screen lines, made of (text, role), from which widgets are drawn: measured, cut and wrapped in terminal cells.
 
 A role is a name such as `accepted`; the widget that draws the line turns it into a style of the theme.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len
@@ -27,7 +28,6 @@ LONGEST_LINE = 2_000
 
 
 def width_of(line: Iterable[Run]) -> int:
-    """Terminal cells the line takes."""
     return sum(cell_len(text) for text, _ in line)
 
 
@@ -121,3 +121,94 @@ def spark(values: Sequence[float], top: float | None = None) -> str:
     return "".join(
         " " if value <= 0 else "▁▂▃▄▅▆▇█"[max(0, min(7, round(value / highest * 8) - 1))] for value in values
     )
+
+
+_WORDS = re.compile(r"[ \t]+|[^ \t]+")  # a no-break space keeps its word together
+
+
+def wrap(text: str, width: int) -> list[tuple[int, int]]:
+    """Where each screen line of a line of text begins and ends: offsets into `text`, at least one pair.
+
+    Blanks at a break belong to the screen line before it and may hang over its edge; the widget crops them.
+    """
+    width = max(1, width)
+    if len(text) <= width and cell_len(text) <= width:
+        return [(0, len(text))]
+    lines: list[tuple[int, int]] = []
+    start, used = 0, 0
+    for word in _WORDS.finditer(text):
+        wide = cell_len(word.group())
+        if word.group().isspace() or used + wide <= width:
+            used += wide
+            continue
+        if used:
+            lines.append((start, word.start()))
+            start, used = word.start(), 0
+        for cut_at in _hard_breaks(text, word.start(), word.end(), width):
+            lines.append((start, cut_at))
+            start = cut_at
+        used = cell_len(text[start : word.end()])
+    lines.append((start, len(text)))
+    return lines
+
+
+def _hard_breaks(text: str, start: int, end: int, width: int) -> list[int]:
+    """Where a word longer than a screen line must be broken: after a no-break space if there is one in the line, and
+    never before its first character.
+    """
+    breaks: list[int] = []
+    used = blank = 0
+    line = start
+    for index in range(start, end):
+        wide = cell_len(text[index])
+        if used and used + wide > width:
+            line = blank if blank > line else index
+            breaks.append(line)
+            used = cell_len(text[line:index])
+        used += wide
+        if text[index] == "\u00a0":
+            blank = index + 1
+    return breaks
+
+
+def last_wrapped_lines(runs: Sequence[tuple[str, str]], width: int, height: int) -> list[ScreenLine]:
+    """The end of these runs as at most `height` screen lines, long ones wrapped, empty ones left out."""
+    kept: list[tuple[str, str]] = []
+    characters = 0
+    for text, role in reversed(runs):
+        if characters > width * height:
+            break
+        kept.insert(0, (text.replace("\t", "    "), role))
+        characters += len(text.strip())
+    whole = "".join(text for text, _ in kept)
+    spans: list[tuple[int, int]] = []
+    begin = 0
+    for line in whole.split("\n"):
+        spans += [(begin + start, begin + end) for start, end in wrap(line, max(1, width)) if line[start:end].strip()]
+        begin += len(line) + 1
+    return [_between(kept, start, start + len(whole[start:end].rstrip())) for start, end in spans[-height:]]
+
+
+def _between(runs: Sequence[tuple[str, str]], start: int, end: int) -> ScreenLine:
+    """The part of the runs from one character to another."""
+    line: ScreenLine = []
+    at = 0
+    for text, role in runs:
+        left, right = max(start, at), min(end, at + len(text))
+        if left < right:
+            line.append((text[left - at : right - at], role))
+        at += len(text)
+    return line
+
+
+def last_lines(runs: Sequence[tuple[str, str]], width: int, height: int) -> list[ScreenLine]:
+    """The last `height` lines of these runs as they are broken, each cut at the width; an empty last line is none."""
+    lines: list[ScreenLine] = [[]]
+    for text, role in runs:
+        first, *others = text.split("\n")
+        lines[-1].append((first, role))
+        lines += [[(line, role)] for line in others]
+    screen_lines = [clip([run for run in line if run[0]], width) for line in lines]
+    if not screen_lines[-1]:
+        screen_lines.pop()
+    return screen_lines[-height:]

@@ -23,7 +23,6 @@ _ESCAPED = frozenset("\\`*_#|>~")
 
 
 def reply_parser() -> MarkdownIt:
-    """The Markdown that replies are written in."""
     parser = MarkdownIt("gfm-like").disable(["reference", "html_block", "html_inline"])
     parser.core.ruler.before("text_join", "backslashes", _keep_backslashes)
     parser.core.ruler.after("inline", "line_breaks", _keep_line_breaks)

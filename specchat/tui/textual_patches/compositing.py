@@ -23,7 +23,7 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
 
-from specchat.tui.textual_patches.version import tested
+from specchat.tui.textual_patches import tested
 
 Columns = tuple[int, int]
 Lines = dict[int, dict[Columns, Strip | None]]
@@ -31,13 +31,10 @@ Lines = dict[int, dict[Columns, Strip | None]]
 
 
 class PartialUpdate(CompositorUpdate):
-    """Strips and their positions."""
-
     def __init__(self, strips: list[tuple[int, int, Strip]]) -> None:
         self._strips = strips
 
     def __rich_console__(self, console: Console, options: object) -> Iterator[Segment]:
-        """The strips as Rich segments."""
         for y, x, strip in self._strips:
             yield Control.move_to(x, y).segment
             yield from strip
@@ -72,7 +69,6 @@ class DiffingCompositor(Compositor):
         return result
 
     def render_full_update(self, simplify: bool = False) -> LayoutUpdate:
-        """Draw everything, as Textual does."""
         self.forget()
         return super().render_full_update(simplify)
 
@@ -165,11 +161,9 @@ class MainScreen(Screen[None]):
         self.app.app_resume_signal.subscribe(self, self._forget)
 
     def on_screen_suspend(self) -> None:
-        """Another screen is drawn over this one."""
         self._forget()
 
     def on_screen_resume(self) -> None:
-        """Another screen was drawn."""
         self._forget()
 
     def _forget(self, _: object = None) -> None:

@@ -1,12 +1,28 @@
-"""Textual's app with fixes: batches are drawn when they end, it can write to the terminal, and it ends quietly."""
+"""Textual's app, text area and input with fixes.
+
+Batches are drawn when they end, the app can write to the terminal and ends quietly; the text area survives undo; pastes
+are read whole.
+"""
 
 from __future__ import annotations
 
-from textual.app import App
-from textual.driver import Driver
-from textual.filter import Monochrome, NoColor
+import sys
+import unicodedata
+from collections.abc import Iterable
 
-from specchat.tui.textual_patches.version import tested
+from textual._xterm_parser import BRACKETED_PASTE_END, BRACKETED_PASTE_START, XTermParser
+from textual.app import App
+from textual.document._document import EditResult, Location
+from textual.document._edit import Edit
+from textual.driver import Driver
+from textual.events import Paste
+from textual.filter import Monochrome, NoColor
+from textual.keys import KEY_NAME_REPLACEMENTS
+from textual.message import Message
+from textual.widgets import TextArea
+from textual.widgets.text_area import Selection
+
+from specchat.tui.textual_patches import tested
 
 
 class FixedApp(App[None]):
@@ -55,3 +71,86 @@ class FixedApp(App[None]):
         if tested() and not self._batch_count:
             for screen in self.screen_stack:
                 screen.check_idle()
+
+
+__all__ = ["Edit", "EditResult", "FixedTextArea", "Location"]
+
+
+class FixedTextArea(TextArea):
+    """A text area that survives to undo and redo what made it scroll."""
+
+    def within(self, location: Location) -> Location:
+        """The location, or the end of the text if that comes first."""
+        return min(location, self.document.end)
+
+    def _refresh_size(self) -> None:
+        """Undo and redo of Textual 8.2.8 call this before they move the cursor, which may be on a removed line."""
+        if tested():
+            self.selection = Selection(*map(self.within, self.selection))
+        super()._refresh_size()
+
+
+def key_of_character(character: str) -> str:
+    """`full_stop` for `.`; letters and digits are their own names."""
+    if tested():
+        from textual.keys import _character_to_key
+
+        return _character_to_key(character)
+    if character.isalnum():
+        return character
+    name = unicodedata.name(character, character).lower().replace("-", "_").replace(" ", "_")
+    return KEY_NAME_REPLACEMENTS.get(name, name)
+
+
+class WholePasteParser(XTermParser):
+    """Reads pasted text as text, in large pieces, however the input is divided; other events are Textual's.
+
+    Textual's parser reads a paste character by character, which takes a second for a megabyte, and takes what follows
+    an escape character in it for keys: a pasted log with colours pressed them, Enter included. Most terminals take such
+    characters out of what they paste, tmux for one does not.
+    """
+
+    def __init__(self, debug: bool = False) -> None:
+        super().__init__(debug)
+        self._pasted: list[str] | None = None  # pieces of the paste that is being read
+        self._last = ""  # input that may be the beginning of a paste marker
+
+    def feed(self, data: str) -> Iterable[Message]:
+        """The events of some more input; its end where there is none."""
+        if not data:
+            yield from super().feed(data)
+        while data:
+            if self._pasted is None:
+                taken = self._until_paste(data)
+                yield from super().feed(data[:taken])
+                data = data[taken:]
+            else:
+                text, ended, data = (self._last + data).partition(BRACKETED_PASTE_END)
+                kept = "" if ended else text[1 - len(BRACKETED_PASTE_END) :]
+                self._pasted.append(text[: len(text) - len(kept)])
+                self._last = kept
+                if ended:
+                    yield from self._end_paste("".join(self._pasted))
+
+    def _until_paste(self, data: str) -> int:
+        """The number of characters up to and including the marker where a paste begins."""
+        known = self._last + data
+        before, begun, _ = known.partition(BRACKETED_PASTE_START)
+        self._pasted = [] if begun else None
+        self._last = "" if begun else known[1 - len(BRACKETED_PASTE_START) :]
+        return len(before) + len(begun) - (len(known) - len(data))
+
+    def _end_paste(self, text: str) -> Iterable[Message]:
+        """Textual's parser has seen the two markers alone; the text between them is put into its event."""
+        self._pasted = None
+        for event in super().feed(BRACKETED_PASTE_END):
+            yield Paste(text.replace("\x00", "")) if isinstance(event, Paste) else event
+
+
+def take_pastes_whole(driver: type[Driver]) -> None:
+    """Make drivers of this class use this parser."""
+    if tested():
+        for kind in driver.__mro__:
+            module = sys.modules[kind.__module__]
+            if getattr(module, "XTermParser", None) is XTermParser:
+                module.XTermParser = WholePasteParser  # type: ignore[attr-defined]

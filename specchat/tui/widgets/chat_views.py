@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from specchat.store.prompt_history import History
-from specchat.tui.draw.token_tree import ASCII, UNICODE
 from specchat.tui.ports import KeyNames
 from specchat.tui.state.chat import Chat
-from specchat.tui.state.completion import Completion
+from specchat.tui.state.prompt_text import Completion
+from specchat.tui.tree import ASCII, UNICODE
 from specchat.tui.widgets.alert import Alert
 from specchat.tui.widgets.command_menu import CommandMenu, Described
 from specchat.tui.widgets.prompt import Prompt

@@ -7,9 +7,8 @@ from textual.widgets import Markdown
 from textual.widgets.markdown import MarkdownBlock, MarkdownFence
 
 from specchat.tui.text.markdown_blocks import reply_parser
-from specchat.tui.textual_patches.aligned_tables import AlignedTable
-from specchat.tui.textual_patches.growing_lines import GrowingLines
-from specchat.tui.textual_patches.markdown_layout import append_blocks, without_second_layout
+from specchat.tui.textual_patches.markdown import AlignedTable, append_blocks, without_second_layout
+from specchat.tui.textual_patches.widget_parts import GrowingLines
 
 LONGEST_GUESSED = 4_000
 """Characters of code whose language is guessed from it, by all that Pygments knows."""

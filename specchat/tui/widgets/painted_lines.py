@@ -11,10 +11,9 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from specchat.tui.draw.theme import ROLES
 from specchat.tui.text.cells import ScreenLine, clip
-from specchat.tui.textual_patches.part_styles import styles_of_part
-from specchat.tui.textual_patches.widget_drawing import drop_drawn_lines, set_border_titles
+from specchat.tui.text.theme import ROLES
+from specchat.tui.textual_patches.widget_parts import drop_drawn_lines, set_border_titles, styles_of_part
 
 
 class RoleStyles(Widget):

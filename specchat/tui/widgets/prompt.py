@@ -13,10 +13,9 @@ from textual.reactive import reactive
 from textual.widgets import Input
 
 from specchat.store.prompt_history import History
-from specchat.tui.state.completion import Completion
-from specchat.tui.state.pasted_text import Pastes, is_long, with_unix_line_ends
+from specchat.tui.state.prompt_text import Completion, Pastes, is_long, with_unix_line_ends
 from specchat.tui.text.key_names import typed_by
-from specchat.tui.textual_patches.editing import Edit, EditResult, FixedTextArea, Location
+from specchat.tui.textual_patches.fixed_app import Edit, EditResult, FixedTextArea, Location
 
 
 @dataclass(frozen=True)

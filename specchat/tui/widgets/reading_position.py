@@ -8,7 +8,7 @@ from textual.containers import VerticalScroll
 from textual.layout import WidgetPlacement
 from textual.widget import Widget
 
-from specchat.tui.textual_patches.anchors import scroll_silently
+from specchat.tui.textual_patches.widget_parts import scroll_silently
 
 
 class ReadingPosition:

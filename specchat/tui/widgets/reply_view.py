@@ -16,7 +16,7 @@ from specchat.tui.state.turn import Reply, Turn
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import ScreenLine, first_lines, first_runs
 from specchat.tui.text.markdown_blocks import LONG, MOST_WIDGETS, STEP_WIDGETS, BlockSplitter, Step, drawing_steps
-from specchat.tui.textual_patches.growing_lines import GrowingLines
+from specchat.tui.textual_patches.widget_parts import GrowingLines
 from specchat.tui.widgets.finished_markdown import FinishedMarkdown
 from specchat.tui.widgets.tinted_text import TintedText
 

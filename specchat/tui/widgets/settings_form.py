@@ -10,9 +10,8 @@ from textual.content import Content
 from textual.message import Message
 
 from specchat.errors import UsageError
-from specchat.tui.draw.settings_lines import form_lines
 from specchat.tui.state.setting_effect import SettingEffect
-from specchat.tui.state.settings_editor import Form, Line
+from specchat.tui.state.settings_editor import Form, Line, form_lines
 from specchat.tui.state.settings_fields import Field
 from specchat.tui.text.cells import ScreenLine
 from specchat.tui.text.key_names import hint, keys_of, typed_by

@@ -5,14 +5,13 @@ from __future__ import annotations
 import sys
 
 from specchat.engine.protocol.events import RoundDone
-from specchat.tui.draw.reply_end import last_wrapped_lines
-from specchat.tui.draw.stats_lines import Facts, stats_lines
-from specchat.tui.draw.token_tree import ASCII, UNICODE, draw, picture_of
-from specchat.tui.draw.tree_captions import summary_of
 from specchat.tui.state.chat import Chat
 from specchat.tui.state.reply_figures import Figures
-from specchat.tui.text.cells import ScreenLine, width_of
+from specchat.tui.state.stats_lines import StatsFacts, stats_lines
+from specchat.tui.text.cells import ScreenLine, last_wrapped_lines, width_of
 from specchat.tui.text.key_names import hint
+from specchat.tui.tree import ASCII, UNICODE, draw, picture_of
+from specchat.tui.tree.panel_lines import summary_of
 from specchat.tui.widgets.painted_lines import PaintedLines
 
 
@@ -91,11 +90,11 @@ class StatsPanel(PaintedLines):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.facts = Facts()
+        self.facts = StatsFacts()
         self._all_wanted = False
         self.entitle(title="speed")
 
-    def show(self, facts: Facts) -> None:
+    def show(self, facts: StatsFacts) -> None:
         """Show these facts."""
         self.facts = facts
         self._note_left_out()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from specchat.tui.draw.token_tree import Marks
 from specchat.tui.ports import KeyNames
 from specchat.tui.state.chat import Chat
-from specchat.tui.state.growing_tree import GrowingTree
+from specchat.tui.tree import Marks
+from specchat.tui.tree.growing_tree import GrowingTree
 from specchat.tui.widgets.tour import TourView
 from specchat.tui.widgets.transcript import Transcript
 from specchat.tui.widgets.welcome import Welcome

@@ -7,15 +7,13 @@ from collections.abc import Callable
 from textual.geometry import Size
 
 from specchat.engine.client.replay import Player
-from specchat.tui.draw.loading_line import loading_line
-from specchat.tui.draw.training_lines import short_text
-from specchat.tui.draw.tree_captions import summary_of
 from specchat.tui.state import attachments
 from specchat.tui.state.chat import Chat
-from specchat.tui.text.cells import ScreenLine, bar, clip, cut, width_of
+from specchat.tui.state.training import short_text
+from specchat.tui.text.cells import ScreenLine, bar, clip, cut, width_of, wrap
 from specchat.tui.text.key_names import hint
-from specchat.tui.text.numbers import count
-from specchat.tui.text.wrap import wrap
+from specchat.tui.text.numbers import count, loading_line
+from specchat.tui.tree.panel_lines import summary_of
 from specchat.tui.widgets.painted_lines import PaintedLines
 
 WIDE = 100

@@ -11,9 +11,8 @@ from textual.geometry import Region, Size
 from textual.selection import Selection
 from textual.strip import Strip
 
-from specchat.tui.text.cells import ScreenLine
-from specchat.tui.text.wrap import wrap
-from specchat.tui.textual_patches.growing_lines import GrowingLines
+from specchat.tui.text.cells import ScreenLine, wrap
+from specchat.tui.textual_patches.widget_parts import GrowingLines
 from specchat.tui.widgets.painted_lines import RoleStyles
 
 _TAB = "    "

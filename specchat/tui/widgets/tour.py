@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from textual.message import Message
 
-from specchat.tui.text.cells import ScreenLine, width_of
-from specchat.tui.text.wrap import wrap
+from specchat.tui.text.cells import ScreenLine, width_of, wrap
 from specchat.tui.widgets.painted_lines import PaintedLines
 
 PAGES = 3

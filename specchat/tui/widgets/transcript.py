@@ -15,7 +15,7 @@ from textual.widgets import Markdown
 
 from specchat.tui.state.turn import Turn
 from specchat.tui.text.markdown_blocks import code_blocks
-from specchat.tui.textual_patches.anchors import begin_following, is_following, stop_following
+from specchat.tui.textual_patches.widget_parts import begin_following, is_following, stop_following
 from specchat.tui.widgets.messages import MessageView, NoteView, UserView, text_of
 from specchat.tui.widgets.mounted_page import STEP_LINES, MountedPage
 from specchat.tui.widgets.reading_position import ReadingPosition

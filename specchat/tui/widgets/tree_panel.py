@@ -11,20 +11,22 @@ from textual.message import Message
 from textual.reactive import reactive
 
 from specchat.engine.protocol.events import RoundDone
-from specchat.tui.draw.token_tree import ASCII, UNICODE, Drawing, Mode, fitting_mode, picture_of
-from specchat.tui.draw.token_tree.lower_lines import (
+from specchat.tui.state.reply_figures import Figures
+from specchat.tui.text.cells import ScreenLine, wrap
+from specchat.tui.tree import ASCII, UNICODE, Drawing, Mode, SteadyDrawing, fitting_mode, picture_of
+from specchat.tui.tree.node_details import Step, neighbour
+from specchat.tui.tree.panel_lines import (
     EARLIER,
+    Columns,
+    Ribbon,
     earlier_rounds_lines,
     legend_lines,
     node_lines,
+    ribbon,
+    ribbon_height,
+    summary_of,
+    title_of,
 )
-from specchat.tui.draw.token_tree.navigation import Step, neighbour
-from specchat.tui.draw.token_tree.ribbon import Columns, Ribbon, ribbon, ribbon_height
-from specchat.tui.draw.token_tree.steady_drawing import SteadyDrawing
-from specchat.tui.draw.tree_captions import summary_of, title_of
-from specchat.tui.state.reply_figures import Figures
-from specchat.tui.text.cells import ScreenLine
-from specchat.tui.text.wrap import wrap
 from specchat.tui.widgets.painted_lines import PaintedLines
 
 _ALL_FROM_LINES = 15

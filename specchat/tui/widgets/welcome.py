@@ -5,16 +5,20 @@ from __future__ import annotations
 from textual.events import Click, MouseMove
 from textual.message import Message
 
-from specchat.tui.draw.growing_tree_lines import NARROWEST, growing_tree_lines
-from specchat.tui.draw.token_tree import Marks
 from specchat.tui.state.chat import Chat
-from specchat.tui.state.growing_tree import GrowingTree
-from specchat.tui.state.starting_questions import QUESTIONS
 from specchat.tui.text import numbers
-from specchat.tui.text.cells import ScreenLine, bar, cut, width_of
+from specchat.tui.text.cells import ScreenLine, bar, cut, width_of, wrap
 from specchat.tui.text.key_names import hint
-from specchat.tui.text.wrap import wrap
+from specchat.tui.tree import Marks
+from specchat.tui.tree.growing_tree import NARROWEST, GrowingTree, growing_tree_lines
 from specchat.tui.widgets.painted_lines import PaintedLines
+
+QUESTIONS = (
+    "Write a short poem about the sea.",
+    "List five things for a rainy day.",
+    "Count a text's words in Python.",
+)
+
 
 _ABOUT = (
     "A drafter guesses a tree of tokens, the model reads the whole tree at once and keeps "

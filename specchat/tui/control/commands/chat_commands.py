@@ -7,8 +7,8 @@ from pathlib import Path
 
 from specchat.errors import UsageError, nearest
 from specchat.tui.control.actions import Actions
-from specchat.tui.draw import export
-from specchat.tui.system.new_files import format_and_file, free_name, stem_of, write
+from specchat.tui.state import stored_chat
+from specchat.tui.system.desktop import format_and_file, free_name, stem_of, write_new_file
 
 
 async def new_chat(actions: Actions, _: str) -> None:
@@ -70,10 +70,10 @@ async def copy(actions: Actions, what: str) -> None:
 
 
 async def export_chat(actions: Actions, text: str) -> None:
-    kind, file = format_and_file(text, export.FORMATS)
+    kind, file = format_and_file(text, stored_chat.FORMATS)
     if not actions.chat.turns:
         raise UsageError("there is no message yet to export")
     chat, messages = actions.archive.current()
     file = file or free_name(stem_of(chat.title, chat.id), kind, Path.cwd())
-    await asyncio.to_thread(write, export.FORMATS[kind](chat, messages), file)
+    await asyncio.to_thread(write_new_file, stored_chat.FORMATS[kind](chat, messages), file)
     actions.ports.notify(f"written to {file.absolute()}", "good")

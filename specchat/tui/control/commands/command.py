@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from specchat.tui.control.actions import Actions
-from specchat.tui.state.completion import values_of_usage
+from specchat.tui.state.prompt_text import values_of_usage
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from specchat.tui.control.actions import Actions
 from specchat.tui.control.commands import app_commands, chat_commands, setting_commands, view_commands
 from specchat.tui.control.commands.command import Command
 from specchat.tui.control.key_bindings import key_sections
-from specchat.tui.draw.token_tree import MODES
 from specchat.tui.screens.help_and_log import HelpScreen
 from specchat.tui.state.settings_fields import FAMILIES
+from specchat.tui.tree import MODES
 
 
 async def _help(actions: Actions, _: str) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from specchat.errors import UsageError, nearest
 from specchat.tui.control.actions import Actions
-from specchat.tui.draw.clip import FORMATS as CLIP_FORMATS
-from specchat.tui.draw.token_tree import MODES
-from specchat.tui.system.new_files import format_and_file
+from specchat.tui.system.desktop import format_and_file
+from specchat.tui.tree import MODES
+from specchat.tui.tree.clip_files import FORMATS as CLIP_FORMATS
 
 
 async def tree(actions: Actions, mode: str) -> None:

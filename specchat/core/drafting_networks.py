@@ -1,0 +1,300 @@
+"""Networks that drafters are built from besides models: trained ones, trained masks, narrower copies of the target.
+
+With what drafters and models may do besides: keep a state, work while idle, learn from replies, hold parts of a text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specchat.core.budget import Budget
+from specchat.core.compiled_guessing import CompiledNetwork
+from specchat.core.memory import NetworkMemory
+from specchat.core.record import record
+from specchat.core.request import Adapter, HeadNeeds
+from specchat.core.round import Round
+from specchat.core.seams import Model
+from specchat.core.states import TextStates
+from specchat.core.tree import TokenTree
+
+Tokens = np.ndarray[Any, np.dtype[np.int32 | np.int64]]
+
+
+Logprobs = np.ndarray[Any, np.dtype[np.float32 | np.float64]]
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """What will be asked of a tree that begins, where no other drafter takes part: what one call may compute.
+
+    Args:
+        width: guesses that are asked for after each node.
+        budget: the nodes of most worth that stay; see `trees.growth`.
+    """
+
+    width: int
+    budget: Budget
+
+
+@dataclass(frozen=True)
+class Guessed:
+    """Which tokens probably follow n nodes; on the host. It may be written over once the next tree begins.
+
+    Args:
+        tokens: (n, C) the likeliest, best first.
+        logprobs: (n, C) their log-probabilities among the tokens that can be guessed.
+        possible: (H,) the tokens that can be guessed.
+        totals: (n,) what was taken from the logits to make log-probabilities of them.
+        compute_logits: () → (n, H) of all of them; few rules ask.
+    """
+
+    tokens: Tokens
+    logprobs: Logprobs
+    possible: Tokens
+    totals: Logprobs
+    compute_logits: Callable[[], Tensor]
+
+    @property
+    def logits(self) -> Tensor:
+        """(n, H) logits of all tokens that can be guessed."""
+        return self.compute_logits()
+
+    def of(self, rows: Sequence[int]) -> Guessed:
+        """What follows these of the n nodes, each as often as it is named."""
+        some = list(rows)
+        return Guessed(
+            self.tokens[some], self.logprobs[some], self.possible, self.totals[some], lambda: self.logits[some]
+        )
+
+
+class TrainedNetwork(Protocol):
+    """What probably follows, by a small network that was trained to guess it from the target's own states?"""
+
+    layers: frozenset[int]
+    """Of the target, whose states it reads."""
+    depth: int
+    """Nodes of this depth and deeper it cannot be asked about."""
+
+    @property
+    def passes(self) -> int:
+        """Forward passes so far."""
+
+    def take(self, states: TextStates) -> None:
+        """States of the text; they come as `Drafter.text_tap` is given them."""
+
+    @property
+    def skip(self) -> Callable[[int, Sequence[int]], None] | None:
+        """Told of tokens of the text whose states do not come; None for a network that needs them all."""
+
+    def begin(self, history: Sequence[int], ahead: Ahead | None = None) -> bool:
+        """A tree is to grow below the last token of this text. False where states of the text are missing.
+
+        Results do not depend on `ahead`, only how soon they come.
+        """
+
+    def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
+        """Read nodes of one depth, each once, after their parents: what probably follows each of them."""
+
+    def compiled(self, tokens: Sequence[int], rows: int) -> CompiledNetwork | None:
+        """After `begin`: how compiled code reads the tree by itself; None where only `read` can do so.
+
+        Args:
+            tokens: that it will be asked about for sure, the root among them.
+            rows: so many it may be asked about.
+        """
+
+    def count_passes(self, count: int) -> None:
+        """Compiled code let it read so many times."""
+
+
+@dataclass(frozen=True)
+class LearningFigures:
+    """What was learnt, and what it was worth on the most recent text, measured before that was learnt from.
+
+    Args:
+        replies, tokens: recorded so far, those that have been forgotten since included.
+        kept_tokens, kept_bytes: of the replies that are kept to learn from.
+        updates: of the weights, so far.
+        went_back: how often what was learnt was dropped, because it did worse than the original weights.
+        chains: places in the most recent replies from which both networks were asked.
+        before, now: for each depth, how many of the chains were right that far: with the original weights, and with
+            those in use when the reply was written.
+    """
+
+    replies: int = 0
+    tokens: int = 0
+    kept_tokens: int = 0
+    kept_bytes: int = 0
+    updates: int = 0
+    went_back: int = 0
+    chains: int = 0
+    before: tuple[int, ...] = ()
+    now: tuple[int, ...] = ()
+
+
+@runtime_checkable
+class KeepsState(Protocol):
+    """A drafter that keeps what it has learnt from one session to the next.
+
+    Its state is saved when a reply ends, after idle work and when the engine leaves, for each target and name.
+    """
+
+    def save_state(self) -> bytes:
+        """What it has learnt; empty if it has learnt nothing. The same state gives the same bytes."""
+
+    def restore_state(self, state: bytes) -> None:
+        """Go on from what was saved, or from nothing where that is empty.
+
+        Raises:
+            ValueError: this was not saved by such a drafter.
+        """
+
+
+@runtime_checkable
+class IdleWorker(Protocol):
+    """A drafter that can use the time in which the engine is idle."""
+
+    def idle(self, deadline: float) -> bool:
+        """Work until `time.monotonic()` reaches the deadline; whether there is more to do. Never called in a reply."""
+
+
+@runtime_checkable
+class LearnsFromReplies(KeepsState, IdleWorker, Protocol):
+    """A drafter that learns from the user's replies, where the user wants that. Its state is large, so that it is saved
+    after idle work and when the engine leaves, not after every reply."""
+
+    def learn(self, wanted: bool) -> None:
+        """Learn from replies from now on, or no longer; at first it does not. What was learnt stays in use."""
+
+    def reply_ended(self) -> None:
+        """A reply is over, and no command waits: what takes time may be done now."""
+
+    @property
+    def learnt(self) -> LearningFigures:
+        """What it has learnt so far."""
+
+
+class LearningTrainedNetwork(TrainedNetwork, LearnsFromReplies, Protocol):
+    """A trained network that can go on learning from the user's replies."""
+
+    @property
+    def needs(self) -> HeadNeeds:
+        """What it looks at of the target's readings: see `Drafter.needs`."""
+
+    def start(self, history: Sequence[int]) -> None:
+        """A reply begins behind this text: from here to its end the weights stay as they are."""
+
+    def observe(self, round: Round) -> None:
+        """A round of the reply is over."""
+
+
+@dataclass(frozen=True, eq=False)
+class MaskRows:
+    """Trained masks: stand-ins for the embeddings of tokens that are not known yet.
+
+    Args:
+        embeddings: (d,) of each mask, the nearest place first.
+        adapter: what is added to the target's products for these rows alone, where anything is.
+    """
+
+    embeddings: tuple[Tensor, ...]
+    adapter: Adapter | None = None
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The heads and the MLP channels of every layer, those that matter most first.
+
+    Args:
+        heads: (layers, heads) int32, every row a permutation.
+        channels: (layers, inner) int32, likewise.
+    """
+
+    heads: Tensor
+    channels: Tensor
+
+    @classmethod
+    def of(cls, heads: Tensor, channels: Tensor) -> Ranking:
+        """From how much each of them matters: (layers, heads) and (layers, inner) numbers."""
+        orders = (values.argsort(dim=-1, descending=True, stable=True) for values in (heads, channels))
+        return cls(*(order.to(torch.int32) for order in orders))
+
+    def fits(self, layers: int, heads: int, channels: int) -> bool:
+        """Whether it ranks the units of a network of these sizes."""
+        wanted = ((self.heads, heads), (self.channels, channels))
+        return all(
+            ranked.shape == (layers, count) and bool((ranked.sort(dim=-1).values == torch.arange(count)).all())
+            for ranked, count in wanted
+        )
+
+
+class Prunable(Protocol):
+    """A target of whose weights a narrower network can be made. They are read from its file again."""
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Layers, heads and MLP channels."""
+
+    def by_magnitude(self) -> Ranking:
+        """Heads and channels by the size of their weights."""
+
+    def by_taylor(self, texts: Sequence[Sequence[int]]) -> Iterator[Ranking | None]:
+        """Heads and channels by what the loss on these texts, all of one length, would lose without them, to first
+        order. Yields None after every piece of work, then the ranking."""
+
+    def pruned(self, ranking: Ranking, ratio: float) -> Model:
+        """A model without this share of the heads and channels, those that matter least. It takes texts as long as the
+        target does now."""
+
+    def memory(self, ratio: float, texts: int, tokens: int) -> NetworkMemory:
+        """What such a model will take, ranked by so many texts of so many tokens."""
+
+
+@runtime_checkable
+class GuessesSome(Protocol):
+    """A model that may have been trained to guess some tokens alone."""
+
+    @property
+    def guessable(self) -> Sequence[int]:
+        """These tokens, the most frequent first; empty where it can guess all."""
+
+
+@record
+class ChunkScores:
+    """How well the chunks of a text answer what is read next.
+
+    Args:
+        tokens: so many tokens of the text are held.
+        scores: (layers, chunks) float32, on the host: the product of a query with the mean of a chunk's keys, over the
+            root of the head size; the mean of all heads. Chunks are those that are held whole, from the first token
+            on. All scores are 0 in layers that see only a window of the text.
+    """
+
+    tokens: int
+    scores: Tensor
+
+
+@runtime_checkable
+class HoldsPartsByLayer(Model, Protocol):
+    """A twin or view whose layers may each hold another part of the text that its source holds."""
+
+    def chunk_scores(self, tokens: Sequence[int], chunk_tokens: int) -> ChunkScores:
+        """Score the chunks of a text that the source holds, by the queries of the first token that it does not hold.
+
+        If it holds the whole text, the queries are those of the last token. Costs a pass of one row through the source,
+        whose text stays as it is; it is counted here.
+        """
+
+    def copy_rows_by_layer(self, tokens: Sequence[int], positions: Tensor) -> None:
+        """As `copy_rows_from`, with positions for each layer.
+
+        Args:
+            positions: (layers, n) int64, ascending; of tokens that the source holds. The same in all layers that see
+                only a window of the text.
+        """

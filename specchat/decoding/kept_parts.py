@@ -1,0 +1,81 @@
+"""The drafters and controllers of a pair that were used last; each keeps what it has learnt."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from specchat.core.seams import Controller, Drafter
+from specchat.decoding.state_feed import StateFeed
+from specchat.drafters.choice import DrafterChoice
+from specchat.settings import SPECULATION, Settings
+
+KEPT_DRAFTERS = 4
+"""How many drafters are kept, the one in use included."""
+
+
+class DrafterCache:
+    """At most `KEPT_DRAFTERS`, by name, options and members. The one unused for longest is closed and dropped."""
+
+    def __init__(self) -> None:
+        self._feeds: OrderedDict[DrafterChoice, StateFeed] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._feeds)
+
+    def get(self, choice: DrafterChoice, build: Callable[[], Drafter]) -> StateFeed:
+        """The drafter of this choice with the states it was given; built where it is not kept."""
+        feed = self._feeds.get(choice)
+        if feed is None:
+            feed = self._feeds[choice] = StateFeed(build())
+        self._feeds.move_to_end(choice)
+        while len(self._feeds) > KEPT_DRAFTERS:
+            self._feeds.popitem(last=False)[1].drafter.close()
+        return feed
+
+    def drop(self, those: Callable[[DrafterChoice], bool]) -> None:
+        """Close and drop the drafters of such choices."""
+        for choice in [choice for choice in self._feeds if those(choice)]:
+            self._feeds.pop(choice).drafter.close()
+
+    def close(self) -> None:
+        """Close and drop all of them."""
+        self.drop(lambda choice: True)
+
+
+KEPT_CONTROLLERS = 16
+"""How many controllers are kept, the one in use included."""
+
+
+class ControllerCache:
+    """At most `KEPT_CONTROLLERS`, by the settings they were made from. The one unused for longest is dropped.
+
+    What drafting takes here and how often guesses stand is learnt once, not again in every reply, and not again after
+    settings were changed and changed back. Controllers remember times and counts, never texts.
+    """
+
+    def __init__(self) -> None:
+        self._controllers: OrderedDict[str, tuple[Settings, Controller]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._controllers)
+
+    def kept(self, settings: Settings, new: Controller) -> Controller:
+        """The controller that was made from such settings before; the new one where none is kept, which is then."""
+        made_from = _made_from(settings)
+        _, controller = self._controllers.setdefault(made_from, (settings, new))
+        self._controllers.move_to_end(made_from)
+        while len(self._controllers) > KEPT_CONTROLLERS:
+            self._controllers.popitem(last=False)
+        return controller
+
+    def forget(self, those: Callable[[Settings], bool] = lambda settings: True) -> None:
+        """Drop all of them, or those of such settings: what they were made with has changed."""
+        for made_from in [name for name, (settings, _) in self._controllers.items() if those(settings)]:
+            del self._controllers[made_from]
+
+
+def _made_from(settings: Settings) -> str:
+    """The settings that decide which controller is made, and what it learns of."""
+    chosen = {name: getattr(settings, name) for name in (*SPECULATION, "memory")}
+    return repr({**chosen, "method_options": sorted(settings.method_options.items())})

@@ -1,1 +1,0 @@
-"""What all models share: the shape, the cache and its rows, layer hooks, what the head returns."""

@@ -1,1 +1,0 @@
-"""Recorded passes on a CUDA device."""

@@ -1,0 +1,286 @@
+"""A decoder's layers as recorded passes, one per number of rows and length of context, where they agree with eager."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from specchat.core.reading import HeadOutput
+from specchat.core.request import EVERYTHING, Adapter, HeadNeeds, HeadOfSome
+from specchat.core.tree import ROOT, Guess, TokenTree
+from specchat.models.decoder.adapters import acting, adapters_of
+from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.eager import Attention, EagerNetwork, by_products, folded_mask, fused
+from specchat.models.decoder.fused_ops import PLAIN, FusedOps, best_ops
+from specchat.models.decoder.kv_cache import KVCache, RowCopies
+from specchat.models.decoder.layer_weights import DecoderWeights
+from specchat.models.decoder.network import Network, Pass, layers_then_head
+from specchat.models.decoder.static_pass import WINDOW, CudaRecorder, Inputs, Recorder, StaticPass
+
+_ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
+_FIRST_CONTEXT = 512
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """What passes of similar size share a recording.
+
+    Args:
+        rows: rows, padding included.
+        context: cache rows looked at.
+        embedded: whether embeddings are given, rather than tokens to look up.
+        taps: layers whose states are left behind.
+        adapters: what acts on some of its rows.
+    """
+
+    rows: int
+    context: int
+    embedded: bool
+    taps: tuple[int, ...] = ()
+    adapters: tuple[Adapter, ...] = ()
+
+
+@dataclass
+class _Recorded:
+    """Recordings over one cache, valid as long as neither it nor the tables of rotations move.
+
+    A recording knows addresses and keeps nothing alive, so the passes, whose buffers it reads, are kept with it.
+    """
+
+    keys: Tensor
+    tables: tuple[Tensor | None, ...]
+    replays: dict[Bucket, tuple[StaticPass, Callable[[], None]]] = field(default_factory=dict)
+
+
+class GraphNetwork:
+    """Runs a pass in the smallest bucket that holds it; what fits none goes through the eager layers.
+
+    Both use the same weights and the same cache, so they may take turns. Taps and adapters are recorded too; a pass
+    that is interrupted by a hook is not. The states that `run` returns lie in a buffer that the next pass writes over.
+    The head is not recorded: it is two kernels, and its results outlive the pass, so a recording would add two copies
+    to save one launch.
+
+    Args:
+        ops: what recorded layers do between products; the eager layers keep theirs.
+    """
+
+    def __init__(self, eager: EagerNetwork, recorder: Recorder, ops: FusedOps = PLAIN) -> None:
+        self.shape = eager.shape
+        self.precision = eager.precision
+        self.device = eager.device
+        self.nbytes = eager.nbytes
+        self.kernels = "torch, CUDA graphs"
+        self.key_interleave = eager.key_interleave
+        self.row_copies: RowCopies | None = eager.row_copies
+        self.threads = eager.threads
+        self.like = eager.like
+        self.trouble = ""  # why no more is recorded
+        self._eager = eager
+        self._layers = EagerNetwork(eager.weights, ops)
+        self._recorder = recorder
+        self._inputs: dict[int, Inputs] = {}
+        self._buffers: tuple[Tensor, Tensor] | None = None
+        self._tapped: dict[int, Tensor] = {}
+        self._recorded: WeakKeyDictionary[KVCache, _Recorded] = WeakKeyDictionary()
+        self._attention: dict[tuple[int, int], Attention] = {}
+
+    def embed(self, tokens: Sequence[int]) -> Tensor:
+        return self._eager.embed(tokens)
+
+    def head_rows(self, tokens: Sequence[int]) -> Tensor:
+        return self._eager.head_rows(tokens)
+
+    def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
+        return self._eager.trimmed_head(tokens)
+
+    def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
+        return self._eager.head(hidden, totals)
+
+    def chunk_scores(self, running: Pass, chunk_tokens: int) -> Tensor:
+        return self._eager.chunk_scores(running, chunk_tokens)
+
+    def read(self, running: Pass, totals: bool = False, needs: HeadNeeds = EVERYTHING) -> HeadOutput:
+        return layers_then_head(self, running, totals)
+
+    def pass_bytes(self, rows: int, seen: int, logits: bool) -> int:
+        return self._eager.pass_bytes(rows, seen, logits)  # buffers of recordings stay: they count as held
+
+    def run(self, running: Pass) -> Tensor:
+        plan = running.plan
+        rows, end = plan.mask.shape
+        width = next((bucket for bucket in _ROWS if bucket >= rows), None)
+        if width is None or end - plan.common >= WINDOW or self._is_special(running):
+            return self._eager.run(running)
+        # One row more than are used: padding is written to the cache's last one.
+        keys, values = running.cache.room_for(end + 1, self._eager.like)
+        given = bool(running.extra_rows) or self._eager.weights.table is None
+        taps = () if running.watch is None else running.watch.tapped(range(self.shape.layers))
+        bucket = Bucket(width, _context(end, keys.shape[2]), given, taps, adapters_of(running.extra_rows))
+        embedded, out = self._room()
+        if given:
+            embedded[:rows] = running.hidden
+        self._inputs_of(width).fill_(plan, keys.shape[2] - 1, acting(running.extra_rows, bucket.adapters))
+        if not self._replay(bucket, running, keys, values):
+            return self._eager.run(running)
+        running.counters.node_layers += rows * running.parts.computed(range(self.shape.layers))
+        for layer in taps:
+            assert running.watch is not None, "hooks were asked for"
+            running.watch.after_layer(layer, self._tapped[layer][:rows])
+        return out[:rows]
+
+    def _is_special(self, running: Pass) -> bool:
+        """Whether a pass cannot be replayed: it is interrupted, reads several texts, or a window hides part of one."""
+        windows = any(kind.window is not None for kind in self.shape.attention_kinds)
+        part_seen = windows and bool(running.plan.borrowed)
+        return running.interrupted(self.shape.layers) or running.plan.own is not None or part_seen
+
+    def _replay(self, bucket: Bucket, running: Pass, keys: Tensor, values: Tensor) -> bool:
+        """Do the pass that the buffers describe; False where it cannot be recorded."""
+        recorded = self._recorded.get(running.cache)
+        if recorded is None or recorded.keys is not keys or recorded.tables is not running.tables:
+            recorded = self._recorded[running.cache] = _Recorded(keys, running.tables)
+        if bucket in recorded.replays:
+            _, replay = recorded.replays[bucket]
+            replay()
+            return True
+        if self.trouble:
+            return False
+        try:
+            attend = self._attention_for(bucket, keys, values)
+            static = self._static_pass(bucket, running, keys, values, attend)
+            recorded.replays[bucket] = static, self._recorder.record(static.compute)
+        except Exception as error:  # compilers and devices fail in ways of their own; the eager layers do without
+            self.trouble = str(error).strip().split("\n")[0] or type(error).__name__
+            _log.warning("passes of %d rows are not recorded: %s", bucket.rows, self.trouble)
+            return False
+        return True
+
+    def _static_pass(
+        self, bucket: Bucket, running: Pass, keys: Tensor, values: Tensor, attend: Attention
+    ) -> StaticPass:
+        embedded, out = self._room()
+        for layer in bucket.taps:
+            self._tapped.setdefault(layer, torch.zeros_like(out))
+        return StaticPass(
+            network=self._layers,
+            inputs=self._inputs_of(bucket.rows),
+            context=bucket.context,
+            tables=running.tables,
+            keys=keys,
+            values=values,
+            embedded=embedded if bucket.embedded else None,
+            out=out,
+            tapped={layer: self._tapped[layer] for layer in bucket.taps},
+            attend=attend,
+            parts=running.parts,
+            place_of=running.cache.place_of,
+            adapters=[self._layers.prepared(adapter) for adapter in bucket.adapters],
+        )
+
+    def _attention_for(self, bucket: Bucket, keys: Tensor, values: Tensor) -> Attention:
+        """Whichever way of computing attention is the faster for this size, found by timing all layers' of both."""
+        size = (bucket.rows, bucket.context)
+        if size not in self._attention:
+            shape, like = self.shape, self._eager.like
+            queries = torch.zeros(bucket.rows, shape.heads, shape.head_dim, dtype=like.dtype, device=self.device)
+            seen = torch.ones(bucket.rows, bucket.context, dtype=torch.bool, device=self.device)
+            mask = folded_mask(seen, shape.heads // shape.kv_heads, like.dtype)
+
+            def seconds(attend: Attention) -> float:
+                def all_layers() -> None:
+                    for place in range(len(keys)):
+                        attend(queries, keys[place, :, : bucket.context], values[place, :, : bucket.context], mask)
+
+                try:
+                    all_layers()
+                except (RuntimeError, TypeError):  # not every device has every product
+                    return math.inf
+                return self._recorder.seconds(self._recorder.record(all_layers))
+
+            self._attention[size] = min((fused, by_products), key=seconds)
+        return self._attention[size]
+
+    def _inputs_of(self, rows: int) -> Inputs:
+        if rows not in self._inputs:
+            self._inputs[rows] = Inputs(rows, self.device)
+        return self._inputs[rows]
+
+    def _room(self) -> tuple[Tensor, Tensor]:
+        """(most rows, d) twice: embeddings that are given, and the states after the last layer."""
+        if self._buffers is None:
+            like = self._eager.like
+            made = torch.zeros(2, _ROWS[-1], self.shape.hidden, dtype=like.dtype, device=like.device)
+            self._buffers = made[0], made[1]
+        return self._buffers
+
+
+def _context(end: int, capacity: int) -> int:
+    """Cache rows to look at: the next power of two, so that few recordings serve any length."""
+    context = _FIRST_CONTEXT
+    while context < end:
+        context *= 2
+    return min(context, capacity)
+
+
+_APART = {torch.float32: 0.01, torch.bfloat16: 0.5}
+"""How far logits may lie apart, as a share of their spread. Rounding takes 0.00001 in float32 and 0.07 to 0.11 in
+bfloat16 (SmolLM2-135M and Qwen2.5-Coder-0.5B, on a processor); a row seen or turned wrongly, 1.5 to 2.3."""
+
+
+def cuda_network(weights: DecoderWeights, compiles: bool = True) -> tuple[Network, tuple[str, ...]]:
+    """Recorded passes, with compiled ops if wanted and possible; what is not available is named."""
+    ops, why = best_ops(weights.device) if compiles else (PLAIN, "")
+    network, why_slow = recorded_network(weights, lambda: CudaRecorder(weights.device), ops)
+    if why_slow and ops is not PLAIN:
+        why = f"compiled ops are not used: {why_slow}"
+        network, why_slow = recorded_network(weights, lambda: CudaRecorder(weights.device), PLAIN)
+    return network, tuple(f"slower than it could be: {note}" for note in (why, why_slow) if note)
+
+
+def recorded_network(weights: DecoderWeights, recorder: Callable[[], Recorder], ops: FusedOps) -> tuple[Network, str]:
+    """Recorded passes where they agree with the eager layers; else the eager layers, and why."""
+    eager = EagerNetwork(weights)
+    try:
+        recorded = GraphNetwork(eager, recorder(), ops)
+        apart = disagreement(eager, recorded)
+    except Exception as error:  # whatever went wrong in recording, the eager layers do without
+        return eager, f"passes are launched kernel by kernel: {str(error).strip().split(chr(10))[0]}"
+    if recorded.trouble:
+        return eager, f"passes are launched kernel by kernel: {recorded.trouble}"
+    if not apart < _APART[weights.activations]:  # written so that NaN is refused
+        return eager, f"passes are launched kernel by kernel: recorded ones were off by {apart:.2g}"
+    return recorded, ""
+
+
+def disagreement(one: Network, other: Network) -> float:
+    """How far the logits of two networks lie apart over some rounds, as a share of their spread: the worst row's."""
+    first, second = rounds(one), rounds(other)
+    spread = (first - first.mean(dim=-1, keepdim=True)).norm(dim=-1)
+    return float(((first - second).norm(dim=-1) / spread).max())
+
+
+def rounds(network: Network) -> Tensor:
+    """(rows, V) float32 logits of two rounds of trees, so that what was recorded in one is replayed in the next."""
+    model = Decoder(network, context_tokens=1024)
+    vocab_size = model.vocab_size
+
+    def token(i: int) -> int:
+        return (7919 * i + 1) % vocab_size
+
+    said: list[Tensor] = []
+    model.prefill([token(i) for i in range(20)])
+    for round in (1, 2):
+        tree = TokenTree(token(100 * round), vocab_size)
+        for branch in range(3):
+            child = tree.add(ROOT, Guess(token(100 * round + 10 * branch + 1)))
+            tree.add(child, Guess(token(100 * round + 10 * branch + 2)))
+        said.append(model.read(tree.freeze()).logits.float())
+        model.keep([tip := len(tree) - 2, tip + 1])  # the last branch: its rows have to be moved
+    return torch.cat(said)

@@ -1,0 +1,214 @@
+"""A pass whose shapes and addresses never change, and CUDA graphs, which record it once and replay it: inputs go into
+buffers, rows are padded, and the cache is seen up to a fixed row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from specchat.models.decoder.adapters import AdaptedWhere, Factors
+from specchat.models.decoder.cache_rows import Plan
+from specchat.models.decoder.eager import Attention, EagerNetwork, PassTensors, folded_mask
+from specchat.models.decoder.network import SubLayers
+
+_WARM, _TIMED = 2, 5
+
+
+class Recorder(Protocol):
+    """Turns a computation on fixed buffers into one that costs its caller a single call."""
+
+    def record(self, compute: Callable[[], None]) -> Callable[[], None]:
+        """Compute, remember how, and return what does the same again: same buffers, no Python in between.
+
+        The recording keeps no buffer alive that was there before: who made it does, for as long as it is replayed.
+
+        Raises:
+            RuntimeError: it cannot be recorded.
+        """
+
+    def seconds(self, replay: Callable[[], None]) -> float:
+        """How long the device takes. Waits for it."""
+
+
+class CudaRecorder:
+    """CUDA graphs that share one pool of memory: they are replayed one after the other, never at once."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._pool = torch.cuda.graph_pool_handle()
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def record(self, compute: Callable[[], None]) -> Callable[[], None]:
+        # Libraries set themselves up when first used, which a recording does not allow.
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
+            for _ in range(_WARM):
+                compute()
+        torch.cuda.current_stream(self._device).wait_stream(self._stream)
+        graph = torch.cuda.CUDAGraph()
+        # Other threads of the engine may use the device meanwhile.
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
+            compute()
+        replay: Callable[[], None] = graph.replay
+        replay()
+        return replay
+
+    def seconds(self, replay: Callable[[], None]) -> float:
+        began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        for _ in range(_WARM):
+            replay()
+        stream = torch.cuda.current_stream(self._device)
+        began.record(stream)
+        for _ in range(_TIMED):
+            replay()
+        ended.record(stream)
+        ended.synchronize()
+        return float(began.elapsed_time(ended)) / 1000 / _TIMED
+
+
+WINDOW = 256
+"""Cache rows behind those that all rows attend to; a mask says which rows attend to them. None attends to the last."""
+
+
+class Inputs:
+    """What a pass of so many rows is told: parts of one buffer on the device, filled by one copy.
+
+    Args:
+        rows: rows of the pass, padding included.
+
+    `tokens`, `positions`, `places` and `adapter_of` (−1 for none) are (rows,) int64; `common` is (1,) int64, how many
+    first rows every row attends to; `window` is (rows, WINDOW) bool, which rows attend to those behind.
+    """
+
+    def __init__(self, rows: int, device: torch.device) -> None:
+        self.rows = rows
+        self._sent = torch.zeros(_bytes(rows), dtype=torch.uint8, device=device)
+        parts = _fields(self._sent, rows)
+        self.tokens, self.positions, self.places, self.adapter_of, self.common, self.window = parts
+
+    def fill_(self, plan: Plan, spare: int, acting: Sequence[int] = ()) -> None:
+        """Copy a pass's inputs to the device, without waiting.
+
+        Padding rows are written to the cache row `spare`. They see the common rows and one that is read in this
+        pass, so that what they compute, which is never read, is finite.
+        """
+        pinned = self._sent.device.type == "cuda"
+        # Lent by torch's allocator until the copy is done: a buffer of our own could be overwritten before.
+        host = torch.zeros(len(self._sent), dtype=torch.uint8, pin_memory=pinned)
+        tokens, positions, places, adapter_of, common, window = _fields(host, self.rows)
+        rows, end = plan.rows, plan.mask.shape[1]
+        tokens[: len(plan.tokens)] = torch.tensor(plan.tokens, dtype=torch.int64)
+        positions[:rows] = torch.tensor(plan.positions)
+        places[:rows] = torch.tensor(plan.written)
+        places[rows:] = spare
+        adapter_of[:] = -1
+        if acting:
+            adapter_of[rows - len(acting) : rows] = torch.tensor(acting)
+        common[0] = plan.common
+        window[:rows, : end - plan.common] = plan.mask[:, plan.common :]
+        window[rows:, 0] = True
+        self._sent.copy_(host, non_blocking=True)
+
+
+class StaticPass:
+    """All layers over one bucket of rows and context, as a function of buffers alone.
+
+    Args:
+        context: cache rows that are looked at, from the first on.
+        tables: for each kind of attention, (positions, 1, head_dim / 2) complex64, or None.
+        keys, values: (layers, kv, capacity, head_dim), written in place.
+        embedded: (≥ rows, d) embeddings to start from, or None to look the tokens up.
+        out: (≥ rows, d), where the states after the last layer are left.
+        tapped: layer → (≥ rows, d), where the states after some layers are left too.
+        parts: which halves of layers are computed.
+        place_of: where a layer's keys and values lie in the cache.
+        adapters: what is added for the rows that the inputs say.
+    """
+
+    def __init__(
+        self,
+        network: EagerNetwork,
+        inputs: Inputs,
+        context: int,
+        tables: tuple[Tensor | None, ...],
+        keys: Tensor,
+        values: Tensor,
+        embedded: Tensor | None,
+        out: Tensor,
+        tapped: Mapping[int, Tensor],
+        attend: Attention,
+        parts: SubLayers,
+        place_of: Mapping[int, int],
+        adapters: Sequence[Factors] = (),
+    ) -> None:
+        self._network = network
+        self._inputs = inputs
+        self._columns = torch.arange(context, device=network.device)
+        self._tables = [network.ops.rotations(table) for table in tables]
+        self._keys = keys
+        self._values = values
+        self._embedded = embedded
+        self._out = out
+        self._tapped = tapped
+        self._attend = attend
+        self._parts = parts
+        self._place_of = place_of
+        self._adapted = AdaptedWhere(adapters, inputs.adapter_of) if adapters else None
+
+    def compute(self) -> None:
+        """Run the layers on what the buffers hold. Doing it again changes nothing."""
+        network, inputs = self._network, self._inputs
+        hidden, added = self._first(), None
+        tensors = PassTensors(
+            rotations=[None if table is None else table.index_select(0, inputs.positions) for table in self._tables],
+            places=inputs.places,
+            keys=self._keys,
+            values=self._values,
+            seen=len(self._columns),
+            masks=[
+                folded_mask(self._seen(kind.window), network.shape.heads // network.shape.kv_heads, hidden.dtype)
+                for kind in network.shape.attention_kinds
+            ],
+            attend=self._attend,
+            parts=self._parts,
+            place_of=self._place_of,
+            adapted=self._adapted,
+        )
+        for index in range(network.shape.layers):
+            hidden, added = network.layer(index, hidden, added, tensors)
+            if index in self._tapped:
+                self._tapped[index][: inputs.rows] = hidden if added is None else hidden + added
+        self._out[: inputs.rows] = hidden if added is None else hidden + added
+
+    def _first(self) -> Tensor:
+        weights = self._network.weights
+        if self._embedded is not None:
+            return self._embedded[: self._inputs.rows]
+        assert weights.table is not None, "tokens are looked up only where their table lies on the device"
+        rows = torch.nn.functional.embedding(self._inputs.tokens, weights.table).to(weights.activations)
+        return rows * weights.shape.embedding_scale
+
+    def _seen(self, window: int | None) -> Tensor:
+        """(rows, context) bool, whom each row attends to; of its text the last `window`, as `within_window` says."""
+        common, behind = self._inputs.common, self._inputs.window
+        before, last = self._columns[None] < common, behind
+        if window is not None:
+            first = common + behind.sum(1, dtype=torch.int64) - window
+            before = before & (self._columns >= first[:, None])
+            last = behind & (behind.flip(1).cumsum(1, dtype=torch.int32).flip(1) <= window)
+        column = (self._columns - common).clamp(0, WINDOW - 1)[None].expand(self._inputs.rows, -1)
+        return before | ((self._columns >= common) & last.gather(1, column))
+
+
+def _bytes(rows: int) -> int:
+    return 8 * (4 * rows + 1) + rows * WINDOW
+
+
+def _fields(buffer: Tensor, rows: int) -> tuple[Tensor, ...]:
+    """Tokens, positions, places, adapter_of, common and window within the buffer's bytes."""
+    numbers = buffer[: 8 * (4 * rows + 1)].view(torch.int64)
+    window = buffer[8 * (4 * rows + 1) :].view(torch.bool).view(rows, WINDOW)
+    return *(numbers[i * rows : (i + 1) * rows] for i in range(4)), numbers[4 * rows :], window

@@ -1,0 +1,161 @@
+"""A head of the tokens that texts use most, and of those of the text being written, and rows of one in torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specchat.core.reading import HeadOutput, HeadTensors
+from specchat.core.sampling import best_tokens
+
+_MOST_ADDED = 1024
+"""Tokens of texts that are kept besides the frequent ones; then they are forgotten, but for those of the text."""
+
+_TOGETHER = 8
+"""This many tokens get their rows at once: between two passes, when caches are cold, a single one takes as long."""
+
+Rows = TypeVar("Rows")
+Rows_contra = TypeVar("Rows_contra", contravariant=True)
+
+
+class HeadProduct(Protocol[Rows_contra]):
+    """A norm and rows of a head, which may grow."""
+
+    def append(self, rows: Rows_contra) -> None:
+        """Add rows behind those there are."""
+
+    def scores(self, states: Tensor) -> HeadOutput:
+        """Everything that can be said of (n, d) states; tokens are places among the rows."""
+
+
+class TrimmedHead(Generic[Rows]):
+    """Rows of a head for frequent tokens, and for others as they come up in a text, some at a time.
+
+    Probabilities are over the tokens that have a row. Used while drafting: what is not among them cannot be guessed.
+
+    Reference: Goel et al., VocabTrim, arXiv:2506.22694. Differs: tokens of the text are added while it is written.
+
+    Attributes:
+        product: computes it.
+        tokens: (H,) int64, the token of each row.
+    """
+
+    product: HeadProduct[Rows]
+    tokens: Tensor
+    _known: set[int]
+    _waiting: dict[int, None]
+
+    def __init__(
+        self,
+        product: Callable[[], HeadProduct[Rows]],
+        tokens: Tensor,
+        frequent: Rows,
+        rows: Callable[[Sequence[int]], Rows] | None = None,
+    ) -> None:
+        """The frequent tokens.
+
+        Args:
+            product: makes an empty head.
+            tokens: (H,) int64, the frequent ones.
+            frequent: what `product` takes for them.
+            rows: what it takes for further tokens; None for a head that cannot grow.
+        """
+        self._make, self._rows, self._frequent = product, rows, (tokens, frequent)
+        self._begin()
+
+    def add(self, tokens: Sequence[int]) -> None:
+        """Let these tokens be guessed too."""
+        if self._rows is None:
+            return
+        new = self._new(tokens)
+        if len(self._known) + len(new) > len(self._frequent[0]) + _MOST_ADDED:
+            self._begin()
+            new = self._new(tokens)[-_MOST_ADDED:]
+        self._waiting = {}
+        if new:
+            self.product.append(self._rows(new))
+            self._known.update(new)
+            self.tokens = torch.cat([self.tokens, torch.tensor(new)])
+
+    def add_later(self, tokens: Sequence[int]) -> None:
+        """Let these tokens be guessed once `_TOGETHER` of them wait, or others are added."""
+        if self._rows is None:
+            return
+        waiting, known = self._waiting, self._known
+        for token in tokens:
+            if token not in known:
+                waiting[token] = None
+        if len(waiting) >= _TOGETHER:
+            self.add(tuple(waiting))
+
+    def after(self, states: Tensor) -> HeadOutput:
+        """What follows (n, d) states."""
+        said = self.product.scores(states)
+        places = said.likeliest
+        assert places is not None, "every head that guesses names the likeliest"
+        tokens = self.tokens.to(said.logits.device)
+        return HeadTensors(said.logits, tokens[places.long()], said.totals, said.highest, tokens)
+
+    def _new(self, tokens: Sequence[int]) -> list[int]:
+        """What has no row of these tokens and of those that wait."""
+        return [token for token in dict.fromkeys((*self._waiting, *tokens)) if token not in self._known]
+
+    def _begin(self) -> None:
+        self.tokens, frequent = self._frequent
+        self.product = self._make()
+        self.product.append(frequent)
+        self._known = set(self.tokens.tolist())
+        self._waiting = {}
+
+
+_BEST = 64
+
+
+class TorchHead:
+    """A head whose rows grow, on any device and in any format."""
+
+    def __init__(
+        self,
+        normed: Callable[[Tensor], Tensor],
+        like: Tensor | None = None,
+        finished: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        """No rows yet.
+
+        Args:
+            normed: (n, d) states → what rows are multiplied with.
+            like: a tensor in the format and on the device of the rows; float32 on the processor where it is left out.
+            finished: products → logits, where more than a product makes them.
+        """
+        self._normed, self._finished = normed, finished
+        self._like = torch.empty(0) if like is None else like
+        self._room = self._like.new_empty(0, 0)
+        self._count = 0
+
+    @torch.inference_mode()
+    def append(self, rows: Tensor) -> None:
+        """Add rows, (n, d), between passes or while a pass is taken in, which runs in this mode."""
+        first, end = self._count, self._count + len(rows)
+        if end > len(self._room):
+            room = self._like.new_empty(max(end, len(self._room) + len(self._room) // 4), rows.shape[1])
+            if first:
+                room[:first] = self._room[:first]
+            self._room = room
+        self._room[first:end] = rows
+        self._count = end
+
+    def scores(self, states: Tensor) -> HeadOutput:
+        """Everything that can be said of (n, d) states; tokens are places among the rows."""
+        logits = F.linear(self._normed(states).to(self._like), self._room[: self._count])
+        logits = (logits if self._finished is None else self._finished(logits)).float()
+        return output_of(logits)
+
+
+def output_of(logits: Tensor) -> HeadOutput:
+    """What a head that guesses says besides its (n, H) logits."""
+    highest, places = best_tokens(logits, min(_BEST, logits.shape[1]))
+    return HeadTensors(logits, places, logits.logsumexp(dim=-1), highest)

@@ -1,1 +1,0 @@
-"""Linear layers per precision, for processors and for CUDA."""

@@ -1,0 +1,263 @@
+"""What transformers makes of a model's files, kept in the cache: a GGUF file's configuration and tokenizer, converted
+once, and what it read in a configuration, since asking it again takes a second and 100 MB.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from specchat.config import cache_dir, private_dir
+from specchat.config.file_replacing import put_on_disk, replacing
+from specchat.config.running_process import is_running
+from specchat.errors import WeightsError
+from specchat.models.weights.config_file import CONFIG, is_name, read_config, read_object, read_whole
+from specchat.models.weights.foreign_code import first_line, one_line
+from specchat.models.weights.gguf_header import read_header
+
+
+def converted_folder(path: Path) -> Path:
+    """A folder with the configuration and the tokenizer of a GGUF file, in transformers' own form.
+
+    Reading a GGUF header takes transformers seconds each time, so it is done once and kept in the cache, under a
+    name that changes when the file does. A folder that was damaged is made anew.
+
+    Raises:
+        WeightsError: the file cannot be read as GGUF, or the cache cannot be written.
+        ModelError: transformers cannot tell what network or tokenizer it holds.
+    """
+    folder = _folder_of(path)
+    if not is_whole(folder):
+        read_header(path, lists=True)  # transformers' own reader believes every count, and every text to be UTF-8
+        _convert(path, folder)
+    return folder
+
+
+def is_converted(path: Path) -> bool:
+    """Whether that was done before."""
+    return is_whole(_folder_of(path))
+
+
+def _folder_of(path: Path) -> Path:
+    about = path.stat()
+    key = hashlib.blake2b(f"{path}|{about.st_size}|{about.st_mtime_ns}".encode(), digest_size=8).hexdigest()
+    return cache_dir() / "converted" / f"{path.stem}-{key}"
+
+
+def _convert(path: Path, folder: Path) -> None:
+    from transformers import AutoConfig, AutoTokenizer
+
+    where = {"gguf_file": path.name, "local_files_only": True, "trust_remote_code": False}
+    with one_line(f"{path} cannot be used"):
+        made = [kind.from_pretrained(path.parent, **where) for kind in (AutoConfig, AutoTokenizer)]
+
+    def write(unfinished: Path) -> None:
+        for one in made:
+            one.save_pretrained(unfinished)
+
+    try:
+        private_dir(folder.parent)
+        make_folder(folder, path, write)
+    except Exception as error:  # tokenizers says in a text of its own what the system refused
+        place = f"{folder.parent}, where the tokenizer of {path.name} has to be written"
+        if _says_full(error):
+            raise WeightsError(f"not enough space in {place}: the disk is full") from None
+        raise WeightsError(f"cannot write to {place}: {first_line(error)}") from None
+
+
+def _says_full(error: Exception) -> bool:
+    full = [number for name in ("ENOSPC", "EDQUOT") if (number := getattr(errno, name, None))]
+    if isinstance(error, OSError):
+        return error.errno in full
+    return any(f"(os error {number})" in str(error) for number in full)
+
+
+_CONTENTS = "specchat_contents.json"
+"""Says of which file a folder was made, and of every file in it the hash."""
+
+_UNFINISHED = re.compile(r"\.(\d+)\.(new|old)$")
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether the folder holds, byte for byte, what was written to it."""
+    try:
+        said = read_object(folder / _CONTENTS).get("files")
+        return isinstance(said, dict) and said == _hashes(folder)
+    except (WeightsError, OSError):
+        return False
+
+
+def make_folder(folder: Path, source: Path, write: Callable[[Path], None]) -> None:
+    """Make the folder of what `write` writes, in one step and on stable storage; what was there before goes.
+
+    Leftovers of programs that were killed go too, and folders of files that are gone.
+
+    Raises:
+        OSError: the disk does not take it, or whatever `write` raises.
+    """
+    _remove_leftovers(folder, source)
+    unfinished, aside = (folder.with_name(f"{folder.name}.{os.getpid()}.{which}") for which in ("new", "old"))
+    _remove(unfinished)
+    try:
+        unfinished.mkdir(mode=0o700)
+        write(unfinished)
+        about = {"source": os.path.abspath(source), "files": _hashes(unfinished)}
+        (unfinished / _CONTENTS).write_bytes(json.dumps(about).encode())
+        for file in unfinished.rglob("*"):
+            file.chmod(0o700 if file.is_dir() else 0o600)
+            if not file.is_dir():
+                put_on_disk(file)
+        if is_whole(folder):  # another program was quicker
+            return
+        with suppress(FileNotFoundError):
+            os.replace(folder, aside)
+        os.replace(unfinished, folder)
+    finally:
+        _remove(unfinished)
+        _remove(aside)
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    """Of every file below the folder, by its path from there, the hash of what it holds."""
+    files = (file for file in folder.rglob("*") if not file.is_dir() and file != folder / _CONTENTS)
+    return {file.relative_to(folder).as_posix(): _hash(file, *_stamp(file)) for file in files}
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    about = file.stat()
+    return about.st_size, about.st_mtime_ns
+
+
+@lru_cache(maxsize=64)
+def _hash(file: Path, size: int, mtime_ns: int) -> str:
+    """Of a file as it is now; size and time make a changed file another one. The largest take 15 ms."""
+    return hashlib.blake2b(read_whole(file), digest_size=16).hexdigest()
+
+
+def _remove_leftovers(folder: Path, source: Path) -> None:
+    """Remove what nobody needs beside the folder that is to be made of this file."""
+    for entry in folder.parent.iterdir():
+        found = _UNFINISHED.search(entry.name)
+        if entry == folder or (is_running(int(found[1])) if found else _is_of_another(entry, source)):
+            continue
+        _remove(entry)
+
+
+def _is_of_another(folder: Path, source: Path) -> bool:
+    """Whether the folder was made of another file that is there; of the same one it was made before it changed."""
+    try:
+        its = read_object(folder / _CONTENTS).get("source")
+    except WeightsError:
+        return False
+    return isinstance(its, str) and "\0" not in its and its != os.path.abspath(source) and os.path.exists(its)
+
+
+def _remove(entry: Path) -> None:
+    """Remove a folder with all that it holds, or a file, as far as the system lets it go."""
+    if entry.is_dir() and not entry.is_symlink():
+        shutil.rmtree(entry, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            entry.unlink(missing_ok=True)
+
+
+_FORM = 2
+"""Changes when other things are kept, or kept otherwise."""
+
+_READ = (CONFIG, "tokenizer_config.json")
+"""What transformers decides by, and by which files there are."""
+
+_TOKENIZER, _HASH = "specchat_tokenizer", "specchat_hash"
+
+_MOST = 64
+"""So many configurations are kept, the newest."""
+
+
+class RememberedConfig:
+    """A configuration's values by the names that transformers has for them, of a model that our own decoder runs."""
+
+    def __init__(self, values: dict[str, Any], tokenizer: str) -> None:
+        """`tokenizer` names the class of transformers that its tokenizer is made by."""
+        self._values = values
+        self.tokenizer_made_by = tokenizer
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["_values"][name]
+        except KeyError:
+            raise AttributeError(f"the configuration does not have {name}") from None
+
+    def get_text_config(self) -> RememberedConfig:
+        """Itself: there are no other parts."""
+        return self
+
+    def standardize_rope_params(self) -> None:
+        """Nothing: transformers did that before it was kept. Its formulas of rotations ask for it."""
+
+
+def remembered_config(folder: Path) -> RememberedConfig | None:
+    """What was kept of the files in a folder; None where nothing was, or nothing that can be used."""
+    try:
+        values = read_config(_kept_in(folder))
+    except (WeightsError, OSError):
+        return None
+    if values.pop(_HASH, None) != _hash_of(values):  # what was not written so might lack what is asked for later
+        return None
+    tokenizer = values.pop(_TOKENIZER, None)
+    return RememberedConfig(values, tokenizer) if is_name(tokenizer) and is_name(values.get("model_type")) else None
+
+
+def remember_config(folder: Path, config: Any, tokenizer: Any) -> None:
+    """Keep what transformers made of the files in a folder, if the disk takes it."""
+    if isinstance(config, RememberedConfig):
+        return
+    values = json.loads(config.to_json_string(use_diff=False)) | {_TOKENIZER: type(tokenizer).__name__}
+    data = json.dumps(values | {_HASH: _hash_of(values)}).encode()
+    # Where the disk does not take it, transformers is asked again.
+    with suppress(OSError, WeightsError):
+        with replacing(file := _kept_in(folder), durable=False) as draft:
+            draft.write_bytes(data)
+        _remove_oldest(file)
+
+
+def _hash_of(values: dict[str, Any]) -> str:
+    return hashlib.blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def _remove_oldest(written: Path) -> None:
+    """Keep this file and the newest beside it alone. What a killed program left unfinished grows old like all others.
+
+    Other programs do the same meanwhile: what one finds may be gone, and what cannot be removed stays.
+    """
+    others = []
+    for file in written.parent.iterdir():
+        with suppress(OSError):
+            others += [(file.lstat().st_mtime_ns, file)] if file != written else []
+    for _, file in sorted(others, reverse=True)[_MOST - 1 :]:
+        with suppress(OSError):
+            file.unlink()
+
+
+def _kept_in(folder: Path) -> Path:
+    """The file for what these files say, read by this version of transformers.
+
+    Raises:
+        WeightsError, OSError: one of them cannot be read.
+    """
+    names = sorted(file.name for file in folder.iterdir())
+    about = hashlib.blake2b(repr((_FORM, version("transformers"), names)).encode(), digest_size=16)
+    for name in _READ:
+        file = folder / name
+        data = read_whole(file) if file.is_file() else b""
+        about.update(f" {len(data)} ".encode() + data)
+    return cache_dir() / "configurations" / f"{about.hexdigest()}.json"

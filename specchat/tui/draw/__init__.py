@@ -1,1 +1,0 @@
-"""Pure functions from state to lines of text."""

@@ -1,0 +1,235 @@
+"""A race and a short benchmark as lines: what is compared, the progress, the outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from specchat.engine.client.race import SIDES, Side
+from specchat.engine.client.race_result import Kind, race_result, settings_line
+from specchat.engine.protocol.text import visible
+from specchat.tui.state.races import ALL, CategoryFigures, RacePlayback, RaceSeries
+from specchat.tui.text import numbers
+from specchat.tui.text.cells import ScreenLine, bar, clip, cut, width_of, wrap
+
+NAMES: dict[Side, str] = {"plain": "plain decoding", "speculative": "speculation"}
+MARKS: dict[Kind, tuple[str, str]] = {
+    "same": ("✓ ", "good"), "tie": ("≈ ", "bonus"), "law": ("≈ ", "bonus"), "open": ("≈ ", "bonus"),
+    "fault": ("✕ ", "bad"),
+}  # fmt: skip
+"""The mark of each result of the comparison, and its role."""
+
+_OUTCOME = "★ "
+_LABEL = 16
+_ROLES: dict[Side, str] = {"plain": "target", "speculative": "drafted"}
+
+
+def head_lines(
+    playback: RacePlayback, pair: str, dtype: str, chosen: Mapping[str, Any], width: int
+) -> list[ScreenLine]:
+    """The question, and the settings that are compared with plain decoding."""
+    race = playback.race
+    asked = " ".join(visible(race.messages[-1].content).split())
+    settings = settings_line(race.settings or chosen, race.seed, dtype)
+    return [
+        [("race ", "accepted"), ("❯ ", "dim"), (cut(asked, max(1, width - 7)), "strong")],
+        [(cut(f"{visible(pair)} · {settings}", width), "dim")],
+    ]
+
+
+def bar_lines(playback: RacePlayback, width: int) -> list[ScreenLine]:
+    """One bar for each side: the tokens it has written, on one scale, and a line to where the reply ends."""
+    return [_bar_line(playback, side, width) for side in SIDES]
+
+
+def _bar_line(playback: RacePlayback, side: Side, width: int) -> ScreenLine:
+    elapsed = playback.elapsed(side)
+    tokens = playback.tokens(side)
+    figures = f"{tokens:>6,} tok {elapsed:>7.2f} s" if tokens else " " * 20
+    if width >= 60:
+        figures += f" {numbers.rate(tokens / elapsed):>5} tok/s" if tokens and elapsed > 0 else " " * 12
+        length = f"  τ {tokens / seen:.1f}" if (seen := playback.shown_rounds(side)) and side == "speculative" else ""
+        figures += length.ljust(7)
+    label = NAMES[side] if width >= 60 else side
+    label = label.ljust(_LABEL if width >= 60 else 12)
+    room = width - len(label) - len(figures) - 1
+    running = playback.race.running == side
+    line: ScreenLine = [(label, "strong" if running else "text")]
+    if room >= 4:
+        line += [*_bar(playback, tokens, room, _ROLES[side]), (" ", "")]
+    return clip([*line, (figures, "text")], width)
+
+
+def _bar(playback: RacePlayback, tokens: int, cells: int, role: str) -> ScreenLine:
+    full = playback.full_bar_tokens
+    done = bar(tokens / full, cells).rstrip()
+    ahead = "╌" * (round(playback.length / full * cells) - len(done))
+    return [(done, role), (ahead, "line"), (" " * (cells - len(done) - len(ahead)), "")]
+
+
+def status_lines(playback: RacePlayback, dtype: str, width: int, height: int) -> list[ScreenLine]:
+    """The current state; at the end the outcome."""
+    lines = _status(playback, dtype)
+    screen_lines: list[ScreenLine] = []
+    for mark, text, role in lines:
+        for start, end in wrap(text, max(8, width - 2)):
+            lead = (mark, role) if not start else ("  ", "")
+            screen_lines.append([lead, (text[start:end].rstrip(), "strong" if mark == _OUTCOME else "text")])
+    return screen_lines[:height]
+
+
+def _status(playback: RacePlayback, dtype: str) -> list[tuple[str, str, str]]:
+    """The lines of the state, each as (mark, text, role of the mark)."""
+    race = playback.race
+    match race.phase:
+        case "failed":
+            return [("✕ ", visible(race.problem), "bad")]
+        case "stopped":
+            return [("■ ", "stopped", "dim")]
+        case "warming":
+            done, total = race.prefilled
+            read = f" · reading the prompt, {done:,} of {total:,} tokens" if total else ""
+            return [("◌ ", f"warming up: a few tokens of each that are not counted{read}", "dim")]
+        case "racing":
+            scale = f"a full bar is {playback.full_bar_tokens} tokens"
+            return [("● ", f"both write by turns, each on its own clock; {scale}", "accepted")]
+        case _ if not playback.finished:
+            return [("● ", "all is written; the slower side goes on at its recorded pace", "target")]
+        case "comparing":
+            return [("◌ ", "the tokens differ; asking the engine by what margin", "dim")]
+    found = race_result(race, dtype)
+    mark, role = MARKS[found.kind]
+    return [(_OUTCOME, _outcome(playback), "bonus"), (mark, found.line, role)]
+
+
+def _outcome(playback: RacePlayback) -> str:
+    """`speculation won by 1.84 s · 2.30× plain decoding · τ 3.41`."""
+    race = playback.race
+    ratio = f"{race.ratio:.2f}× plain decoding · τ\u00a0{race.speculative.acceptance_length:.2f}"
+    return f"{_winner(race.plain.decode_s, race.speculative.decode_s)} · {ratio}"
+
+
+def _winner(plain_s: float, speculative_s: float) -> str:
+    """Who was done first, and by how many seconds."""
+    ahead_s = round(round(plain_s, 2) - round(speculative_s, 2), 2)  # of the times as they are shown
+    if not ahead_s:
+        return "a dead heat"
+    name = NAMES["speculative" if ahead_s > 0 else "plain"]
+    return f"{name} won by {abs(ahead_s):.2f} s"
+
+
+def outcome_text(playback: RacePlayback, pair: str, dtype: str) -> str:
+    """The whole result as lines to copy."""
+    race = playback.race
+    lines = [f"{pair} · {settings_line(race.settings, race.seed, dtype)}"]
+    lines += ["".join(text for text, _ in screen_line).rstrip() for screen_line in bar_lines(playback, 60)]
+    return "\n".join([*lines, *(text for _, text, _ in _status(playback, dtype))])
+
+
+def keys_line(left: str, right: str, width: int) -> ScreenLine:
+    """Keys at the right end of a line."""
+    gap = width - width_of([(left, ""), (right, "")])
+    return clip([(left, "dim"), (" " * max(1, gap), ""), (right, "dim")], width)
+
+
+_CAVEAT = "few and short replies; `specchat bench` measures more, with intervals"
+_HEADS = ("plain tok/s", "tok/s", "× plain", "τ", "same text")
+_WIDE = (13, 9, 9, 7, 11)
+_NARROW = (8, 7, 6)
+_CATEGORY_CELLS = 12
+
+
+def progress_lines(
+    series: RaceSeries, pair: str, dtype: str, settings: Mapping[str, Any], width: int
+) -> list[ScreenLine]:
+    """What is compared, and the progress."""
+    compared = settings_line(settings, series.seed, dtype)
+    lead = f"{len(series.finished_races)} of {len(series.questions)} questions"
+    if series.seconds is not None:
+        lead = f"{len(series.finished_races)} questions, for {numbers.seconds(series.seconds)}"
+    room = max(4, width - len(lead) - 2)
+    lines: list[ScreenLine] = [
+        [(cut(f"{visible(pair)} · {compared}", width), "dim")],
+        [(bar(series.progress, room), "bar"), ("  ", ""), (lead, "text")],
+    ]
+    return [*lines, _state_line(series, width)]
+
+
+def table_lines(series: RaceSeries, width: int) -> list[ScreenLine]:
+    """One line for every category, and one for all."""
+    groups = series.groups()
+    if not groups:
+        return [[("the first two replies are being written", "dim")]]
+    narrow = width < _CATEGORY_CELLS + sum(_WIDE)
+    heads = ("plain", "tok/s", "×") if narrow else _HEADS
+    lines = [_line("", heads, "dim", narrow)]
+    for group in groups:
+        cells = _cells(group)
+        chosen = cells[:3] if narrow else cells
+        lines.append(_line(group.category, chosen, "strong" if group.category == ALL else "text", narrow))
+    return [clip(line, width) for line in lines]
+
+
+def outcome_lines(series: RaceSeries, width: int) -> list[ScreenLine]:
+    if series.problem:
+        return _wrapped("✕ ", visible(series.problem), "bad", width)
+    groups = series.groups()
+    if not series.ended or not groups:
+        return [[("stopped before anything was measured", "dim")]] if series.stopped else []
+    kind, line = _proof(groups[-1])
+    mark, role = MARKS[kind]
+    return _wrapped(mark, line, role, width)
+
+
+def series_text(series: RaceSeries, pair: str, dtype: str, settings: Mapping[str, Any]) -> str:
+    """The whole result as lines to copy."""
+    screen_lines = [*table_lines(series, 80), *outcome_lines(series, 1000)]
+    lines = ["".join(text for text, _ in screen_line).rstrip() for screen_line in screen_lines]
+    return "\n".join([f"{pair} · {settings_line(settings, series.seed, dtype)}", *lines])
+
+
+def _state_line(series: RaceSeries, width: int) -> ScreenLine:
+    if series.stopped:
+        return [("■ ", "dim"), ("stopped; this is what was measured", "text")]
+    if series.ended:
+        return clip([("★ ", "bonus"), (_CAVEAT, "dim")], width)
+    race = series.race
+    doing = (
+        f"{NAMES[race.running]} writes" if race.running else "warming up" if race.phase == "warming" else "comparing"
+    )
+    asked = " ".join(series.question.prompt.split())
+    return clip([("● ", "accepted"), (f"{doing} · ", "text"), (asked, "dim")], width)
+
+
+def _cells(group: CategoryFigures) -> Sequence[str]:
+    return (
+        numbers.rate(group.plain_tokens_per_s),
+        numbers.rate(group.tokens_per_s),
+        f"{group.ratio:.2f}",
+        f"{group.acceptance_length:.2f}",
+        f"{group.same} of {group.races}",
+    )
+
+
+def _line(label: str, cells: Sequence[str], role: str, narrow: bool) -> ScreenLine:
+    widths = _NARROW if narrow else _WIDE
+    text = "".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
+    return [(cut(visible(label), _CATEGORY_CELLS - 1).ljust(_CATEGORY_CELLS), role), (text, role)]
+
+
+def _proof(everything: CategoryFigures) -> tuple[Kind, str]:
+    """Whether the texts agree, in one sentence."""
+    same = f"{everything.same} of {everything.races} replies are plain decoding's, token by token"
+    if everything.same == everything.races:
+        return "same", same
+    if not everything.promised:
+        return "law", f"{same}; this rule promises the same distribution, not the same text"
+    if everything.sound:
+        left = everything.races - everything.same
+        return "tie", f"{same}; {left} left at a near-tie"
+    return "fault", f"{same}, and the others leave it where no rounding explains it; please report this"
+
+
+def _wrapped(mark: str, text: str, role: str, width: int) -> list[ScreenLine]:
+    pieces = [text[start:end].rstrip() for start, end in wrap(text, max(8, width - 2))]
+    return [[(mark if not place else "  ", role), (piece, "text")] for place, piece in enumerate(pieces)]

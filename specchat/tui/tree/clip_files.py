@@ -1,0 +1,230 @@
+"""Writes the frames of a clip as an animated SVG, as an asciinema recording, or as a GIF.
+
+Letters of a GIF become pixels with Pillow and a font of the system's. Pillow is an extra: SVG and cast need neither,
+and a rasteriser of our own would need a font in the package.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from html import escape
+from io import BytesIO
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from rich.cells import cell_len
+
+from specchat.errors import UsageError, installs
+from specchat.tui.text.cells import ScreenLine, width_of
+from specchat.tui.text.theme import DARK
+from specchat.tui.tree.clip_frames import BOLD, COLOURS, COLUMNS, ITALIC, STRUCK, Frame
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+    from PIL.ImageDraw import ImageDraw
+    from PIL.ImageFont import FreeTypeFont
+
+_CELL, _LINE, _SIZE, _MARGIN = 8.4, 19, 14, 16
+
+
+def as_svg(frames: Sequence[Frame]) -> bytes:
+    """One picture that moves by CSS alone; where nothing moves, the last frame is seen."""
+    width = round(COLUMNS * _CELL + 2 * _MARGIN)
+    height = max(len(frame.lines) for frame in frames) * _LINE + 2 * _MARGIN
+    *moving, last = (_svg_lines(frame.lines) for frame in frames)
+    groups = [f'<g class="f" id="f{number}">{lines}</g>' for number, lines in enumerate(moving)]
+    drawn = "\n".join([*groups, f'<g id="f{len(moving)}">{last}</g>'])
+    picture = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">\n'
+        f"<style>\n{_styles(frames)}\n</style>\n"
+        f'<rect width="100%" height="100%" rx="8" fill="{DARK.background}"/>\n{drawn}\n</svg>\n'
+    )
+    return picture.encode("utf-8", "replace")
+
+
+def as_cast(frames: Sequence[Frame]) -> bytes:
+    """A recording in asciinema's format, version 2."""
+    height = max(len(frame.lines) for frame in frames)
+    lines: list[object] = [{"version": 2, "width": COLUMNS, "height": height, "title": "specchat"}]
+    starts = accumulate((frame.seconds for frame in frames), initial=0.0)
+    for start, frame in zip(starts, frames, strict=False):
+        screen = "\r\n".join(
+            "".join(f"{_sgr(role)}{text}\x1b[0m" for text, role in screen_line) for screen_line in frame.lines
+        )
+        lines.append([round(start, 3), "o", f"\x1b[2J\x1b[H{screen}"])
+    lines.append([round(sum(frame.seconds for frame in frames), 3), "o", ""])
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode("utf-8", "replace")
+
+
+def _styles(frames: Sequence[Frame]) -> str:
+    """The styles of the roles, and for each frame the part of the whole time in which it is seen."""
+    rules = [
+        f"text {{ font: {_SIZE}px ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace; white-space: pre; "
+        f"fill: {DARK.foreground}; }}",
+        *(f".{role} {{ fill: {colour}; }}" for role, colour in COLOURS.items()),
+        *(f".{role} {{ font-weight: bold; }}" for role in BOLD),
+        *(f".{role} {{ font-style: italic; }}" for role in ITALIC),
+        *(f".{role} {{ text-decoration: line-through; }}" for role in STRUCK),
+        ".f { opacity: 0; }",
+    ]
+    whole = sum(frame.seconds for frame in frames)
+    begin = 0.0
+    for number, frame in enumerate(frames):
+        end = begin + frame.seconds
+        first, last = (f"{100 * at / whole:.3f}%" for at in (begin, end))
+        hidden = "" if number == 0 else "0% { opacity: 0; } "
+        after = "" if number == len(frames) - 1 else f" {last} {{ opacity: 0; }}"
+        rules.append(f"@keyframes k{number} {{ {hidden}{first} {{ opacity: 1; }}{after} }}")
+        rules.append(f"#f{number} {{ animation: k{number} {whole:.2f}s step-end infinite; }}")
+        begin = end
+    return "\n".join(rules)
+
+
+def _svg_lines(lines: Sequence[ScreenLine]) -> str:
+    return "".join(_svg_line(line, _MARGIN + (y + 1) * _LINE - 5) for y, line in enumerate(lines))
+
+
+def _svg_line(line: ScreenLine, y: int) -> str:
+    """Each run at the column of its first character, so that fonts of another width keep the columns."""
+    runs, column = [], 0
+    for text, role in line:
+        if shown := text.strip(" "):
+            lead = len(text) - len(text.lstrip(" "))
+            x = _MARGIN + (column + lead) * _CELL
+            name = f' class="{role}"' if role in COLOURS else ""
+            runs.append(f'<text x="{x:.1f}" y="{y}"{name}>{escape(shown)}</text>')
+        column += width_of([(text, role)])
+    return "".join(runs)
+
+
+def _sgr(role: str) -> str:
+    """The terminal's code of a role's style."""
+    colour = str(COLOURS.get(role) or DARK.foreground)
+    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    styles = [code for code, roles in (("1", BOLD), ("3", ITALIC), ("9", STRUCK)) if role in roles]
+    return f"\x1b[{';'.join([*styles, f'38;2;{red};{green};{blue}'])}m"
+
+
+FONTS = (
+    "DejaVuSansMono.ttf", "Menlo.ttc", "CascadiaMono.ttf", "consola.ttf", "LiberationMono-Regular.ttf",
+    "NotoSansMono-Regular.ttf", "seguisym.ttf", "Apple Symbols.ttf",
+)  # fmt: skip
+"""Fonts of Linux, macOS and Windows. The first that is there is used, and the others for signs that it lacks."""
+
+_GIF_SIZE, _GIF_LINE, _GIF_MARGIN = 16, 21, 18
+_SHADES = 12
+"""Steps between the background and a colour, for the edges of letters; a GIF has 256 colours."""
+
+_NOWHERE = "\U0010fffe"
+"""A character that no font has."""
+
+_RGB = tuple[int, int, int]
+
+
+def as_gif(frames: Sequence[Frame]) -> bytes:
+    """A picture that moves for ever.
+
+    Raises:
+        UsageError: Pillow is not installed, or no font was found.
+    """
+    try:
+        from PIL import Image
+    except ImportError:
+        raise UsageError(f"a GIF needs Pillow: {installs('gif')}; /clip svg and /clip cast do not") from None
+    fonts = _Fonts()
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([value for colour in _palette() for value in colour])
+    height = max(len(frame.lines) for frame in frames)
+    pictures = [_drawn(frame, height, fonts).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    out = BytesIO()
+    milliseconds = [round(1000 * frame.seconds) for frame in frames]
+    pictures[0].save(out, "GIF", save_all=True, append_images=pictures[1:], duration=milliseconds, loop=0)
+    return out.getvalue()
+
+
+class _Fonts:
+    """The fonts of this machine, and which of them has a character."""
+
+    def __init__(self) -> None:
+        self._fonts = [font for name in FONTS if (font := _font(name)) is not None]
+        if not self._fonts:
+            raise UsageError(f"a GIF needs a font, and none of these was found: {', '.join(FONTS)}")
+        self._missing = [bytes(font.getmask(_NOWHERE)) for font in self._fonts]
+        self.of = lru_cache(maxsize=None)(self._of)
+
+    @property
+    def cell(self) -> float:
+        """Pixels from one column to the next."""
+        return float(self._fonts[0].getlength("M"))
+
+    def _of(self, character: str) -> FreeTypeFont:
+        """The first font that has this character, or the first of all."""
+        having = (
+            font
+            for font, missing in zip(self._fonts, self._missing, strict=True)
+            if bytes(font.getmask(character)) != missing
+        )
+        return next(having, self._fonts[0])
+
+
+def _font(name: str) -> FreeTypeFont | None:
+    from PIL import ImageFont
+
+    try:
+        return ImageFont.truetype(name, _GIF_SIZE, layout_engine=ImageFont.Layout.BASIC)
+    except OSError:
+        return None
+
+
+def _drawn(frame: Frame, height: int, fonts: _Fonts) -> Image:
+    from PIL import Image, ImageDraw
+
+    size = (round(COLUMNS * fonts.cell) + 2 * _GIF_MARGIN, height * _GIF_LINE + 2 * _GIF_MARGIN)
+    picture = Image.new("RGB", size, _rgb(DARK.background))
+    draw = ImageDraw.Draw(picture)
+    for y, line in enumerate(frame.lines):
+        _draw_line(draw, line, _GIF_MARGIN + y * _GIF_LINE, fonts)
+    return picture
+
+
+def _draw_line(draw: ImageDraw, line: ScreenLine, y: int, fonts: _Fonts) -> None:
+    """Each character in its own column, whatever its font."""
+    column = 0
+    for text, role in line:
+        colour = _rgb(COLOURS.get(role, DARK.foreground))
+        begin = column
+        for character in text:
+            at = (_GIF_MARGIN + column * fonts.cell, y)
+            if character.strip():
+                draw.text(at, character, colour, fonts.of(character))
+                if role in BOLD:
+                    draw.text((at[0] + 0.5, y), character, colour, fonts.of(character))
+            column += cell_len(character)
+        if role in STRUCK:
+            middle = y + _GIF_LINE // 2
+            draw.line((_GIF_MARGIN + begin * fonts.cell, middle, _GIF_MARGIN + column * fonts.cell, middle), colour)
+
+
+def _palette() -> list[_RGB]:
+    """The background, and every colour in steps from it."""
+    ground = _rgb(DARK.background)
+    colours = dict.fromkeys([DARK.foreground, *COLOURS.values()])
+    steps = [step / _SHADES for step in range(1, _SHADES + 1)]
+    return [ground, *(_mixed(ground, _rgb(colour), share) for colour in colours for share in steps)]
+
+
+def _mixed(ground: _RGB, colour: _RGB, share: float) -> _RGB:
+    red, green, blue = (round(a + (b - a) * share) for a, b in zip(ground, colour, strict=True))
+    return red, green, blue
+
+
+def _rgb(colour: str | None) -> _RGB:
+    """`#10141b` as numbers."""
+    assert colour, "the dark theme has all of its colours"
+    red, green, blue = bytes.fromhex(colour[1:])
+    return red, green, blue
+
+
+FORMATS: dict[str, Callable[[Sequence[Frame]], bytes]] = {"svg": as_svg, "cast": as_cast, "gif": as_gif}

@@ -1,0 +1,193 @@
+"""One node of a round: its details in a few lines, and the way from it to its parent, a child or a neighbour."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from specchat.engine.protocol.events import RoundDone
+from specchat.engine.protocol.round_parts import Draw, Source
+from specchat.tui.text.cells import ScreenLine, clip, width_of, wrap
+from specchat.tui.tree.picture import Marks, drafted_of, label, picture_of, proposers_of
+
+_PARTS = {
+    "system": "the system message", "user": "your message {}", "assistant": "reply {}", "reply": "this reply",
+    "prompt": "the prompt",
+}  # fmt: skip
+_KINDS = {"iid": "drawn", "wor": "drawn without replacement", "point": "a point"}
+
+
+def details(round: RoundDone, node: int, width: int, marks: Marks) -> list[ScreenLine]:
+    """The token, why it was accepted or not, its probabilities and its proposers; important lines first."""
+    picture = picture_of(round, marks)
+    drawn = picture.spine[-1] if node == bonus_of(round) else picture.nodes[node]
+    glyph, role = drawn.mark(marks)
+    head: ScreenLine = [
+        (glyph, role.partition("#")[0]),
+        (" " if glyph else "", ""),
+        (_text(round, node, marks), drawn.shown_state),
+    ]
+    screen_lines = [_with_probabilities(head, *_probabilities(round, node), width)]
+    number = f"token\u00a0{_token(round, node)} ·\u00a0depth\u00a0{depth_of(round, node)} ·\u00a0node\u00a0{node}"
+    screen_lines += [[(line, "text")] for line in _wrapped(reason_of(round, node, marks), width)]
+    screen_lines += [[(line, "dim")] for told in (_origin(round, node), number) for line in _wrapped(told, width)]
+    return [clip(screen_line, width) for screen_line in screen_lines]
+
+
+def _with_probabilities(head: ScreenLine, target: str, draft: str, width: int) -> ScreenLine:
+    """The line with the probabilities at the right edge, in full, abbreviated or left out as the width allows."""
+    parts = [("target p ", "p ", target), ("draft q ", "q ", draft)]
+    for form in (0, 1):
+        said = " · ".join(part[form] + part[2] for part in parts if part[2])
+        gap = width - width_of(head) - len(said)
+        if said and gap >= 2:
+            return [*head, (" " * gap, ""), (said, "dim")]
+    return head
+
+
+def reason_of(round: RoundDone, node: int, marks: Marks) -> str:
+    """Why this node was accepted or not, in words."""
+    if node == 0:
+        return "the last token before this round; the tree grows from it"
+    if node == bonus_of(round):
+        return "the target's own token, which ends the round"
+    verdict = round.verdict
+    match "accepted" if node in verdict.path else verdict.reasons[node]:
+        case "accepted":
+            source = source_of(round, node)
+            return "the target wrote it too" if source is None else f"copied from {_place(source, marks)}"
+        case "rejected":
+            return f"rejected: {_target_token_there(round, node, marks)}"
+        case "pruned":
+            wanted = _token(round, node) == verdict.bonus and parent_of(round, node) == (verdict.path or [0])[-1]
+            return "pruned: dropped in the middle of the target's pass" + ", though the target wrote it" * wanted
+        case "cut":
+            return "cut: accepted, but the reply ended before it"
+        case _:
+            before = label(round.tree.texts[parent_of(round, node)], marks)
+            return f"not reached: {before} before it was not accepted"
+
+
+def source_of(round: RoundDone, node: int) -> Source | None:
+    """Where an accepted node was copied from, if the rule took it as a copy."""
+    path = round.verdict.path
+    at = path.index(node) if node in path else len(round.pieces)
+    return round.pieces[at].source if at < len(round.pieces) else None
+
+
+def _place(source: Source, marks: Marks) -> str:
+    """A place in the text, in words: the message, and what stands before it there."""
+    after = f", after {label(source.before, marks, 40)}" if source.before else ", its beginning"
+    return _PARTS[source.part].format(source.number) + after
+
+
+def _target_token_there(round: RoundDone, node: int, marks: Marks) -> str:
+    """The token that the target wrote in place of this node."""
+    path, parent = round.verdict.path, parent_of(round, node)
+    at = path.index(parent) + 1 if parent in path else 0
+    if at < len(path):
+        text, logprob = round.tree.texts[path[at]], round.tree.target_logprob[path[at]]
+    elif round.verdict.bonus is not None:
+        text, logprob = round.verdict.bonus_text, round.verdict.bonus_logprob
+    else:
+        return "the target went elsewhere"
+    return f"the target wrote {label(text, marks)}" + (f" (p\u00a0{_share(logprob)})" if logprob is not None else "")
+
+
+def _probabilities(round: RoundDone, node: int) -> tuple[str, str]:
+    """The probabilities by target and drafter; empty where unknown."""
+    logprobs = [*round.tree.target_logprob, round.verdict.bonus_logprob]
+    logprob, drafted = logprobs[node], drafted_of(round).get(node)
+    return "" if logprob is None else _share(logprob), "" if drafted is None else f"{drafted:.2f}"
+
+
+def _origin(round: RoundDone, node: int) -> str:
+    """The proposers of the node, and the kinds of its draws."""
+    draws = [draw for draw in round.tree.draws if draw.child == node]
+    if not draws:
+        return ""
+    names = proposers_of(round)[node]
+    said = f"by {' and '.join(names)}" if names else "by a drafter without a name"
+    return f"{said} · {_draw_kinds(draws)}"
+
+
+def _draw_kinds(draws: list[Draw]) -> str:
+    kinds = list(dict.fromkeys(_KINDS[draw.kind] for draw in draws))
+    times = f"{len(draws)} draws: " if len(draws) > 1 else ""
+    return times + ", ".join(kinds)
+
+
+def _text(round: RoundDone, node: int, marks: Marks) -> str:
+    text = round.verdict.bonus_text if node == bonus_of(round) else round.tree.texts[node]
+    return label(text, marks, 24)
+
+
+def _token(round: RoundDone, node: int) -> int:
+    return int(round.verdict.bonus or 0) if node == bonus_of(round) else round.tree.tokens[node]
+
+
+def _share(logprob: float) -> str:
+    probability = math.exp(min(0.0, logprob)) if not math.isnan(logprob) else 0.0
+    return f"{probability:.2f}" if probability >= 0.005 else "< 0.01"
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return [text[start:end].strip() for start, end in wrap(text, max(1, width))] if text else []
+
+
+Step = Literal["parent", "child", "previous", "next", "root", "bonus"]
+
+
+def bonus_of(round: RoundDone) -> int | None:
+    """The bonus's number: the one after the tree's last node; None where the reply ended without one."""
+    return None if round.verdict.bonus is None else len(round.tree.tokens)
+
+
+def parent_of(round: RoundDone, node: int) -> int:
+    """The node before this one; −1 before the root."""
+    if node < len(round.tree.parents):
+        return round.tree.parents[node]
+    return round.verdict.path[-1] if round.verdict.path else 0
+
+
+def children_of(round: RoundDone, node: int) -> list[int]:
+    """What follows this node: the path first, then the others as they were drafted."""
+    children = [child for child, parent in enumerate(round.tree.parents) if parent == node and child > node]
+    bonus = bonus_of(round)
+    if bonus is not None and node < bonus and parent_of(round, bonus) == node:
+        children.append(bonus)
+    path = {*round.verdict.path, bonus}
+    return sorted(children, key=lambda child: child not in path)
+
+
+def neighbour(round: RoundDone, node: int, step: Step) -> int:
+    """The node one step away, or the same one where there is none."""
+    match step:
+        case "parent":
+            return max(0, parent_of(round, node))
+        case "child":
+            return next(iter(children_of(round, node)), node)
+        case "root":
+            return 0
+        case "bonus":
+            bonus = bonus_of(round)
+            return bonus if bonus is not None else (round.verdict.path or [0])[-1]
+    level = _nodes_at_depth_of(round, node)
+    at = level.index(node) + (1 if step == "next" else -1)
+    return level[at] if 0 <= at < len(level) else node
+
+
+def depth_of(round: RoundDone, node: int) -> int:
+    """Edges from the root."""
+    depth = 0
+    while (node := parent_of(round, node)) >= 0:
+        depth += 1
+    return depth
+
+
+def _nodes_at_depth_of(round: RoundDone, node: int) -> list[int]:
+    """All nodes of this one's depth, siblings beside each other."""
+    level = [0]
+    while level and node not in level:
+        level = [child for parent in level for child in children_of(round, parent)]
+    return level or [node]

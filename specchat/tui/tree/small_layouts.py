@@ -1,0 +1,232 @@
+"""The layouts "log", "map" and "strip": one token of the path per line, one mark per node, one line for all.
+
+A node of the map is drawn as its mark and, where there is room, a cell shaded by probability: one column per depth, the
+accepted path at the top. Nodes that do not fit are counted.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from specchat.tui.text.cells import Run, ScreenLine, bar, clip, padded, width_of
+from specchat.tui.tree.picture import DrawnNode, Marks, Picture, number_in
+
+_BAR_CELLS = 6
+
+
+def log(picture: Picture, width: int, height: int, marks: Marks) -> list[ScreenLine]:
+    """The lines of the path, and branches in the remaining lines, those nearest the end of the path first."""
+    spine = list(picture.spine)
+    shown, hidden = _elide(len(spine), height)
+    quota = _quota([len(node.branches) for node in spine], max(0, height - len(shown) - bool(hidden)))
+    lines: list[ScreenLine] = []
+    for index in shown:
+        if hidden and index > hidden[-1] and len(lines) == hidden[0]:
+            lines.append([(f"{marks.more} {len(hidden)} more on the path", "dim")])
+        lines += _spine_lines(picture, spine[index], quota[index], width, marks)
+    return lines
+
+
+def _elide(count: int, height: int) -> tuple[list[int], list[int]]:
+    """Which entries of the path are shown and which are not; the middle goes first."""
+    if count <= height:
+        return list(range(count)), []
+    tail = max(1, (height - 1) // 2)
+    head = max(0, height - 1 - tail)
+    return [*range(head), *range(count - tail, count)], list(range(head, count - tail))
+
+
+def _quota(branches: list[int], lines: int) -> list[int]:
+    """How many branches of each entry get a line: one each from the end backwards, then a second, and so on."""
+    quota = [0] * len(branches)
+    while lines > 0 and quota != branches:
+        for index in reversed(range(len(branches))):
+            if lines > 0 and quota[index] < branches[index]:
+                quota[index] += 1
+                lines -= 1
+    return quota
+
+
+def _spine_lines(picture: Picture, node: DrawnNode, quota: int, width: int, marks: Marks) -> list[ScreenLine]:
+    hidden = sum(picture.branch_size(index) for index in node.branches[quota:])
+    note: ScreenLine = [(f" +{hidden}", "dim")] if hidden else []
+    glyph, role = node.mark(marks)
+    head: ScreenLine = [(glyph or marks.accepted, role), (" ", ""), *node.words()]
+    lines = [_with_bar(head if quota else [*head, *note], node, width, marks)]
+    for position, index in enumerate(node.branches[:quota]):
+        last = position == quota - 1
+        lines.append(_branch_line(picture, index, note if last else [], width, marks))
+    return lines
+
+
+def _branch_line(picture: Picture, index: int, note: ScreenLine, width: int, marks: Marks) -> ScreenLine:
+    """A branch collapsed into one line: its first child's chain, and how many nodes that leaves out."""
+    chain, node = [index], picture.nodes[index]
+    while node.branches:
+        chain.append(node.branches[0])
+        node = picture.nodes[node.branches[0]]
+    first = picture.nodes[index]
+    left_out = picture.branch_size(index) - len(chain)
+    words = [run for i in chain for run in picture.nodes[i].words()]
+    lead: ScreenLine = [(marks.branch + marks.line, "line"), first.mark(marks), (" ", "")]
+    tail: ScreenLine = ([(f" +{left_out}", "dim")] if left_out else []) + note
+    room = width - _bar_room(width) - width_of(lead) - width_of(tail)
+    return _with_bar([*lead, *clip(words, max(1, room)), *tail], first, width, marks)
+
+
+def _bar_room(width: int) -> int:
+    if width < 22:
+        return 0
+    return _BAR_CELLS + 1 + (5 if width >= 30 else 0)
+
+
+def _with_bar(line: ScreenLine, node: DrawnNode, width: int, marks: Marks) -> ScreenLine:
+    room = _bar_room(width)
+    if not room or node.probability is None:
+        return line
+    full = bar(node.probability, _BAR_CELLS)
+    if marks.full != "━":
+        full = (marks.full * round(node.probability * _BAR_CELLS)).ljust(_BAR_CELLS)
+    line = [*padded(line, width - room), (" ", ""), (full, "bar")]
+    return [*line, (f" {node.probability:.2f}", "dim")] if width >= 30 else line
+
+
+_HEAD_FROM_LINES = 4
+"""Below so many lines only the map itself is drawn: no text of the path, no depths."""
+
+
+@dataclass(frozen=True)
+class _Column:
+    """The nodes of one depth: the one on the path, the others, and how many columns these take."""
+
+    spine: DrawnNode | None
+    others: list[DrawnNode]
+    breadth: int
+
+
+def tree_map(picture: Picture, width: int, height: int, marks: Marks) -> list[ScreenLine]:
+    """The path's text, the depths, then the map."""
+    heads = 2 if height >= _HEAD_FROM_LINES else 0
+    nodes = _by_depth(picture)
+    total = sum(len(others) + (spine is not None) for spine, others in nodes)
+    lines, cells = _grid(nodes, width, height - heads, marks, 0)
+    shown = _count(lines)
+    if shown < total:
+        lines, cells = _grid(nodes, width, height - heads, marks, 1)
+        lines.append([(f"{marks.more} {total - _count(lines)} more", "dim")])
+    if not heads:
+        return lines
+    return [[run for node in picture.spine for run in node.words()], _depths(cells, width), *lines]
+
+
+def _by_depth(picture: Picture) -> list[tuple[DrawnNode | None, list[DrawnNode]]]:
+    """For every depth from 1 on: the node of the path, and the others, the likeliest first."""
+    spine = {node.depth: node for node in picture.spine[1:]}
+    others: dict[int, list[DrawnNode]] = {}
+    for node in picture.nodes[1:]:
+        if node.state != "accepted":
+            others.setdefault(node.depth, []).append(node)
+    deepest = max([*spine, *others], default=0)
+    return [
+        (spine.get(depth), sorted(others.get(depth, []), key=lambda node: -(node.likelihood or 0.0)))
+        for depth in range(1, deepest + 1)
+    ]
+
+
+def _grid(
+    nodes: list[tuple[DrawnNode | None, list[DrawnNode]]], width: int, height: int, marks: Marks, reserved: int
+) -> tuple[list[ScreenLine], list[int]]:
+    """The lines, and how many cells each depth takes; `reserved` lines are left free below."""
+    height = max(1, height - reserved)
+    columns, cell, gap = _fitted(nodes, width, height)
+    lines: list[ScreenLine] = [[] for _ in range(height)]
+    widths: list[int] = []
+    for index, column in enumerate(columns):
+        taken = column.breadth * cell + gap
+        widths.append(taken)
+        flows = index + 1 < len(columns) and columns[index + 1].spine is not None
+        for y in range(height):
+            line = _cells(column, y, height, cell, marks)
+            filler: Run = (marks.river, "river") if flows and y == 0 else (" ", "")
+            lines[y] += [*line, (filler[0] * (taken - width_of(line)), filler[1])]
+    return [line for line in lines if any(text.strip() for text, _ in line)], widths
+
+
+def _fitted(
+    nodes: list[tuple[DrawnNode | None, list[DrawnNode]]], width: int, height: int
+) -> tuple[list[_Column], int, int]:
+    """Columns for all depths, as wide as the width allows; the deepest are left out if they do not fit."""
+    room = max(1, height - 1)
+    breadths = [max(1, math.ceil(len(others) / room)) for _, others in nodes]
+    for cell, gap in ((2, 2), (2, 1), (1, 1), (1, 0)):
+        if sum(breadths) * cell + len(nodes) * gap <= width:
+            break
+    while sum(breadths) > width and max(breadths) > 1:
+        breadths[breadths.index(max(breadths))] -= 1
+    columns = [_Column(spine, others, breadth) for (spine, others), breadth in zip(nodes, breadths, strict=True)]
+    return columns[: width // (cell + gap) if sum(breadths) > width else len(columns)], cell, gap
+
+
+def _cells(column: _Column, y: int, height: int, cell: int, marks: Marks) -> ScreenLine:
+    """Line `y` of a depth: the node of the path in the first line, the others below it, column by column."""
+    if y == 0:
+        return _cell(column.spine, cell, marks) if column.spine else []
+    line: ScreenLine = []
+    for x in range(column.breadth):
+        place = x * (height - 1) + y - 1
+        if place < len(column.others):
+            line += _cell(column.others[place], cell, marks)
+    return line
+
+
+def _cell(node: DrawnNode, cell: int, marks: Marks) -> ScreenLine:
+    glyph, role = node.mark(marks)
+    if node.accent:
+        role = f"{node.accent}#{node.number}"
+    return [(glyph, role), (marks.shade(node.likelihood), f"bar#{node.number}")][:cell]
+
+
+def _depths(widths: list[int], width: int) -> ScreenLine:
+    """The numbers of the depths above their columns, as far as they fit."""
+    text, at = "", 0
+    for depth, taken in enumerate(widths, 1):
+        if len(text) <= at:
+            text = text.ljust(at) + str(depth) + " "
+        at += taken
+    return [(text[:width].rstrip(), "dim")]
+
+
+def _count(lines: list[ScreenLine]) -> int:
+    return len({number for line in lines for _, role in line if (number := number_in(role)) is not None})
+
+
+def strip(picture: Picture, width: int, height: int, marks: Marks) -> list[ScreenLine]:
+    """One line: the most detailed form that fits."""
+    rest = _rest(picture, marks)
+    spelled = [run for node in picture.spine for run in node.runs(marks)]
+    marked: ScreenLine = [node.mark(marks) for node in picture.spine[1:]]
+    counted: ScreenLine = [
+        (f"{marks.glyph(state)}{count}", state)
+        for state in ("accepted", "bonus", "pending")
+        if (count := sum(node.shown_state == state for node in picture.spine))
+    ]
+    for line in ([*spelled, *rest], spelled, [*marked, *rest], marked, [*counted, *rest], counted):
+        if width_of(line) <= width:
+            return [line]
+    return [counted]
+
+
+def _rest(picture: Picture, marks: Marks) -> ScreenLine:
+    """How many there are of each other state; the numbers are not struck through, as their tokens would be."""
+    line: ScreenLine = []
+    beside = [node for node in picture.nodes if node.state not in ("root", "accepted")]
+    for shown_state in ("rejected", "unreached", "pruned", "cut", "pending"):
+        if count := sum(node.shown_state == shown_state for node in beside):
+            line.append(
+                (
+                    f"  {marks.glyph(shown_state)}{count}",
+                    "crossed" if shown_state in ("rejected", "pruned", "cut") else shown_state,
+                )
+            )
+    return line
