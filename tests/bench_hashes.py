@@ -9,7 +9,7 @@ import sys
 import numpy as np
 
 from specchat.bench.workloads import _COMPLETE, find_workload
-from specchat.training.benchmark_overlap import HASHES, word_hashes
+from specchat.training.prompts import HASHES, word_hashes
 
 TASK = _COMPLETE.split("{prompt}")[0]
 

@@ -18,7 +18,7 @@ from specchat.cli import app
 from specchat.cli.arguments import prepared
 from specchat.cli.flags import method_options
 from specchat.settings import OPTIONS, Settings, parse_method_options
-from specchat.tui.control.commands.registry import COMMANDS
+from specchat.tui.commands.registry import COMMANDS
 
 PAPERS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *(ROOT / "specchat").rglob("*.md")])
 SOURCES = sorted(file for ending in ("py", "toml", "html", "js") for file in (ROOT / "specchat").rglob(f"*.{ending}"))

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from specchat.config.trained_drafters import WEIGHTS, TrainedDrafter, write_drafter
-from specchat.models.draft_heads.networks import new_network, save_weights
-from specchat.models.draft_heads.shared_weights import SharedWeights
-from specchat.models.draft_heads.sizes import DraftModelSizes
+from specchat.models.draft_heads.draft_language_model import DraftModelSizes
+from specchat.models.draft_heads.head import SharedWeights
+from specchat.models.draft_heads.loading import new_network, save_weights
 
 
 def draft_sizes(hidden: int = 32, **changes: int) -> DraftModelSizes:

@@ -76,7 +76,7 @@ def models_apart(clock: Clock) -> Iterator[None]:
     """Count what passes of models and steps of trained networks take as theirs, those that compiled code makes too."""
     from specchat.indexes import guess_search
     from specchat.models.decoder.decoder import Decoder
-    from specchat.models.draft_heads.hydra_drafting import HydraDrafting
+    from specchat.models.draft_heads.hydra import HydraDrafting
 
     as_c, timed = guess_search._as_c, []
 

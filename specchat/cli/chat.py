@@ -33,13 +33,11 @@ from specchat.errors import SpecchatError, UsageError, cut
 from specchat.store.database import default_path
 from specchat.store.prompt_history import History
 from specchat.tui.app import SpecchatApp, run_app
-from specchat.tui.control.app_setup import AppSetup
-from specchat.tui.control.engine_server import parse_port
-from specchat.tui.control.key_bindings import problems
-from specchat.tui.control.trainings import TrainingHere
-from specchat.tui.ports import RunningServer
-from specchat.tui.screens.train_form import TrainingCost
 from specchat.tui.services.chat_archive import ChatArchive
+from specchat.tui.services.context import AppSetup
+from specchat.tui.services.engine_server import RunningServer, parse_port
+from specchat.tui.services.key_bindings import problems
+from specchat.tui.services.training_runner import TrainingCost, TrainingHere
 from specchat.tui.state.pair_list import PairInfo
 from specchat.tui.state.races import BenchQuestion
 from specchat.tui.state.stored_chat import conversation
@@ -99,7 +97,7 @@ def open_chat(
             engine_log().unlink()
     if (print_transcript or options.print_transcript) and (said := conversation(app.chat.turns)):
         typer.echo(said + "\n")
-    _say_goodbye(app.control.archive)
+    _say_goodbye(app.context.archive)
     _say_training_stopped(app.chat.background.training)
     _report_crash(app)
     return app.return_code or 0

@@ -145,7 +145,7 @@ def _vocabulary_of(target: str) -> TokenTable:
     """The target's tokens; its weights are not read."""
     from specchat.config import load_catalog
     from specchat.decoding.vocabulary import TransformersVocabulary
-    from specchat.models.backends.scripted_text import ScriptedVocabulary
+    from specchat.models.backends.scripted import ScriptedVocabulary
     from specchat.models.fetch import locate
     from specchat.models.model_loading import load_tokenizer
 

@@ -13,7 +13,6 @@ from specchat.errors import UsageError, WeightsError
 from specchat.models import fetch
 from specchat.models.fetch import State, hub
 from specchat.models.fetch.model_state import StateKind
-from specchat.models.inspect.drafter_to_start_from import start_named
 from specchat.models.inspect.memory import (
     free_bytes,
     has_graphics_card,
@@ -24,12 +23,13 @@ from specchat.models.inspect.memory import (
 from specchat.models.inspect.model_files import describe_model
 from specchat.models.inspect.pair_check import check_pair, place_of
 from specchat.models.inspect.trained_drafters import ListedDrafter, drafters_of, listed_drafters
-from specchat.models.inspect.training_cost import training_cost
-from specchat.models.inspect.training_limits import (
+from specchat.training.limits import (
     refuse_hiding,
     refuse_impossible,
     refuse_replacing_start,
+    start_named,
     trainable_target,
+    training_cost,
 )
 from specchat.tui.state.pair_list import PairInfo
 from specchat.tui.state.training import TrainingChoices

@@ -7,16 +7,14 @@ from typing import Annotated
 import typer
 
 from specchat.cli.flags import Output, model_names
-from specchat.models.inspect.training_cost import TOKENS_LEARNT_PER_S
+from specchat.models.draft_heads import FAMILIES
 
 
 def train(
     pair: Annotated[str, typer.Argument(help="The pair whose target it drafts for.", autocompletion=model_names)],
     drafter: Annotated[
         str,
-        typer.Option(
-            help=f"{', '.join(TOKENS_LEARNT_PER_S)}: what is trained.", show_default="hydra, or what --from names"
-        ),
+        typer.Option(help=f"{', '.join(FAMILIES)}: what is trained.", show_default="hydra, or what --from names"),
     ] = "",
     start: Annotated[
         str,
@@ -83,8 +81,7 @@ def train(
     """
     from specchat.cli.training_run import RunOptions, run_training
     from specchat.config.drafter_names import suggested_name
-    from specchat.models.inspect.drafter_to_start_from import method_of, start_named
-    from specchat.models.inspect.training_limits import refuse_unknown_loss, trainable_target
+    from specchat.training.limits import method_of, refuse_unknown_loss, start_named, trainable_target
     from specchat.training.training_request import TrainingRequest, is_begun
 
     target = trainable_target(pair)

@@ -22,14 +22,13 @@ from specchat.drafters import DRAFTERS
 from specchat.engine.protocol.training_report import Curve, Judged, Needed, Trained, curve_lines
 from specchat.errors import UsageError
 from specchat.models.fetch.progress import Progress
-from specchat.models.inspect.drafter_to_start_from import fetched_start
-from specchat.models.inspect.training_limits import CHATS, trainable_target
+from specchat.training.limits import CHATS, fetched_start, trainable_target
 
 if TYPE_CHECKING:
     from specchat.config.trained_drafters import TrainedDrafter
     from specchat.settings import Settings
+    from specchat.training.disk import Needs
     from specchat.training.job import Stage, Subject
-    from specchat.training.needs import Needs
     from specchat.training.training_request import TrainingRequest
 
 Tell = Callable[["Stage"], None]

@@ -15,8 +15,7 @@ from specchat.config import ModelSpec
 from specchat.core.drafting_networks import Prunable
 from specchat.core.seams import Model
 from specchat.errors import ModelError, NotEnoughMemory, TokenizerMismatch
-from specchat.models.backends.scripted import ScriptedModel
-from specchat.models.backends.scripted_text import ScriptedVocabulary, scripted_says
+from specchat.models.backends.scripted import ScriptedModel, ScriptedVocabulary, scripted_says
 from specchat.models.backends.transformers_model import ReferenceModel
 from specchat.models.backends.transformers_network import load_network, refuse_stateful
 from specchat.models.cpu_kernels.network import NativeNetwork

@@ -1,21 +1,44 @@
-"""Turns a published EAGLE-3 checkpoint into a trained drafter on this machine."""
+"""Published EAGLE-3 checkpoints, read and added as trained drafters of our family `eagle`.
+
+Two layouts are known. The authors' has a flat configuration and names its layer `midlayer`; that of vLLM's
+`speculators` keeps the layer's configuration in `transformer_layer_config` and names it `layers.0`. Both hold the
+guessable tokens as `d2t`: what is to be added to a row's number to get the target's token.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
 
 from specchat.config import HubSource, ModelSpec, own_drafters_dir
 from specchat.config.directories import expanded
 from specchat.config.file_replacing import replacing, unfinished
 from specchat.config.toml_checks import NAME
 from specchat.config.trained_drafters import WEIGHTS, TrainedDrafter, read_drafter, write_drafter
-from specchat.errors import UsageError, short
+from specchat.errors import DamagedWeights, ModelError, UsageError, short
 from specchat.models import fetch
-from specchat.models.draft_heads.eagle3_files import TargetSizes, read_eagle3, write_eagle3
+from specchat.models.decoder.shape import Shape, said_by, unsupported
+from specchat.models.draft_heads.eagle import FREQUENCIES, EagleSizes
+from specchat.models.draft_heads.head import OWN_EMBED, OWN_HEAD, TOKENS
+from specchat.models.draft_heads.loading import MOST_TOKENS
 from specchat.models.fetch.checksum import weights_sha256
 from specchat.models.fetch.progress import OnProgress
 from specchat.models.model_config import open_config
+from specchat.models.weights.config_file import read_object, shown
+from specchat.models.weights.foreign_code import one_line
+from specchat.models.weights.safetensors_header import TensorEntry, tensors_in, weight_files
 
+_TAPS_BY_DEFAULT = "eagle_aux_hidden_state_layer_ids"
+_NORMS_WE_LACK = ("norm_before_fc", "fc_norm", "norm_output")
+_UNUSED = ("t2d",)
 _METHOD = "eagle"
 
 
@@ -70,3 +93,180 @@ def _in_the_hub(source: str, name: str) -> ModelSpec | None:
 def _sizes_of(target: ModelSpec) -> TargetSizes:
     _, config = open_config(fetch.locate(target))
     return TargetSizes(config.hidden_size, config.num_hidden_layers, config.vocab_size)
+
+
+@dataclass(frozen=True)
+class TargetSizes:
+    """What must be known of the target."""
+
+    hidden: int
+    layers: int
+    vocab_size: int
+
+
+def read_eagle3(folder: Path, target: TargetSizes) -> tuple[EagleSizes, dict[str, Tensor]]:
+    """The sizes and tensors of a checkpoint, as our network `eagle` has them.
+
+    Raises:
+        WeightsError: the folder holds something else, or is damaged.
+        ModelError: a checkpoint of a kind that we do not run, or for another target.
+    """
+    said = read_object(folder / "config.json")
+    layer = said.get("transformer_layer_config")
+    published = layer if isinstance(layer, dict) else said
+    shape = _layer_shape(published, folder)
+    if wrong := next((key for key in _NORMS_WE_LACK if said.get(key)), None):
+        raise ModelError(f"{folder / 'config.json'}: {wrong} = {shown(said[wrong])}, which specchat does not run")
+    if shape.hidden != target.hidden:
+        raise ModelError(f"{folder} guesses with states of {shape.hidden} numbers, the target's have {target.hidden}")
+    sizes = EagleSizes(
+        hidden=shape.hidden,
+        taps=_taps(said, target, folder),
+        epsilon=shape.epsilon,
+        inner=shape.inner,
+        heads=shape.heads,
+        kv_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        unit_taps=0,
+        norm_residual=int(bool(said.get("norm_before_residual", layer is not None))),
+    )
+    tensors = _tensors(_Checkpoint(folder), sizes, target)
+    frequencies = shape.attention_kinds[0].frequencies
+    assert frequencies is not None, "its rotation was looked at"
+    return sizes, {**tensors, FREQUENCIES: frequencies.float()}
+
+
+def write_eagle3(tensors: Mapping[str, Tensor], file: Path) -> None:
+    """Save what was read, weights in bfloat16."""
+    kept = {
+        name: tensor.bfloat16() if tensor.is_floating_point() and name != FREQUENCIES else tensor
+        for name, tensor in tensors.items()
+    }
+    save_file({name: tensor.contiguous() for name, tensor in kept.items()}, file)
+
+
+def _layer_shape(published: Mapping[str, Any], folder: Path) -> Shape:
+    from transformers import LlamaConfig
+
+    about = {key: value for key, value in published.items() if not key.startswith(("_", "torch_dtype"))}
+    if published.get("model_type", "llama") != "llama":
+        raise ModelError(f"{folder / 'config.json'}: model_type = {shown(published['model_type'])} is not 'llama'")
+    if published.get("num_hidden_layers", 1) != 1:
+        raise ModelError(
+            f"{folder / 'config.json'}: num_hidden_layers = {shown(published['num_hidden_layers'])}, and EAGLE-3 has 1"
+        )
+    with one_line(f"{folder / 'config.json'} cannot be used"):
+        config = LlamaConfig(**about)
+    if why := unsupported(config):
+        raise ModelError(f"{folder} cannot be run: {why}")
+    with said_by(folder):
+        return Shape.of(config)
+
+
+def _taps(said: Mapping[str, Any], target: TargetSizes, folder: Path) -> tuple[int, ...]:
+    """Layers after which states are taken; published numbers name the layer that is fed with them."""
+    named = said.get(_TAPS_BY_DEFAULT) or (2, target.layers // 2, target.layers - 3)
+    whole = isinstance(named, list | tuple) and all(type(number) is int for number in named)
+    if not whole or list(named) != sorted(set(named)) or not named or not 0 < named[0] <= named[-1] <= target.layers:
+        raise ModelError(
+            f"{folder / 'config.json'}: {_TAPS_BY_DEFAULT} = {shown(named)} are not ascending layers of a target "
+            f"with {target.layers}"
+        )
+    return tuple(number - 1 for number in named)
+
+
+class _Checkpoint:
+    """The tensors of a folder by their names in either layout."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._entries: dict[str, TensorEntry] = tensors_in(folder)
+        if not self._entries:
+            pickled = any(folder.glob("*.bin"))
+            why = "it has no .safetensors, and pickles are never read" if pickled else "it has no .safetensors"
+            raise DamagedWeights(f"{folder} is refused: {why}")
+        self.layer = "midlayer." if any(name.startswith("midlayer.") for name in self._entries) else "layers.0."
+        self._taken: set[str] = set(_UNUSED)
+
+    def has(self, name: str) -> bool:
+        return name in self._entries
+
+    def rows(self, name: str) -> int:
+        """How many rows a tensor has."""
+        if name not in self._entries or not self._entries[name].shape:
+            raise DamagedWeights(f"{self.folder} has no tensor {name}")
+        return self._entries[name].shape[0]
+
+    def take(self, name: str, *shape: int) -> Tensor:
+        """A tensor of this shape.
+
+        Raises:
+            WeightsError: it is missing, or of another shape.
+        """
+        self._taken.add(name)
+        if name not in self._entries:
+            raise DamagedWeights(f"{self.folder} has no tensor {name}")
+        if self._entries[name].shape != shape:
+            raise DamagedWeights(f"{self.folder}: tensor {name} is {shown(self._entries[name].shape)}, not {shape}")
+        for file in weight_files(self.folder):
+            with one_line(f"{file} cannot be read"), safe_open(file, framework="pt") as opened:
+                if name in opened.keys():  # noqa: SIM118  (no mapping)
+                    tensor: Tensor = opened.get_tensor(name)
+                    if tensor.is_floating_point() and not bool(tensor.float().isfinite().all()):
+                        raise DamagedWeights(f"{self.folder}: tensor {name} has numbers that are not finite")
+                    return tensor
+        raise AssertionError("the headers name it")
+
+    def finish(self) -> None:
+        """Refuse tensors that were not asked for: they would change what the layer computes."""
+        if left := self._entries.keys() - self._taken:
+            raise DamagedWeights(
+                f"{self.folder}: tensor {shown(min(left))} is not part of an EAGLE-3 layer that specchat runs"
+            )
+
+
+def _tensors(found: _Checkpoint, sizes: EagleSizes, target: TargetSizes) -> dict[str, Tensor]:
+    d, queries, keys = sizes.hidden, sizes.heads * sizes.head_dim, sizes.kv_heads * sizes.head_dim
+    layer = found.layer
+    qkv = [
+        found.take(f"{layer}self_attn.{name}_proj.weight", rows, 2 * d)
+        for name, rows in (("q", queries), ("k", keys), ("v", keys))
+    ]
+    gate_up = [found.take(f"{layer}mlp.{name}_proj.weight", sizes.inner, d) for name in ("gate", "up")]
+    head_rows = found.rows("lm_head.weight")
+    tensors = {
+        "fuse.weight": found.take("fc.weight", d, len(sizes.taps) * d),
+        "token_norm": found.take(f"{layer}input_layernorm.weight", d),
+        "state_norm": found.take(f"{layer}hidden_norm.weight", d),
+        "qkv.weight": torch.cat(qkv),
+        "o.weight": found.take(f"{layer}self_attn.o_proj.weight", d, queries),
+        "mlp_norm": found.take(f"{layer}post_attention_layernorm.weight", d),
+        "gate_up.weight": torch.cat(gate_up),
+        "down.weight": found.take(f"{layer}mlp.down_proj.weight", d, sizes.inner),
+        "norm": found.take("norm.weight", d),
+        OWN_HEAD: found.take("lm_head.weight", head_rows, d),
+        TOKENS: _tokens(found, head_rows, target),
+    }
+    if found.has("embed_tokens.weight"):
+        tensors[OWN_EMBED] = found.take("embed_tokens.weight", target.vocab_size, d)
+    found.finish()
+    return tensors
+
+
+def _tokens(found: _Checkpoint, rows: int, target: TargetSizes) -> Tensor:
+    """(H,) int32 the target's token of each row of the head."""
+    if not 0 < rows <= MOST_TOKENS:
+        raise DamagedWeights(f"{found.folder} has a head of {rows} tokens, not of 1 to {MOST_TOKENS}")
+    tokens = torch.arange(rows)
+    if found.has("d2t"):
+        offsets = found.take("d2t", rows)
+        if offsets.is_floating_point() or offsets.is_complex():
+            raise DamagedWeights(f"{found.folder}: tensor d2t holds {offsets.dtype}, not whole numbers")
+        tokens = tokens + offsets.long()
+    elif rows != target.vocab_size:
+        raise DamagedWeights(f"{found.folder} has a head of {rows} tokens and no tensor d2t that says which")
+    if int(tokens.min()) < 0 or int(tokens.max()) >= target.vocab_size:
+        raise ModelError(f"{found.folder}: d2t names tokens that a target of {target.vocab_size} tokens does not have")
+    if len(torch.unique(tokens)) < rows:
+        raise DamagedWeights(f"{found.folder}: d2t names a token twice")
+    return tokens.int()

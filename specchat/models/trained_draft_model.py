@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from specchat.config.trained_drafters import TrainedDrafter
@@ -10,8 +9,8 @@ from specchat.errors import ModelError
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.pruning import PrunableFile
 from specchat.models.draft_heads.draft_language_model import DraftLanguageModel, shape_of
-from specchat.models.draft_heads.networks import load_network, read_tokens
-from specchat.models.draft_heads.shared_weights import SharedWeights
+from specchat.models.draft_heads.head import SharedWeights
+from specchat.models.draft_heads.loading import load_network, read_tokens
 from specchat.models.model_loading import Loaded
 from specchat.models.weights.weight_source import (
     ALL_ROWS,
@@ -38,8 +37,8 @@ def load_trained_draft(trained: TrainedDrafter, target: Loaded) -> Loaded:
             f"trained draft model {trained.name!r} needs a target that runs in specchat's own decoder, whose embedding "
             f"and head it uses; nearest that works: drafter 'suffix'"
         )
-    nothing = SharedWeights(torch.nn.Identity(), torch.empty(0), torch.empty(0))
-    layers: DraftLanguageModel = load_network(trained.method, trained.options, trained.weights, lambda tokens: nothing)
+    layers = load_network(trained.method, trained.options, trained.weights, lambda tokens: SharedWeights.none())
+    assert isinstance(layers, DraftLanguageModel), "it is listed as a draft model"
     source, whole = file.opened()
     if layers.sizes.hidden != whole.hidden:
         raise ModelError(

@@ -14,14 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from specchat.errors import TrainingError
-from specchat.models.draft_heads.batch import Batch
-from specchat.models.draft_heads.losses import SHARPNESS, columns_of
-from specchat.models.draft_heads.networks import save_weights
-from specchat.models.draft_heads.unrolling import STATE_SHARE, Acceptance, acceptance, chain_loss
-from specchat.training.checkpoints import Point, Standing, load_checkpoint, save_checkpoint
+from specchat.models.draft_heads.head import Batch, DraftNetwork
+from specchat.models.draft_heads.loading import save_weights
+from specchat.models.draft_heads.sizes import NetworkSizes
+from specchat.training.checkpoints import NetworkOptimizer, Point, Standing, load_checkpoint, save_checkpoint
 from specchat.training.corpus import Corpus
-from specchat.training.files import writing
-from specchat.training.optimizer import NetworkOptimizer
+from specchat.training.disk import writing
+from specchat.training.losses import SHARPNESS, STATE_SHARE, Acceptance, acceptance, chain_loss, columns_of
 
 BatchLoss = Callable[..., tuple[Tensor, int]]
 """(network, texts, columns, steps, randomness) → the mean loss, over how many places; as `chain_loss`. It is called
@@ -95,7 +94,7 @@ class Fitting:
 
     def __init__(
         self,
-        network: Any,
+        network: DraftNetwork[NetworkSizes],
         corpus: Corpus,
         schedule: Schedule,
         folder: Path,
@@ -111,7 +110,6 @@ class Fitting:
         """Where the checkpoint in the folder says, or at the beginning.
 
         Args:
-            network: one of `models.draft_heads.networks`.
             folder: where checkpoints and the best weights go.
             steps: tokens guessed in a row.
             texts: in a step of learning.

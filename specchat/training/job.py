@@ -1,4 +1,4 @@
-"""A training from beginning to end: prompts and replies, states, learning, the drafter's folder."""
+"""A training from beginning to end: prompts and replies, states, the first network, learning, the drafter's folder."""
 
 from __future__ import annotations
 
@@ -18,28 +18,24 @@ from specchat.config.file_replacing import replacing, unfinished
 from specchat.config.trained_drafters import DESCRIPTION, WEIGHTS, TrainedDrafter, read_drafter, write_drafter
 from specchat.core.sampling import Sampling
 from specchat.decoding.vocabulary import Vocabulary
-from specchat.engine.protocol.training_report import StageName
-from specchat.errors import TrainingError, WeightsError
+from specchat.errors import TrainingError, UsageError, WeightsError, short
 from specchat.models.decoder.decoder import Decoder
-from specchat.models.draft_heads import distillation
-from specchat.models.draft_heads.frozen_target import FrozenTarget
-from specchat.models.draft_heads.mask_learning import MaskLearning
-from specchat.models.draft_heads.networks import load_network
-from specchat.models.draft_heads.unrolling import acceptance, chain_loss
-from specchat.models.inspect.training_cost import texts_per_batch
-from specchat.models.inspect.training_limits import CHATS, LOSSES, SELECTIONS, SELF
+from specchat.models.draft_heads import FAMILIES
+from specchat.models.draft_heads.head import HEAD_TOKENS, DraftNetwork
+from specchat.models.draft_heads.loading import family_of, load_network, new_network, read_tokens
+from specchat.models.draft_heads.masks import PromptTokens
+from specchat.models.draft_heads.sizes import NetworkSizes
 from specchat.models.weights.weight_source import WeightSource
+from specchat.training import StageName, distillation
 from specchat.training.checkpoints import Standing
-from specchat.training.corpus import Corpus
-from specchat.training.files import only_user
-from specchat.training.first_network import check_start, data_of, first_network, label_of, reference_network
+from specchat.training.corpus import Corpus, shared_with
+from specchat.training.disk import needs_of, only_user
 from specchat.training.fitting import SHARE_OF_START, BatchAcceptance, BatchLoss, Fitting, Schedule
-from specchat.training.needs import needs_of
-from specchat.training.recipes import RECIPES
-from specchat.training.state_reading import StateReading, grouped, tapped_layers
-from specchat.training.state_shards import read_shard, shard_file
-from specchat.training.text_store import TextStore
-from specchat.training.text_writing import TextPlan, TextWriting
+from specchat.training.limits import CHATS, LOSSES, SELECTIONS, SELF, refuse_other_method, texts_per_batch
+from specchat.training.losses import acceptance, chain_loss
+from specchat.training.mask_learning import FrozenTarget, MaskLearning
+from specchat.training.states import StateReading, grouped, read_shard, shard_file, tapped_layers
+from specchat.training.texts import TextPlan, TextStore, TextWriting
 from specchat.training.training_request import Places, TrainingRequest
 
 _MEASUREMENTS = 24
@@ -112,8 +108,8 @@ class Job:
         self._subject = subject
         self._tell = tell
         shape = subject.model.network.shape
-        self._recipe, taps = RECIPES[request.drafter], tapped_layers(subject.model.layers)
-        self._sizes = self._recipe.sizes(shape, taps)
+        made, taps = family_of(request.drafter).load(), tapped_layers(subject.model.layers)
+        self._recipe, self._sizes = made.recipe, made.sizes_for(shape, taps)
         self._start, self._reference = start, reference
         if start is not None:
             check_start(start, request.drafter, self._sizes, subject.checksum)
@@ -176,7 +172,7 @@ class Job:
         recipe, texts = self._recipe, texts_per_batch(model.network.shape.hidden)
         sizes, start = self._sizes, self._start
         network = first_network(request.drafter, sizes, model, corpus, request.seed, start)
-        seen, further = int(recipe.epochs * corpus.tokens), start is not None
+        seen, further = int(FAMILIES[request.drafter].epochs * corpus.tokens), start is not None
         rate = recipe.rate(texts, further=further)
         between = max(1, seen // min(_MEASUREMENTS, recipe.measurements))
         schedule = Schedule(seen, 3600 * request.hours, rate, between, further, recipe.glancing)
@@ -190,17 +186,18 @@ class Job:
             self._check_best(fitting)
         return fitting
 
-    def _learning(self, network: Any) -> tuple[BatchLoss, BatchAcceptance]:
+    def _learning(self, network: DraftNetwork[NetworkSizes]) -> tuple[BatchLoss, BatchAcceptance]:
         """What is to become small, and how progress is measured."""
         if self._recipe.through_target:
             weights, model = self._subject.weights, self._subject.model
             assert weights is not None, "a target's weights can be read"
             target = FrozenTarget(model.network.shape, weights(), torch.bfloat16, network.shared.head.device)
+            assert isinstance(network, PromptTokens), "masks alone run through the target"
             learning = MaskLearning(target)
             return learning.loss, learning.acceptance
         return self._loss(network), acceptance
 
-    def _loss(self, network: Any) -> BatchLoss:
+    def _loss(self, network: DraftNetwork[NetworkSizes]) -> BatchLoss:
         if not self._recipe.distils:
             return chain_loss
         earlier = self._reference
@@ -281,6 +278,73 @@ class Job:
                 "curve_tau": [point["tau"] for point in learnt],
             },
         )
+
+
+def check_start(start: TrainedDrafter, method: str, sizes: NetworkSizes, target_sha256: str) -> None:
+    """Refuse a drafter that does not match what is trained.
+
+    Raises:
+        UsageError: its method, its target or a size is another one; what to do instead.
+    """
+    named = f"--from {short(start.name)}"
+    instead = "leave out --from and begin with nothing"
+    refuse_other_method(start.name, start.method, method)
+    if start.target_sha256 != target_sha256:
+        raise UsageError(f"{named} was trained for other weights of {start.target}; {instead}")
+    where = f"{start.folder / DESCRIPTION}, [options]"
+    found = family_of(method).load().sizes_type.read(start.options, where).options()
+    for key, wanted in sizes.options().items():
+        if found[key] != wanted:
+            raise UsageError(f"{named} has {key} = {short(found[key])}, and {wanted} is trained; {instead}")
+
+
+def first_network(
+    method: str, sizes: NetworkSizes, target: Decoder, corpus: Corpus, seed: int, start: TrainedDrafter | None
+) -> DraftNetwork[NetworkSizes]:
+    """The network before it learns, on the target's device.
+
+    A network has no numbers of its own for a token, since embeddings and the head's rows are the target's: which tokens
+    it can guess may change at any time. A start was trained on more texts, as a rule, and the corpus is nearer to what
+    is to be drafted, so the most frequent tokens of both are taken in turn. Measured with few texts of a subject of
+    their own, they hold more of what the target says there than either list; with texts as before, hardly less.
+    """
+    known = None if start is None else read_tokens(start.weights)
+    shared = shared_with(target, corpus, HEAD_TOKENS, known)
+    if start is None:
+        network = new_network(method, sizes, shared, torch.Generator().manual_seed(seed))
+    else:
+        network = load_network(start.method, start.options, start.weights, lambda tokens: shared)
+        network.train().requires_grad_(True)
+    return network.to(shared.head.device)
+
+
+def reference_network(
+    reference: TrainedDrafter, network: DraftNetwork[NetworkSizes], target_sha256: str
+) -> DraftNetwork[NetworkSizes]:
+    """The network of a trained drafter that guesses the same tokens as this one, to be compared with, not to learn.
+
+    Raises:
+        UsageError: it was trained for other weights.
+    """
+    if reference.target_sha256 != target_sha256:
+        raise UsageError(f"--reference {short(reference.name)} was trained for other weights of {reference.target}")
+    found = load_network(reference.method, reference.options, reference.weights, lambda tokens: network.shared)
+    return found.to(network.shared.head.device)
+
+
+def label_of(start: TrainedDrafter | None) -> str | None:
+    """What a checkpoint keeps of the start, to be the same when it is gone on with."""
+    return None if start is None else f"{start.name} ({start.sha256[:12]})"
+
+
+def data_of(start: TrainedDrafter | None) -> Mapping[str, Any]:
+    """What drafter.toml says of the start: its name, its checksum, and what it had learnt from, as far as that is
+    known."""
+    if start is None:
+        return {}
+    seen = [start.data.get(key) for key in ("reply_tokens", "from_reply_tokens")]
+    before = sum(count for count in seen if type(count) is int)
+    return {"from": start.name, "from_sha256": start.sha256, "from_reply_tokens": before}
 
 
 def command(request: TrainingRequest) -> str:

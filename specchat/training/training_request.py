@@ -9,7 +9,7 @@ from pathlib import Path
 from specchat.config import cache_dir, own_drafters_dir, private_dir
 from specchat.config.drafter_names import free_name
 from specchat.errors import TrainingError
-from specchat.models.inspect.training_limits import (
+from specchat.training.limits import (
     CHATS,
     SELF,
     prompts_file,
@@ -18,7 +18,7 @@ from specchat.models.inspect.training_limits import (
     refuse_replacing_start,
     refuse_unknown_loss,
 )
-from specchat.training.prompt_sources import prompts_of, prompts_of_chats
+from specchat.training.prompts import prompts_of, prompts_of_chats
 
 _RUNS = "runs"
 

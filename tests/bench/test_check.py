@@ -19,8 +19,7 @@ from specchat.core.reading import HeadTensors
 from specchat.core.round import Verdict
 from specchat.core.tree import ROOT
 from specchat.decoding.vocabulary import Vocabulary
-from specchat.models.backends.scripted import ScriptedModel, random_says
-from specchat.models.backends.scripted_text import ScriptedVocabulary
+from specchat.models.backends.scripted import ScriptedModel, ScriptedVocabulary, random_says
 
 EFFORT = Effort(prompts=2, tokens=20, seeds=2, sampled_tokens=12, twin_tokens=16, adversary_tokens=12, samples=300)
 SAYS = random_says(ScriptedVocabulary().size, seed=2, memory=2, sharpness=1.0)

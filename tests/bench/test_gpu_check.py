@@ -15,7 +15,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 from specchat.errors import CombinationError, UsageError
-from specchat.models.backends.widening import Sizes
+from specchat.models.backends.widened import Sizes
 from specchat.settings import Settings
 from tools.gpu import bandwidth, run_parts
 from tools.gpu.random_model import large

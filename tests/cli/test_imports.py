@@ -32,7 +32,7 @@ FIRST_PICTURE = """
 import gc, os, sys
 sys.argv = ["specchat", "--pair", "scripted"]
 from specchat.cli import main
-from specchat.tui.control.engine_session import EngineSession
+from specchat.tui.services.engine_session import EngineSession
 
 before = gc.get_stats()[2]["collections"]  # the import above is the test's own
 

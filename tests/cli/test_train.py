@@ -35,7 +35,7 @@ from specchat.store.database import default_path, open_to_write
 from specchat.store.records import Chat, Message
 from specchat.training import job
 from specchat.training.job import Stage
-from specchat.training.prompt_sources import prompts_of_chats
+from specchat.training.prompts import prompts_of_chats
 from specchat.training.training_request import TrainingRequest
 from specchat.tui.state.training import TrainingChoices
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from specchat.models.draft_heads.networks import new_network
-from specchat.models.draft_heads.shared_weights import SharedWeights
+from specchat.models.draft_heads.head import SharedWeights
+from specchat.models.draft_heads.loading import new_network
 from specchat.models.draft_heads.sizes import NetworkSizes
 
 

@@ -18,22 +18,19 @@ from specchat.core.memory import NetworkMemory
 from specchat.core.seams import Model, Weights
 from specchat.core.vocabulary import TokenTable
 from specchat.drafters.parts import PairResources
-from specchat.models.draft_heads.mask_loading import mask_rows
-from specchat.models.draft_heads.network_loading import trained_network
-from specchat.models.draft_heads.networks import MASKS, NETWORKS, save_weights
-from specchat.models.draft_heads.shared_weights import SharedWeights
-from specchat.models.draft_heads.sizes import (
-    AmphistaSizes,
-    CloverSizes,
-    EagleSizes,
-    FalconSizes,
-    HydraSizes,
-    MedusaSizes,
-    MtpSizes,
-    NetworkSizes,
-    ParallelSpecSizes,
-    PromptTokenSizes,
-)
+from specchat.models.draft_heads import methods
+from specchat.models.draft_heads.amphista import AmphistaSizes
+from specchat.models.draft_heads.clover import CloverSizes
+from specchat.models.draft_heads.eagle import EagleSizes
+from specchat.models.draft_heads.falcon import FalconSizes
+from specchat.models.draft_heads.head import SharedWeights
+from specchat.models.draft_heads.hydra import HydraSizes
+from specchat.models.draft_heads.loading import save_weights
+from specchat.models.draft_heads.masks import MtpSizes, PromptTokenSizes, mask_rows
+from specchat.models.draft_heads.medusa import MedusaSizes
+from specchat.models.draft_heads.parallel_spec import ParallelSpecSizes
+from specchat.models.draft_heads.sizes import NetworkSizes
+from specchat.training.learning_network import trained_network
 
 _FOLDERS = tempfile.TemporaryDirectory(prefix="specchat-tiny-networks-")
 
@@ -73,7 +70,7 @@ def tiny_trained(method: str, target: Weights, share: float = 2 / 3) -> TrainedD
 
 def all_tiny_trained(target: Weights, share: float = 2 / 3) -> TrainedDrafters:
     """One of each method."""
-    return TrainedDrafters("tiny", tuple(tiny_trained(method, target, share) for method in (*NETWORKS, *MASKS)))
+    return TrainedDrafters("tiny", tuple(tiny_trained(method, target, share) for method in methods("head", "masks")))
 
 
 class PrunedOfNothing:

@@ -8,7 +8,7 @@ import torch
 from contracts.kit import scripted_draft, scripted_target
 from goodput_rounds import a_round, chain, context, controller, costs, judged
 
-from specchat.core.round import Timings
+from specchat.core.round import RoundTimings
 from specchat.decoding.assemble import assemble
 from specchat.settings import Settings
 
@@ -121,7 +121,7 @@ class ScriptedClock:
         self.seconds, self.tokens = self.seconds + verify_s + draft_s, self.tokens + accepted + 1
         logprob = math.log(worth) / depth if depth else None
         done = judged(chain(depth, logprob), tuple(range(1, accepted + 1)))
-        return dataclasses.replace(done, budget=plan, draft_passes=passes, timings=Timings(draft_s, verify_s, 0.0))
+        return dataclasses.replace(done, budget=plan, draft_passes=passes, timings=RoundTimings(draft_s, verify_s, 0.0))
 
 
 def tokens_a_second(pass_s, make_controller, replies=12, reply_tokens=48):

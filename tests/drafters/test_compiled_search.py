@@ -24,9 +24,8 @@ from specchat.indexes.guess_search import GuessSearch
 from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.shape import Shape
-from specchat.models.draft_heads import network_loading
-from specchat.models.draft_heads.networks import NETWORKS
-from specchat.models.draft_heads.text_inputs import TextInputs
+from specchat.models.draft_heads import loading, methods
+from specchat.models.draft_heads.drafting import TextInputs
 from specchat.models.weights.tensor_source import TensorSource
 from specchat.settings import Settings
 
@@ -163,7 +162,7 @@ def same_up_to_rounding(ours, theirs):
 
 
 @pytest.mark.parametrize("settings", [{}, {"policy": "graph"}, SAMPLINGS[1]], ids=["greedy", "graph", "sampled"])
-@pytest.mark.parametrize("method", sorted(NETWORKS))
+@pytest.mark.parametrize("method", sorted(methods("head")))
 def test_a_trained_network_alone_is_asked_by_compiled_code_too(target, monkeypatch, grown, method, settings):
     given = {"drafter": method, "tokens": 60, **settings}
     at_once = spoken(target, "none", **given)
@@ -212,7 +211,7 @@ def test_what_one_way_learns_the_other_knows(target, monkeypatch, grown):
 
 def test_tokens_that_the_network_does_not_know_are_told_to_it(target, monkeypatch, grown):
     known = spoken(target, "suffix+hydra")
-    monkeypatch.setattr(network_loading, "_KNOWN_TOKENS", 1)
+    monkeypatch.setattr(loading, "_KNOWN_TOKENS", 1)
     grown.clear()
     assert spoken(target, "suffix+hydra") == known
     assert len(grown) > 20

@@ -20,10 +20,10 @@ from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.drafters import DRAFTERS
 from specchat.drafters.parts import PairResources, Parts
 from specchat.models.backends.scripted import ScriptedModel, random_says
-from specchat.models.draft_heads.mask_loading import mask_rows
+from specchat.models.draft_heads.masks import mask_rows
 from specchat.trees import TREE_POLICIES
 
-METHODS = [method for method in every(DRAFTERS) if method.values[0].rides]
+METHODS = [method for method in every(DRAFTERS) if method.values[0].in_target_pass]
 SAMPLINGS = [Sampling(), Sampling(temperature=0.8), Sampling(temperature=0.8, repetition_penalty=1.5)]
 
 

@@ -18,7 +18,7 @@ from specchat.models.cpu_kernels.kernels import Kernels
 from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.shape import Shape
-from specchat.models.draft_heads import hydra_drafting
+from specchat.models.draft_heads import hydra as hydra_drafting
 from specchat.models.weights.tensor_source import TensorSource
 from specchat.settings import Settings
 

@@ -15,10 +15,12 @@ from specchat.core.request import DEFAULT_REQUEST
 from specchat.core.tree import ROOT, TokenTree
 from specchat.drafters import DRAFTERS
 from specchat.models.backends.transformers_model import ReferenceModel
-from specchat.models.draft_heads.networks import save_weights
-from specchat.models.draft_heads.shared_weights import SharedWeights
+from specchat.models.draft_heads.head import SharedWeights
+from specchat.models.draft_heads.loading import save_weights
 
-TRAINED = [method for method in every(DRAFTERS) if method.values[0].needs_weights and not method.values[0].rides]
+TRAINED = [
+    method for method in every(DRAFTERS) if method.values[0].needs_weights and not method.values[0].in_target_pass
+]
 PROMPT = [3, 5, 9, 5, 3, 7, 9, 2, 5, 3, 11, 4]
 CHAIN = {"policy": "chain", "controller": "fixed", "nodes": 3, "depth": 3, "width": 1, "max_tokens": 40}
 

@@ -16,8 +16,7 @@ from specchat.engine.protocol.commands import Compare, Message
 from specchat.engine.protocol.events import Changed, Losslessness
 from specchat.engine.server.event_conversion import Comparing, encode_messages, loss_message
 from specchat.engine.server.loaded_pair import LoadedPair
-from specchat.models.backends.scripted import ScriptedModel
-from specchat.models.backends.scripted_text import ScriptedVocabulary, scripted_says
+from specchat.models.backends.scripted import ScriptedModel, ScriptedVocabulary, scripted_says
 
 
 class Wavering(ScriptedModel):

@@ -115,14 +115,14 @@ def test_what_was_learnt_by_other_weights_is_not_used(monkeypatch):
     first = Session()
     first.reply()
     first.rest()
-    monkeypatch.setattr("specchat.models.draft_heads.network_loading.LearningNetwork", renamed)
+    monkeypatch.setattr("specchat.training.learning_network.LearningNetwork", renamed)
     second = Session()
     assert "learnt from other weights than those that are here now" in second.said[0]
     assert second.learnt().replies == 0
 
 
 def renamed(load, make, target, sha256):
-    from specchat.models.draft_heads.learning_network import LearningNetwork
+    from specchat.training.learning_network import LearningNetwork
 
     return LearningNetwork(load, make, target, "12" * 32)
 

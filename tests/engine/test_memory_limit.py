@@ -19,7 +19,7 @@ from specchat.engine.server.memory import limit_memory, refuse_by_size, watch_pe
 from specchat.engine.server.open_pair import OpenPair
 from specchat.errors import MemoryLimitTooLow
 from specchat.memory_size import memory_text, parse_memory
-from specchat.models.backends.scripted_text import ScriptedVocabulary
+from specchat.models.backends.scripted import ScriptedVocabulary
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.network import Network
 from specchat.models.decoder.pruning import PrunableFile

@@ -13,7 +13,7 @@ from specchat.config.own_pairs import forget_pair
 from specchat.config.settings_saving import set_app, set_for_pair, set_general, set_key, start_with, unset, unset_in
 from specchat.errors import SpecchatError
 from specchat.models import fetch
-from specchat.tui.control.key_bindings import problems
+from specchat.tui.services.key_bindings import problems
 from specchat.tui.text.theme import unknown_theme
 
 ATTEMPTS = 60

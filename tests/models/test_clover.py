@@ -7,9 +7,8 @@ import torch
 from contracts.random_networks import random_network
 from contracts.tiny_networks import sizes_for
 
-from specchat.models.draft_heads.shared_weights import SharedWeights
-from specchat.models.draft_heads.sizes import CloverSizes
-from specchat.models.draft_heads.token_attention import TokenAttention
+from specchat.models.draft_heads.clover import CloverSizes, TokenAttention
+from specchat.models.draft_heads.head import SharedWeights
 
 D, STEPS, HEADS = 32, 3, 4
 

@@ -12,9 +12,8 @@ from contracts.random_networks import random_network
 from contracts.tiny_networks import all_tiny_trained, trained_resources
 
 from specchat.models.backends.transformers_model import ReferenceModel
-from specchat.models.draft_heads.lstm import Lstm
-from specchat.models.draft_heads.shared_weights import SharedWeights
-from specchat.models.draft_heads.sizes import FalconSizes
+from specchat.models.draft_heads.falcon import FalconSizes, Lstm
+from specchat.models.draft_heads.head import SharedWeights
 
 D, TAPS, LENGTH = 32, (0, 2), 14
 PROMPT = [3, 5, 9, 5, 3, 7, 9, 2, 5, 3, 11, 4]

@@ -6,10 +6,8 @@ import pytest
 import torch
 from contracts.random_networks import random_network
 
-from specchat.models.draft_heads.batch import Batch
-from specchat.models.draft_heads.glancing import glanced_states, shown_entries
-from specchat.models.draft_heads.shared_weights import SharedWeights
-from specchat.models.draft_heads.sizes import FalconSizes
+from specchat.models.draft_heads.falcon import FalconSizes, glanced_states, shown_entries
+from specchat.models.draft_heads.head import Batch, SharedWeights
 
 D, TAPS, TEXTS, LENGTH, WORDS, STEPS = 32, (0, 2), 3, 40, 5, 4
 
@@ -40,7 +38,7 @@ def missed(network, batch):
     """How many tokens of the first blocks are guessed wrongly, text by text: the Hamming distance."""
     places = LENGTH - STEPS
     found = torch.zeros(TEXTS, dtype=torch.int64)
-    for step, states in enumerate(network.states(batch.features, batch.tokens, network.block), 1):
+    for step, states in enumerate(network.states(batch.features, batch.tokens, network.sizes.block), 1):
         said = network.logits(states).argmax(-1)
         for text in range(TEXTS):
             for place in range(int(batch.first[text]), places):

@@ -10,16 +10,17 @@ from contracts.tiny_networks import tiny_trained
 from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.backends.transformers_model import ReferenceModel
-from specchat.models.draft_heads.network_loading import trained_network
-from specchat.models.draft_heads.networks import NETWORKS, load_network
-from specchat.models.draft_heads.shared_weights import SharedWeights
+from specchat.models.draft_heads import methods
+from specchat.models.draft_heads.head import SharedWeights
+from specchat.models.draft_heads.loading import load_network
+from specchat.training.learning_network import trained_network
 
 TEXT = [3, 5, 9, 5, 3, 7, 9, 2, 5, 3, 11, 4, 8, 1]
 STEPS = 3
 
 
 @pytest.mark.parametrize("anchor", [1, 5, 10])
-@pytest.mark.parametrize("method", NETWORKS)
+@pytest.mark.parametrize("method", methods("head"))
 def test_a_chain_says_what_unrolling_says_at_its_place(method, anchor):
     target = ReferenceModel(shared_network("llama"), 64)
     trained = tiny_trained(method, target)
@@ -45,7 +46,7 @@ def test_a_chain_says_what_unrolling_says_at_its_place(method, anchor):
             node = tree.add(node, Guess(TEXT[anchor + 1 + step]))
 
 
-@pytest.mark.parametrize("method", NETWORKS)
+@pytest.mark.parametrize("method", methods("head"))
 def test_a_text_that_is_read_round_by_round_is_the_text_read_at_once(method):
     target = ReferenceModel(shared_network("llama"), 64)
     trained = tiny_trained(method, target)

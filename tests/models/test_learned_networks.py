@@ -11,19 +11,17 @@ from safetensors.torch import load_file, save_file
 from specchat.errors import ConfigError, ModelError, WeightsError
 from specchat.models.backends.scripted import ScriptedModel, random_says
 from specchat.models.backends.transformers_model import ReferenceModel
-from specchat.models.draft_heads import eight_bits
-from specchat.models.draft_heads.eight_bits import rounded, unrounded
-from specchat.models.draft_heads.networks import NETWORKS, load_network, save_weights
-from specchat.models.draft_heads.shared_weights import SharedWeights
-from specchat.models.draft_heads.sizes import (
-    AmphistaSizes,
-    CloverSizes,
-    EagleSizes,
-    FalconSizes,
-    HydraSizes,
-    MedusaSizes,
-    ParallelSpecSizes,
-)
+from specchat.models.draft_heads import FAMILIES, methods
+from specchat.models.draft_heads import loading as eight_bits
+from specchat.models.draft_heads.amphista import AmphistaSizes
+from specchat.models.draft_heads.clover import CloverSizes
+from specchat.models.draft_heads.eagle import EagleSizes
+from specchat.models.draft_heads.falcon import FalconSizes
+from specchat.models.draft_heads.head import SharedWeights
+from specchat.models.draft_heads.hydra import HydraSizes
+from specchat.models.draft_heads.loading import load_network, rounded, save_weights, unrounded
+from specchat.models.draft_heads.medusa import MedusaSizes
+from specchat.models.draft_heads.parallel_spec import ParallelSpecSizes
 
 D, R, TAPS, STEPS = 32, 20, (0, 2), 3
 SIZES = {
@@ -50,7 +48,7 @@ def norm(tensors):
     return next(name for name in tensors if name.removeprefix("layer.") == "norm")
 
 
-@pytest.fixture(params=NETWORKS)
+@pytest.fixture(params=methods("head"))
 def method(request):
     return request.param
 
@@ -289,7 +287,7 @@ def test_sizes_that_are_none_are_refused(method, change, said):
     options = SIZES[method].options() | change
     options = {key: value for key, value in options.items() if value is not None}
     with pytest.raises(ConfigError, match=said) as refused:
-        NETWORKS[method].sizes.read(options, "drafter.toml, [options]")
+        FAMILIES[method].load().sizes_type.read(options, "drafter.toml, [options]")
     assert str(refused.value).startswith("drafter.toml, [options]")
 
 

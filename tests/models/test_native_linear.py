@@ -16,23 +16,21 @@ from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.errors import ModelError
 from specchat.models.backends.transformers_model import ReferenceModel
-from specchat.models.cpu_kernels.arena import Arena
-from specchat.models.cpu_kernels.hydra import Named, NativeHydra
+from specchat.models.cpu_kernels.hydra import Named, NativeHydra, TokenTable
 from specchat.models.cpu_kernels.linear import EmbeddedProduct, NativeHead, NativeLinear, small_network_kernels
 from specchat.models.cpu_kernels.logits_buffer import BEST
 from specchat.models.cpu_kernels.network import NativeNetwork
-from specchat.models.cpu_kernels.packing import RowReader
-from specchat.models.cpu_kernels.token_table import TokenTable
+from specchat.models.cpu_kernels.packing import Arena, RowReader
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.shape import Shape
-from specchat.models.draft_heads import text_inputs
-from specchat.models.draft_heads.hydra_drafting import HydraDrafting
-from specchat.models.draft_heads.hydra_steps import NativeSteps
-from specchat.models.draft_heads.network_loading import trained_network
-from specchat.models.draft_heads.networks import NETWORKS, load_network
-from specchat.models.draft_heads.shared_weights import SharedWeights, rms_normalize
+from specchat.models.draft_heads import drafting as text_inputs
+from specchat.models.draft_heads import methods
+from specchat.models.draft_heads.head import SharedWeights, rms_normalize
+from specchat.models.draft_heads.hydra import HydraDrafting, NativeSteps
+from specchat.models.draft_heads.loading import load_network
 from specchat.models.weights.tensor_source import TensorSource
 from specchat.models.weights.weight_source import StoredRows
+from specchat.training.learning_network import trained_network
 
 TEXT = [3, 5, 9, 5, 3, 7, 9, 2, 5, 3, 11, 4]
 
@@ -162,7 +160,7 @@ def computed_in_c(learning):
 
 
 @pytest.mark.parametrize("most_waiting_tokens", [256, 0])
-@pytest.mark.parametrize("method", NETWORKS)
+@pytest.mark.parametrize("method", methods("head"))
 def test_drafting_through_c_is_drafting_through_torch_within_8_bits(kernels, monkeypatch, method, most_waiting_tokens):
     monkeypatch.setattr(text_inputs, "_MOST_WAITING_TOKENS", most_waiting_tokens)
     network = shared_network("llama")

@@ -10,8 +10,8 @@ from contracts.random_networks import random_network
 from contracts.tiny_networks import all_tiny_trained, trained_resources
 
 from specchat.models.backends.transformers_model import ReferenceModel
-from specchat.models.draft_heads.shared_weights import SharedWeights
-from specchat.models.draft_heads.sizes import ParallelSpecSizes
+from specchat.models.draft_heads.head import SharedWeights
+from specchat.models.draft_heads.parallel_spec import ParallelSpecSizes
 
 D, TAPS, MASKS, PLACES = 32, (0, 2), 3, 6
 SIZES = ParallelSpecSizes(D, TAPS, inner=24, heads=4, kv_heads=2, head_dim=8, masks=MASKS)
@@ -27,7 +27,7 @@ def network():
         "parallel_spec", SIZES, SharedWeights(lambda tokens: table[tokens], torch.arange(20), head), generator
     )
     with torch.no_grad():
-        made.layer.o.weight *= 10.0  # attention counts
+        made.o.weight *= 10.0  # attention counts
     return made.requires_grad_(False)
 
 
@@ -46,7 +46,7 @@ def group(place):
 
 def one_after_another(network, features, tokens, rows):
     """(1 + MASKS, H) what the last of these rows say, in plain attention: each sees all rows before it."""
-    layer, fused, embedded = network.layer, network.fused(features[0]), network.shared.embed(tokens[0])
+    layer, fused, embedded = network, network.fused(features[0]), network.shared.embed(tokens[0])
     inputs = torch.stack([fused[at] if mask is None else network.mask_states[mask] for mask, at in rows])
     taken = torch.stack([embedded[at + 1] if mask is None else network.mask_tokens[mask] for mask, at in rows])
     each = [

@@ -18,8 +18,8 @@ from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.errors import ModelError, SpecchatError, WeightsError
 from specchat.models.backends.transformers_model import ReferenceModel
-from specchat.models.draft_heads.eagle3_files import TargetSizes, read_eagle3, write_eagle3
-from specchat.models.draft_heads.network_loading import trained_network
+from specchat.models.published_drafter import TargetSizes, read_eagle3, write_eagle3
+from specchat.training.learning_network import trained_network
 
 TARGET = TargetSizes(hidden=32, layers=3, vocab_size=61)
 NAMED = {"eagle_aux_hidden_state_layer_ids": [1, 2, 3]}

@@ -13,9 +13,9 @@ from specchat.config.trained_drafters import WEIGHTS
 from specchat.models.backends.transformers_model import ReferenceModel
 from specchat.models.decoder import trimmed_head
 from specchat.models.decoder.trimmed_head import TorchHead, TrimmedHead
-from specchat.models.draft_heads import token_inputs
-from specchat.models.draft_heads.network_loading import trained_network
-from specchat.models.draft_heads.token_inputs import TokenInputs
+from specchat.models.draft_heads import drafting as token_inputs
+from specchat.models.draft_heads.drafting import TokenInputs
+from specchat.training.learning_network import trained_network
 
 VOCAB = 50
 

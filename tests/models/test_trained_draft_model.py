@@ -20,9 +20,9 @@ from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.pruning import PrunableFile
 from specchat.models.decoder.shape import Shape
-from specchat.models.draft_heads.networks import load_network
-from specchat.models.draft_heads.shared_weights import SharedWeights
-from specchat.models.draft_heads.sizes import DraftModelSizes
+from specchat.models.draft_heads.draft_language_model import DraftModelSizes
+from specchat.models.draft_heads.head import SharedWeights
+from specchat.models.draft_heads.loading import load_network
 from specchat.models.model_loading import Loaded, own_network
 from specchat.models.trained_draft_model import load_trained_draft
 

@@ -7,8 +7,13 @@ import torch
 from training_kit import V, some_texts, target
 
 from specchat.errors import TrainingError, UsageError
-from specchat.models.draft_heads import distillation
-from specchat.models.draft_heads.distillation import (
+from specchat.models.draft_heads import FAMILIES
+from specchat.models.draft_heads.head import STEPS
+from specchat.models.draft_heads.loading import new_network
+from specchat.training import distillation, fitting
+from specchat.training import limits as training_limits
+from specchat.training.corpus import Corpus, shared_with
+from specchat.training.distillation import (
     LOSSES,
     SELECTIONS,
     Compared,
@@ -20,17 +25,10 @@ from specchat.models.draft_heads.distillation import (
     rewards,
     total_variation,
 )
-from specchat.models.draft_heads.losses import Labels, columns_of, labels_of, laws_of
-from specchat.models.draft_heads.networks import new_network
-from specchat.models.draft_heads.unrolling import labels_at, logits_of
-from specchat.models.inspect import training_limits
-from specchat.models.inspect.training_limits import refuse_unknown_loss
-from specchat.training import fitting
-from specchat.training.corpus import Corpus
 from specchat.training.fitting import Fitting, Schedule
-from specchat.training.recipes import RECIPES, STEPS
-from specchat.training.state_reading import StateReading
-from specchat.training.target_weights import shared_with
+from specchat.training.limits import refuse_unknown_loss
+from specchat.training.losses import Labels, columns_of, labels_at, labels_of, laws_of, logits_of
+from specchat.training.states import StateReading
 
 WORDS, PLACES = 9, 5
 SURE = [name for name in LOSSES if name != "tvd_plus_plus"]
@@ -173,7 +171,7 @@ def corpus(model, tmp_path_factory):
 
 
 def draft_model(model, corpus, seed: int = 0):
-    sizes = RECIPES["draft_model"].sizes(model.network.shape, ())
+    sizes = FAMILIES["draft_model"].load().sizes_for(model.network.shape, ())
     return new_network("draft_model", sizes, shared_with(model, corpus, V), torch.Generator().manual_seed(seed))
 
 

@@ -11,10 +11,9 @@ from training_kit import target
 from specchat.core.budget import Budget
 from specchat.core.request import EVERYTHING, FIRST
 from specchat.indexes.reply_buffer import LIKELIEST, RecordedReply, ReplyBuffer
-from specchat.models.draft_heads import reply_recorder
-from specchat.models.draft_heads.online_learning import OnlineLearner
-from specchat.models.draft_heads.reply_windows import Window, windows_of
-from specchat.models.draft_heads.unrolling import accepted_lengths
+from specchat.training import learning_network as reply_recorder
+from specchat.training.losses import accepted_lengths
+from specchat.training.online_learning import OnlineLearner, Window, windows_of
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +113,7 @@ def test_a_long_reply_is_recorded_from_its_beginning_up_to_a_limit(model, monkey
 
 
 def test_replies_are_recorded_one_by_one_and_a_long_one_is_drawn_more_often(model):
-    learner = OnlineLearner(conversed(model)[1]._load(), model, 9)
+    learner = OnlineLearner(conversed(model)[1]._head.load(), model, 9)
     learner.buffer.add(recorded(30, 64))
     learner.buffer.add(recorded(300, 64))
     chance = torch.Generator().manual_seed(1)

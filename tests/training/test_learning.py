@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
-from training_kit import REPLY, USER, V, some_texts, subject, target
+from training_kit import REPLY, USER, V, recipe, some_texts, subject, target
 
 from specchat.config import cache_dir, data_dir
 from specchat.config.trained_drafters import read_drafter
@@ -18,26 +18,25 @@ from specchat.core.noise import Noise
 from specchat.core.sampling import Sampling
 from specchat.errors import CheckpointError, NotEnoughMemory, TrainingError
 from specchat.models.decoder.decoder import TextBatch
-from specchat.models.draft_heads import losses
-from specchat.models.draft_heads.distillation import LOSSES
-from specchat.models.draft_heads.losses import columns_of, divergence, followed, labels_of
-from specchat.models.draft_heads.networks import DRAFT_MODELS, MASKS, NETWORKS, load_network, new_network
-from specchat.models.draft_heads.shared_weights import SharedWeights
-from specchat.models.draft_heads.unrolling import Acceptance, acceptance, chain_loss
-from specchat.models.inspect.training_cost import TOKENS_LEARNT_PER_S, texts_per_batch, training_cost
-from specchat.training import fitting, job, needs, text_writing
+from specchat.models.draft_heads import FAMILIES, methods
+from specchat.models.draft_heads.head import FURTHER_RATE, STEPS, DraftHead, SharedWeights
+from specchat.models.draft_heads.loading import load_network, new_network
+from specchat.training import disk as needs
+from specchat.training import fitting, job, losses
+from specchat.training import texts as text_writing
 from specchat.training.batch_writer import BatchWriter, Writing
-from specchat.training.corpus import Corpus
-from specchat.training.files import only_user
+from specchat.training.corpus import Corpus, shared_with
+from specchat.training.disk import only_user
+from specchat.training.distillation import LOSSES
 from specchat.training.fitting import Fitting, Schedule
 from specchat.training.job import Job
-from specchat.training.recipes import FURTHER_RATE, RECIPES, STEPS
-from specchat.training.state_reading import StateReading
-from specchat.training.target_weights import shared_with
-from specchat.training.text_store import TrainingText
+from specchat.training.limits import texts_per_batch, training_cost
+from specchat.training.losses import Acceptance, acceptance, chain_loss, columns_of, divergence, followed, labels_of
+from specchat.training.states import StateReading
+from specchat.training.texts import TrainingText
 from specchat.training.training_request import Places, TrainingRequest
 
-OF_A_CHAIN = [method for method, recipe in RECIPES.items() if not recipe.through_target]
+OF_A_CHAIN = methods("head", "draft model")
 
 
 def own_texts(model, count=60, reply=24):
@@ -63,7 +62,7 @@ def shard(model, tmp_path_factory):
 
 def network_for(method, model, corpus):
     layers = StateReading(model, "", None).layers
-    sizes = RECIPES[method].sizes(model.network.shape, layers)
+    sizes = FAMILIES[method].load().sizes_for(model.network.shape, layers)
     shared = shared_with(model, corpus, V)
     return new_network(method, sizes, shared, torch.Generator().manual_seed(0))
 
@@ -125,7 +124,7 @@ def test_chains_go_on_where_they_were_right_and_where_near_misses_are_drawn():
 def test_the_gradient_of_a_whole_unrolled_chain_is_that_of_finite_differences(method, model, shard, monkeypatch):
     monkeypatch.setattr(losses, "_NEAR_SHARE", 1.0)
     monkeypatch.setattr(losses, "_NEAR", V)  # every chain goes on
-    corpus = Corpus([shard], STEPS, RECIPES[method].reads_back)
+    corpus = Corpus([shard], STEPS, recipe(method).reads_back)
     network = network_for(method, model, corpus).double()
     shared = network.shared
     network.shared = SharedWeights(lambda t: shared.embed(t).double(), shared.tokens, shared.head.double())
@@ -151,11 +150,11 @@ def test_the_gradient_of_a_whole_unrolled_chain_is_that_of_finite_differences(me
 
 
 def fitted(method, model, shard, folder, tokens, texts=4, schedule=None, **changes):
-    corpus = Corpus([shard], RECIPES[method].steps, RECIPES[method].reads_back)
+    corpus = Corpus([shard], recipe(method).steps, recipe(method).reads_back)
     schedule = schedule or Schedule(tokens, 0.0, 4e-3, 2000)
     about = {"method": method, **changes}
     return Fitting(
-        network_for(method, model, corpus), corpus, schedule, folder, V, RECIPES[method].steps, texts, 0, about
+        network_for(method, model, corpus), corpus, schedule, folder, V, recipe(method).steps, texts, 0, about
     )
 
 
@@ -166,7 +165,7 @@ def test_a_trained_network_beats_its_untrained_self(method, model, shard, tmp_pa
     before, after = standing.curve[0]["tau"], standing.best
     assert after > before + 0.3, standing.curve
     kept = load_network(method, fit.network.sizes.options(), fit.best_weights, lambda tokens: fit.network.shared)
-    corpus = Corpus([shard], RECIPES[method].steps, RECIPES[method].reads_back)
+    corpus = Corpus([shard], recipe(method).steps, recipe(method).reads_back)
     columns = columns_of(fit.network.shared.tokens, V)
     [batch] = corpus.unseen(16)
     with torch.autocast("cpu", torch.bfloat16):  # as while it learns: few chains are measured, and one counts much
@@ -244,14 +243,14 @@ def test_a_network_that_guesses_blocks_is_shown_less_and_less_of_what_it_misses(
         shown.append(glancing)
         return chain_loss(*about, glancing)
 
-    schedule = Schedule(2000, 0.0, 4e-3, 4000, glancing=RECIPES["falcon"].glancing)
+    schedule = Schedule(2000, 0.0, 4e-3, 4000, glancing=recipe("falcon").glancing)
     fit = fitted("falcon", model, shard, tmp_path, 2000, schedule=schedule)
     fit._loss = noted
     fit.run(lambda standing: None)
     assert shown[0] == 0.4
     assert all(later < earlier for earlier, later in itertools.pairwise(shown))
     assert 0 < shown[-1] < 0.1
-    assert {recipe.glancing for method, recipe in RECIPES.items() if method != "falcon"} == {0.0}
+    assert {recipe(method).glancing for method in FAMILIES if method != "falcon"} == {0.0}
 
 
 def test_means_of_start_and_end_are_measured_where_a_drafter_learns_further(model, shard, tmp_path, monkeypatch):
@@ -315,8 +314,8 @@ def test_wider_targets_take_more_texts_in_a_step():
     assert [texts_per_batch(hidden) for hidden in (64, 576, 1536, 4096, 16384)] == [4, 4, 12, 32, 32]
     narrow, wide = (training_cost("hydra", 100_000, 1_000_000_000, hidden).seconds for hidden in (768, 1536))
     assert narrow < wide < 8 * narrow, "the matrices' eightfold time is shared by twice the texts"
-    assert RECIPES["hydra"].rate(16) == 2 * RECIPES["hydra"].rate(4)
-    assert RECIPES["hydra"].rate(4, further=True) == FURTHER_RATE * RECIPES["hydra"].rate(4) < 2e-3
+    assert recipe("hydra").rate(16) == 2 * recipe("hydra").rate(4)
+    assert recipe("hydra").rate(4, further=True) == FURTHER_RATE * recipe("hydra").rate(4) < 2e-3
 
 
 def test_a_step_takes_as_many_texts_as_are_asked_for(model, shard, tmp_path):
@@ -330,7 +329,13 @@ def test_a_step_takes_as_many_texts_as_are_asked_for(model, shard, tmp_path):
 
 
 def test_every_network_has_a_recipe():
-    assert RECIPES.keys() == NETWORKS.keys() | DRAFT_MODELS.keys() | MASKS.keys() == TOKENS_LEARNT_PER_S.keys()
+    for method, family in FAMILIES.items():
+        made = family.load()
+        assert made.recipe.distils == (family.kind == "draft model")
+        assert made.recipe.through_target == (family.kind == "masks")
+        assert issubclass(made, DraftHead) == (family.kind == "head")
+        assert family.method == method
+        assert family.learnt_per_s > 0
 
 
 def request(tmp_path, **changes):

@@ -13,20 +13,20 @@ from training_kit import V, subject, target, weights_of
 from specchat.config import data_dir
 from specchat.config.trained_drafters import read_drafter
 from specchat.errors import ModelError, WeightsError
-from specchat.models.draft_heads.frozen_target import FrozenTarget
-from specchat.models.draft_heads.losses import columns_of
-from specchat.models.draft_heads.mask_learning import MaskLearning
-from specchat.models.draft_heads.mask_loading import mask_rows
-from specchat.models.draft_heads.networks import MASKS, new_network
-from specchat.training import job, recipes, text_writing
-from specchat.training.corpus import Corpus
+from specchat.models.draft_heads import FAMILIES, methods
+from specchat.models.draft_heads.head import STEPS
+from specchat.models.draft_heads.loading import new_network
+from specchat.models.draft_heads.masks import mask_rows
+from specchat.training import job
+from specchat.training import texts as text_writing
+from specchat.training.corpus import Corpus, shared_with
 from specchat.training.fitting import Fitting, Schedule
 from specchat.training.job import Job
-from specchat.training.recipes import RECIPES, STEPS
-from specchat.training.state_reading import StateReading, tapped_layers
-from specchat.training.target_weights import shared_with
+from specchat.training.losses import columns_of
+from specchat.training.mask_learning import FrozenTarget, MaskLearning
+from specchat.training.states import StateReading, tapped_layers
 
-pytestmark = pytest.mark.parametrize("method", MASKS)
+pytestmark = pytest.mark.parametrize("method", methods("masks"))
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def corpus(model, tmp_path_factory):
 
 
 def masks_for(method, model, corpus):
-    sizes = RECIPES[method].sizes(model.network.shape, tapped_layers(model.layers))
+    sizes = FAMILIES[method].load().sizes_for(model.network.shape, tapped_layers(model.layers))
     return new_network(method, sizes, shared_with(model, corpus, V), torch.Generator().manual_seed(0))
 
 
@@ -134,7 +134,7 @@ def test_what_was_measured_is_what_riders_of_the_target_guess(method, model, cor
 
 def test_a_job_makes_a_drafter_and_goes_on_after_an_interrupt(method, tmp_path, monkeypatch):
     monkeypatch.setattr(text_writing, "REPLY_TOKENS", 24)
-    monkeypatch.setitem(recipes.RECIPES, method, dataclasses.replace(RECIPES[method], epochs=1.0))
+    monkeypatch.setitem(FAMILIES, method, dataclasses.replace(FAMILIES[method], epochs=1.0))
     monkeypatch.setattr(job, "_MEASUREMENTS", 3)
 
     def interrupt(stage):

@@ -12,8 +12,9 @@ from contracts.kit import collect
 from online_kit import NARROW, OTHER, conversed, idle, spoken, taught
 from training_kit import V, target
 
-from specchat.models.draft_heads import online_learning, reply_recorder
-from specchat.models.draft_heads.judgement import DEPTH, Compared, Judgement
+from specchat.training import learning_network as reply_recorder
+from specchat.training import online_learning
+from specchat.training.online_learning import DEPTH, Compared, Judgement
 
 RATE = 5e-3
 

@@ -8,9 +8,16 @@ from training_kit import CHECKSUM, V, some_texts, target
 
 from specchat.core.states import HiddenStateSink
 from specchat.errors import TrainingError
-from specchat.training import needs
-from specchat.training.state_reading import StateReading, source_of, tapped_layers
-from specchat.training.state_shards import is_there, read_shard, shard_file, write_shard
+from specchat.training import disk as needs
+from specchat.training.states import (
+    StateReading,
+    is_there,
+    read_shard,
+    shard_file,
+    source_of,
+    tapped_layers,
+    write_shard,
+)
 
 
 @pytest.fixture(scope="module")

@@ -18,13 +18,11 @@ from specchat.drafters.parts import Parts
 from specchat.errors import TrainingError, UsageError
 from specchat.models.decoder.decoder import TextBatch
 from specchat.registry import NoOptions
-from specchat.training import text_writing
+from specchat.training import texts as text_writing
 from specchat.training.batch_writer import BatchWriter, Writing
-from specchat.training.benchmark_overlap import overlaps_benchmark
-from specchat.training.prompt_sources import opening_of, prompts_of
-from specchat.training.state_reading import grouped
-from specchat.training.text_store import TextStore, TrainingText
-from specchat.training.text_writing import TextPlan, TextWriting
+from specchat.training.prompts import opening_of, overlaps_benchmark, prompts_of
+from specchat.training.states import grouped
+from specchat.training.texts import TextPlan, TextStore, TextWriting, TrainingText
 
 PROMPTS = [f"w{a} w{b} w{a + 3} w9" for a in range(3, 30, 3) for b in (4, 40)]
 

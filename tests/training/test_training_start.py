@@ -12,14 +12,14 @@ from training_kit import V, subject, target
 from specchat.config import own_drafters_dir
 from specchat.config.trained_drafters import WEIGHTS, read_drafter
 from specchat.errors import TrainingError, UsageError
-from specchat.models.draft_heads.losses import columns_of
-from specchat.models.draft_heads.networks import load_network, read_tensors, read_tokens
-from specchat.models.draft_heads.unrolling import Acceptance, acceptance
-from specchat.training import first_network, job, text_writing
-from specchat.training.first_network import check_start, data_of
+from specchat.models.draft_heads.loading import load_network, read_tensors, read_tokens
+from specchat.training import job
+from specchat.training import job as first_network
+from specchat.training import texts as text_writing
+from specchat.training.corpus import shared_with
 from specchat.training.fitting import Fitting
-from specchat.training.job import Job
-from specchat.training.target_weights import shared_with
+from specchat.training.job import Job, check_start, data_of
+from specchat.training.losses import Acceptance, acceptance, columns_of
 from specchat.training.training_request import TrainingRequest
 
 PROMPTS = [f"w{a} w{b} w5 w{a}" for a in range(3, 12) for b in range(20, 28)]

@@ -4,43 +4,38 @@ import pytest
 import torch
 from training_kit import V, some_texts, target
 
-from specchat.models.draft_heads.batch import Batch
-from specchat.models.draft_heads.losses import SHARPNESS, columns_of
+from specchat.models.draft_heads.head import Batch, DraftNetwork, SharedWeights
 from specchat.models.draft_heads.sizes import Sizes
-from specchat.models.draft_heads.unrolling import STATE_SHARE, acceptance, chain_loss
 from specchat.training import fitting
 from specchat.training.checkpoints import Standing
-from specchat.training.corpus import Corpus
+from specchat.training.corpus import Corpus, shared_with
 from specchat.training.fitting import Fitting
-from specchat.training.state_reading import StateReading
-from specchat.training.target_weights import shared_with
+from specchat.training.losses import SHARPNESS, STATE_SHARE, acceptance, chain_loss, columns_of
+from specchat.training.states import StateReading
 
 WORDS, LENGTH, STEPS = 6, 9, 2
 ANCHORS = LENGTH - STEPS
 TOKENS = [0, 1, 2, 3, 4, 5, 0, 1, 2]
 
 
-class Told:
+class Told(DraftNetwork):
     """A network that says these logits, (1, ANCHORS, WORDS) for each step."""
 
     def __init__(self, logits):
-        self._logits = logits
+        super().__init__(Sizes(WORDS, (0, 1), epsilon=1e-5), SharedWeights.none())
+        self._said = logits
 
     def fused(self, features):
         return features
 
     def states(self, fused, tokens, steps):
-        return self._logits[:steps]
+        return self._said[:steps]
 
     def logits(self, states):
         return states
 
     def normed(self, states):
         return states
-
-    @property
-    def sizes(self):
-        return Sizes(WORDS, (0, 1), epsilon=1e-5)
 
 
 def batch(law, features=None):

@@ -8,6 +8,7 @@ import torch
 import transformers
 
 from specchat.core.sampling import Sampling
+from specchat.models import draft_heads
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.eager import EagerNetwork
 from specchat.models.decoder.layer_weights import Builder
@@ -16,7 +17,7 @@ from specchat.models.decoder.weight_check import prepared
 from specchat.models.weights import families
 from specchat.models.weights.tensor_source import TensorSource
 from specchat.training.job import Subject
-from specchat.training.text_store import TrainingText
+from specchat.training.texts import TrainingText
 
 V = 64
 END, USER, REPLY = 0, 1, 2
@@ -79,3 +80,8 @@ def some_texts(count, reply=12):
     noise = torch.Generator().manual_seed(5)
     draw = lambda n: [int(t) for t in torch.randint(3, V, (n,), generator=noise)]  # noqa: E731
     return [TrainingText(index, [USER, *draw(4 + index % 3), REPLY], draw(reply), True) for index in range(count)]
+
+
+def recipe(method):
+    """How a family is trained."""
+    return draft_heads.FAMILIES[method].load().recipe

@@ -28,9 +28,8 @@ QUESTIONS = [
 @asynccontextmanager
 async def benching(amount: str = "", **options: Any) -> AsyncIterator[tuple[Driver, Clock]]:
     """The app with a benchmark just begun, and a clock that stands still."""
-    async with driving(questions=lambda: QUESTIONS, **options) as d:
-        clock = Clock()
-        d.app.control.races.clock = clock
+    clock = Clock()
+    async with driving(questions=lambda: QUESTIONS, clock=clock, **options) as d:
         await d.say(f"/bench {amount}".strip())
         await d.settle()
         yield d, clock
@@ -116,7 +115,7 @@ async def test_escape_stops_and_keeps_the_table_and_a_second_one_leaves():
         await d.pilot.pause()
         assert not isinstance(d.app.screen, BenchScreen)
         assert d.app.chat.turns == []
-        assert d.app.views.prompt.has_focus
+        assert d.view.prompt.has_focus
 
 
 async def test_a_near_tie_is_counted_as_one():
@@ -151,14 +150,14 @@ async def test_a_failure_is_said():
 @pytest.mark.parametrize("amount", ["0", "ten", "-3", "5m", "s"])
 async def test_an_amount_that_is_none_is_refused_in_one_line(amount):
     async with benching(amount) as (d, _):
-        assert "neither a number of questions" in d.drawn(d.app.views.notice)
+        assert "neither a number of questions" in d.drawn(d.view.notice)
         assert not any(isinstance(c, Generate) for c in d.link.sent)
 
 
 async def test_without_questions_nothing_begins():
     async with driving() as d:
         await d.say("/bench")
-        assert "no questions come with this installation" in d.drawn(d.app.views.notice)
+        assert "no questions come with this installation" in d.drawn(d.view.notice)
 
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])

@@ -19,8 +19,7 @@ from specchat.decoding.vocabulary import TransformersVocabulary
 from specchat.drafters.choice import choose_drafter
 from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.errors import CombinationError
-from specchat.models.backends.widened_source import WidenedSource
-from specchat.models.backends.widening import Sizes, widened_config
+from specchat.models.backends.widened import Sizes, WidenedSource, widened_config
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.shape import Shape
 from specchat.models.machine import available_bytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 from specchat.config.unreadable import UNREADABLE
 from specchat.engine.protocol.bounds import Name, Rate, Seconds, Share, Whole, Words
 from specchat.engine.protocol.text import one_line
+from specchat.training import StageName
 
 LONGEST_REPORT_BYTES = 1 << 18
 """One report, at most; the longest real ones carry a curve of some fifty points."""
@@ -21,7 +22,6 @@ STAGES = ("loading", "replies", "states", "learning", "measuring")
 PLAIN, DEFAULT = "plain", "default"
 """What every verdict measures first: plain decoding, and what the pair starts with."""
 
-StageName = Literal["loading", "replies", "states", "learning", "measuring"]
 Tau = Annotated[float, Meta(ge=1, le=64)]
 Ratio = Annotated[float, Meta(ge=0, le=1e6)]
 Shares = Annotated[list[Share], Meta(max_length=64)]

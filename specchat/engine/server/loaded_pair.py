@@ -15,11 +15,11 @@ from specchat.decoding.vocabulary import Vocabulary
 from specchat.drafters.choice import drafts_used
 from specchat.drafters.parts import FurtherDraft, PairResources
 from specchat.models.decoder.decoder import Decoder
-from specchat.models.draft_heads.mask_loading import mask_rows
-from specchat.models.draft_heads.network_loading import trained_network
+from specchat.models.draft_heads.masks import mask_rows
 from specchat.models.machine import threads_for
 from specchat.models.model_loading import Loaded
 from specchat.settings import Settings
+from specchat.training.learning_network import trained_network
 
 if TYPE_CHECKING:
     from specchat.config.datastore_files import Datastores

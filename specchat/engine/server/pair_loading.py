@@ -23,7 +23,7 @@ from specchat.engine.server.loaded_pair import LoadedDraft, LoadedPair
 from specchat.engine.server.memory import limit_memory, limit_with_drafts, refuse_by_size, set_aside
 from specchat.errors import TokenizerMismatch, WeightsNotHere
 from specchat.models import fetch
-from specchat.models.backends.scripted_text import ScriptedVocabulary
+from specchat.models.backends.scripted import ScriptedVocabulary
 from specchat.models.fetch.disk import megabytes
 from specchat.models.inspect.pair_check import check_pair
 from specchat.models.inspect.trained_drafters import drafters_fitting, found_drafters

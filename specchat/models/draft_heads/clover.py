@@ -1,23 +1,63 @@
-"""Heads in a row: a running state takes in every token that is guessed."""
+"""Clover: heads in a row, with a running state that takes in every token that is guessed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specchat.models.draft_heads.decoder_layer import DecoderLayer
-from specchat.models.draft_heads.shared_weights import SharedWeights, rms_normalize
-from specchat.models.draft_heads.sizes import CloverSizes
-from specchat.models.draft_heads.token_attention import TokenAttention
+from specchat.core.drafting_networks import Ahead, Guessed
+from specchat.core.states import TextStates
+from specchat.core.tree import ROOT, TokenTree
+from specchat.models.decoder.shape import Shape
+from specchat.models.draft_heads.drafting import Drafting, DraftingInputs, Over, WholeText
+from specchat.models.draft_heads.head import DraftHead, Recipe, SharedWeights
+from specchat.models.draft_heads.layers import DecoderLayer, rms_normalize
+from specchat.models.draft_heads.sizes import LayerSizes
 
 
-class Clover(nn.Module):
+@dataclass(frozen=True)
+class CloverSizes(LayerSizes):
+    """Sizes of `clover`."""
+
+    @property
+    def token_heads(self) -> int:
+        """Heads of the attention to tokens: as many as that to the text has, where they divide the width."""
+        return math.gcd(self.hidden, self.heads)
+
+
+class TokenAttention(nn.Module):
+    """Attention of a state to one token: each head adds the token's value as far as its key lies along the query.
+
+    With a single key a softmax would be 1 whatever the query, so the weight is the cosine of query and key.
+    """
+
+    def __init__(self, hidden: int, heads: int, epsilon: float) -> None:
+        """`heads` divides the width `hidden`."""
+        super().__init__()
+        self._heads, self._epsilon = heads, epsilon
+        self.state_norm = nn.Parameter(torch.ones(hidden))
+        self.q = nn.Linear(hidden, hidden, bias=False)
+        self.kv = nn.Linear(hidden, 2 * hidden, bias=False)
+
+    def forward(self, states: Tensor, tokens: Tensor) -> Tensor:
+        """(…, d) states with the tokens (…, d) added; a token of zeros adds nothing."""
+        queries = self.q(rms_normalize(states, self._epsilon) * self.state_norm).unflatten(-1, (self._heads, -1))
+        keys, values = self.kv(tokens).unflatten(-1, (2 * self._heads, -1)).chunk(2, dim=-2)
+        weights = F.cosine_similarity(queries, keys, dim=-1).unsqueeze(-1)
+        added: Tensor = (weights * values).flatten(-2)
+        return states + added
+
+
+class Clover(DraftHead[CloverSizes]):
     """Guesses token after token from a running state, to which each token that was guessed is added by attention.
 
     The target's state at every token of the text takes in the token that follows, and a decoder layer, the augmenting
-    block, attends to the text. What it makes of the last entry is the running state: a head guesses from it. A deeper
+    block, attends to the text. Its output at the last entry is the running state: a head guesses from it. A deeper
     head guesses from the running state after it has taken in the token guessed before, and from that token itself.
 
     Reference: Xiao et al., Clover: Regressive Lightweight Speculative Decoding with Sequential Knowledge,
@@ -27,40 +67,32 @@ class Clover(nn.Module):
     the augmenting block's MLP is narrow (two thirds of the width).
     """
 
+    recipe = Recipe(reads_back=True)
+    sizes_type = CloverSizes
+
     def __init__(self, sizes: CloverSizes, shared: SharedWeights) -> None:
-        super().__init__()
-        self.sizes = sizes
-        self.shared = shared
+        super().__init__(sizes, shared, token_norm=True)
         d = sizes.hidden
-        self.fuse = nn.Linear(len(sizes.taps) * d, d, bias=False)
-        self.token_norm = nn.Parameter(torch.ones(d))
         self.root = TokenAttention(d, sizes.token_heads, sizes.epsilon)
         self.augmenting = DecoderLayer(sizes)
         self.guessed = TokenAttention(d, sizes.token_heads, sizes.epsilon)
         self.first = nn.Linear(d, d, bias=False)
         self.later = nn.Linear(2 * d, d, bias=False)
-        self.norm = nn.Parameter(torch.ones(d))
+
+    @classmethod
+    def sizes_for(cls, shape: Shape, taps: tuple[int, ...]) -> CloverSizes:
+        return CloverSizes.like_target(shape, taps, 2 / 3)
 
     @property
-    def text_layers(self) -> tuple[DecoderLayer, ...]:
-        """The layers that attend to the text."""
-        return (self.augmenting,)
+    def added(self) -> tuple[Tensor, ...]:
+        return self.augmenting.added
 
-    def fused(self, features: Tensor) -> Tensor:
-        """(…, d) what is taken of (…, taps, d) states of the target."""
-        fused: Tensor = self.fuse(rms_normalize(features, self.sizes.epsilon).flatten(-2))
-        return fused
-
-    def of_tokens(self, embedded: Tensor) -> Tensor:
-        """(…, d) what is taken of the embeddings (…, d) of tokens."""
-        return rms_normalize(embedded, self.sizes.epsilon) * self.token_norm
-
-    def entries(self, inputs: Tensor, tokens: Tensor, over: Callable[[DecoderLayer, Tensor], Tensor]) -> Tensor:
+    def entries(self, inputs: Tensor, tokens: Tensor, over: Over) -> Tensor:
         """(…, d) running states behind each entry of a text; see `Amphista.entries`."""
         return over(self.augmenting, self.root(inputs, tokens))
 
     def at_root(self, running: Tensor) -> Tensor:
-        """(…, d) states of the first head, from (…, d) what `entries` gives."""
+        """(…, d) states of the first head, from (…, d) outputs of `entries`."""
         states: Tensor = running + self.first(rms_normalize(running, self.sizes.epsilon))
         return states
 
@@ -68,22 +100,13 @@ class Clover(nn.Module):
         """(…, d) running states with the tokens that were guessed, and (…, d) states of their head.
 
         Args:
-            tokens: (…, d) what `of_tokens` gives.
+            tokens: (…, d) outputs of `of_tokens`.
         """
         running = self.guessed(running, tokens)
         pairs = torch.cat([rms_normalize(running, self.sizes.epsilon), tokens], dim=-1)
         return running, running + self.later(pairs)
 
-    def logits(self, states: Tensor) -> Tensor:
-        """(…, H) logits of the token that follows, for each of the shared tokens."""
-        return self.shared.logits(self.normed(states))
-
-    def normed(self, states: Tensor) -> Tensor:
-        """(…, d) what the head is multiplied with."""
-        return rms_normalize(states, self.sizes.epsilon) * self.norm
-
     def states(self, fused: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
-        """What `unroll` takes the logits of: (B, S − steps, d) for each step; from (B, S, d) what `fused` gives."""
         anchors = tokens.shape[1] - steps
         taken = self.of_tokens(self.shared.embed(tokens))
         running = self.entries(fused[:, :anchors], taken[:, 1 : anchors + 1], DecoderLayer.over_text)
@@ -93,6 +116,40 @@ class Clover(nn.Module):
             found.append(states)
         return found
 
-    def unroll(self, features: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
-        """Logits of every step at every place of some texts; see `Hydra.unroll`. Differentiable."""
-        return [self.logits(states) for states in self.states(self.fused(features), tokens, steps)]
+    def drafting(self, given: DraftingInputs) -> CloverDrafting:
+        return CloverDrafting(self, given)
+
+
+class CloverDrafting(Drafting):
+    """Entries of the text are read when a tree begins, then one step per depth."""
+
+    def __init__(self, network: Clover, given: DraftingInputs) -> None:
+        super().__init__(network.sizes.taps, given)
+        self._network, self._text = network, WholeText((network.augmenting,), network.entries, given)
+        self._running = torch.empty(0)
+        self._row_of: dict[int, int] = {}  # node → row of its running state
+
+    @property
+    def passes(self) -> int:
+        return self._counted + self._text.passes
+
+    def take(self, states: TextStates) -> None:
+        self._text.take(states)
+
+    def begin(self, history: Sequence[int], ahead: Ahead | None = None) -> bool:
+        del ahead  # a step needs the tokens that were guessed before
+        return self._text.begin(history)
+
+    @torch.inference_mode()
+    def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
+        """One step for nodes of one depth; the text was read as far as the root."""
+        if nodes[0] == ROOT:
+            self._running, self._row_of = self._text.root(), {ROOT: 0}
+            return self._given.guessed(self._network.at_root(self._running))
+        parents = [self._row_of[tree.parents[node]] for node in nodes]
+        tokens = self._given.tokens.of([tree.tokens[node] for node in nodes])
+        running, states = self._network.step(self._running[parents], tokens)
+        self._counted += 1
+        self._row_of.update(zip(nodes, range(len(self._running), len(self._running) + len(nodes)), strict=True))
+        self._running = torch.cat([self._running, running])
+        return self._given.guessed(states)

@@ -2,33 +2,51 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
 from specchat.models.decoder.differentiable_layer import layer_output
 from specchat.models.decoder.shape import AttentionKind, Shape
-from specchat.models.draft_heads.shared_weights import SharedWeights, rms_normalize
-from specchat.models.draft_heads.sizes import DraftModelSizes
+from specchat.models.draft_heads.head import DraftNetwork, Recipe, SharedWeights
+from specchat.models.draft_heads.layers import rms_normalize
+from specchat.models.draft_heads.sizes import MOST_DEPTH, DecoderSizes, multiple_of_32, size
+
+TRAINED_LAYERS = 2
+"""Each takes about as long as a layer of the target, in every step of a draft."""
 
 _MATRICES = ("q", "k", "v", "o", "gate", "up", "down")
 _NORMS = ("input_norm", "mlp_norm")
 
 
-class DraftLanguageModel(nn.Module):
+@dataclass(frozen=True, kw_only=True)
+class DraftModelSizes(DecoderSizes):
+    """Sizes of the language model that is trained for `draft_model`.
+
+    Args:
+        layers: how many decoder layers it has.
+    """
+
+    layers: int = size(MOST_DEPTH)
+
+
+class DraftLanguageModel(DraftNetwork[DraftModelSizes]):
     """Decoder layers of Llama's shape between the target's embedding and its head, both frozen and not kept twice.
 
-    It reads tokens alone, so that nothing of the target's passes goes into a guess, and it drafts as every draft model
-    does. Rows of its queries and keys that rotate together lie side by side.
+    It reads tokens alone, none of the target's states, and it drafts as every draft model does. Rows of its queries
+    and keys that rotate together lie side by side.
 
     Reference: Zhou et al., DistillSpec, arXiv:2310.08461; Goel et al., Direct Alignment of Draft Model for Speculative
     Decoding with Chat-Fine-Tuned LLMs, arXiv:2403.00858. Differs: it is not trained as a language model first, texts
     are the target's own, none are drawn from the draft model, and embedding and head stay the target's.
     """
 
+    recipe = Recipe(reads_back=True, distils=True)
+    sizes_type = DraftModelSizes
+
     def __init__(self, sizes: DraftModelSizes, shared: SharedWeights) -> None:
-        super().__init__()
-        self.sizes = sizes
-        self.shared = shared
+        super().__init__(sizes, shared)
         self.shape = shape_of(sizes)
         self.layers = nn.ModuleList(
             nn.ParameterDict(
@@ -39,6 +57,17 @@ class DraftLanguageModel(nn.Module):
         )
         self.norm = nn.Parameter(torch.ones(sizes.hidden))
 
+    @classmethod
+    def sizes_for(cls, shape: Shape, taps: tuple[int, ...]) -> DraftModelSizes:
+        return DraftModelSizes(
+            shape.hidden, epsilon=shape.epsilon, layers=TRAINED_LAYERS, inner=multiple_of_32(8 * shape.hidden / 3),
+            heads=shape.heads, kv_heads=shape.kv_heads, head_dim=shape.head_dim,
+        )  # fmt: skip
+
+    @property
+    def added(self) -> tuple[Tensor, ...]:
+        return tuple(self.dense(name, layer) for layer in range(self.sizes.layers) for name in ("o", "down"))
+
     def dense(self, name: str, layer: int | None = None, part: str = "weight") -> Tensor:
         """A weight of a layer, or `norm`, the factors between the last state and the head."""
         return self.get_parameter(name if layer is None else f"layers.{layer}.{name}")
@@ -48,28 +77,19 @@ class DraftLanguageModel(nn.Module):
         return part == "weight" and name in (("norm",) if layer is None else (*_MATRICES, *_NORMS))
 
     def fused(self, features: Tensor) -> Tensor:
-        """What it takes of the target's states: nothing."""
+        """(…, 0): it reads none of the target's states."""
         return features[..., :0]
 
+    def normed(self, states: Tensor) -> Tensor:
+        return rms_normalize(states, self.sizes.epsilon) * self.norm
+
     def states(self, fused: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
-        """(B, S − steps, d) for each step, after the texts' own tokens: what a chain reads as long as it is right."""
+        """As `DraftNetwork.states`, after the texts' own tokens: those of a chain as long as it is right."""
         hidden = self.shared.embed(tokens)
         for layer in range(self.sizes.layers):
             hidden = layer_output(self.shape, self, layer, hidden)
         anchors = tokens.shape[1] - steps
         return [hidden[:, step : anchors + step] for step in range(1, steps + 1)]
-
-    def logits(self, states: Tensor) -> Tensor:
-        """(…, H) logits of the token that follows, for each of the shared tokens."""
-        return self.shared.logits(self.normed(states))
-
-    def normed(self, states: Tensor) -> Tensor:
-        """(…, d) what the head is multiplied with."""
-        return rms_normalize(states, self.sizes.epsilon) * self.norm
-
-    def unroll(self, features: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
-        """Logits of every step at every place of some texts; see `Hydra.unroll`. Differentiable."""
-        return [self.logits(states) for states in self.states(self.fused(features), tokens, steps)]
 
 
 def shape_of(sizes: DraftModelSizes, vocab_size: int = 0, *, tied: bool = True, embedding_scale: float = 1.0) -> Shape:

@@ -1,18 +1,52 @@
-"""One decoder layer on the target's states: it attends to the text and to its own guesses."""
+"""EAGLE: one decoder layer on the target's states, which attends to the text and to its own guesses.
+
+The same network runs published EAGLE-3 checkpoints, which `models.published_drafter` reads.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specchat.models.draft_heads.group_attention import KeysValues, attend_in_groups, side_by_side
-from specchat.models.draft_heads.rotation import Rotation
-from specchat.models.draft_heads.shared_weights import SharedWeights, rms_normalize
-from specchat.models.draft_heads.sizes import EagleSizes
+from specchat.core.drafting_networks import Ahead, Guessed
+from specchat.core.states import TextStates
+from specchat.core.tree import ROOT, TokenTree
+from specchat.models.decoder.shape import Shape
+from specchat.models.draft_heads.drafting import Drafting, DraftingInputs, TextEntries
+from specchat.models.draft_heads.head import OWN_EMBED, OWN_HEAD, TOKENS, DraftHead, Recipe, SharedWeights
+from specchat.models.draft_heads.layers import (
+    AttentionRows,
+    KeysValues,
+    Rotation,
+    attend_in_groups,
+    rms_normalize,
+    side_by_side,
+)
+from specchat.models.draft_heads.sizes import LayerSizes, NetworkSizes, size
+
+FREQUENCIES = "frequencies"
+"""A tensor that only published networks have: the rotation's angles."""
 
 
-class Eagle(nn.Module):
+@dataclass(frozen=True)
+class EagleSizes(LayerSizes):
+    """Sizes of `eagle`. The defaults are those of our own training.
+
+    Args:
+        unit_taps: 1 where every tapped state is brought to a mean square of 1 before the taps are fused, else 0.
+        norm_residual: 1 where the attention's output is added to the normed state, 0 where to the state itself.
+    """
+
+    unit_taps: int = size(1, least=0, default=1)
+    norm_residual: int = size(1, least=0, default=0)
+
+
+class Eagle(DraftHead[LayerSizes]):
     """Guesses token after token with one decoder layer, whose own output stands in for the target's states.
 
     An entry of its text pairs the fused states of the target at one token with the embedding of the token that
@@ -24,40 +58,60 @@ class Eagle(nn.Module):
     which EAGLE-3 dropped, and a chain counts only as long as its guesses were right or nearly so (see `chain_loss`).
     """
 
-    def __init__(self, sizes: EagleSizes, shared: SharedWeights) -> None:
-        super().__init__()
-        self.sizes = sizes
-        self.shared = shared
+    recipe = Recipe(reads_back=True)
+    sizes_type: ClassVar[type[NetworkSizes]] = EagleSizes
+
+    def __init__(self, sizes: LayerSizes, shared: SharedWeights) -> None:
+        super().__init__(sizes, shared, token_norm=True)
+        published = sizes if isinstance(sizes, EagleSizes) else None
+        self._unit_taps = published is None or bool(published.unit_taps)
+        self._norm_residual = published is not None and bool(published.norm_residual)
         d, queries = sizes.hidden, sizes.heads * sizes.head_dim
-        self.fuse = nn.Linear(len(sizes.taps) * d, d, bias=False)
-        self.token_norm = nn.Parameter(torch.ones(d))
         self.state_norm = nn.Parameter(torch.ones(d))
         self.qkv = nn.Linear(2 * d, queries + 2 * sizes.kv_heads * sizes.head_dim, bias=False)
         self.o = nn.Linear(queries, d, bias=False)
         self.mlp_norm = nn.Parameter(torch.ones(d))
         self.gate_up = nn.Linear(d, 2 * sizes.inner, bias=False)
         self.down = nn.Linear(sizes.inner, d, bias=False)
-        self.norm = nn.Parameter(torch.ones(d))
         self.rotation = Rotation(sizes.theta, sizes.head_dim)
 
+    @classmethod
+    def sizes_for(cls, shape: Shape, taps: tuple[int, ...]) -> LayerSizes:
+        return EagleSizes.like_target(shape, taps, 8 / 3)
+
+    @property
+    def added(self) -> tuple[Tensor, ...]:
+        return self.o.weight, self.down.weight
+
+    @classmethod
+    def own_shapes(cls, sizes: NetworkSizes, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+        assert isinstance(sizes, LayerSizes)
+        rows = {name: shape[0] for name, shape in shapes.items() if shape}
+        wanted = {
+            OWN_HEAD: (rows.get(TOKENS, 0), sizes.hidden),
+            OWN_EMBED: (rows.get(OWN_EMBED, 0), sizes.hidden),
+            FREQUENCIES: (sizes.head_dim // 2,),
+        }
+        return {name: shape for name, shape in wanted.items() if name in shapes}
+
+    def take_own_(self, tensors: Mapping[str, Tensor]) -> None:
+        if FREQUENCIES in tensors:
+            self.rotation.frequencies = tensors[FREQUENCIES]
+
     def fused(self, features: Tensor) -> Tensor:
-        """(…, d) from (…, taps, d) states of the target."""
-        taken = rms_normalize(features, self.sizes.epsilon) if self.sizes.unit_taps else features
+        taken = rms_normalize(features, self.sizes.epsilon) if self._unit_taps else features
         fused: Tensor = self.fuse(taken.flatten(-2))
         return fused
-
-    def of_tokens(self, embedded: Tensor) -> Tensor:
-        """(…, d) what a step takes of the embeddings (…, d) of tokens."""
-        return rms_normalize(embedded, self.sizes.epsilon) * self.token_norm
 
     def before_attention(
         self, inputs: Tensor, tokens: Tensor, positions: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What attention's output is added to, (…, A, d); queries, keys and values, (…, A, heads, head_dim), rotated.
+        """The residual that attention's output is added to, (…, A, d); queries, keys and values, (…, A, heads,
+        head_dim), rotated.
 
         Args:
             inputs: (…, A, d) fused states, or states of the step before.
-            tokens: (…, A, d) what `of_tokens` gives for the tokens that follow them.
+            tokens: (…, A, d) outputs of `of_tokens` for the tokens that follow them.
             positions: (A,) of the entries.
         """
         sizes = self.sizes
@@ -66,7 +120,7 @@ class Eagle(nn.Module):
         heads = self.qkv(pairs).unflatten(-1, (sizes.heads + 2 * sizes.kv_heads, sizes.head_dim))
         rotating = sizes.heads + sizes.kv_heads
         rotated = self.rotation(heads[..., :rotating, :], positions)
-        residual = normed if sizes.norm_residual else inputs
+        residual = normed if self._norm_residual else inputs
         return residual, rotated[..., : sizes.heads, :], rotated[..., sizes.heads :, :], heads[..., rotating:, :]
 
     def after_attention(self, residual: Tensor, mixed: Tensor) -> Tensor:
@@ -76,16 +130,7 @@ class Eagle(nn.Module):
         after: Tensor = states + self.down(F.silu(gate) * up)
         return after
 
-    def logits(self, states: Tensor) -> Tensor:
-        """(…, H) logits of the token that follows, for each of the shared tokens."""
-        return self.shared.logits(self.normed(states))
-
-    def normed(self, states: Tensor) -> Tensor:
-        """(…, d) what the head is multiplied with."""
-        return rms_normalize(states, self.sizes.epsilon) * self.norm
-
     def states(self, fused: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
-        """What `unroll` takes the logits of: (B, S − steps, d) for each step; from (B, S, d) what `fused` gives."""
         anchors = tokens.shape[1] - steps
         taken = self.of_tokens(self.shared.embed(tokens))
         found, before = [fused[:, :anchors]], list[KeysValues]()
@@ -93,15 +138,11 @@ class Eagle(nn.Module):
             found.append(self._step(found[-1], taken[:, step : anchors + step], before))
         return found[1:]
 
-    def unroll(self, features: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
-        """Logits of every step at every place of some texts; see `Hydra.unroll`. Differentiable."""
-        return [self.logits(states) for states in self.states(self.fused(features), tokens, steps)]
-
     def _step(self, inputs: Tensor, tokens: Tensor, before: list[KeysValues]) -> Tensor:
         """(B, A, d) one step at every place: each sees the text's entries up to its own, then its own guesses.
 
         Args:
-            before: of the earlier steps, the first of which is the text; this one comes to them.
+            before: of the earlier steps, the first of which is the text; this one is appended.
         """
         first, places = len(before), inputs.shape[1]
         positions = torch.arange(first, first + places, device=inputs.device)
@@ -111,3 +152,112 @@ class Eagle(nn.Module):
         own = side_by_side(guesses, text)
         sees = torch.ones(1, first, dtype=torch.bool, device=inputs.device)
         return self.after_attention(residual, attend_in_groups(queries[:, :, None], text, own, sees)[:, :, 0])
+
+    def drafting(self, given: DraftingInputs) -> Drafting:
+        return EagleDrafting(self, given)
+
+
+class LayerReading:
+    """A `RootReading`: the entries of a text that the layer has read. Rows behind them are written over when more of
+    the text is read."""
+
+    skip = None
+
+    def __init__(self, layer: Eagle, given: DraftingInputs, masks: tuple[Tensor, Tensor] | None = None) -> None:
+        """Nothing read yet.
+
+        Args:
+            masks: (m, d) twice, inputs of `Eagle.before_attention` of rows that are read behind the last entry; each
+                sees all before it.
+        """
+        self.passes = 0
+        self._root = torch.empty(0)
+        self._masks = masks
+        self._layer, self._given = layer, given
+        self._entries = TextEntries(given)
+        self._rows = AttentionRows(layer.sizes.kv_heads, layer.sizes.head_dim)
+
+    @property
+    def entries(self) -> int:
+        """How many entries of the text were read."""
+        return len(self._entries)
+
+    def take(self, states: TextStates) -> None:
+        self._entries.take(states)
+
+    @torch.inference_mode()
+    def begin(self, history: Sequence[int]) -> bool:
+        """Read what is new of the text, and the last entry in any case: its state is where drafting begins."""
+        if not self._given.complete(history):
+            return False
+        for first, inputs, tokens in self._entries.unread(history):
+            own = len(inputs)
+            if self._masks is not None and first + own == len(history) - 1:
+                inputs, tokens = (torch.cat(rows) for rows in zip((inputs, tokens), self._masks, strict=True))
+            count = len(inputs)
+            seen = torch.ones(count, first + count, dtype=torch.bool).tril(first)
+            states = self.step(inputs, tokens, torch.arange(first, first + count), first, seen)
+            self._root = states[own - 1 :]
+        return True
+
+    def root(self) -> Tensor:
+        """(1 + m, d) states of the last entry and the masks."""
+        return self._root
+
+    def step(self, inputs: Tensor, tokens: Tensor, positions: Tensor, place: int, seen: Tensor) -> Tensor:
+        """(n, d) states of rows that are written from `place` on: one pass of the layer.
+
+        Args:
+            inputs: (n, d) fused states of the target, or states of this layer.
+            tokens: (n, d) outputs of `Eagle.of_tokens` for those that follow them.
+            positions: (n,).
+            seen: (n, place + n) bool, what each row attends to.
+        """
+        residual, queries, keys, values = self._layer.before_attention(inputs, tokens, positions)
+        self.passes += 1
+        return self._layer.after_attention(residual, self._rows.attend(place, queries, keys, values, seen))
+
+
+class EagleDrafting(Drafting):
+    """Entries of the text are read when a tree begins, nodes depth by depth.
+
+    Nodes are written behind the text's entries and are forgotten with their tree: once their tokens are part of the
+    text they are read again, from the target's own states.
+    """
+
+    def __init__(self, network: Eagle, given: DraftingInputs) -> None:
+        super().__init__(network.sizes.taps, given)
+        self._reading = LayerReading(network, given)
+        self._row_of: dict[int, int] = {}  # nodes below the root → row behind the entries
+        self._states = torch.empty(0)
+
+    @property
+    def passes(self) -> int:
+        return self._counted + self._reading.passes
+
+    def take(self, states: TextStates) -> None:
+        self._reading.take(states)
+
+    def begin(self, history: Sequence[int], ahead: Ahead | None = None) -> bool:
+        del ahead  # attention reads one level at a time
+        self._row_of = {}
+        return self._reading.begin(history)
+
+    @torch.inference_mode()
+    def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
+        """One step for nodes of one depth; the root's is done."""
+        if nodes[0] == ROOT:
+            return self._given.guessed(self._reading.root())
+        entries, first = self._reading.entries, len(self._row_of)
+        self._row_of.update(zip(nodes, range(first, first + len(nodes)), strict=True))
+        seen = torch.zeros(len(nodes), entries + len(self._row_of), dtype=torch.bool)
+        seen[:, :entries] = True
+        for row, node in enumerate(nodes):
+            seen[row, [entries + self._row_of[above] for above in tree.path(node)]] = True
+        parents = [self._row_of[tree.parents[node]] + 1 if tree.parents[node] != ROOT else 0 for node in nodes]
+        before = self._reading.root() if first == 0 else self._states
+        tokens = self._given.tokens.of([tree.tokens[node] for node in nodes])
+        positions = torch.full((len(nodes),), entries - 1 + tree.depths[nodes[0]])
+        states = self._reading.step(before[parents], tokens, positions, entries + first, seen)
+        self._states = torch.cat([before, states])
+        return self._given.guessed(states)

@@ -1,16 +1,41 @@
-"""A sequential MLP on the last state: the cheapest network that still sees the tokens it guessed."""
+"""Hydra: a sequential MLP on the last state, the cheapest network that still sees the tokens it guessed."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specchat.models.draft_heads.shared_weights import SharedWeights, rms_normalize
-from specchat.models.draft_heads.sizes import HydraSizes
+from specchat.core.compiled_guessing import CompiledNetwork
+from specchat.core.drafting_networks import Ahead, Guessed
+from specchat.core.states import HostRow
+from specchat.core.tree import ROOT, TokenTree
+from specchat.models.cpu_kernels.hydra import Named, NativeHydra, Row
+from specchat.models.cpu_kernels.kernels import kernels_for
+from specchat.models.cpu_kernels.linear import NativeHead, NativeLinear
+from specchat.models.decoder.shape import Shape
+from specchat.models.draft_heads.drafting import Drafting, DraftingInputs
+from specchat.models.draft_heads.head import DraftHead, Recipe, SharedWeights
+from specchat.models.draft_heads.layers import rms_normalize
+from specchat.models.draft_heads.sizes import MOST_INNER, Sizes, multiple_of_32, size
 
 
-class Hydra(nn.Module):
+@dataclass(frozen=True)
+class HydraSizes(Sizes):
+    """Sizes of `hydra`.
+
+    Args:
+        inner: width of the MLP.
+    """
+
+    inner: int = size(MOST_INNER, default=384)
+
+
+class Hydra(DraftHead[HydraSizes]):
     """Guesses token after token from the target's last state, its own last state and the token between.
 
     The state of step 1 is made from the target's states at the last token it read and the embedding of the token that
@@ -23,68 +48,176 @@ class Hydra(nn.Module):
     the target's.
     """
 
+    recipe = Recipe(reads_back=False)
+    sizes_type = HydraSizes
+
     def __init__(self, sizes: HydraSizes, shared: SharedWeights) -> None:
-        super().__init__()
-        self.sizes = sizes
-        self.shared = shared
+        super().__init__(sizes, shared)
         d = sizes.hidden
-        self.fuse = nn.Linear(len(sizes.taps) * d, d, bias=False)
         self.back = nn.Linear(d, d, bias=False)
         self.token = nn.Linear(d, d, bias=False)
         self.mlp_norm = nn.Parameter(torch.ones(d))
         self.gate_up = nn.Linear(d, 2 * sizes.inner, bias=False)
         self.down = nn.Linear(sizes.inner, d, bias=False)
-        self.norm = nn.Parameter(torch.ones(d))
 
-    def fused(self, features: Tensor) -> Tensor:
-        """(…, d) what step 1 takes of (…, taps, d) states of the target."""
-        fused: Tensor = self.fuse(rms_normalize(features, self.sizes.epsilon).flatten(-2))
-        return fused
+    @classmethod
+    def sizes_for(cls, shape: Shape, taps: tuple[int, ...]) -> HydraSizes:
+        return HydraSizes(shape.hidden, taps, epsilon=shape.epsilon, inner=multiple_of_32(2 * shape.hidden / 3))
+
+    @property
+    def added(self) -> tuple[Tensor, ...]:
+        return (self.down.weight,)
+
+    @property
+    def token_product(self) -> nn.Module:
+        return self.token
 
     def fed_back(self, states: Tensor) -> Tensor:
-        """(…, d) what the next step takes of (…, d) states of this one."""
+        """(…, d) input of the next step, from (…, d) states of this one."""
         back: Tensor = self.back(rms_normalize(states, self.sizes.epsilon))
         return back
 
-    def of_tokens(self, embedded: Tensor) -> Tensor:
-        """(…, d) what a step takes of the embeddings (…, d) of tokens."""
-        taken: Tensor = self.token(rms_normalize(embedded, self.sizes.epsilon))
-        return taken
-
     def step(self, inputs: Tensor, tokens: Tensor) -> Tensor:
-        """(…, d) states, from what `fused` or `fed_back` and `of_tokens` give."""
+        """(…, d) states, from the outputs of `fused` or `fed_back` and of `of_tokens`."""
         states = inputs + tokens
         gate, up = self.gate_up(rms_normalize(states, self.sizes.epsilon) * self.mlp_norm).chunk(2, dim=-1)
         after: Tensor = states + self.down(F.silu(gate) * up)
         return after
 
-    def logits(self, states: Tensor) -> Tensor:
-        """(…, H) logits of the token that follows, for each of the shared tokens."""
-        return self.shared.logits(self.normed(states))
-
-    def normed(self, states: Tensor) -> Tensor:
-        """(…, d) what the head is multiplied with."""
-        return rms_normalize(states, self.sizes.epsilon) * self.norm
-
     def states(self, fused: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
-        """What `unroll` takes the logits of: (B, S − steps, d) for each step; from (B, S, d) what `fused` gives."""
         anchors = tokens.shape[1] - steps
-        inputs, taken, found = fused[:, :anchors], self.of_tokens(self.shared.embed(tokens)), []
+        inputs, taken, found = fused[:, :anchors], self.of_tokens(self.shared.embed(tokens)), list[Tensor]()
         for step in range(1, steps + 1):
             found.append(self.step(inputs, taken[:, step : anchors + step]))
             if step < steps:
                 inputs = self.fed_back(found[-1])
         return found
 
-    def unroll(self, features: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
-        """Logits of every step at every place of some texts, from its own states. Differentiable.
+    def drafting(self, given: DraftingInputs) -> HydraDrafting:
+        return HydraDrafting(self, given)
 
-        Args:
-            features: (B, S, taps, d) the target's states after the tapped layers at every token.
-            tokens: (B, S) the texts.
+
+class HydraDrafting(Drafting):
+    """One step per depth, whatever the width; where it runs in C, all steps of a tree at once."""
+
+    def __init__(self, network: Hydra, given: DraftingInputs) -> None:
+        super().__init__(network.sizes.taps, given)
+        self._steps = steps_of(network, given)
+        self._last = 0  # position of the token before the root
+        self._ahead: Ahead | None = None
+        self._row_of: dict[int, int] = {}  # node → row
+        self._rows: dict[Row, int] = {}  # by what they follow and their token
+
+    @property
+    def skip(self) -> Callable[[int, Sequence[int]], None]:
+        return self._given.skip
+
+    def begin(self, history: Sequence[int], ahead: Ahead | None = None) -> bool:
+        self._last, self._ahead = len(history) - 2, ahead
+        return self._given.complete(history)
+
+    def compiled(self, tokens: Sequence[int], rows: int) -> CompiledNetwork | None:
+        return self._steps.compiled(self._last, tokens, rows)
+
+    def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
+        """What follows nodes of one depth, which are read now unless they were read ahead."""
+        self._counted += 1
+        if nodes[0] == ROOT:
+            read = self._steps.first(self._last, tree.tokens[ROOT], self._ahead)
+            self._rows, self._row_of = {row: place for place, row in enumerate(read)}, {ROOT: 0}
+            return self._steps.said([0])
+        wanted = [(self._row_of[tree.parents[node]], tree.tokens[node]) for node in nodes]
+        if unread := [row for row in wanted if row not in self._rows]:
+            self._rows.update(zip(unread, range(len(self._rows), len(self._rows) + len(unread)), strict=True))
+            self._steps.after([parent for parent, _ in unread], [token for _, token in unread])
+        rows = [self._rows[row] for row in wanted]
+        self._row_of.update(zip(nodes, rows, strict=True))
+        return self._steps.said(rows)
+
+
+class HydraSteps(Protocol):
+    """Rows of a tree, a token behind another row each, counted in the order they are read; and what follows each."""
+
+    def first(self, position: int, root: int, ahead: Ahead | None) -> list[Row]:
+        """Forget the last tree: read the root, a token behind this position of the text, and perhaps rows below it.
 
         Returns:
-            For each step k = 1 … `steps`, (B, S − steps, H): row t says what follows token t + k, drafted after token t
-            was read. It is to be compared with the target's own logits at position t + k.
+            The rows that were read.
         """
-        return [self.logits(states) for states in self.states(self.fused(features), tokens, steps)]
+
+    def after(self, parents: Sequence[int], tokens: Sequence[int]) -> None:
+        """Read tokens that follow these rows."""
+
+    def said(self, rows: Sequence[int]) -> Guessed:
+        """What follows these rows."""
+
+    def compiled(self, position: int, tokens: Sequence[int], rows: int) -> CompiledNetwork | None:
+        """Forget the last tree; how compiled code reads one behind this position. See `TrainedNetwork`."""
+
+
+class TorchSteps:
+    """`HydraSteps` of a module."""
+
+    def __init__(self, network: Hydra, given: DraftingInputs) -> None:
+        self._network, self._given = network, given
+        self._states = torch.empty(0)
+
+    @torch.inference_mode()
+    def first(self, position: int, root: int, ahead: Ahead | None) -> list[Row]:
+        self._states = self._step(self._given.text.rows(position, position + 1), [root])
+        return [(-1, root)]
+
+    @torch.inference_mode()
+    def after(self, parents: Sequence[int], tokens: Sequence[int]) -> None:
+        states = self._step(self._network.fed_back(self._states[list(parents)]), tokens)
+        self._states = torch.cat([self._states, states])
+
+    @torch.inference_mode()
+    def said(self, rows: Sequence[int]) -> Guessed:
+        return self._given.guessed(self._states[list(rows)])
+
+    def compiled(self, position: int, tokens: Sequence[int], rows: int) -> None:
+        return None
+
+    def _step(self, inputs: Tensor, tokens: Sequence[int]) -> Tensor:
+        return self._network.step(inputs, self._given.tokens.of(tokens))
+
+
+class NativeSteps:
+    """The same in C. The text's states are fused where a tree begins, not wherever they come from."""
+
+    def __init__(self, network: NativeHydra, given: DraftingInputs) -> None:
+        self._network, self._given = network, given
+        self._named: Named | None = None
+
+    def first(self, position: int, root: int, ahead: Ahead | None) -> list[Row]:
+        inputs = self._given.tokens.within([root])
+        return self._network.first(self._head, self._states(position), inputs, root, ahead)
+
+    def after(self, parents: Sequence[int], tokens: Sequence[int]) -> None:
+        self._network.after(self._head, self._given.tokens.within(tokens), parents, tokens)
+
+    def said(self, rows: Sequence[int]) -> Guessed:
+        return self._network.said(self._head, rows)
+
+    def compiled(self, position: int, tokens: Sequence[int], rows: int) -> CompiledNetwork:
+        inputs = self._given.tokens.within(tokens)
+        return self._network.compiled(self._head, self._states(position), inputs, rows)
+
+    def _states(self, position: int) -> HostRow | Tensor:
+        return self._given.text.host_row(position) or self._given.text.at(position)
+
+    @property
+    def _head(self) -> Named:
+        head = self._given.head
+        if self._named is None or self._named.tokens is not head.tokens:
+            assert isinstance(head.product, NativeHead), "loading gives kernels to all of a network or to nothing"
+            self._named = Named(head.product, head.tokens)
+        return self._named
+
+
+def steps_of(network: Hydra, given: DraftingInputs) -> HydraSteps:
+    """In C where the network's products are, on the target's threads, which have nothing else to do meanwhile."""
+    if isinstance(network.fuse, NativeLinear):
+        return NativeSteps(NativeHydra(kernels_for(), given.threads, network), given)
+    return TorchSteps(network, given)

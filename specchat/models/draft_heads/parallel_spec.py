@@ -1,22 +1,37 @@
-"""Eagle's decoder layer with learned masks behind the text: one pass guesses at several depths."""
+"""ParallelSpec: EAGLE's decoder layer with learned masks behind the text, one pass guesses at several depths."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from specchat.models.draft_heads.eagle import Eagle
-from specchat.models.draft_heads.group_attention import KeysValues, attend_in_groups
-from specchat.models.draft_heads.shared_weights import SharedWeights
-from specchat.models.draft_heads.sizes import ParallelSpecSizes
+from specchat.models.decoder.shape import Shape
+from specchat.models.draft_heads.drafting import DraftingInputs, ParallelDrafting
+from specchat.models.draft_heads.eagle import Eagle, LayerReading
+from specchat.models.draft_heads.head import Recipe, SharedWeights
+from specchat.models.draft_heads.layers import KeysValues, attend_in_groups
+from specchat.models.draft_heads.sizes import MOST_DEPTH, LayerSizes, size
 
 
-class ParallelSpec(nn.Module):
+@dataclass(frozen=True)
+class ParallelSpecSizes(LayerSizes):
+    """Sizes of `parallel_spec`.
+
+    Args:
+        masks: so many tokens are guessed in one pass besides the first.
+    """
+
+    masks: int = size(MOST_DEPTH, default=3)
+
+
+class ParallelSpec(Eagle):
     """Guesses the token after the root, and with every mask the token one further on, all in one pass of one layer.
 
     The layer reads the text as `eagle` does. Behind the root's entry stand masks, pairs of a learned state and a
-    learned embedding, each of which sees the text and the masks before it. What is guessed at a depth does not depend
-    on the tokens guessed before it.
+    learned embedding, each of which sees the text and the masks before it. A guess at a depth does not depend on the
+    tokens guessed before it.
 
     Reference: Xiao et al., ParallelSpec: Parallel Drafter for Efficient Speculative Decoding, arXiv:2410.05589; the
     drafter is EAGLE's, and learns by packed groups: at every place of a text stand the entry and its masks, and no
@@ -24,78 +39,42 @@ class ParallelSpec(nn.Module):
     several layers go in, and a deeper guess counts only where those before it were right or nearly so (`chain_loss`).
     """
 
+    recipe = Recipe(reads_back=True, steps=4)
+    sizes_type = ParallelSpecSizes
+
     def __init__(self, sizes: ParallelSpecSizes, shared: SharedWeights) -> None:
-        super().__init__()
-        self.sizes = sizes
-        self.layer = Eagle(sizes.layer, shared)
+        super().__init__(sizes, shared)
+        self.masks = sizes.masks
         self.mask_states = nn.Parameter(torch.zeros(sizes.masks, sizes.hidden))
         self.mask_tokens = nn.Parameter(torch.zeros(sizes.masks, sizes.hidden))
 
-    @property
-    def shared(self) -> SharedWeights:
-        """What the layer shares with the target."""
-        return self.layer.shared
+    @classmethod
+    def sizes_for(cls, shape: Shape, taps: tuple[int, ...]) -> ParallelSpecSizes:
+        return ParallelSpecSizes.like_target(shape, taps, 8 / 3)
 
-    @shared.setter
-    def shared(self, shared: SharedWeights) -> None:
-        self.layer.shared = shared
-
-    @property
-    def fuse(self) -> nn.Module:
-        """What makes rows of states."""
-        return self.layer.fuse
-
-    @property
-    def depth(self) -> int:
-        """As many tokens ahead are guessed."""
-        return 1 + self.sizes.masks
-
-    @property
-    def norm(self) -> Tensor:
-        """(d,) the weights of the norm in front of the head."""
-        return self.layer.norm
-
-    def fused(self, features: Tensor) -> Tensor:
-        """(…, d) from (…, taps, d) states of the target."""
-        return self.layer.fused(features)
-
-    def of_tokens(self, embedded: Tensor) -> Tensor:
-        """(…, d) what the layer takes of the embeddings (…, d) of tokens."""
-        return self.layer.of_tokens(embedded)
-
-    def ahead(self, entries: Tensor) -> Tensor:
-        """(K, d) states of all depths: they are what the layer makes of the root's entry and the masks."""
-        return entries
-
-    def logits(self, states: Tensor) -> Tensor:
-        """(…, H) logits of the token that follows, for each of the shared tokens."""
-        return self.layer.logits(states)
-
-    def normed(self, states: Tensor) -> Tensor:
-        """(…, d) what the head is multiplied with."""
-        return self.layer.normed(states)
+    def stored_name(self, name: str) -> str:
+        """The decoder layer's tensors stand below `layer.` in files."""
+        return name if name in ("mask_states", "mask_tokens") else f"layer.{name}"
 
     def states(self, fused: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
-        """What `unroll` takes the logits of: (B, S − steps, d) for each step; from (B, S, d) what `fused` gives.
-
-        One pass for all places: the group at a place is its entry and `steps` − 1 masks.
-        """
+        """As `DraftNetwork.states`, in one pass: the group at a place is its entry and `steps` − 1 masks."""
         masks, anchors = steps - 1, tokens.shape[1] - steps
-        assert 0 <= masks <= self.sizes.masks, f"{self.sizes.masks} masks cannot guess {steps} tokens"
+        assert 0 <= masks <= self.masks, f"{self.masks} masks cannot guess {steps} tokens"
         taken = self.of_tokens(self.shared.embed(tokens[:, 1 : anchors + 1]))
         inputs = _groups(fused[:, :anchors], self.mask_states[:masks])
         places = torch.arange(anchors, device=fused.device)[:, None] + torch.arange(steps, device=fused.device)
-        packed = self.layer.before_attention(
+        packed = self.before_attention(
             inputs, _groups(taken, self.of_tokens(self.mask_tokens[:masks])), places.flatten()
         )
         residual, queries, keys, values = (each.view(-1, anchors, steps, *each.shape[2:]) for each in packed)
         text, own = KeysValues(keys[:, :, 0], values[:, :, 0]), KeysValues(keys[:, :, 1:], values[:, :, 1:])
         sees = torch.ones(steps, masks, dtype=torch.bool, device=fused.device).tril(-1)
-        return list(self.layer.after_attention(residual, attend_in_groups(queries, text, own, sees)).unbind(2))
+        return list(self.after_attention(residual, attend_in_groups(queries, text, own, sees)).unbind(2))
 
-    def unroll(self, features: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
-        """Logits of every depth at every place of some texts; see `Hydra.unroll`. Differentiable."""
-        return [self.logits(states) for states in self.states(self.fused(features), tokens, steps)]
+    def drafting(self, given: DraftingInputs) -> ParallelDrafting:
+        with torch.inference_mode():
+            reading = LayerReading(self, given, (self.mask_states, self.of_tokens(self.mask_tokens)))
+        return ParallelDrafting(self.sizes.taps, 1 + self.masks, lambda entries: entries, reading, given)
 
 
 def _groups(entries: Tensor, masks: Tensor) -> Tensor:

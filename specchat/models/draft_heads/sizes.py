@@ -1,4 +1,4 @@
-"""Sizes of the trained networks: what `[options]` of a trained drafter's folder says, checked. Needs no torch."""
+"""Sizes of trained networks: `[options]` of a trained drafter's folder, checked, and the bases that families extend."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from specchat.errors import ConfigError, nearest, short
+
+if TYPE_CHECKING:
+    from specchat.models.decoder.shape import Shape
 
 MOST_WIDTH = 1 << 16
 MOST_INNER = 1 << 18
 MOST_DEPTH = 64
-MOST_TOKENS = 1 << 22
 MOST_LAYER = 1 << 10
 MOST_RANK = 1 << 10
 
@@ -30,7 +32,7 @@ def layers() -> Any:
 
 @dataclass(frozen=True)
 class NetworkSizes:
-    """What every trained network has.
+    """Sizes of any trained network.
 
     Args:
         hidden: d, the width of the target's states and of the network's own.
@@ -75,7 +77,7 @@ class NetworkSizes:
 
 @dataclass(frozen=True)
 class Sizes(NetworkSizes):
-    """What every network has that reads the target's states.
+    """Sizes of a network that reads the target's states.
 
     Args:
         taps: layers of the target whose states it reads, counted from 0; the last layer may be among them.
@@ -84,57 +86,8 @@ class Sizes(NetworkSizes):
     taps: tuple[int, ...] = layers()
 
 
-@dataclass(frozen=True)
-class HydraSizes(Sizes):
-    """Sizes of `hydra`.
-
-    Args:
-        inner: width of the MLP.
-    """
-
-    inner: int = size(MOST_INNER, default=384)
-
-
-@dataclass(frozen=True)
-class MedusaSizes(Sizes):
-    """Sizes of `medusa`.
-
-    Args:
-        heads: as many tokens ahead are guessed.
-    """
-
-    heads: int = size(MOST_DEPTH, default=4)
-
-
-@dataclass(frozen=True)
-class PromptTokenSizes(NetworkSizes):
-    """Sizes of `prompt_tokens`.
-
-    Args:
-        masks: as many tokens ahead are guessed, behind the next one.
-    """
-
-    masks: int = size(MOST_DEPTH, default=3)
-
-
-@dataclass(frozen=True)
-class MtpSizes(PromptTokenSizes):
-    """Sizes of `mtp`.
-
-    Args:
-        layers: of the target.
-        queries, keys: rows of the target's products for queries, and for keys or values.
-        rank: of what is added to the target's products.
-    """
-
-    layers: int = size(MOST_LAYER, default=1)
-    queries: int = size(MOST_WIDTH, default=1)
-    keys: int = size(MOST_WIDTH, default=1)
-    rank: int = size(MOST_RANK, default=16)
-
-
 @dataclass(frozen=True, kw_only=True)
-class _DecoderLayer(NetworkSizes):
+class DecoderSizes(NetworkSizes):
     """Sizes of a decoder layer.
 
     Args:
@@ -158,82 +111,21 @@ class _DecoderLayer(NetworkSizes):
 
 
 @dataclass(frozen=True)
-class LayerSizes(_DecoderLayer, Sizes):
+class LayerSizes(DecoderSizes, Sizes):
     """Sizes of a network with decoder layers that reads states of the target."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class DraftModelSizes(_DecoderLayer):
-    """Sizes of the language model that is trained for `draft_model`.
-
-    Args:
-        layers: how many decoder layers it has.
-    """
-
-    layers: int = size(MOST_DEPTH)
+    @classmethod
+    def like_target(cls, shape: Shape, taps: tuple[int, ...], inner: float) -> Self:
+        """Attention of the target's sizes, and an MLP `inner` times as wide as the states."""
+        return cls(
+            shape.hidden, taps, epsilon=shape.epsilon, inner=multiple_of_32(inner * shape.hidden),
+            heads=shape.heads, kv_heads=shape.kv_heads, head_dim=shape.head_dim,
+        )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class EagleSizes(LayerSizes):
-    """Sizes of `eagle`. The defaults are those of our own training.
-
-    Args:
-        unit_taps: 1 where every tapped state is brought to a mean square of 1 before the taps are fused, else 0.
-        norm_residual: 1 where the attention's output is added to the normed state, 0 where to the state itself.
-    """
-
-    unit_taps: int = size(1, least=0, default=1)
-    norm_residual: int = size(1, least=0, default=0)
-
-
-@dataclass(frozen=True)
-class AmphistaSizes(LayerSizes):
-    """Sizes of `amphista`.
-
-    Args:
-        positions: as many tokens ahead are guessed.
-    """
-
-    positions: int = size(MOST_DEPTH, default=4)
-
-
-@dataclass(frozen=True)
-class FalconSizes(LayerSizes):
-    """Sizes of `falcon`.
-
-    Args:
-        width: of the LSTM.
-        block: k, so many tokens are guessed in a pass.
-    """
-
-    width: int = size(MOST_INNER, default=256)
-    block: int = size(8, least=2, default=2)
-
-
-@dataclass(frozen=True)
-class ParallelSpecSizes(LayerSizes):
-    """Sizes of `parallel_spec`.
-
-    Args:
-        masks: so many tokens are guessed in one pass besides the first.
-    """
-
-    masks: int = size(MOST_DEPTH, default=3)
-
-    @property
-    def layer(self) -> EagleSizes:
-        """Those of its layer."""
-        return EagleSizes(**{field.name: getattr(self, field.name) for field in dataclasses.fields(LayerSizes)})
-
-
-@dataclass(frozen=True)
-class CloverSizes(LayerSizes):
-    """Sizes of `clover`."""
-
-    @property
-    def token_heads(self) -> int:
-        """Heads of the attention to tokens: as many as that to the text has, where they divide the width."""
-        return math.gcd(self.hidden, self.heads)
+def multiple_of_32(width: float) -> int:
+    """The nearest multiple of 32, the group that kernels take together."""
+    return max(32, 32 * round(width / 32))
 
 
 def _check(field: dataclasses.Field[Any], value: Any) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import msgspec
 
@@ -13,12 +15,39 @@ from specchat.config.unreadable import UNREADABLE
 from specchat.engine.protocol.text import one_line
 from specchat.engine.protocol.training_report import decode_report
 from specchat.errors import ConfigError, UsageError
-from specchat.tui.ports import Redraw, RunInBackground
 from specchat.tui.state.chat import Chat
 from specchat.tui.state.training import Training, TrainingChoices
 from specchat.tui.system.processes import OwnProcess, own_command
 
 _MOST_BYTES = 1 << 16
+
+
+class TrainingCost(Protocol):
+    """What a training takes."""
+
+    @property
+    def disk_bytes(self) -> int: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def free_bytes(self) -> int: ...
+
+
+Estimate = Callable[[TrainingChoices], TrainingCost]
+"""Raises SpecchatError if that training is not possible."""
+
+
+@dataclass(frozen=True)
+class TrainingHere:
+    """What it takes to train on this machine.
+
+    Args:
+        estimate: says what a training would take.
+        unfinished: the file that remembers a training that was stopped; None remembers none.
+    """
+
+    estimate: Estimate
+    unfinished: Path | None = None
 
 
 class TrainingRunner:
@@ -29,8 +58,8 @@ class TrainingRunner:
         chat: Chat,
         unfinished: Path | None,
         *,
-        redraw: Redraw,
-        run: RunInBackground,
+        redraw: Callable[[], None],
+        run: Callable[[Coroutine[Any, Any, None]], None],
         ended: Callable[[], None],
     ) -> None:
         """No training yet.

@@ -33,6 +33,7 @@ class Background:
     serving: str = ""  # the address at which other programs may use the engine
     waiting_client: str = ""  # one of them whose reply waits until the engine is free
     replaying: bool = False  # a recording is played in place of the chat, or is about to be
+    racing: bool = False  # a race or a benchmark has the engine
 
 
 @dataclass

@@ -22,7 +22,7 @@ from specchat.engine.protocol.training_report import (
     table_lines,
     verdict_line,
 )
-from specchat.models.inspect.training_limits import CHATS
+from specchat.training.limits import CHATS
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import Run, ScreenLine, bar, clip, cut, spark, width_of, wrap
 

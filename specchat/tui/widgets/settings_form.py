@@ -1,13 +1,15 @@
-"""The form of all settings: arrows choose and change, Enter types a value, live settings act at once."""
+"""The form of all settings, beside the chat or over it: arrows change, Enter types a value, live ones act at once."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
 from textual import events
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.message import Message
+from textual.screen import ModalScreen
 
 from specchat.errors import UsageError
 from specchat.tui.state.setting_effect import SettingEffect
@@ -233,3 +235,40 @@ class SettingsForm(PaintedLines, can_focus=True):
             self._choose(field.parse(typed))
         except UsageError as error:
             self._form.fail(field.name, str(error))
+
+
+class SettingsScreen(ModalScreen[None]):
+    """The same form as beside the chat."""
+
+    DEFAULT_CSS = """
+    SettingsScreen { align: center middle; background: $background 60%; }
+    SettingsScreen > SettingsForm { width: 56; max-width: 100%; height: 100%; max-height: 40; background: $surface; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("f2", "dismiss(None)", "close", show=False, id="settings.close"),
+    ]
+
+    def __init__(self, fields: list[Field], pair: str, remark: str, effect: SettingEffect) -> None:
+        super().__init__()
+        self._contents = fields, pair, remark
+        self._effect = effect
+
+    def compose(self) -> ComposeResult:
+        """Just the form."""
+        yield SettingsForm()
+
+    def on_mount(self) -> None:
+        """Fill it."""
+        self.form.show_effect(self._effect)
+        self.form.show(*self._contents)
+        self.form.focus()
+
+    def on_settings_form_left(self, event: SettingsForm.Left) -> None:
+        """Close."""
+        event.stop()
+        self.dismiss(None)
+
+    @property
+    def form(self) -> SettingsForm:
+        """The form of this screen."""
+        return self.query_one(SettingsForm)

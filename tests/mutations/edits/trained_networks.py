@@ -42,9 +42,9 @@ EDITS = (
     Mutation(
         "drafter clover",
         "leaves the factors of the tokens' norm out",
-        "Clover.of_tokens",
-        "rms_normalize(embedded, self.sizes.epsilon) * self.token_norm",
-        "rms_normalize(embedded, self.sizes.epsilon)",
+        "DraftHead.of_tokens",
+        "normed * self.token_norm if product is None else product(normed)",
+        "normed if product is None else product(normed)",
         (NETWORKS, "-k", "counts and clover"),
     ),
     Mutation(
@@ -139,8 +139,8 @@ EDITS = (
         "drafter prompt_tokens",
         "reads what was said behind the root, whatever was accepted",
         "MaskRowsDrafter._read",
-        "riding.extra_rows.get(path[-1] if path else ROOT)",
-        "riding.extra_rows.get(ROOT)",
+        "attached.extra_rows.get(path[-1] if path else ROOT)",
+        "attached.extra_rows.get(ROOT)",
         ("tests/drafters/test_mask_rows.py", "-k", "after_the_next_one"),
     ),
     Mutation(
@@ -360,9 +360,9 @@ if self.size_bytes > 2 * self.most_bytes:
     Mutation(
         "trained draft model",
         "takes rows that rotate together for halves",
-        "LayersBetween.interleaved",
-        "return True",
-        "return False",
+        "LayersBetween.__init__",
+        "self.interleaved = True",
+        "self.interleaved = False",
         DRAFT_MODELS,
     ),
     Mutation(

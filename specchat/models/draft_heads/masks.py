@@ -1,0 +1,153 @@
+"""Masks: trained embeddings behind the nodes of a tree, in rows of the target's own pass.
+
+`prompt_tokens` has embeddings alone, `mtp` also a low-rank adapter of the target's attention that acts on these rows.
+
+Reference: Chen et al., Parallel Prompt Decoding, arXiv:2405.18628 (`prompt_tokens`); Samragh et al., Your LLM Knows the
+Future: Uncovering Its Multi-Token Prediction Potential, arXiv:2507.11851 (`mtp`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from specchat.config.trained_drafters import TrainedDrafter
+from specchat.core.drafting_networks import MaskRows
+from specchat.core.request import Adapter
+from specchat.core.seams import Weights
+from specchat.errors import ModelError
+from specchat.models.decoder.shape import Shape
+from specchat.models.draft_heads.head import DraftNetwork, Recipe, SharedWeights
+from specchat.models.draft_heads.layers import rms_normalize
+from specchat.models.draft_heads.loading import load_network
+from specchat.models.draft_heads.sizes import MOST_DEPTH, MOST_LAYER, MOST_RANK, MOST_WIDTH, NetworkSizes, size
+
+ADAPTED = ("q", "k", "v", "o")
+"""The products that an adapter adds to."""
+
+_COMMON, _NOISE, _LEAST = 256, 0.1, 1e-6
+"""Masks begin as the mean of so many frequent tokens, with noise of so much of their spread."""
+
+
+@dataclass(frozen=True)
+class PromptTokenSizes(NetworkSizes):
+    """Sizes of `prompt_tokens`.
+
+    Args:
+        masks: as many tokens ahead are guessed, behind the next one.
+    """
+
+    masks: int = size(MOST_DEPTH, default=3)
+
+
+@dataclass(frozen=True)
+class MtpSizes(PromptTokenSizes):
+    """Sizes of `mtp`.
+
+    Args:
+        layers: of the target.
+        queries, keys: rows of the target's products for queries, and for keys or values.
+        rank: of the additions to the target's products.
+    """
+
+    layers: int = size(MOST_LAYER, default=1)
+    queries: int = size(MOST_WIDTH, default=1)
+    keys: int = size(MOST_WIDTH, default=1)
+    rank: int = size(MOST_RANK, default=16)
+
+
+class PromptTokens(DraftNetwork[PromptTokenSizes]):
+    """Embeddings of masks. They run through the target itself: `FrozenTarget` in training, afterwards its pass."""
+
+    recipe = Recipe(reads_back=True, through_target=True, measurements=6, measured_texts=32)
+    sizes_type = PromptTokenSizes
+
+    def __init__(self, sizes: PromptTokenSizes, shared: SharedWeights) -> None:
+        super().__init__(sizes, shared)
+        self.embeddings = nn.ParameterList(torch.empty(sizes.hidden) for _ in range(sizes.masks))
+
+    @classmethod
+    def sizes_for(cls, shape: Shape, taps: tuple[int, ...]) -> PromptTokenSizes:
+        return PromptTokenSizes(shape.hidden, epsilon=shape.epsilon)
+
+    @torch.no_grad()
+    def begin_(self, generator: torch.Generator) -> None:
+        """Begin as a token that says nothing: the mean of frequent ones, as long as they are."""
+        common = self.shared.embed(self.shared.tokens[:_COMMON]).float().cpu()
+        mean, length = common.mean(dim=0), common.norm(dim=-1).mean()
+        begun = mean * (length / mean.norm().clamp_min(_LEAST))
+        for embedding in self.embeddings:
+            noise = torch.randn(self.sizes.hidden, generator=generator)
+            embedding.copy_(begun + _NOISE * common.std(dim=0) * noise)
+
+    def factors(self) -> dict[tuple[int, str], tuple[Tensor, Tensor]]:
+        """(layer, product) → down (rank, inputs) and up (outputs, rank), as `Adapter` has them; none without a rank."""
+        return {}
+
+    def normed(self, states: Tensor) -> Tensor:
+        return rms_normalize(states, self.sizes.epsilon)
+
+
+class Mtp(PromptTokens):
+    """Embeddings of masks, and a low-rank adapter of every layer's attention for their rows."""
+
+    sizes_type = MtpSizes
+
+    def __init__(self, sizes: MtpSizes, shared: SharedWeights) -> None:
+        super().__init__(sizes, shared)
+        self.down, self.up = nn.ParameterDict(), nn.ParameterDict()
+        widths = {"q": (sizes.queries, sizes.hidden), "k": (sizes.keys, sizes.hidden)}
+        widths |= {"v": widths["k"], "o": (sizes.hidden, sizes.queries)}
+        for layer in range(sizes.layers):
+            for name in ADAPTED:
+                outputs, inputs = widths[name]
+                self.down[f"{layer}_{name}"] = nn.Parameter(torch.empty(sizes.rank, inputs))
+                self.up[f"{layer}_{name}"] = nn.Parameter(torch.empty(outputs, sizes.rank))
+
+    @classmethod
+    def sizes_for(cls, shape: Shape, taps: tuple[int, ...]) -> MtpSizes:
+        return MtpSizes(
+            shape.hidden, epsilon=shape.epsilon, layers=shape.layers,
+            queries=shape.heads * shape.head_dim, keys=shape.kv_heads * shape.head_dim,
+        )  # fmt: skip
+
+    @torch.no_grad()
+    def begin_(self, generator: torch.Generator) -> None:
+        """An adapter begins by adding nothing."""
+        super().begin_(generator)
+        for down in self.down.values():
+            down.normal_(std=down.shape[1] ** -0.5, generator=generator)
+        for up in self.up.values():
+            up.zero_()
+
+    def factors(self) -> dict[tuple[int, str], tuple[Tensor, Tensor]]:
+        found = {}
+        for key, down in self.down.items():
+            layer, name = key.split("_")
+            found[int(layer), name] = (down, self.up[key])
+        return found
+
+
+def mask_rows(target: Weights, trained: TrainedDrafter) -> MaskRows:
+    """The masks of a trained drafter.
+
+    Raises:
+        ConfigError: the sizes that its folder names are wrong.
+        WeightsError: its file is damaged, or holds something else.
+        ModelError: they were trained for a target of other sizes.
+    """
+
+    network = load_network(trained.method, trained.options, trained.weights, lambda tokens: SharedWeights.none())
+    assert isinstance(network, PromptTokens), "its drafter asks for masks"
+    sizes = network.sizes
+    layers = sizes.layers if isinstance(sizes, MtpSizes) else target.layers
+    if sizes.hidden != target.hidden_size or layers != target.layers:
+        raise ModelError(
+            f"trained drafter {trained.name!r} has masks of {sizes.hidden} numbers for {layers} layers; the target has "
+            f"{target.hidden_size} and {target.layers} layers"
+        )
+    factors = network.factors()
+    embeddings = tuple(embedding.detach().to(target.device) for embedding in network.embeddings)
+    return MaskRows(embeddings, Adapter(factors) if factors else None)

@@ -1,0 +1,126 @@
+"""Disk and memory of a training: what it needs, files put in place in one step, and one training at a time."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+
+from specchat.config.file_locking import locked
+from specchat.config.file_replacing import replacing
+from specchat.errors import NotEnoughMemory, TrainingError
+from specchat.models.decoder.shape import Shape
+from specchat.models.draft_heads.head import HEAD_TOKENS, SharedWeights
+from specchat.models.draft_heads.loading import family_of
+from specchat.models.draft_heads.sizes import NetworkSizes
+from specchat.models.fetch.disk import megabytes
+from specchat.models.machine import available_bytes
+from specchat.training.limits import states_bytes
+from specchat.training.mask_learning import frozen_bytes
+
+
+@contextmanager
+def writing(file: Path) -> Iterator[Path]:
+    """A file to write to, which then takes the place of this one; nothing but the training writes to its folders.
+
+    Raises:
+        TrainingError: the disk is full, or cannot be written.
+    """
+    try:
+        with replacing(file, alone=True) as draft:
+            yield draft
+    except (OSError, SafetensorError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise TrainingError(f"{file} cannot be written: {reason}") from None
+
+
+@contextmanager
+def only_user(folder: Path) -> Iterator[None]:
+    """Be the only training that writes to a folder.
+
+    Raises:
+        TrainingError: another one does so now, or the folder cannot be written.
+    """
+    lock = folder / "lock"
+    with ExitStack() as held:
+        try:
+            held.enter_context(locked(lock, 0))
+        except TimeoutError:
+            raise TrainingError(f"another training uses {folder} now; wait for its end, or stop it") from None
+        except OSError as error:
+            raise TrainingError(f"{lock} cannot be written: {error.strerror or error}") from None
+        yield
+
+
+_SPARE_BYTES = 256 << 20
+_WORKING_BYTES = 1 << 30
+"""A batch, the logits of all its places, and what is kept for the gradient."""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Bytes that a training takes, those that are taken already left out of the disk's.
+
+    Args:
+        weights: numbers that are learnt.
+    """
+
+    disk_bytes: int
+    memory_bytes: int
+    weights: int
+
+    def check(self, folder: Path) -> None:
+        """Refuse to begin what cannot be finished.
+
+        Raises:
+            TrainingError: the disk has less free.
+            NotEnoughMemory: the memory has less free.
+        """
+        need_space(folder, self.disk_bytes, "the states")
+        free = available_bytes(torch.device("cpu"))
+        if free is not None and self.memory_bytes > free:
+            raise NotEnoughMemory(
+                f"training needs about {self.memory_bytes / 1e9:.1f} GB of memory and {free / 1e9:.1f} GB are free; "
+                "close other programs"
+            )
+
+
+def needs_of(drafter: str, sizes: NetworkSizes, shape: Shape, reply_tokens: int, taps: int, states: Path) -> Needs:
+    """What a training takes.
+
+    Args:
+        taps: layers of the target whose states are kept, whether this network reads them or not.
+        states: where the target's states are kept; what is there need not be written again.
+    """
+    made = family_of(drafter).load()
+    with torch.device("meta"):
+        network = made(sizes, SharedWeights.none())
+    weights = sum(parameter.numel() for parameter in network.parameters())
+    try:
+        there = sum(file.lstat().st_size for file in states.iterdir())
+    except OSError as error:
+        raise TrainingError(f"{states} cannot be read: {error.strerror or error}") from None
+    # Weights, gradients and a momentum, then head rows, and embeddings of a few times as many tokens: all float32.
+    memory = 12 * weights + 4 * shape.hidden * 4 * HEAD_TOKENS + _WORKING_BYTES
+    if made.recipe.through_target:
+        memory += frozen_bytes(shape)
+    return Needs(max(0, states_bytes(reply_tokens, taps, shape.hidden) - there), memory, weights)
+
+
+def need_space(folder: Path, needed_bytes: int, what: str) -> None:
+    """Refuse to write what will not fit.
+
+    Raises:
+        TrainingError: with what is needed and what is free.
+    """
+    free = shutil.disk_usage(folder).free
+    if free < needed_bytes + _SPARE_BYTES:
+        raise TrainingError(
+            f"not enough space in {folder}: {what} need {megabytes(needed_bytes)} and {megabytes(_SPARE_BYTES)} must "
+            f"stay free, {megabytes(free)} are free; ask for fewer --tokens, or make room"
+        )

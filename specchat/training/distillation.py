@@ -1,0 +1,163 @@
+"""How a draft model's law is brought to its target's: several distances, and which places are learnt from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specchat.models.draft_heads.head import Batch, DraftNetwork
+from specchat.models.draft_heads.sizes import NetworkSizes
+from specchat.training.losses import Labels, Laws, divergence, labels_at, laws_of, logits_of
+
+DRAWS = 16
+"""How many tokens are drawn at every place to estimate the gradient of the total variation."""
+
+SELECTED = 0.4
+"""The share of places that `behind` selects."""
+
+_LEAST = 1e-5
+
+Loss = Callable[[Tensor, Labels, torch.Generator], Tensor]
+"""(n, H) logits, what the target says, randomness → (n,) what is to become small."""
+
+
+def reverse_kl(logits: Tensor, labels: Labels) -> Tensor:
+    """(n,) Kullback-Leibler divergence of the network's law from the target's: it avoids what the target never says."""
+    laws = laws_of(logits, labels)
+    lost: Tensor = laws.q * (laws.log_q - laws.p.clamp_min(_LEAST).log())
+    return lost.sum(dim=1)
+
+
+def jensen_shannon(logits: Tensor, labels: Labels) -> Tensor:
+    """(n,) the mean of both laws' divergences from the law halfway between them."""
+    laws = laws_of(logits, labels)
+    middle = ((laws.p + laws.q) / 2).clamp_min(_LEAST).log()
+    target: Tensor = torch.special.xlogy(laws.p, laws.p) - laws.p * middle
+    return (target + laws.q * (laws.log_q - middle)).sum(dim=1) / 2
+
+
+def total_variation(logits: Tensor, labels: Labels) -> Tensor:
+    """(n,) half the sum of the differences: what a p/q rule refuses of one draw."""
+    laws = laws_of(logits, labels)
+    apart: Tensor = (laws.p - laws.q).abs()
+    return apart.sum(dim=1) / 2
+
+
+def aligned(logits: Tensor, labels: Labels, generator: torch.Generator) -> Tensor:
+    """(n,) numbers whose gradient is, in the mean over what is drawn, that of the total variation, but for a factor.
+
+    Tokens are drawn from the network; one that the target holds likelier is rewarded with 1. Rewards are brought to a
+    mean of 0 and a spread of 1 over all places and draws, which the mean of the gradient keeps and its variance loses.
+
+    Reference: Goel et al., Direct Alignment of Draft Model for Speculative Decoding with Chat-Fine-Tuned LLMs,
+    arXiv:2403.00858 (TVD++).
+    """
+    laws = laws_of(logits, labels)
+    q = laws.q.detach().cpu().nan_to_num(nan=1.0)  # what is no number shows in the loss, which is refused there
+    drawn = torch.multinomial(q, DRAWS, replacement=True, generator=generator).to(logits.device)
+    return policy_gradient(laws, drawn, normalised(rewards(laws).gather(1, drawn)))
+
+
+def rewards(laws: Laws) -> Tensor:
+    """(n, K + 1) 1 for the tokens that the target holds likelier than the network, 0 for all others."""
+    return (laws.p > laws.q.detach()).to(laws.p.dtype)
+
+
+def normalised(drawn: Tensor) -> Tensor:
+    """(n, m) rewards of what was drawn, with a mean of 0 and a spread of 1 over all of them."""
+    return (drawn - drawn.mean()) / drawn.std(correction=0).clamp_min(_LEAST)
+
+
+def policy_gradient(laws: Laws, drawn: Tensor, advantage: Tensor) -> Tensor:
+    """(n,) numbers whose gradient makes the (n, m) tokens drawn likelier, each by its advantage."""
+    return -(advantage * laws.log_q.gather(1, drawn)).mean(dim=1)
+
+
+LOSSES: Mapping[str, Loss] = {
+    "forward_kl": lambda logits, labels, _: divergence(logits, labels),
+    "reverse_kl": lambda logits, labels, _: reverse_kl(logits, labels),
+    "jsd": lambda logits, labels, _: jensen_shannon(logits, labels),
+    "tvd": lambda logits, labels, _: total_variation(logits, labels),
+    "tvd_plus_plus": aligned,
+}
+"""What `--loss` names."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A network and its reference at the same places.
+
+    Args:
+        own, others: (n,) divergence of the target's law from the network's, and from the reference's.
+        missed: (n,) bool, whether the reference's likeliest token is not the target's, which can be guessed.
+    """
+
+    own: Tensor
+    others: Tensor
+    missed: Tensor
+
+
+def behind(compared: Compared) -> Tensor:
+    """(n,) bool, the share of places where the network is furthest behind its reference: most is left to learn there.
+
+    Reference: Hu et al., AdaSPEC, arXiv:2510.19779.
+    """
+    chosen = torch.zeros_like(compared.missed)
+    count = max(1, round(SELECTED * len(chosen)))
+    chosen[(compared.own - compared.others).topk(count).indices] = True
+    return chosen
+
+
+def missed(compared: Compared) -> Tensor:
+    """(n,) bool, the places where the reference guesses wrong, so that both together guess more in one tree.
+
+    Reference: Miao et al., SpecInfer, arXiv:2305.09781 (boost-tuning). Differs: single places are left out, not whole
+    texts.
+    """
+    return compared.missed
+
+
+SELECTIONS: Mapping[str, Callable[[Compared], Tensor]] = {"behind": behind, "missed": missed}
+"""What `--select` names."""
+
+
+@dataclass(frozen=True)
+class Distillation:
+    """The loss of a language model that learns at every place of a reply what the target says there.
+
+    Reference: Zhou et al., DistillSpec, arXiv:2310.08461. Differs: of the target's law its 32 likeliest tokens are
+    known, and all others count as one; texts are the target's.
+
+    Args:
+        loss: one of `LOSSES`.
+        reference: an earlier draft model for the same target, that decides which places are learnt from; None: all.
+        select: one of `SELECTIONS`, which says how.
+    """
+
+    loss: Loss
+    reference: DraftNetwork[NetworkSizes] | None = None
+    select: Callable[[Compared], Tensor] = behind
+
+    def __call__(
+        self, network: DraftNetwork[NetworkSizes], batch: Batch, columns: Tensor, steps: int, generator: torch.Generator
+    ) -> tuple[Tensor, int]:
+        """The mean over all places that are learnt from, and how many there are; as `chain_loss`, of one step."""
+        rows, places = batch.drafted(1, batch.tokens.shape[1] - 1).nonzero(as_tuple=True)
+        labels = labels_at(batch, rows, places + 1, columns)
+        logits = self._logits(network, batch, rows, places)
+        found = self.loss(logits, labels, generator)
+        if self.reference is not None and len(rows):
+            with torch.no_grad():
+                others = self._logits(self.reference, batch, rows, places)
+                wanted = columns[batch.likeliest[rows, places + 1, 0]]
+                wrong = (others.argmax(dim=1) != wanted) & (wanted >= 0)
+                compared = Compared(divergence(logits, labels), divergence(others, labels), wrong)
+            found = found[self.select(compared)]
+        return found.sum() / max(1, len(found)), len(found)
+
+    def _logits(self, network: DraftNetwork[NetworkSizes], batch: Batch, rows: Tensor, places: Tensor) -> Tensor:
+        (states,) = network.states(network.fused(batch.features), batch.tokens, 1)
+        return logits_of(network, states[rows, places])

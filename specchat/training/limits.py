@@ -1,0 +1,286 @@
+"""Which trainings can be: their cost, what is refused, and the drafter that one begins with. Torch-free.
+
+All of it is asked before torch is imported or any weights are loaded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from specchat.config import ModelSpec, load_catalog, own_drafters_dir
+from specchat.config.directories import expanded
+from specchat.config.drafter_names import free_name, whose_name
+from specchat.config.toml_checks import NAME
+from specchat.config.trained_drafters import TrainedDrafter
+from specchat.errors import UsageError, nearest, short
+from specchat.models import fetch
+from specchat.models.draft_heads import FAMILIES, LEAST_TEXTS, methods
+from specchat.models.fetch.progress import OnProgress
+from specchat.models.inspect.trained_drafters import ListedDrafter, damage, drafters_of, found_drafters, listed_drafters
+
+SELF = "self"
+"""Prompts that the target writes itself."""
+
+CHATS = "chats"
+"""Prompts that are the user's own messages."""
+
+LOSSES = ("forward_kl", "reverse_kl", "jsd", "tvd", "tvd_plus_plus")
+"""How a draft model's law can be brought to the target's; the first where none is named."""
+
+SELECTIONS = ("behind", "missed")
+"""How a reference can decide what is learnt from; the first where none is named."""
+
+_FEWEST_TOKENS = 5200
+"""Some 40 texts of the longest replies: fewer cannot be told from chance."""
+
+_MOST_TOKENS = 10**10
+_MOST_HOURS = 10_000
+
+FIRST_CHOICE = "hydra"
+"""What is trained where neither a method nor a drafter to begin with is named."""
+
+LIKELIEST = 32
+"""How many of the target's likeliest tokens are kept at every place, with the weight of all others together."""
+
+TAPS = 4
+"""Layers whose states are kept: an early one, the middle, a late one and the last."""
+
+TOKENS_PER_REPLY_TOKEN = 1.7
+"""Tokens read for every token of a reply: chat format and prompt come before it. Measured on smol."""
+
+_MOST_TEXTS, _WIDTH_OF_A_TEXT = 32, 128
+
+_MATRIX_SHARE = 0.5
+"""What Muon takes of learning where it was measured, with the fewest texts in a step."""
+
+_MEASURED_PARAMETERS, _MEASURED_WIDTH = 134_515_008, 576
+_WRITTEN_PER_S, _READ_PER_S = 510.0, 1500.0
+
+
+@dataclass(frozen=True)
+class TrainingCost:
+    """Bytes of disk, and about how long it takes one thread of a machine like the one that was measured."""
+
+    disk_bytes: int
+    seconds: float
+
+
+def training_cost(drafter: str, reply_tokens: int, parameters: int, hidden: int) -> TrainingCost:
+    """What so many tokens of replies take.
+
+    Args:
+        parameters, hidden: of the target: its numbers, and the width of its states.
+    """
+    size, width = parameters / _MEASURED_PARAMETERS, hidden / _MEASURED_WIDTH
+    write, read = size / _WRITTEN_PER_S, size * TOKENS_PER_REPLY_TOKEN / _READ_PER_S
+    muon = _MATRIX_SHARE * width**3 * LEAST_TEXTS / texts_per_batch(hidden)
+    family = FAMILIES[drafter]
+    learn = family.epochs * ((1.0 - _MATRIX_SHARE) * width + muon) / family.learnt_per_s
+    return TrainingCost(states_bytes(reply_tokens, TAPS, hidden), reply_tokens * (write + read + learn))
+
+
+def texts_per_batch(hidden: int) -> int:
+    """How many texts make a step of learning, for a target whose states are so wide.
+
+    A step of Muon multiplies matrices: it grows with the cube of the width, what a text takes with less. So wider
+    networks take more texts together. With 1,536 numbers in a state and 4 texts Muon took 0.85 of the time.
+    """
+    return min(_MOST_TEXTS, max(LEAST_TEXTS, hidden // _WIDTH_OF_A_TEXT))
+
+
+def states_bytes(reply_tokens: int, taps: int, hidden: int) -> int:
+    """What the states of so many tokens of replies, and of their prompts, take on disk."""
+    return int(reply_tokens * TOKENS_PER_REPLY_TOKEN) * bytes_of_token(taps, hidden)
+
+
+def bytes_of_token(taps: int, hidden: int) -> int:
+    """What a token takes on disk: its states, its likeliest next tokens, itself, and the probability of the rest."""
+    return taps * hidden * 2 + LIKELIEST * (4 + 2) + 4 + 4
+
+
+def trainable_target(pair: str) -> ModelSpec:
+    """The target of a pair, for which drafters can be trained.
+
+    Raises:
+        UsageError: there is no such pair, or its target has no weights.
+    """
+    catalog = load_catalog()
+    target = catalog.model(catalog.pair(pair).target)
+    if target.scripted:
+        raise UsageError(f"pair {pair!r} has no weights to learn from; choose a pair with a model")
+    return target
+
+
+def refuse_impossible(drafter: str, prompts: str, reply_tokens: int, hours: float, name: str) -> None:
+    """Refuse what cannot be trained.
+
+    Raises:
+        UsageError: with the nearest that can be.
+    """
+    refuse_unknown_method(drafter)
+    if prompts not in (SELF, CHATS) and not os.path.isfile(prompts_file(prompts)):
+        raise UsageError(f"--prompts {short(prompts)} is neither {SELF!r}, {CHATS!r} nor a file")
+    if reply_tokens < _FEWEST_TOKENS:
+        raise UsageError(f"--tokens {reply_tokens} is too few to learn from; at least {_FEWEST_TOKENS}")
+    if reply_tokens > _MOST_TOKENS:
+        raise UsageError(f"--tokens {reply_tokens} is too many; at most {_MOST_TOKENS}")
+    if not 0 <= hours < _MOST_HOURS:
+        raise UsageError(f"--hours {hours:g} must be 0 (as long as it helps) or more, and below {_MOST_HOURS}")
+    if not NAME.fullmatch(name):
+        raise UsageError(f"--name {short(name)} is not a valid name: letters, digits, '.', '_' and '-'")
+
+
+def refuse_unknown_method(drafter: str) -> None:
+    """Refuse a drafter that is not trained.
+
+    Raises:
+        UsageError: with the nearest that is.
+    """
+    if drafter not in FAMILIES:
+        raise UsageError(f"--drafter {short(drafter)} is not one that can be trained{nearest(drafter, FAMILIES)}")
+
+
+def refuse_unknown_loss(drafter: str, loss: str, reference: str, select: str) -> None:
+    """Refuse a loss or a selection that does not exist, or either for a drafter that learns in another way.
+
+    Raises:
+        UsageError: with the nearest that can be.
+    """
+    distilled = methods("draft model")
+    if drafter not in distilled and (loss or reference or select):
+        flag = "--loss" if loss else "--reference" if reference else "--select"
+        raise UsageError(
+            f"{flag} is for --drafter {' and '.join(distilled)}; {drafter} learns in chains of its guesses"
+        )
+    if loss and loss not in LOSSES:
+        raise UsageError(f"--loss {short(loss)} is not one that can be learnt with{nearest(loss, LOSSES)}")
+    if select and select not in SELECTIONS:
+        raise UsageError(f"--select {short(select)} is not a way to select tokens{nearest(select, SELECTIONS)}")
+    if select and not reference:
+        raise UsageError(f"--select {select} needs --reference NAME, an earlier draft model that decides")
+
+
+def refuse_hiding(name: str) -> None:
+    """Refuse a name under which the trained drafter would be used in the place of another one.
+
+    Raises:
+        UsageError: with the nearest name that is free.
+    """
+    if whose := whose_name(name):
+        free = free_name(name, lambda one: (own_drafters_dir() / one).exists())
+        raise UsageError(
+            f"--name {short(name)}: the drafter of this name {whose}, and yours would be used in its place; "
+            f"{free!r} is free"
+        )
+
+
+def refuse_replacing_start(name: str, start: str) -> None:
+    """Refuse a name under which the trained drafter would take the place of the one that it begins with.
+
+    Raises:
+        UsageError: with the nearest name that is free.
+    """
+    if start and name == start:
+        free = free_name(name, lambda one: (own_drafters_dir() / one).exists())
+        raise UsageError(
+            f"--name {short(name)} is also the drafter that --from names, and would be replaced; {free!r} is free"
+        )
+
+
+def prompts_file(prompts: str) -> Path:
+    """The file of prompts that is meant.
+
+    Raises:
+        UsageError: it is not a valid path.
+    """
+    return expanded(prompts, "--prompts")
+
+
+def method_of(drafter: str, start: str, target: ModelSpec) -> str:
+    """What is trained: what was asked for, else what the drafter is that it begins with.
+
+    Args:
+        drafter: a method, or empty.
+        start: the name of a trained drafter, or empty.
+
+    Raises:
+        UsageError: as `start_named`, or the method is not one that can be trained.
+    """
+    if drafter:
+        refuse_unknown_method(drafter)
+    return start_named(start, target, drafter).method if start else drafter or FIRST_CHOICE
+
+
+def start_named(name: str, target: ModelSpec, drafter: str = "", flag: str = "--from") -> ListedDrafter:
+    """The trained drafter of this name, here or still to be fetched. No weights are read.
+
+    Args:
+        drafter: the method that is to be trained; empty for that of the drafter named.
+        flag: which names it, for errors.
+
+    Raises:
+        UsageError: there is none, it is damaged, or it was trained for another target or by another method; names the
+            nearest that can be begun with.
+    """
+    listed = listed_drafters(load_catalog(), FAMILIES)
+    fitting = _fitting(listed, target)
+    able = [one.name for one in fitting if not one.problem and drafter in ("", one.method)]
+    found = next((one for one in listed if one.name == name), None)
+    if found is None:
+        raise UsageError(f"{flag} {short(name)} names no trained drafter{_instead(name, able, target, flag)}")
+    if found.problem:
+        raise UsageError(f"{flag} {short(name)} cannot be used: {found.problem}{_instead(name, able, target, flag)}")
+    if found not in fitting:
+        meant = f"{'other weights of ' if found.target == target.name else ''}{found.target}"
+        raise UsageError(f"{flag} {short(name)} was trained for {meant}{_instead(name, able, target, flag)}")
+    if drafter:
+        refuse_other_method(name, found.method, drafter, flag)
+    return found
+
+
+def refuse_other_method(name: str, method: str, drafter: str, flag: str = "--from") -> None:
+    """Refuse a start, or what else the flag names, whose method is not the one that is to be trained.
+
+    Raises:
+        UsageError: what goes on with it.
+    """
+    if method != drafter:
+        raise UsageError(
+            f"{flag} {short(name)} is a {method!r}, and --drafter says {short(drafter)}; "
+            f"--drafter {method} goes on with it"
+        )
+
+
+def fetched_start(name: str, report: OnProgress, flag: str = "--from") -> TrainedDrafter:
+    """The drafter of this name, fetched where it is not here, its weights compared with its checksum.
+
+    Raises:
+        UsageError: it is damaged or gone.
+        WeightsError: it cannot be fetched.
+    """
+    catalog = load_catalog()
+    found = found_drafters(catalog, FAMILIES).get(name)
+    if found is None and name in catalog.drafters:
+        fetch.fetch(catalog.drafters[name], report)
+        found = found_drafters(catalog, FAMILIES).get(name)
+    problem = "it is not here" if found is None or found.drafter is None else found.problem or damage(found.drafter)
+    if found is None or found.drafter is None or problem:
+        raise UsageError(f"{flag} {short(name)} cannot be used: {problem}")
+    return found.drafter
+
+
+def _fitting(listed: Collection[ListedDrafter], target: ModelSpec) -> list[ListedDrafter]:
+    """Those for this target: by its checksum, or by its name as long as its weights are not here."""
+    if fetch.known_sha256(target) is None:
+        return [one for one in listed if one.target == target.name]
+    return drafters_of(listed, target)
+
+
+def _instead(name: str, able: Collection[str], target: ModelSpec, flag: str) -> str:
+    if able:
+        return nearest(name, able)
+    without = f"leave out {flag}" + (" and begin with nothing" if flag == "--from" else "")
+    return f"; none for {target.name} is known, so {without}"

@@ -1,0 +1,263 @@
+"""The loss of chains of a network's own guesses along texts, and how many of them the target accepts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specchat.models.draft_heads.head import Batch, DraftNetwork
+from specchat.models.draft_heads.layers import rms_normalize
+from specchat.models.draft_heads.sizes import NetworkSizes
+
+_NEAR = 4
+"""A guess is a near miss where the token is among this many of the network's likeliest."""
+
+_NEAR_SHARE = 1 / 3
+"""The share of the chains that missed narrowly and are followed all the same."""
+
+SHARPNESS = 1.25
+"""Exponent of the target's probabilities in the labels of heads that guess greedily, where acceptance is decided among
+the likeliest tokens. Draft models, whose tokens are drawn too, learn the probabilities as they are."""
+
+_LEAST, _TINY = 1e-5, 1e-30
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What the target says at some places, for the tokens that can be guessed.
+
+    Args:
+        places: (n, K) int64 columns of the logits.
+        p: (n, K) their probabilities; 0 where the token cannot be guessed.
+        rest: (n,) the probability of all other tokens that can be guessed.
+    """
+
+    places: Tensor
+    p: Tensor
+    rest: Tensor
+
+
+def labels_of(likeliest: Tensor, log_p: Tensor, rest: Tensor, columns: Tensor, sharpness: float = 1.0) -> Labels:
+    """Labels for a trimmed head: what cannot be guessed is left out, and the others share its probability.
+
+    Args:
+        likeliest, log_p, rest: (n, K), (n, K), (n,) as `StateShard` has them.
+        columns: (V,) the column of every token, −1 for those that cannot be guessed.
+        sharpness: exponent of all probabilities, which are normalised again; see `sharpened_rest`.
+    """
+    places = columns[likeliest]
+    p = torch.where(places >= 0, (sharpness * log_p).exp(), 0.0)
+    rest = sharpened_rest(log_p, rest, sharpness)
+    total = (p.sum(dim=1) + rest).clamp_min(_LEAST)
+    return Labels(places.clamp_min(0), p / total[:, None], rest / total)
+
+
+def sharpened_rest(log_p: Tensor, rest: Tensor, sharpness: float) -> Tensor:
+    """(n,) sum of the probabilities of all tokens but the K likeliest, each raised to `sharpness` ≥ 1.
+
+    Only their sum `rest` is known. The single ones are taken to fall with a power of the rank, from the K-th likeliest
+    on: p_r = p_K · (r / K) ** −a. On replies of SmolLM2 labels of sharpness 1.25 made so differ from the exact ones by
+    a total variation of 0.005, where those of sharpness 1 differ by 0.134.
+    """
+    if sharpness == 1.0:
+        return rest
+    last = log_p[..., -1]
+    first = log_p.shape[-1] * last.exp()  # K · p_K = (a − 1) · rest
+    return rest * ((sharpness - 1) * last).exp() * first / (sharpness * first + (sharpness - 1) * rest).clamp_min(_TINY)
+
+
+@dataclass(frozen=True)
+class Laws:
+    """The laws of target and network at some places, all tokens besides the likeliest counted as one, the last.
+
+    Args:
+        p: (n, K + 1) of the target.
+        q, log_q: (n, K + 1) of the network, and their logarithms; both 0 where a token cannot be guessed.
+    """
+
+    p: Tensor
+    q: Tensor
+    log_q: Tensor
+
+
+def laws_of(logits: Tensor, labels: Labels) -> Laws:
+    """The laws at some places, from (n, H) logits of the network."""
+    known = labels.p > 0
+    log_q = torch.where(known, torch.log_softmax(logits, dim=1).gather(1, labels.places), 0.0)
+    q = torch.where(known, log_q.exp(), 0.0)
+    log_rest = torch.log1p(-q.sum(dim=1, keepdim=True).clamp_max(1.0 - _LEAST))
+    p = torch.cat([labels.p, labels.rest[:, None]], dim=1)
+    return Laws(p, torch.cat([q, log_rest.exp()], dim=1), torch.cat([log_q, log_rest], dim=1))
+
+
+def divergence(logits: Tensor, labels: Labels) -> Tensor:
+    """(n,) Kullback-Leibler divergence of the target's law from the network's, all other tokens counted as one.
+
+    Args:
+        logits: (n, H) of the network.
+    """
+    laws = laws_of(logits, labels)
+    said: Tensor = torch.special.xlogy(laws.p, laws.p).sum(dim=1)
+    return said - (laws.p * laws.log_q).sum(dim=1)
+
+
+def state_distance(normed: Tensor, target: Tensor, epsilon: float) -> Tensor:
+    """(n,) mean square of what the network's head input differs by from the target's.
+
+    Args:
+        normed: (n, d) of the network.
+        target: (n, d) the target's last states, not yet normed.
+    """
+    distance: Tensor = (normed - rms_normalize(target, epsilon)).square().mean(dim=1)
+    return distance
+
+
+def followed(logits: Tensor, wanted: Tensor, chance: Tensor) -> Tensor:
+    """(n,) bool, which chains go on: those whose guess was right, and some of those that missed narrowly.
+
+    What follows a wrong guess is never verified, so learning it is a waste; near misses keep the deeper steps fed
+    while the first is still poor, and trees have them as siblings.
+
+    Args:
+        wanted: (n,) columns of the text's tokens, −1 for those that cannot be guessed.
+        chance: (n,) uniform numbers.
+    """
+    near: Tensor = (logits.topk(min(_NEAR, logits.shape[1]), dim=1).indices == wanted[:, None]).any(dim=1)
+    lucky: Tensor = near & (chance < _NEAR_SHARE)
+    return right(logits, wanted) | lucky
+
+
+def right(logits: Tensor, wanted: Tensor) -> Tensor:
+    """(n,) bool, where the likeliest token is the wanted one."""
+    hit: Tensor = logits.argmax(dim=1) == wanted
+    return hit
+
+
+def columns_of(tokens: Tensor, vocab_size: int) -> Tensor:
+    """(V,) int64 the column of every token in the logits of a trimmed head, −1 for those it lacks."""
+    columns = torch.full((vocab_size,), -1, dtype=torch.int64, device=tokens.device)
+    columns[tokens] = torch.arange(len(tokens), device=tokens.device)
+    return columns
+
+
+STATE_SHARE = 4.0
+"""What the distance between states counts beside the distance between laws, in nats; measured in
+docs/measurements.md."""
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """How far chains of guesses are right.
+
+    Args:
+        right: for each depth, how many chains were right that far.
+        chains: how many there were.
+    """
+
+    right: tuple[int, ...]
+    chains: int
+
+    @classmethod
+    def of(cls, lengths: Tensor, steps: int) -> Acceptance:
+        """What chains of so many steps come to, of which so many guesses each were right: (n,)."""
+        return cls(tuple(int((lengths >= step).sum()) for step in range(1, steps + 1)), len(lengths))
+
+    @property
+    def by_depth(self) -> tuple[float, ...]:
+        """The share that was right at each depth, of those that were right so far."""
+        before = (self.chains, *self.right)
+        return tuple(now / max(1, last) for last, now in zip(before, self.right, strict=False))
+
+    @property
+    def tau(self) -> float:
+        """Mean tokens emitted per round of a chain of so many nodes, the bonus included."""
+        return 1.0 + sum(self.right) / max(1, self.chains)
+
+    def plus(self, other: Acceptance) -> Acceptance:
+        if not self.right:
+            return other
+        return Acceptance(
+            tuple(a + b for a, b in zip(self.right, other.right, strict=True)), self.chains + other.chains
+        )
+
+
+def chain_loss(
+    network: DraftNetwork[NetworkSizes],
+    batch: Batch,
+    columns: Tensor,
+    steps: int,
+    generator: torch.Generator,
+    glancing: float = 0.0,
+    sharpness: float = SHARPNESS,
+) -> tuple[Tensor, int]:
+    """The mean loss over the first guesses of all chains, that of deeper ones added, and how many chains there are.
+
+    A guess's loss is how far its law is from the target's and, where the batch has the target's states, how far its
+    state is from the target's last one: few texts teach more by their states than by their likeliest tokens alone.
+
+    Reference for the second part: Li et al., EAGLE, arXiv:2401.15077.
+
+    Args:
+        columns: (V,) the column of every token in the network's logits, −1 where it has none.
+        glancing: share of its misses that a network which guesses blocks is shown; see `falcon`.
+        sharpness: exponent of the target's probabilities in the labels.
+    """
+    fused = _fused(network, batch)
+    states = network.learning_states(fused, batch, columns, steps, glancing, generator)
+    anchors = states[0].shape[1]
+    going = batch.drafted(1, anchors)
+    chains = int(going.sum())
+    total = states[0].new_zeros(())
+    for step, state in enumerate(states, 1):
+        going = going & batch.drafted(step, anchors)
+        rows, places = going.nonzero(as_tuple=True)
+        if not len(rows):
+            break
+        guessed, at = state[rows, places], places + step
+        logits, labels = logits_of(network, guessed), labels_at(batch, rows, at, columns, sharpness)
+        total = total + divergence(logits, labels).sum()
+        if batch.features.dim() == 4:
+            last, normed = batch.features[rows, at, -1], network.normed(guessed)
+            total = total + STATE_SHARE * state_distance(normed, last, network.sizes.epsilon).sum()
+        chance = torch.rand(len(rows), generator=generator).to(logits.device)
+        going = going.index_put((rows, places), followed(logits.detach(), columns[batch.tokens[rows, at + 1]], chance))
+    return total / max(1, chains), chains
+
+
+def logits_of(network: DraftNetwork[NetworkSizes], states: Tensor) -> Tensor:
+    """(n, H) logits after (n, d) states, in float32 at least: the sum of bfloat16 numbers may exceed 1."""
+    logits = network.logits(states)
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def labels_at(batch: Batch, rows: Tensor, places: Tensor, columns: Tensor, sharpness: float = 1.0) -> Labels:
+    """What the target says at some places: (n,) numbers of texts, (n,) of places in them; `columns` as above."""
+    at = rows, places
+    return labels_of(batch.likeliest[at], batch.log_p[at], batch.rest[at], columns, sharpness)
+
+
+def acceptance(network: DraftNetwork[NetworkSizes], batch: Batch, columns: Tensor, steps: int) -> Acceptance:
+    """How many chains of guesses are what the text says, depth by depth. Chains cut off by the end count as wrong."""
+    return Acceptance.of(accepted_lengths(network, batch, columns, steps), steps)
+
+
+@torch.no_grad()
+def accepted_lengths(network: DraftNetwork[NetworkSizes], batch: Batch, columns: Tensor, steps: int) -> Tensor:
+    """(n,) int64, for each place from which something is drafted, how many guesses of its chain are right."""
+    states = network.states(_fused(network, batch), batch.tokens, steps)
+    going = begun = batch.drafted(1, states[0].shape[1])
+    lengths = torch.zeros_like(begun, dtype=torch.int64)
+    for step, state in enumerate(states, 1):
+        rows, places = (going & batch.drafted(step, going.shape[1])).nonzero(as_tuple=True)
+        going = torch.zeros_like(going)
+        if len(rows):
+            wanted = columns[batch.tokens[rows, places + step + 1]]
+            going[rows, places] = right(network.logits(state[rows, places]), wanted)
+        lengths += going
+    return lengths[begun]
+
+
+def _fused(network: DraftNetwork[NetworkSizes], batch: Batch) -> Tensor:
+    return network.fused(batch.features) if batch.features.dim() == 4 else batch.features

@@ -1,0 +1,206 @@
+"""Stages 1 and 2: prompts and the target's own replies, several in each pass, and the file that keeps them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from specchat.core.noise import Noise
+from specchat.core.sampling import Sampling
+from specchat.decoding.vocabulary import Vocabulary
+from specchat.errors import TrainingError
+from specchat.models.decoder.decoder import Decoder, TextBatch
+from specchat.training.batch_writer import BatchWriter, Writing
+from specchat.training.prompts import encoded_prompt, opening_of, text_of, usable
+
+
+@dataclass(frozen=True)
+class TrainingText:
+    """A prompt in the target's chat format and the target's own reply.
+
+    Args:
+        index: which of the texts it is; the same index and seed give the same text.
+        prompt: tokens up to where the reply begins.
+        reply: tokens of the reply, its end included where it has one; empty where the prompt was refused.
+        greedy: whether the reply is the likeliest token each time.
+    """
+
+    index: int
+    prompt: list[int]
+    reply: list[int]
+    greedy: bool
+
+    @property
+    def tokens(self) -> list[int]:
+        return self.prompt + self.reply
+
+
+class TextStore:
+    """A file of texts. A line that was cut off by a sudden end is written again."""
+
+    def __init__(self, file: Path, vocab_size: int) -> None:
+        self.file = file
+        self._vocab_size = vocab_size
+        self.texts: dict[int, TrainingText] = {text.index: text for text in self._read()} if file.exists() else {}
+
+    @property
+    def reply_tokens(self) -> int:
+        return sum(len(text.reply) for text in self.texts.values())
+
+    def append(self, text: TrainingText) -> None:
+        """Keep a finished text."""
+        line = json.dumps(asdict(text), separators=(",", ":")) + "\n"
+        try:
+            with open(self.file, "a", encoding="utf-8", opener=_readable_by_its_owner) as file:
+                file.write(line)
+        except OSError as error:
+            raise TrainingError(f"{self.file} cannot be written: {error.strerror or error}") from None
+        self.texts[text.index] = text
+
+    def _read(self) -> list[TrainingText]:
+        try:
+            data = self.file.read_bytes()
+        except OSError as error:
+            raise TrainingError(f"{self.file} cannot be read: {error.strerror or error}") from None
+        whole = data[: data.rfind(b"\n") + 1]
+        if len(whole) < len(data):
+            os.truncate(self.file, len(whole))
+        return [self._text(line, number) for number, line in enumerate(whole.splitlines(), 1)]
+
+    def _text(self, line: bytes, number: int) -> TrainingText:
+        try:
+            said: Any = json.loads(line)
+            text = TrainingText(**said)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise TrainingError(f"{self.file}, line {number} is not a text: {error}; remove that line") from None
+        if not (_is_count(text.index) and isinstance(text.prompt, list) and isinstance(text.reply, list)):
+            raise TrainingError(f"{self.file}, line {number} is not a text: it needs index, prompt and reply")
+        if text.reply and not text.prompt:
+            raise TrainingError(f"{self.file}, line {number} is a reply to nothing; remove that line")
+        if not all(_is_count(token) and token < self._vocab_size for token in text.tokens):
+            raise TrainingError(
+                f"{self.file}, line {number} holds something that is not a token of this target; remove that line"
+            )
+        return text
+
+
+def _readable_by_its_owner(path: str, flags: int) -> int:
+    """Open a file, which is made for its owner alone where there is none."""
+    return os.open(path, flags, 0o600)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+TEXTS_TOGETHER = 16
+"""Texts in one pass: a core then writes 3.5 times what it writes alone; 32 give no more."""
+
+REPLY_TOKENS = 128
+"""Longest reply: drafters learn from many short texts more than from a few long ones."""
+
+_PROMPT_TOKENS = 160
+_LONGEST_PROMPT = 512
+
+_TURN = Sampling(temperature=1.0, top_p=0.95)
+"""How the target writes the user's turn: varied, without the last per cent of nonsense."""
+
+_CHAT_TEMPERATURE = 0.7
+"""How half of the replies are drawn where the chat itself is greedy."""
+
+
+@dataclass(frozen=True)
+class TextPlan:
+    """Which texts are written; the same plan gives the same texts.
+
+    Args:
+        prompts: of a file, or None where the target writes them.
+        sampling: how the chat samples.
+        seed: of everything that is drawn.
+    """
+
+    vocabulary: Vocabulary
+    prompts: Sequence[str] | None
+    sampling: Sampling
+    seed: int
+
+    def noise(self, index: int, what: str) -> Noise:
+        """The noise of one part of one text."""
+        return Noise(self.seed).child(f"training/{index}/{what}")
+
+    def reply_sampling(self, index: int) -> Sampling:
+        """Half of the replies are greedy, the others as the chat samples."""
+        if index % 2 == 0:
+            return Sampling()
+        return Sampling(temperature=_CHAT_TEMPERATURE) if self.sampling.greedy else self.sampling
+
+
+class TextWriting:
+    """Writes the texts of a plan in the order of their numbers, as many at a time as a pass has room for."""
+
+    def __init__(self, plan: TextPlan, target: Decoder, store: TextStore) -> None:
+        self._plan = plan
+        self._store = store
+        longest = _LONGEST_PROMPT + REPLY_TOKENS
+        self._writer = BatchWriter(TextBatch(target, TEXTS_TOGETHER, longest), TEXTS_TOGETHER, plan.vocabulary.eos_ids)
+        self._opening = opening_of(plan.vocabulary) if plan.prompts is None else []
+        self._next = 0
+
+    def run(self, reply_tokens: int, progress: Callable[[int], None]) -> None:
+        """Write until the store holds so many tokens of replies, or a file's prompts are used up.
+
+        What was begun is finished: no number is left out that more texts would fill later, so the same texts stay in
+        the same order, and those that were never learnt from stay the same.
+
+        Args:
+            progress: told the number after every pass; may raise to stop. Finished texts are kept.
+        """
+        while self._writer.busy or self._store.reply_tokens < reply_tokens:
+            while self._store.reply_tokens < reply_tokens and self._writer.idle_places:
+                if (index := self._unwritten()) is None:
+                    break
+                self._start(index)
+            if not self._writer.busy:
+                return
+            self._writer.step()
+            progress(self._store.reply_tokens)
+
+    def _unwritten(self) -> int | None:
+        while self._next in self._store.texts:
+            self._next += 1
+        if self._plan.prompts is not None and self._next >= len(self._plan.prompts):
+            return None
+        self._next += 1
+        return self._next - 1
+
+    def _start(self, index: int) -> None:
+        plan = self._plan
+        if plan.prompts is not None:
+            self._reply(index, plan.prompts[index])
+            return
+        turn = Writing(
+            index, self._opening, _TURN, plan.noise(index, "prompt"), _PROMPT_TOKENS, done=self._turn_written
+        )
+        self._writer.waiting.append(turn)
+
+    def _turn_written(self, turn: Writing) -> None:
+        text = text_of(self._plan.vocabulary, turn.written)
+        self._reply(turn.index, text if turn.ended else "")
+
+    def _reply(self, index: int, prompt: str) -> None:
+        plan = self._plan
+        tokens = encoded_prompt(plan.vocabulary, prompt) if usable(prompt) else []
+        if not 0 < len(tokens) <= _LONGEST_PROMPT:
+            self._store.append(TrainingText(index, [], [], greedy=True))
+            return
+        sampling, noise = plan.reply_sampling(index), plan.noise(index, "reply")
+        # In front of those that have not begun: a text is finished before another one is started.
+        self._writer.waiting.appendleft(Writing(index, tokens, sampling, noise, REPLY_TOKENS, self._replied))
+
+    def _replied(self, writing: Writing) -> None:
+        text = TrainingText(writing.index, writing.prompt, writing.written, writing.sampling.greedy)
+        self._store.append(text)
