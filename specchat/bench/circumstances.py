@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specchat import __version__
+from specchat.compiled import machine as host
 
 if TYPE_CHECKING:
     import torch
@@ -45,17 +46,14 @@ class Circumstances:
 
 def circumstances() -> Circumstances:
     """As they are now. The load average tells whether the machine was busy with something else."""
-    import torch
-
-    from specchat.models.machine import processor_name
 
     return Circumstances(
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         command="specchat " + shlex.join(sys.argv[1:]),
         commit=_commit(),
-        processor=processor_name(torch.device("cpu")),
-        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
-        memory_bytes=_memory_bytes(),
+        processor=host.cpu_name(),
+        cores=host.usable_cores(),
+        memory_bytes=host.memory_bytes(),
         load_average=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         accelerator=_accelerator(),
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -73,8 +71,7 @@ class PeakMemory:
 
 def reset_peak_memory(device: torch.device) -> None:
     """Begin to count anew, as far as the system lets us."""
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
+    host.reset_peak()
     if device.type == "cuda":
         import torch
 
@@ -88,26 +85,7 @@ def peak_memory(device: torch.device) -> PeakMemory:
         import torch
 
         cuda = int(torch.cuda.max_memory_allocated(device))
-    return PeakMemory(_peak_resident(), cuda)
-
-
-def _peak_resident() -> int:
-    with suppress(OSError, ValueError):
-        for line in Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    with suppress(ImportError):
-        import resource
-
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else peak * 1024
-    return 0
-
-
-def _memory_bytes() -> int | None:
-    with suppress(AttributeError, ValueError, OSError):
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return None
+    return PeakMemory(host.peak_process_bytes(), cuda)
 
 
 def _accelerator() -> str | None:

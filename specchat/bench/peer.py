@@ -132,7 +132,7 @@ def find_peers(pair: LoadedPair, settings: Settings, sample: list[int]) -> Found
 
     from specchat.bench.peer_engines import transformers_peers
     from specchat.config import load_catalog
-    from specchat.models import fetch
+    from specchat.models.hub import model_state
 
     found = Found()
     catalog = load_catalog()
@@ -144,8 +144,8 @@ def find_peers(pair: LoadedPair, settings: Settings, sample: list[int]) -> Found
     if not _comparable(settings):
         found.notes.append("peers are left out: they are compared greedily, without penalties and stop strings")
         return found
-    target_path = fetch.locate(spec)
-    draft_path = fetch.locate(catalog.model(draft)) if draft else None
+    target_path = model_state.locate(spec)
+    draft_path = model_state.locate(catalog.model(draft)) if draft else None
     found.peers += transformers_peers(pair, settings, target_path, draft_path)
     if importlib.util.find_spec("llama_cpp") is None:
         found.notes.append("llama.cpp is not measured: llama-cpp-python is not installed")

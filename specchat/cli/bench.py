@@ -158,7 +158,7 @@ def bench_gpu(settings: dict[str, Any], save: Path | None) -> int:
         UsageError: the repository's tools are not here.
     """
     from specchat.config import load_catalog
-    from specchat.models import fetch
+    from specchat.models.hub import fetching
 
     repository = Path(specchat.__file__).parents[1]
     if not (repository / "tools" / "gpu").is_dir():
@@ -173,7 +173,9 @@ def bench_gpu(settings: dict[str, Any], save: Path | None) -> int:
         catalog = load_catalog()
         models = catalog.models_of(catalog.pair(settings["pair"]))
         roles = ("target", "draft") if len(models) == 2 else ("weights",)
-        setup = setup_on(device, False, **{role: fetch.fetch(model) for role, model in zip(roles, models, strict=True)})
+        setup = setup_on(
+            device, False, **{role: fetching.fetch(model) for role, model in zip(roles, models, strict=True)}
+        )
     return int(check(setup, save or _RESULT, show=_show_on_stdout, say=_say_on_stderr).code)
 
 

@@ -146,7 +146,7 @@ def _vocabulary_of(target: str) -> TokenTable:
     from specchat.config import load_catalog
     from specchat.decoding.vocabulary import TransformersVocabulary
     from specchat.models.backends.scripted import ScriptedVocabulary
-    from specchat.models.fetch import locate
+    from specchat.models.hub.model_state import locate
     from specchat.models.model_loading import load_tokenizer
 
     spec = load_catalog().model(target)

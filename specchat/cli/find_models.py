@@ -14,7 +14,7 @@ from specchat.cli.streams import confirmed
 
 if TYPE_CHECKING:
     from specchat.config import Catalog
-    from specchat.models.find.pairs import Findings, FoundPair
+    from specchat.models.hub.found_pairs import Findings, FoundPair
 
 FindOutput = Literal["table", "json"]
 
@@ -31,8 +31,8 @@ def find(
     Where there is none, a much smaller one with other tokens drafts, and its guesses are translated.
     """
     from specchat.config import load_catalog
-    from specchat.models.find.pairs import find_pairs
-    from specchat.models.find.places import Surroundings, find_models
+    from specchat.models.hub.found_models import Surroundings, find_models
+    from specchat.models.hub.found_pairs import find_pairs
 
     catalog = load_catalog()
     here = Surroundings(Path(os.path.expanduser("~")), os.environ)
@@ -61,7 +61,7 @@ def _add(catalog: Catalog, found: FoundPair) -> str:
     """Write the pair down, as `models add` does; what to say about it."""
     from specchat.config.own_pairs import write_pair
     from specchat.errors import DamagedWeights
-    from specchat.models.inspect.add_pair import NewPair
+    from specchat.models.hub.add_pair import NewPair
 
     if found.added:
         return f"{found.added} was added before"
@@ -164,7 +164,7 @@ def add(
         return
     from specchat.config import load_catalog
     from specchat.config.own_pairs import write_pair
-    from specchat.models.inspect.add_pair import NewPair
+    from specchat.models.hub.add_pair import NewPair
 
     with TemporaryDirectory() as scratch:
         adoption = NewPair(load_catalog(), Path(scratch))

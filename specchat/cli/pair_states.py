@@ -5,24 +5,23 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass, replace
 
+from specchat.compiled.machine import free_bytes, has_graphics_card
 from specchat.config import Catalog, HubSource, ModelSpec, PairSpec, cache_dir, load_catalog, settings_of
 from specchat.decoding.families import methods_with_weights
 from specchat.drafters.choice import choose_drafter, drafts_used
 from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError, WeightsError
-from specchat.models import fetch
-from specchat.models.fetch import State, hub
-from specchat.models.fetch.model_state import StateKind
-from specchat.models.inspect.memory import (
-    free_bytes,
-    has_graphics_card,
+from specchat.models.hub import model_state
+from specchat.models.hub import repositories as hub
+from specchat.models.hub.model_state import State, StateKind
+from specchat.models.hub.pair_check import check_pair, place_of
+from specchat.models.hub.trained_drafters import ListedDrafter, drafters_of, listed_drafters
+from specchat.models.weights.model_files import (
+    describe_model,
     needed_bytes,
     parameters_of,
     processor_precision,
 )
-from specchat.models.inspect.model_files import describe_model
-from specchat.models.inspect.pair_check import check_pair, place_of
-from specchat.models.inspect.trained_drafters import ListedDrafter, drafters_of, listed_drafters
 from specchat.training.limits import (
     refuse_hiding,
     refuse_impossible,
@@ -69,7 +68,7 @@ def sized_by_hub(info: PairInfo) -> PairInfo:
     pair = catalog.pair(info.name)
     left = needed = 0
     for model in models_in_use(catalog, pair):
-        state, total = fetch.state(model), _total_bytes(model)
+        state, total = model_state.state(model), _total_bytes(model)
         left += 0 if state.kind in ("ready", "unverified") else max(0, total - state.disk_bytes)
         gguf = any(file.name.endswith(".gguf") for file in model.files)
         precision = processor_precision(settings_of(pair).dtype, quantised=gguf, own=True)
@@ -80,7 +79,7 @@ def sized_by_hub(info: PairInfo) -> PairInfo:
 
 def _total_bytes(model: ModelSpec) -> int:
     """How large the model's files are, asked of its hub where that is not known here."""
-    if (known := fetch.state(model).total_bytes) is not None:
+    if (known := model_state.state(model).total_bytes) is not None:
         return known
     source = next((source for source in model.sources if isinstance(source, HubSource)), None)
     if source is None:
@@ -123,13 +122,13 @@ def _used(pair: PairSpec) -> tuple[str, ...]:
 
 
 def _as_unused(model: ModelSpec) -> str:
-    total = fetch.state(model).total_bytes
+    total = model_state.state(model).total_bytes
     return f"{model.name} unused, {total / 1e6:.0f} MB" if total else f"{model.name} unused"
 
 
 def _info(catalog: Catalog, pair: PairSpec, listed: list[ListedDrafter]) -> PairInfo:
     target, *drafts = models_in_use(catalog, pair)
-    states = [fetch.state(model) for model in (target, *drafts)]
+    states = [model_state.state(model) for model in (target, *drafts)]
     return PairInfo(
         name=pair.name,
         target=pair.target,

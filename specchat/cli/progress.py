@@ -12,7 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from specchat.engine.protocol.training_report import Report
-    from specchat.models.fetch import Progress
+    from specchat.models.hub.disk import Progress
     from specchat.training.job import Stage
 
 Clock = Callable[[], float]

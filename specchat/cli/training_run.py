@@ -21,7 +21,7 @@ from specchat.config.drafter_names import whose_name
 from specchat.drafters import DRAFTERS
 from specchat.engine.protocol.training_report import Curve, Judged, Needed, Trained, curve_lines
 from specchat.errors import UsageError
-from specchat.models.fetch.progress import Progress
+from specchat.models.hub.disk import Progress
 from specchat.training.limits import CHATS, fetched_start, trainable_target
 
 if TYPE_CHECKING:
@@ -120,9 +120,9 @@ def _subject(settings: Settings, target: ModelSpec, tell: Tell) -> Subject:
     """
     from specchat.bench.configurations import load_pair
     from specchat.decoding.assemble import sampling
-    from specchat.models import fetch
     from specchat.models.decoder.decoder import Decoder
     from specchat.models.decoder.pruning import PrunableFile
+    from specchat.models.hub.checksum import weights_sha256
     from specchat.training.job import Stage, Subject
 
     alone = settings.but({"controller": "off"})
@@ -135,7 +135,7 @@ def _subject(settings: Settings, target: ModelSpec, tell: Tell) -> Subject:
         )
     prunable = loaded.target.prunable
     assert isinstance(prunable, PrunableFile), "our own decoder was made of a file"
-    checksum = fetch.weights_sha256(target)
+    checksum = weights_sha256(target)
     return Subject(
         target.name, checksum, target.licence, model, loaded.vocabulary, sampling(settings), prunable.prepared
     )

@@ -65,7 +65,7 @@ class Conversation:
         self._resources = resources or PairResources(vocabulary)
         self.drafters = DrafterCache() if drafters is None else drafters
         self.controllers = ControllerCache() if controllers is None else controllers
-        self._speculator = self._put_together()
+        self.speculator = self._put_together()
         self._assembled: Settings | None = settings
 
     @property
@@ -247,12 +247,12 @@ class Conversation:
         settings, assembled = self._settings, self._assembled
         if settings is not assembled:
             if assembled is None or _how_to_speculate(settings) != _how_to_speculate(assembled):
-                before = self._speculator.drafter
-                self._speculator = self._put_together()
-                if self._speculator.drafter is not before and context is not None:
-                    self._speculator.start(context.history)
+                before = self.speculator.drafter
+                self.speculator = self._put_together()
+                if self.speculator.drafter is not before and context is not None:
+                    self.speculator.start(context.history)
             self._assembled = settings
-        return self._speculator
+        return self.speculator
 
     def _put_together(self) -> Speculator:
         speculator = assemble(self._settings, self.target, self._draft, self.drafters, self._costs, self._resources)

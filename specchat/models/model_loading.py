@@ -26,14 +26,13 @@ from specchat.models.decoder.network import Network
 from specchat.models.decoder.pruning import PrunableFile
 from specchat.models.decoder.recorded_network import cuda_network
 from specchat.models.decoder.shape import Shape, said_by, unsupported
-from specchat.models.inspect.memory import needed_bytes
-from specchat.models.inspect.model_files import REWINDABLE, SMALLEST_WINDOW, describe_model
 from specchat.models.machine import available_bytes, choose_precision, multiplies
 from specchat.models.model_config import known_config
 from specchat.models.weights.families import FAMILIES, Family
 from specchat.models.weights.foreign_code import first_line, library_error, one_line
 from specchat.models.weights.gguf_header import read_header, rotation_scaling
 from specchat.models.weights.gguf_source import GgufSource
+from specchat.models.weights.model_files import REWINDABLE, SMALLEST_WINDOW, describe_model, needed_bytes
 from specchat.models.weights.tensor_source import TensorSource
 from specchat.models.weights.tokenizer_files import end_tokens, open_tokenizer, same_tokenizer
 from specchat.models.weights.transformers_cache import RememberedConfig, is_converted, remember_config

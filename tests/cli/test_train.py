@@ -28,7 +28,7 @@ from specchat.config import cache_dir, data_dir, load_catalog, own_drafters_dir,
 from specchat.config.trained_drafters import read_drafter
 from specchat.engine.protocol.training_report import Curve, Judged, MeasuredWay, curve_lines, table_lines
 from specchat.errors import SpecchatError, UsageError
-from specchat.models.fetch import weights_sha256
+from specchat.models.hub.checksum import weights_sha256
 from specchat.settings import Settings
 from specchat.store.chats import Chats
 from specchat.store.database import default_path, open_to_write

@@ -209,10 +209,10 @@ def test_the_ledger_adds_up():
 def test_another_temperature_keeps_the_parts_and_what_they_have_learnt():
     conversation = converse(scripted_target(), drafter="prompt_lookup", controller="goodput", max_tokens=10)
     collect(conversation.reply(PROMPT, 1))
-    before = conversation._speculator
+    before = conversation.speculator
     conversation.change(conversation.settings.but({"temperature": 0.9, "max_tokens": 12, "stop": ["Z"]}))
     assert len(collect(conversation.reply(PROMPT, 1)).tokens) == 12
-    assert conversation._speculator is before
+    assert conversation.speculator is before
     conversation.change(conversation.settings.but({"width": 3}))
     collect(conversation.reply(PROMPT, 1))
-    assert conversation._speculator is not before
+    assert conversation.speculator is not before

@@ -121,11 +121,11 @@ def test_a_stated_limit_on_memory_has_room_again_and_plans_with_it(engine):
 
 def test_what_goodput_has_learnt_outlives_a_release(engine):
     engine.say(Change({"drafter": "suffix", "controller": "goodput"}), Generate(1, ASK, 7))
-    kept = engine.pair.open.conversation._speculator.controller.controller
+    kept = engine.pair.open.conversation.speculator.controller.controller
     engine.say(Change({"drafter": "draft_model"}), Change({"drafter": "suffix"}))
     engine.idle()
     engine.say(Generate(2, ASK, 7))
-    assert engine.pair.open.conversation._speculator.controller.controller is kept
+    assert engine.pair.open.conversation.speculator.controller.controller is kept
 
 
 def test_a_draft_model_goes_only_when_the_reply_has_ended(monkeypatch):

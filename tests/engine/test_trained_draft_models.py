@@ -20,7 +20,7 @@ from specchat.engine.protocol.commands import Change, Command, Generate, Load, M
 from specchat.engine.server.command_queue import CommandQueue
 from specchat.engine.server.worker import Worker
 from specchat.errors import CombinationError
-from specchat.models.fetch import weights_sha256
+from specchat.models.hub.checksum import weights_sha256
 from specchat.settings import Settings
 
 ASK = [Message("user", "say hello")]

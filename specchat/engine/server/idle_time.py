@@ -27,7 +27,7 @@ from specchat.decoding.profiling import measure_costs
 from specchat.drafters.parts import PairResources
 from specchat.engine.server.kept_drafters import KeptDrafters
 from specchat.engine.server.loaded_pair import LoadedPair
-from specchat.models import fetch
+from specchat.models.hub import checksum
 from specchat.models.machine import processor_name
 
 _MOST = 200
@@ -129,7 +129,7 @@ class IdleTime:
         self._store = store
         self.measuring = IdleMeasuring(store, pair)
         target = pair.target.name  # not the pair: its draft models may go
-        self.kept = KeptDrafters(lambda: fetch.weights_sha256(load_catalog().model(target)), say)
+        self.kept = KeptDrafters(lambda: checksum.weights_sha256(load_catalog().model(target)), say)
 
     @property
     def due(self) -> bool:

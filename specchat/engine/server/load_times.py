@@ -11,8 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from specchat.compiled.build import NativeUnavailable, Sources, compile_if_missing, is_compiled
-from specchat.compiled.own_file import NotOwnFile
+from specchat.compiled.build import NativeUnavailable, NotOwnFile, Sources, compile_if_missing, is_compiled
 from specchat.config import ModelSpec
 from specchat.config.state_files import read_json, write_whole
 from specchat.engine.protocol.events import Event, Loading

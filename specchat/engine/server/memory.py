@@ -10,13 +10,14 @@ from pathlib import Path
 
 import torch
 
+from specchat.compiled.machine import peak_process_bytes, process_bytes, reset_peak
 from specchat.core.memory import LEAST_TOKENS, MemoryLimit, PairMemory
 from specchat.decoding.assemble import early_map_bytes, made_networks
 from specchat.errors import CombinationError, MemoryLimitTooLow, NoMemoryLeft, cut
 from specchat.memory_size import memory_text, parse_memory
-from specchat.models.inspect.model_files import describe_model
-from specchat.models.machine import available_bytes, process_bytes
+from specchat.models.machine import available_bytes
 from specchat.models.model_loading import Loaded
+from specchat.models.weights.model_files import describe_model
 from specchat.settings import Settings
 
 
@@ -61,19 +62,7 @@ def watch_peak(device: torch.device) -> Callable[[], int]:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return lambda: int(torch.cuda.max_memory_allocated(device))
-    try:
-        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # forget the peak of resident memory
-    except OSError:
-        return process_bytes
-    return _peak_bytes
-
-
-def _peak_bytes() -> int:
-    with open("/proc/self/status", "rb") as status:
-        for line in status:
-            if line.startswith(b"VmHWM:"):
-                return int(line.split()[1]) * 1024
-    return process_bytes()
+    return peak_process_bytes if reset_peak() else process_bytes
 
 
 _RESERVE_BYTES = 48_000_000
