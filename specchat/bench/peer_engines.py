@@ -103,7 +103,7 @@ def _load(path: Path, dtype: torch.dtype, device: torch.device) -> Any:
     from transformers.utils.logging import disable_progress_bar
 
     from specchat.models.backends.transformers_network import load_network
-    from specchat.models.model_config import open_config
+    from specchat.models.model_loading import open_config
 
     disable_progress_bar()
     network = load_network(path, open_config(path)[1], dtype)

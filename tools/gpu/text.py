@@ -23,8 +23,7 @@ from specchat.models.backends.widened import Sizes, WidenedSource, widened_confi
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.shape import Shape
 from specchat.models.machine import available_bytes
-from specchat.models.model_config import open_config
-from specchat.models.model_loading import Loaded, own_network
+from specchat.models.model_loading import Loaded, open_config, own_network
 from specchat.models.weights.gguf_source import GgufSource
 from specchat.models.weights.tensor_source import TensorSource
 from specchat.models.weights.tokenizer_files import end_tokens, open_tokenizer
