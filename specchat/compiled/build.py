@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.compiled.machine import has_developer_tools, is_macos
-from specchat.config import cache_dir, private_dir
+from specchat.config.directories import cache_dir, private_dir
 from specchat.config.file_locking import locked
 from specchat.errors import ModelError, installs
 

@@ -41,6 +41,9 @@ class Conversation:
         plain_rounds: have a plain round now and then, by which a reply can say how much sooner it came. Not
             needed where plain decoding is measured separately.
         drafters, controllers: those of an earlier conversation over the same models, which go on.
+
+    Attributes:
+        speculator: the parts that the last round was, or the next one will be, done with.
     """
 
     def __init__(

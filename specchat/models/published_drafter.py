@@ -31,7 +31,7 @@ from specchat.models.draft_heads.loading import MOST_TOKENS
 from specchat.models.hub import fetching, model_state
 from specchat.models.hub.checksum import weights_sha256
 from specchat.models.hub.disk import OnProgress
-from specchat.models.model_config import open_config
+from specchat.models.model_loading import open_config
 from specchat.models.weights.config_file import read_object, shown
 from specchat.models.weights.foreign_code import one_line
 from specchat.models.weights.safetensors_header import TensorEntry, tensors_in, weight_files

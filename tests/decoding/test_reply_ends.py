@@ -13,6 +13,7 @@ from contracts.kit import (
     reply,
     scripted_draft,
     scripted_target,
+    target_says,
 )
 from contracts.models import MODELS
 from contracts.models import V as NETWORK_V
@@ -110,7 +111,7 @@ def test_half_a_stop_string_at_the_end_is_text_after_all():
 
 @pytest.mark.parametrize("room", range(1, 9))
 def test_a_full_context_ends_the_reply(room):
-    says = scripted_target()._says
+    says = target_says()
     target, draft = (ScriptedModel(V, says, len(PROMPT) + room) for _ in range(2))
     said = collect(converse(target, draft, **SPAN).reply(PROMPT, 7))
     assert said.ended.stop is Stop.CONTEXT
@@ -118,7 +119,7 @@ def test_a_full_context_ends_the_reply(room):
 
 
 def test_a_prompt_that_fills_the_context_is_refused():
-    target = ScriptedModel(V, scripted_target()._says, len(PROMPT))
+    target = ScriptedModel(V, target_says(), len(PROMPT))
     with pytest.raises(UsageError, match=r"8 tokens and the context of this model holds 8"):
         collect(converse(target).reply(PROMPT))
 

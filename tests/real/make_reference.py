@@ -36,7 +36,7 @@ def main() -> None:
     from specchat.decoding.vocabulary import TransformersVocabulary
     from specchat.models.backends.transformers_network import load_network
     from specchat.models.hub import fetching
-    from specchat.models.model_config import open_config
+    from specchat.models.model_loading import open_config
     from specchat.models.weights.tokenizer_files import end_tokens
 
     path = fetching.fetch(load_catalog().model(MODEL))

@@ -145,7 +145,7 @@ def _of_folder(path: Path) -> ModelDescription:
     tensors = tensors_in(path)
     parameters = sum(math.prod(entry.shape) for entry in tensors.values())
     refusal = _refused_adapter(tensors) or _refused_architecture(architecture)
-    refusal = refusal or _refused_layers(text) or _refused_head(text)
+    refusal = refusal or refused_layers(text, _is_own(architecture)) or _refused_head(text)
     hidden = text.get("hidden_size") or 0
     return ModelDescription(architecture, parameters, context, False, 0, hidden, refusal, _remark(architecture))
 
@@ -170,11 +170,16 @@ def _refused_architecture(architecture: str) -> str:
     return ""
 
 
-def _refused_layers(config: Mapping[str, Any]) -> str:
+def refused_layers(config: Mapping[str, Any], own: bool) -> str:
+    """Why layers of a configuration cannot go back to before a rejected draft, empty where they can.
+
+    Args:
+        own: whether our own decoder runs them, whose cache keeps what a sliding window leaves behind.
+    """
     strange = sorted(set(config.get("layer_types") or ()) - REWINDABLE)
     if strange:
         return f"has layers of kind {', '.join(strange)}, whose state cannot go back to before a rejected draft"
-    window = config.get("sliding_window") if not _is_own(str(config.get("model_type", ""))) else None
+    window = None if own else config.get("sliding_window")
     used = config.get("use_sliding_window", True)
     if window and used and window < min(SMALLEST_WINDOW, config.get("max_position_embeddings") or SMALLEST_WINDOW):
         return f"forgets what lies {window} tokens back, and cannot go back to before a rejected draft"

@@ -10,8 +10,18 @@ from msgspec import Meta, Struct
 
 from specchat.engine.protocol.bounds import Name
 from specchat.engine.protocol.text import one_line
-from specchat.engine.protocol.training_report import STAGES, Judged, Needed, Reached, Report, Trained
-from specchat.engine.protocol.training_text import curve_lines, span, table_lines, verdict_line
+from specchat.engine.protocol.training_report import (
+    STAGES,
+    Judged,
+    Needed,
+    Reached,
+    Report,
+    Trained,
+    curve_lines,
+    span,
+    table_lines,
+    verdict_line,
+)
 from specchat.training.limits import CHATS
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import Run, ScreenLine, bar, clip, cut, spark, width_of, wrapped_lines
