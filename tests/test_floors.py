@@ -28,9 +28,9 @@ TORCH_FREE = (
     "specchat.acceptance", "specchat.controllers", "specchat.decoding.families",
     "specchat.engine.protocol.events", "specchat.engine.protocol.text", "specchat.engine.protocol.describe",
     "specchat.engine.client.client", "specchat.engine.client.replay", "specchat.engine.server.host",
-    "specchat.models.fetch",
+    "specchat.models.hub",
     "specchat.store.writer", "specchat.store.chat_json",
-    "specchat.cli", "specchat.cli.flags", "specchat.cli.methods", "specchat.cli.models", "specchat.cli.run",
+    "specchat.cli", "specchat.cli.flags", "specchat.cli", "specchat.cli.models", "specchat.cli.run",
     "specchat.cli.start_engine", "specchat.cli.chat", "specchat.cli.serve", "specchat.serve.server",
     "specchat.training.training_request",
 )  # fmt: skip

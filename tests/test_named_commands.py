@@ -154,7 +154,7 @@ def test_commands_are_found_in_blocks_in_backticks_and_after_marks() -> None:
     assert "specchat serve --watch" in commands_of(ROOT / "docs/serve.md")
     assert "specchat run --record" in commands_of(ROOT / "specchat/cli/__init__.py")
     assert "specchat --resume 1" in commands_of(ROOT / "specchat/tui/state/stored_chat.py")
-    assert "specchat models pull 1" in commands_of(ROOT / "specchat/models/fetch/fetching.py")
+    assert "specchat models pull 1" in commands_of(ROOT / "specchat/models/hub/fetching.py")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specchat.cli.confirm import confirmed
+from specchat.cli.streams import confirmed
 
 if TYPE_CHECKING:
     from specchat.store.chats import Chats

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from specchat.compiled import apple_system, build, processor
+from specchat.compiled import build
+from specchat.compiled import machine as apple_system
+from specchat.compiled import machine as processor
 from specchat.compiled.build import NativeUnavailable
 from specchat.models import machine
 from specchat.models.cpu_kernels import build as kernels

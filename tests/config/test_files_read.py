@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from specchat.cli.bench_model import _accept_writable
-from specchat.cli.datastore_texts import texts_of_files
+from specchat.cli.datastore import texts_of_files
 from specchat.cli.run_output import Record
 from specchat.config.catalog import load_catalog
 from specchat.config.datastore_files import datastore_files, datastores_dir, read_header

@@ -70,7 +70,7 @@ def test_levels_that_were_looked_up_do_not_make_passes_look_cheap():
     for index in range(240):
         passes = (0, 1, 3)[index % 3]
         subject.observe(a_round(7, 4, draft_s=0.3 * passes, passes=passes, logprob=math.log(0.7), given=FLAT))
-    assert subject._all.draft.step_s == pytest.approx(0.3, rel=0.05)
+    assert subject.statistics.draft.step_s == pytest.approx(0.3, rel=0.05)
 
 
 def test_a_drafter_whose_guesses_have_no_probabilities_gets_a_depth_instead():

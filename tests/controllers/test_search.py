@@ -43,6 +43,6 @@ def test_a_drafter_searches_within_a_reply_only_under_this_controller():
         target = BUILDERS["decoder"](shared_network("llama"), 256)
         conversation = converse(target, None, controller=controller, max_tokens=30, **chosen)
         texts.append(collect(conversation.reply(PROMPT, 7)).tokens)
-        trials[controller] = conversation._speculator.drafter.search.trials
+        trials[controller] = conversation.speculator.drafter.search.trials
     assert trials["fixed"] == 0 < trials["search"]
     assert texts[0] == texts[1]

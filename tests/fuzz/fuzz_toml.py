@@ -12,7 +12,7 @@ from specchat.config import load_catalog, settings_of, user_app, user_keys, user
 from specchat.config.own_pairs import forget_pair
 from specchat.config.settings_saving import set_app, set_for_pair, set_general, set_key, start_with, unset, unset_in
 from specchat.errors import SpecchatError
-from specchat.models import fetch
+from specchat.models.hub import model_state
 from specchat.tui.services.key_bindings import problems
 from specchat.tui.text.theme import unknown_theme
 
@@ -133,7 +133,7 @@ def _catalog() -> None:
     for pair in catalog.pairs.values():
         settings_of(pair)
         for model in catalog.models_of(pair):
-            fetch.state(model)
+            model_state.state(model)
 
 
 def _told(do: Callable[[], object], home: Path, *, whole: bool) -> str:

@@ -10,8 +10,8 @@ from fake import SETTINGS, rounds_of, stats_of
 from textual.widgets import Markdown
 
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message as ChatMessage
 from specchat.engine.protocol.commands import Command, Count, Generate
+from specchat.engine.protocol.commands import Message as ChatMessage
 from specchat.store import writer
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_read, open_to_write

@@ -8,8 +8,7 @@ from fake import FakeLink, hello, ready, rounds_of, started, stats_of
 from textual.widgets import Markdown
 
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Cancel, Count, Generate
+from specchat.engine.protocol.commands import Cancel, Count, Generate, Message
 from specchat.tui.widgets.messages import NewerView, OlderView, UserView, text_of
 from specchat.tui.widgets.reply_view import ReplyView
 

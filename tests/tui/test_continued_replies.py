@@ -10,8 +10,7 @@ from fake import hello, ready, rounds_of, started, stats_of
 from test_chat_archive import kept
 
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Cancel, Count, Generate
+from specchat.engine.protocol.commands import Cancel, Count, Generate, Message
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.turn import Reply
 from specchat.tui.widgets.reply_view import ReplyView

@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 from specchat.engine.client.replay import Player, Recording
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import encode
-from specchat.engine.protocol.commands import Generate
+from specchat.engine.protocol.commands import Generate, Message
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_read
 from specchat.tui.app import SpecchatApp

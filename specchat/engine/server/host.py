@@ -1,4 +1,4 @@
-"""The far side of the process boundary: speaks the protocol over standard input and output, and nothing else there."""
+"""The engine's process: speaks the protocol over standard input and output, and prints nothing else there."""
 
 from __future__ import annotations
 

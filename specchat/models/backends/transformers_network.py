@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from specchat.errors import DamagedModel, ModelError
 from specchat.models.decoder.network import SubLayers
-from specchat.models.inspect.model_files import describe_model
 from specchat.models.weights.foreign_code import one_line
+from specchat.models.weights.model_files import describe_model
 
 _PACKED = 16
 """Weights that a number in a file may stand for at most: 2-bit ones, packed into whole numbers of 32 bits."""

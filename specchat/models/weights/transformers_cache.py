@@ -17,7 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from specchat.config import cache_dir, private_dir
+from specchat.config.directories import cache_dir, private_dir
 from specchat.config.file_replacing import put_on_disk, replacing
 from specchat.config.running_process import is_running
 from specchat.errors import WeightsError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from textual.timer import Timer
 
-from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Message
 from specchat.engine.protocol.events import Counted
 from specchat.errors import SpecchatError, UsageError
 from specchat.tui.commands.registry import COMMANDS, Command, find, hint, is_command

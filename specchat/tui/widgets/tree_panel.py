@@ -12,7 +12,7 @@ from textual.reactive import reactive
 
 from specchat.engine.protocol.events import RoundDone
 from specchat.tui.state.reply_figures import Figures
-from specchat.tui.text.cells import ScreenLine, wrap
+from specchat.tui.text.cells import ScreenLine, wrapped_lines
 from specchat.tui.tree import ASCII, UNICODE, Drawing, Mode, SteadyDrawing, fitting_mode, picture_of
 from specchat.tui.tree.node_details import Step, neighbour
 from specchat.tui.tree.panel_lines import (
@@ -204,7 +204,7 @@ class TreePanel(PaintedLines, can_focus=True):
         self._ribbon = None
         round = self.round
         if round is None:
-            return [[(self._empty[start:end].strip(), "dim")] for start, end in wrap(self._empty, width)]
+            return [[(line, "dim")] for line in wrapped_lines(self._empty, width)]
         upto = self._revealed[1] if self._revealed is not None and self._pinned is None else None
         picture = picture_of(round, self._marks, upto, self._chosen)
 
