@@ -198,7 +198,7 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
         return states
 
     def _masks(self, plan: Plan) -> Tensor | dict[str, Tensor]:
-        """The rows that each row attends to, as transformers' layers take them: by kind, where kinds see different rows."""
+        """The rows that each row attends to, as transformers' layers take them: by kind, where kinds differ."""
         whole = plan.mask.to(self.device)[None, None]
         if self._window is None:
             return whole
