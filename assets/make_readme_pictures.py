@@ -19,7 +19,8 @@ from textual.pilot import Pilot
 from specchat.engine.client.replay import FASTEST, Player, Recording
 from specchat.engine.protocol.events import Finished, RoundDone
 from specchat.tui.app import SpecchatApp
-from specchat.tui.control.app_setup import AppSetup
+from specchat.tui.commands.chat_commands import write_clip
+from specchat.tui.services.context import AppSetup
 
 HERE = Path(__file__).parent
 KEPT, FORKS = 3, 3
@@ -35,7 +36,7 @@ async def main() -> None:
         (HERE / "screenshot-chat-120x40.svg").write_text(picture_of(app))
     async with played(recording) as (app, pilot):
         (HERE / "clip.svg").unlink(missing_ok=True)
-        await app.control.actions.clips.write("svg", HERE / "clip.svg")
+        await write_clip(app.context, "svg", HERE / "clip.svg")
 
 
 @asynccontextmanager
@@ -68,7 +69,7 @@ def tells(round: RoundDone) -> bool:
 
 async def turn_back(app: SpecchatApp, pilot: Pilot[Any]) -> None:
     """Select the last round of the first reply that kept enough guesses and branched often enough."""
-    panel = app.views.tree_panel
+    panel = app.chat_screen.tree_panel
     panel.focus()
     await pilot.press("pageup", "pageup")
     while not tells(panel.round):

@@ -28,7 +28,7 @@ from specchat.config import private_dir
 from specchat.engine.protocol.events import RoundDone
 from specchat.store.prompt_history import History
 from specchat.tui.app import SpecchatApp
-from specchat.tui.control.app_setup import AppSetup
+from specchat.tui.services.context import AppSetup
 
 HERE = Path(__file__).parent
 SETTINGS = {
@@ -80,8 +80,8 @@ async def until(pilot: Keys, true: Callable[[], bool]) -> None:
 
 async def say(app: App, pilot: Keys, text: str) -> None:
     """Type something and send it."""
-    app.views.prompt.focus()
-    app.views.prompt.write(text)
+    app.chat_screen.prompt.focus()
+    app.chat_screen.prompt.write(text)
     await pilot.press("enter")
     await pilot.pause(0.3)
 
@@ -131,13 +131,13 @@ async def whole(app: App, pilot: Keys) -> None:
     if not app.chat.turns:
         await in_the_middle(app, pilot)
     await replied(app, pilot)
-    panel = app.views.tree_panel
+    panel = app.chat_screen.tree_panel
     panel.focus()
     for _ in app.chat.rounds:
         if panel.round is not None and tells(panel.round):
             break
         await pilot.press("pageup")
-    app.views.prompt.focus()
+    app.chat_screen.prompt.focus()
     await pilot.pause(0.3)
 
 
@@ -165,14 +165,14 @@ def command(text: str) -> Act:
 
 async def touring(app: App, pilot: Keys) -> None:
     """The tour, as at the first start."""
-    await app.control.actions.tour.start()
+    await app.chat_screen.start_pages.show_tour()
     await pilot.pause(0.5)
 
 
 async def walking(app: App, pilot: Keys) -> None:
     """A node of a round that has something to show."""
     await command("/tree auto")(app, pilot)
-    app.views.tree_panel.focus()
+    app.chat_screen.tree_panel.focus()
     await pilot.press("right", "right", "down")
     await pilot.pause(0.5)
 
@@ -196,7 +196,7 @@ async def measuring(app: App, pilot: Keys) -> None:
 async def slowly(app: App, pilot: Keys) -> None:
     """A reply in slow motion, its draft hanging at the cursor."""
     await whole(app, pilot)
-    panel = app.views.tree_panel
+    panel = app.chat_screen.tree_panel
     panel.action_leave()
     await say(app, pilot, "/speed 0.2")
     await ask(app, pilot, "Now a stack that also knows its largest element.")
@@ -211,7 +211,7 @@ def text_of(app: App) -> str:
 async def showing(app: App, pilot: Keys) -> None:
     """Trees that fill the window, at a round that has something to show and whose verdict is told."""
     await ask(app, pilot, "/show Write a class for a linked list with insert, remove and find.")
-    panel, rounds = app.views.tree_panel, app.chat.rounds
+    panel, rounds = app.chat_screen.tree_panel, app.chat.rounds
 
     def told() -> bool:
         return re.search(r"kept \d+ of", text_of(app)) is not None
@@ -264,8 +264,8 @@ async def session(size: tuple[int, int], scenes: list[Scene], home: Path) -> Non
             app.theme = theme
             await pilot.press(*scene.leave)
             await pilot.pause(0.5)
-    app.control.archive.close()
-    app.control.session.close()
+    app.context.archive.close()
+    app.context.session.close()
 
 
 async def main(names: list[str]) -> None:

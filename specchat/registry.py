@@ -163,7 +163,7 @@ class Method:
             (`network_memory`).
         trainable: whether the draft model that it uses can be one that was trained for the target. Its option `model`
             names that one then.
-        rides: whether its guesses come out of rows of the target's own pass alone.
+        in_target_pass: whether its guesses come out of rows of the target's own pass alone.
     """
 
     name: str
@@ -176,7 +176,7 @@ class Method:
     runs_the_target: bool = False
     makes_a_network: bool = False
     trainable: bool = False
-    rides: bool = False
+    in_target_pass: bool = False
 
     def __post_init__(self) -> None:
         unknown = set(self.requires) - {DRAFT_MODEL, ANY_DRAFT_MODEL, TRAINED_WEIGHTS, DATASTORE}
@@ -210,7 +210,7 @@ class Method:
     @property
     def runs_a_network(self) -> bool:
         """Whether guesses cost passes of a network."""
-        return self.needs_draft_model or self.runs_the_target or (self.needs_weights and not self.rides)
+        return self.needs_draft_model or self.runs_the_target or (self.needs_weights and not self.in_target_pass)
 
     def load(self) -> Any:
         """The method's class, imported now."""

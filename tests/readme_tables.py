@@ -16,8 +16,8 @@ from specchat.decoding.families import FAMILIES, methods
 from specchat.drafters.choice import drafts_used
 from specchat.registry import Option, options_of
 from specchat.settings import OPTIONS
-from specchat.tui.control.commands.registry import help_sections
-from specchat.tui.control.key_bindings import every_key, shown
+from specchat.tui.commands.registry import help_sections
+from specchat.tui.services.key_bindings import every_key, shown
 
 ROOT = Path(__file__).parents[1]
 

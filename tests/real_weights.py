@@ -9,7 +9,7 @@ import pytest
 
 from specchat.config import load_catalog
 from specchat.errors import WeightsError
-from specchat.models import fetch
+from specchat.models.hub import fetching
 
 HOME = Path(os.environ.get("SPECCHAT_HOME") or "~/.cache/specchat-tests").expanduser()
 """Read when tests are collected, before any of them gets a home of its own."""
@@ -20,6 +20,6 @@ def fetched(model: str) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPECCHAT_HOME", str(HOME))
         try:
-            return fetch.fetch(load_catalog().model(model))
+            return fetching.fetch(load_catalog().model(model))
         except WeightsError as error:
             pytest.skip(f"the weights cannot be fetched: {error}")

@@ -18,7 +18,7 @@ from specchat.cli import app
 from specchat.cli.arguments import prepared
 from specchat.cli.flags import method_options
 from specchat.settings import OPTIONS, Settings, parse_method_options
-from specchat.tui.control.commands.registry import COMMANDS
+from specchat.tui.commands.registry import COMMANDS
 
 PAPERS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *(ROOT / "specchat").rglob("*.md")])
 SOURCES = sorted(file for ending in ("py", "toml", "html", "js") for file in (ROOT / "specchat").rglob(f"*.{ending}"))
@@ -154,7 +154,7 @@ def test_commands_are_found_in_blocks_in_backticks_and_after_marks() -> None:
     assert "specchat serve --watch" in commands_of(ROOT / "docs/serve.md")
     assert "specchat run --record" in commands_of(ROOT / "specchat/cli/__init__.py")
     assert "specchat --resume 1" in commands_of(ROOT / "specchat/tui/state/stored_chat.py")
-    assert "specchat models pull 1" in commands_of(ROOT / "specchat/models/fetch/fetching.py")
+    assert "specchat models pull 1" in commands_of(ROOT / "specchat/models/hub/fetching.py")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Where and with what a figure was measured: hardware, versions, commit, command, date, peak memory."""
+"""Where and with what a figure was measured: hardware, versions, commit, command, date, peak memory, energy."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specchat import __version__
+from specchat.compiled import machine as host
+
+if TYPE_CHECKING:
+    import torch
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
@@ -40,17 +46,14 @@ class Circumstances:
 
 def circumstances() -> Circumstances:
     """As they are now. The load average tells whether the machine was busy with something else."""
-    import torch
-
-    from specchat.models.machine import processor_name
 
     return Circumstances(
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         command="specchat " + shlex.join(sys.argv[1:]),
         commit=_commit(),
-        processor=processor_name(torch.device("cpu")),
-        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
-        memory_bytes=_memory_bytes(),
+        processor=host.cpu_name(),
+        cores=host.usable_cores(),
+        memory_bytes=host.memory_bytes(),
         load_average=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         accelerator=_accelerator(),
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -68,8 +71,7 @@ class PeakMemory:
 
 def reset_peak_memory(device: torch.device) -> None:
     """Begin to count anew, as far as the system lets us."""
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
+    host.reset_peak()
     if device.type == "cuda":
         import torch
 
@@ -83,26 +85,7 @@ def peak_memory(device: torch.device) -> PeakMemory:
         import torch
 
         cuda = int(torch.cuda.max_memory_allocated(device))
-    return PeakMemory(_peak_resident(), cuda)
-
-
-def _peak_resident() -> int:
-    with suppress(OSError, ValueError):
-        for line in Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    with suppress(ImportError):
-        import resource
-
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else peak * 1024
-    return 0
-
-
-def _memory_bytes() -> int | None:
-    with suppress(AttributeError, ValueError, OSError):
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return None
+    return PeakMemory(host.peak_process_bytes(), cuda)
 
 
 def _accelerator() -> str | None:
@@ -147,3 +130,50 @@ def _commit() -> str | None:
     if commit.returncode:
         return None
     return commit.stdout.strip() + ("+" if changed.stdout.strip() else "")
+
+
+_RAPL = Path("/sys/class/powercap")
+
+
+class EnergyMeter:
+    """Reads the counter of the device that computes. Everything that device does is counted, ours or not."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._read = _nvml(device) if device.type == "cuda" else _rapl()
+
+    def joules(self) -> float | None:
+        """The counter's value, or None if there is no counter."""
+        return self._read() if self._read is not None else None
+
+    def since(self, before: float | None) -> float | None:
+        """Joules since an earlier reading; None where there is no counter, or it began again from 0."""
+        now = self.joules()
+        if now is None or before is None or now < before:
+            return None
+        return now - before
+
+
+def _nvml(device: torch.device) -> Callable[[], float | None] | None:
+    try:
+        import pynvml  # type: ignore[import-untyped,import-not-found,unused-ignore]
+    except ImportError:
+        return None
+    nvml: Any = pynvml
+    try:
+        nvml.nvmlInit()
+        handle = nvml.nvmlDeviceGetHandleByIndex(device.index or 0)
+        nvml.nvmlDeviceGetTotalEnergyConsumption(handle)
+    except nvml.NVMLError:
+        return None
+    return lambda: float(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1000
+
+
+def _rapl() -> Callable[[], float | None] | None:
+    counters = [path / "energy_uj" for path in sorted(_RAPL.glob("intel-rapl:?")) if (path / "energy_uj").is_file()]
+
+    def read() -> float | None:
+        with suppress(OSError, ValueError):
+            return sum(int(counter.read_text(encoding="utf-8")) for counter in counters) / 1e6
+        return None
+
+    return read if counters and read() is not None else None

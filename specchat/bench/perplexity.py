@@ -45,7 +45,7 @@ def measure_perplexity(pair: LoadedPair, text: str | None = None) -> Perplexity 
 def _tokens(pair: LoadedPair, text: str) -> list[int]:
     """The text as tokens, without a chat format around it."""
     if pair.target.tokenizer is None:
-        from specchat.models.backends.scripted_text import ScriptedVocabulary
+        from specchat.models.backends.scripted import ScriptedVocabulary
 
         return ScriptedVocabulary().encode(text)
     return [int(token) for token in pair.target.tokenizer.encode(text)]

@@ -110,7 +110,7 @@ def _wait_for(command: list[str]) -> None:
 def _read_everything() -> None:
     """Read both files as the app will; what is wrong with them is raised."""
     from specchat.config import load_catalog, user_app, user_keys, user_settings
-    from specchat.tui.control.key_bindings import problems
+    from specchat.tui.services.key_bindings import problems
     from specchat.tui.text.theme import unknown_theme
 
     load_catalog()

@@ -116,7 +116,7 @@ class _Key:
     id: str
 
     def parse(self, words: Sequence[str]) -> Any:
-        from specchat.tui.control.key_bindings import problems
+        from specchat.tui.services.key_bindings import problems
 
         keys = _one(self.name, words)
         for id, problem in problems({**user_keys(), self.id: keys}):
@@ -124,7 +124,7 @@ class _Key:
         return keys
 
     def start(self, pair: PairSpec) -> Any:
-        from specchat.tui.control.key_bindings import keymap, keys_of
+        from specchat.tui.services.key_bindings import keymap, keys_of
 
         return ",".join(keys_of(self.id, keymap(user_keys())))
 
@@ -173,7 +173,7 @@ def _app_fields() -> dict[str, dataclasses.Field[Any]]:
 
 
 def _key(name: str, id: str) -> Entry:
-    from specchat.tui.control.key_bindings import every_key
+    from specchat.tui.services.key_bindings import every_key
 
     if id not in every_key():
         raise UsageError(f"no key binding is called {id!r}{nearest(id, every_key())}")

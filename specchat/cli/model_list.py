@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from specchat.cli.sizes import sized
+from specchat.cli.progress import sized
 from specchat.engine.protocol.text import one_line, visible
 
 if TYPE_CHECKING:
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from specchat.config import Catalog, ModelSpec, PairSpec
-    from specchat.models.fetch import State
-    from specchat.models.inspect.trained_drafters import ListedDrafter
+    from specchat.models.hub.model_state import State
+    from specchat.models.hub.trained_drafters import ListedDrafter
 
 
 def print_json(catalog: Catalog) -> None:
@@ -25,13 +25,13 @@ def print_json(catalog: Catalog) -> None:
     from specchat.cli.pair_states import models_in_use
     from specchat.config.drafter_states import kept_states
     from specchat.decoding.families import methods_with_weights
-    from specchat.models import fetch
-    from specchat.models.inspect.pair_check import broken
-    from specchat.models.inspect.trained_drafters import listed_drafters
+    from specchat.models.hub import model_state
+    from specchat.models.hub.pair_check import broken
+    from specchat.models.hub.trained_drafters import listed_drafters
 
     models = []
     for spec in catalog.models.values():
-        state, problem = fetch.state(spec), broken(spec)
+        state, problem = model_state.state(spec), broken(spec)
         about = {
             "name": spec.name,
             "state": "broken" if problem else state.kind,
@@ -81,14 +81,14 @@ def print_table(catalog: Catalog) -> None:
     from specchat.config import cache_dir
     from specchat.config.drafter_states import kept_states
     from specchat.decoding.families import methods_with_weights
-    from specchat.models import fetch
-    from specchat.models.inspect.pair_check import broken
-    from specchat.models.inspect.trained_drafters import listed_drafters
+    from specchat.models.hub import model_state
+    from specchat.models.hub.pair_check import broken
+    from specchat.models.hub.trained_drafters import listed_drafters
 
     problems = []
     table = _table("model", "state", "size", "pairs", "licence")
     for spec in catalog.models.values():
-        state, problem = fetch.state(spec), broken(spec)
+        state, problem = model_state.state(spec), broken(spec)
         problems += [(spec.name, problem)] if problem else []
         pairs = ", ".join(_use(pair, spec.name) for pair in catalog.pairs_using(spec.name))
         _add_row(table, spec.name, _state_cell(state.kind, problem), _size_of(spec, state), pairs, spec.licence)

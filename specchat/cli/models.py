@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from specchat.cli.confirm import confirmed
-from specchat.cli.fetch_progress import print_event, reporter
 from specchat.cli.flags import model_names
 from specchat.cli.model_list import print_json, print_table
-from specchat.cli.sizes import sized
+from specchat.cli.progress import fetch_reporter, print_event, sized
+from specchat.cli.streams import confirmed
 
 if TYPE_CHECKING:
     from specchat.config import Catalog, DrafterSpec, WeightsSpec
     from specchat.config.trained_drafters import TrainedDrafter
-    from specchat.models.inspect.trained_drafters import FoundDrafter
+    from specchat.models.hub.trained_drafters import FoundDrafter
 
 _Spec = TypeVar("_Spec", bound="WeightsSpec")
 
@@ -56,7 +55,7 @@ def pull(
     for its target.
     """
     from specchat.errors import SpecchatError
-    from specchat.models.fetch import Cancelled
+    from specchat.models.hub.disk import Cancelled
 
     say = typer.echo if output == "text" else _silent
     if (local := _local_drafter(name)) is not None:
@@ -81,7 +80,8 @@ def pull(
 def check(name: Name) -> None:
     """Read every byte of the weights again and compare with what they must hash to."""
     from specchat.errors import WeightsError
-    from specchat.models import fetch
+    from specchat.models.hub import fetching
+    from specchat.models.hub.disk import Cancelled
 
     if (local := _local_drafter(name)) is not None:
         _check_local(local)
@@ -90,9 +90,9 @@ def check(name: Name) -> None:
     chosen, left = _split(name)
     for spec in (*chosen, *_here(left), *_drafters_here(name)):
         try:
-            with reporter() as report:
-                files = _interruptible(partial(fetch.check, spec, report))
-        except fetch.Cancelled:
+            with fetch_reporter() as report:
+                files = _interruptible(partial(fetching.check, spec, report))
+        except Cancelled:
             raise
         except WeightsError as error:
             wrong.append(str(error))
@@ -111,18 +111,18 @@ def remove(name: Name, yes: Annotated[bool, typer.Option("--yes", "-y", help="do
 
     A drafter that was trained here is deleted too, if its name is given.
     """
-    from specchat.models import fetch
+    from specchat.models.hub import fetching, model_state
 
     if (local := _local_drafter(name)) is not None:
         _remove_local(local, yes)
         return
     models, left = _split(name)
-    chosen = [(spec, fetch.state(spec).disk_bytes) for spec in (*models, *_here(left), *_drafters_here(name))]
+    chosen = [(spec, model_state.state(spec).disk_bytes) for spec in (*models, *_here(left), *_drafters_here(name))]
     listed = ", ".join(f"{spec.name} ({sized(size)})" for spec, size in chosen)
     if not _agreed(yes, name, f"Remove the weights of {listed}?"):
         return
     for spec, _ in chosen:
-        typer.echo(f"{spec.name}: {sized(fetch.remove(spec))} freed")
+        typer.echo(f"{spec.name}: {sized(fetching.remove(spec))} freed")
 
 
 @app.command("erase-state")
@@ -140,13 +140,13 @@ def erase_state(
 
 def _pulled(spec: WeightsSpec, output: PullOutput) -> str:
     """Fetch and verify; what to say of it."""
-    from specchat.models import fetch
+    from specchat.models.hub import fetching
 
     _refuse_unknown_method(spec)
     if spec.scripted:
         return f"{spec.name}: has no weights, nothing to pull"
-    with reporter() if output == "text" else nullcontext(print_event) as report:
-        path = _interruptible(partial(fetch.fetch, spec, report))
+    with fetch_reporter() if output == "text" else nullcontext(print_event) as report:
+        path = _interruptible(partial(fetching.fetch, spec, report))
     return f"{spec.name}: ready at {path}"
 
 
@@ -167,16 +167,16 @@ def _drafters_here(name: str) -> list[DrafterSpec]:
 
 def _here(specs: Iterable[_Spec]) -> list[_Spec]:
     """Those of which something is on this machine."""
-    from specchat.models import fetch
+    from specchat.models.hub import model_state
 
-    return [spec for spec in specs if fetch.state(spec).disk_bytes]
+    return [spec for spec in specs if model_state.state(spec).disk_bytes]
 
 
 def _unused(spec: WeightsSpec, pair: str) -> str:
     """What to say of a draft model that was not pulled with its pair."""
-    from specchat.models import fetch
+    from specchat.models.hub import model_state
 
-    state = fetch.state(spec)
+    state = model_state.state(spec)
     if spec.scripted:
         return f"{spec.name}: has no weights, nothing to pull"
     if state.kind in ("ready", "unverified"):
@@ -206,7 +206,7 @@ def _split(name: str) -> tuple[tuple[WeightsSpec, ...], tuple[WeightsSpec, ...]]
 def _all_drafters(catalog: Catalog) -> dict[str, FoundDrafter | None]:
     """Every trained drafter by name, with its folder if it is here."""
     from specchat.decoding.families import methods_with_weights
-    from specchat.models.inspect.trained_drafters import found_drafters
+    from specchat.models.hub.trained_drafters import found_drafters
 
     return dict.fromkeys(catalog.drafters) | found_drafters(catalog, methods_with_weights())
 
@@ -243,7 +243,7 @@ def _refuse_broken(found: FoundDrafter) -> TrainedDrafter:
 
 def _check_local(found: FoundDrafter) -> None:
     from specchat.errors import WeightsError
-    from specchat.models.inspect.trained_drafters import damage
+    from specchat.models.hub.trained_drafters import damage
 
     drafter = _refuse_broken(found)
     if problem := damage(drafter):
@@ -255,7 +255,7 @@ def _remove_local(found: FoundDrafter, yes: bool) -> None:
     import shutil
 
     from specchat.errors import UsageError
-    from specchat.models.fetch.disk import bytes_below
+    from specchat.models.hub.model_state import bytes_below
 
     if found.origin == "shipped":
         raise UsageError(f"{found.name} came with specchat and stays with it")
@@ -274,7 +274,7 @@ def _silent(_: str) -> None: ...
 
 def _interruptible(work: Callable[[], Any]) -> Any:
     """The work's result; Ctrl+C becomes the error that says what happens next (exit code 130)."""
-    from specchat.models.fetch import Cancelled
+    from specchat.models.hub.disk import Cancelled
 
     try:
         return work()

@@ -1,27 +1,37 @@
-"""Every pair with its present state: what is here, what can be fetched, what would not work and why."""
+"""Every pair with its present state: here, to be fetched, or impossible and why; and what a training would take."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import shutil
+from dataclasses import dataclass, replace
 
-from specchat.config import Catalog, HubSource, ModelSpec, PairSpec, load_catalog, settings_of
+from specchat.compiled.machine import free_bytes, has_graphics_card
+from specchat.config import Catalog, HubSource, ModelSpec, PairSpec, cache_dir, load_catalog, settings_of
 from specchat.decoding.families import methods_with_weights
 from specchat.drafters.choice import choose_drafter, drafts_used
 from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError, WeightsError
-from specchat.models import fetch
-from specchat.models.fetch import State, hub
-from specchat.models.fetch.model_state import StateKind
-from specchat.models.inspect.memory import (
-    free_bytes,
-    has_graphics_card,
+from specchat.models.hub import model_state
+from specchat.models.hub import repositories as hub
+from specchat.models.hub.model_state import State, StateKind
+from specchat.models.hub.pair_check import check_pair, place_of
+from specchat.models.hub.trained_drafters import ListedDrafter, drafters_of, listed_drafters
+from specchat.models.weights.model_files import (
+    describe_model,
     needed_bytes,
     parameters_of,
     processor_precision,
 )
-from specchat.models.inspect.pair_check import check_pair
-from specchat.models.inspect.trained_drafters import ListedDrafter, drafters_of, listed_drafters
+from specchat.training.limits import (
+    refuse_hiding,
+    refuse_impossible,
+    refuse_replacing_start,
+    start_named,
+    trainable_target,
+    training_cost,
+)
 from specchat.tui.state.pair_list import PairInfo
+from specchat.tui.state.training import TrainingChoices
 
 
 def known_pairs() -> list[PairInfo]:
@@ -58,7 +68,7 @@ def sized_by_hub(info: PairInfo) -> PairInfo:
     pair = catalog.pair(info.name)
     left = needed = 0
     for model in models_in_use(catalog, pair):
-        state, total = fetch.state(model), _total_bytes(model)
+        state, total = model_state.state(model), _total_bytes(model)
         left += 0 if state.kind in ("ready", "unverified") else max(0, total - state.disk_bytes)
         gguf = any(file.name.endswith(".gguf") for file in model.files)
         precision = processor_precision(settings_of(pair).dtype, quantised=gguf, own=True)
@@ -69,7 +79,7 @@ def sized_by_hub(info: PairInfo) -> PairInfo:
 
 def _total_bytes(model: ModelSpec) -> int:
     """How large the model's files are, asked of its hub where that is not known here."""
-    if (known := fetch.state(model).total_bytes) is not None:
+    if (known := model_state.state(model).total_bytes) is not None:
         return known
     source = next((source for source in model.sources if isinstance(source, HubSource)), None)
     if source is None:
@@ -112,13 +122,13 @@ def _used(pair: PairSpec) -> tuple[str, ...]:
 
 
 def _as_unused(model: ModelSpec) -> str:
-    total = fetch.state(model).total_bytes
+    total = model_state.state(model).total_bytes
     return f"{model.name} unused, {total / 1e6:.0f} MB" if total else f"{model.name} unused"
 
 
 def _info(catalog: Catalog, pair: PairSpec, listed: list[ListedDrafter]) -> PairInfo:
     target, *drafts = models_in_use(catalog, pair)
-    states = [fetch.state(model) for model in (target, *drafts)]
+    states = [model_state.state(model) for model in (target, *drafts)]
     return PairInfo(
         name=pair.name,
         target=pair.target,
@@ -155,3 +165,33 @@ def _left(states: list[State]) -> int | None:
     if any(state.total_bytes is None for state in missing):
         return None
     return sum(max(0, (state.total_bytes or 0) - state.disk_bytes) for state in missing)
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """Bytes of disk and seconds of one core; and how much of the disk is free."""
+
+    disk_bytes: int
+    seconds: float
+    free_bytes: int
+
+
+def estimated(request: TrainingChoices) -> Estimated:
+    """What this training would take.
+
+    Raises:
+        UsageError: such a training is not possible.
+        WeightsError: the target's files cannot be read.
+    """
+    refuse_impossible(request.drafter, request.prompts, request.tokens, request.hours, request.name)
+    refuse_hiding(request.name)
+    refuse_replacing_start(request.name, request.start)
+    target = trainable_target(request.pair)
+    if request.start:
+        start_named(request.start, target, request.drafter)
+    if (place := place_of(target)) is None:
+        raise UsageError(f"{target.name} is not on this machine; `specchat models pull {request.pair}` fetches it")
+    described = describe_model(place)
+    cost = training_cost(request.drafter, request.tokens, described.parameters, described.hidden)
+    folder = next(step for step in (cache_dir(), *cache_dir().parents) if step.exists())
+    return Estimated(cost.disk_bytes, cost.seconds, shutil.disk_usage(folder).free)

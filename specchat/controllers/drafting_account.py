@@ -34,12 +34,15 @@ class DraftingAccount:
 
     What does not pay in one text may in another, so a reply may begin with a small credit again: the next one after
     drafting was stopped, the second after that, then the fourth, and so on, until drafting pays.
+
+    Attributes:
+        balance: tokens that drafting has gained more than it lost, credit included.
     """
 
     def __init__(self, probe: int, credit: float = _CREDIT) -> None:
         """`probe`: rounds without drafting before the first trial."""
         self._probe = self._patience = probe
-        self._balance = credit
+        self.balance = credit
         self._saved = 0.0
         self._rested = 0  # rounds since the last with drafting
         self._replies = self._replies_between = 1  # until one begins with a credit; from that one to the next
@@ -47,12 +50,12 @@ class DraftingAccount:
     @property
     def pays(self) -> bool:
         """Whether drafting has gained more than it lost, credit included."""
-        return self._balance > 0.0
+        return self.balance > 0.0
 
     @property
     def surely_pays(self) -> bool:
         """Whether it has gained nearly as much as is remembered."""
-        return self._balance >= 0.75 * _MOST
+        return self.balance >= 0.75 * _MOST
 
     @property
     def replies_left(self) -> int:
@@ -70,7 +73,7 @@ class DraftingAccount:
             return False
         self._replies_between *= 2
         self._replies = self._replies_between
-        self._balance = _CREDIT_AGAIN
+        self.balance = _CREDIT_AGAIN
         return True
 
     def begin_trial(self) -> None:
@@ -94,12 +97,12 @@ class DraftingAccount:
         if in_vain:
             gain = min(0.0, gain + _IN_VAIN)
         self._rested = 0
-        self._balance = min(_MOST, self._balance + gain)
-        if self._balance >= _CREDIT:
+        self.balance = min(_MOST, self.balance + gain)
+        if self.balance >= _CREDIT:
             self._patience, self._replies, self._replies_between = self._probe, 1, 1
         elif not self.pays:
-            self._saved = max(0.0, self._saved + self._balance)
-            self._balance = 0.0
+            self._saved = max(0.0, self._saved + self.balance)
+            self.balance = 0.0
 
 
 _FIRST, _MOST_BETWEEN = 6, 96

@@ -75,15 +75,20 @@ class Goodput(Controller):
 
     Reference: Liu et al., SmartSpec, arXiv:2406.14066. Differs: acceptance is tracked per depth, and nodes are chosen
     by their own chances instead of a length for all.
+
+    Attributes:
+        costs: what a pass of the target takes, as far as is known.
+        statistics: of the rounds in which models might run.
+        account: of the same rounds.
     """
 
     def __init__(self, options: GoodputOptions, budget: Budget, costs: Costs | None = None) -> None:
         self._ceiling = budget
-        self._costs = LearntCosts(costs)
+        self.costs = LearntCosts(costs)
         draft_s = costs.draft[0][1] if costs is not None and costs.draft else 0.0
-        self._all = RoundStatistics(options.memory, budget.depth, draft_s)  # of rounds in which models might run
+        self.statistics = RoundStatistics(options.memory, budget.depth, draft_s)
         self._free = RoundStatistics(options.memory, budget.depth)  # of rounds in which they might not
-        self._account = DraftingAccount(options.probe)  # of the former
+        self.account = DraftingAccount(options.probe)
         self._free_account = DraftingAccount(options.probe, credit=0.0)
         self._known: tuple[RoundStatistics, Budget | None] | None = None  # what paid when it was last worked out
         self._deep: Budget | None = None  # the same where models may run
@@ -103,7 +108,7 @@ class Goodput(Controller):
         return self._planned(context)
 
     def _planned(self, context: Context) -> Budget:
-        seen, account = self._all, self._account
+        seen, account = self.statistics, self.account
         if self._ceiling.nodes == 0:
             return dataclasses.replace(self._ceiling, why="no nodes: fixed by you")
         if context.round == 0 and not account.pays and account.begin_reply():
@@ -132,28 +137,28 @@ class Goodput(Controller):
             return
         with_passes, rounds = round.budget.passes, 1 + self._unwatched
         self._unwatched = 0
-        seen, account = (self._all, self._account) if with_passes else (self._free, self._free_account)
-        self._costs.add(round.rows, round.timings.verify_s)  # first: the machine may be slower than when measured
+        seen, account = (self.statistics, self.account) if with_passes else (self._free, self._free_account)
+        self.costs.add(round.rows, round.timings.verify_s)  # first: the machine may be slower than when measured
         if round.budget.nodes:
             account.add(len(round.emitted), self._plain_rounds(round, seen), in_vain=round.tree.drafted == 0)
         else:
             account.rest()
         if not with_passes:
-            self._account.rest()
+            self.account.rest()
         self._comparison.add(rounds, plain=round.rows == 1)
         seen.add(round)
         if seen is self._free and seen.plain_rounds:
-            self._all.add_plain(round)  # what a plain round takes is the same for both
+            self.statistics.add_plain(round)  # what a plain round takes is the same for both
         self._sure = account.surely_pays and seen.drafting_rounds >= _FEW
         if seen.drafting_rounds < _FEW or (seen.drafting_rounds + seen.plain_rounds) % _SETTLED == 0:
             self._known = self._deep = None
 
     def best_depth(self) -> tuple[int, float]:
         """The depth with the highest goodput, 0 for plain decoding, and that goodput in tokens per second."""
-        best, best_goodput = 0, self._plain_goodput(self._all)
+        best, best_goodput = 0, self._plain_goodput(self.statistics)
         expected, reach, rate = 1.0, 1.0, UNKNOWN_RATE
         for depth in range(1, self._ceiling.depth + 1):
-            rate = self._all.accepted[depth - 1].given(rate)  # an unseen depth has the rate of the depth before
+            rate = self.statistics.accepted[depth - 1].given(rate)  # an unseen depth has the rate of the depth before
             reach *= rate
             expected += reach
             goodput = expected / self._round_s(depth)
@@ -187,11 +192,11 @@ class Goodput(Controller):
         The root gets its pass: that drafting pays at all was decided before. What drafting takes is
         not known before the first time, so that is a small one.
         """
-        seen, pass_price = self._all, 0.0
+        seen, pass_price = self.statistics, 0.0
         if seen.passes and (seen.gives_probabilities or seen.drafting_rounds == 0):
             depth, goodput = self._ceiling.depth, self._going_rate(seen)
             gain = seen.rate.value * seen.calibration.value / goodput
-            row_s = self._costs.verify_s(2) - self._costs.one_s
+            row_s = self.costs.verify_s(2) - self.costs.one_s
             pass_price = min(1.0, (seen.draft.step_s + row_s) / max(0.02 / goodput, gain))
         else:
             depth, goodput = self.best_depth()
@@ -206,15 +211,15 @@ class Goodput(Controller):
 
     def _plain_goodput(self, seen: RoundStatistics) -> float:
         """Tokens per second of rounds without guesses."""
-        return 1.0 / (self._costs.one_s + seen.plain_other_s.value)
+        return 1.0 / (self.costs.one_s + seen.plain_other_s.value)
 
     def _rounds_cost_more(self, seen: RoundStatistics) -> bool:
         """Whether rounds in which guesses may be made cost notably more than plain ones, the rows of guesses apart.
 
         Learning does, and so does judging where the law of every row is penalised and cut.
         """
-        one_s = self._costs.one_s
-        extra_s = self._costs.verify_s(seen.rows(0)) - one_s + seen.other_s.value - seen.plain_other_s.value
+        one_s = self.costs.one_s
+        extra_s = self.costs.verify_s(seen.rows(0)) - one_s + seen.other_s.value - seen.plain_other_s.value
         return extra_s > _NOTICED * one_s
 
     def _plain_rounds(self, round: Round, seen: RoundStatistics) -> float:
@@ -223,7 +228,7 @@ class Goodput(Controller):
         Before any was plain, what it took besides drafting, its pass and learning is taken to be a plain round's, too.
         """
         timings = round.timings
-        plain_s = self._costs.one_s + (seen.plain_other_s.value or besides(timings, learning=False))
+        plain_s = self.costs.one_s + (seen.plain_other_s.value or besides(timings, learning=False))
         took_s = timings.draft_s + timings.verify_s + timings.other_s
         if not seen.drafting_rounds:
             took_s = max(plain_s, took_s - _COLD_S)
@@ -237,23 +242,25 @@ class Goodput(Controller):
         return Budget(self._ceiling.nodes, depth, self._ceiling.width, prices, why)
 
     def _round_s(self, depth: int) -> float:
-        nodes = min(self._ceiling.nodes, math.ceil(depth * self._all.nodes_per_level.value))
-        return self._seconds(self._all, self._all.rows(nodes), depth * self._all.steps_per_level.value)
+        nodes = min(self._ceiling.nodes, math.ceil(depth * self.statistics.nodes_per_level.value))
+        return self._seconds(
+            self.statistics, self.statistics.rows(nodes), depth * self.statistics.steps_per_level.value
+        )
 
     def _seconds(self, seen: RoundStatistics, rows: int, steps: float) -> float:
         """Predicted seconds of a round with so many rows and steps of drafting."""
-        return self._costs.verify_s(rows) + seen.draft.seconds(steps) + seen.other_s.value
+        return self.costs.verify_s(rows) + seen.draft.seconds(steps) + seen.other_s.value
 
     def _prices(self, seen: RoundStatistics, goodput: float) -> tuple[float, ...]:
         """The least chance worth each further row: the tokens that its time would have written."""
-        node_s = _NODE_SHARE * self._costs.one_s
+        node_s = _NODE_SHARE * self.costs.one_s
         worth = goodput / max(0.02, seen.calibration.value)
         # Where the second row costs more than later ones, as in float32, each row's marginal cost is at least the mean
         # cost of the likely rows.
         likely = max(2, math.ceil(seen.nodes.value))
-        least_s = (self._costs.verify_s(seen.rows(likely)) - self._costs.one_s) / likely
+        least_s = (self.costs.verify_s(seen.rows(likely)) - self.costs.one_s) / likely
         each = 1.0 + seen.extra_rows.slope  # rows that come with a node, its own included
-        rows_s = list(self._costs.rows_s(math.ceil(self._ceiling.nodes * each)))
+        rows_s = list(self.costs.rows_s(math.ceil(self._ceiling.nodes * each)))
         prices: list[float] = []
         for node in range(1, self._ceiling.nodes + 1):
             prices.append(worth * (max(each * rows_s[math.ceil(node * each) - 1], least_s) + node_s))
@@ -273,17 +280,17 @@ class Goodput(Controller):
         return self._seconds(seen, seen.rows(1), 1.0) * self._plain_goodput(seen) - 1.0
 
     def _dear_passes(self, seen: RoundStatistics) -> bool:
-        return seen.passes and seen.draft.seconds(1) > _CHEAP_LEVEL * self._costs.one_s
+        return seen.passes and seen.draft.seconds(1) > _CHEAP_LEVEL * self.costs.one_s
 
     def _plain(self, why: str) -> Budget:
         return Budget(nodes=0, depth=0, width=0, why=why)
 
     def _rest(self, left: int) -> Budget:
         """A plain round, and some more of them, of which `left` come before the next trial."""
-        passes = self._all.passes
-        if passes and not self._dear_passes(self._all):
-            left = min(left, self._account.rounds_left(self._trial_loss(self._all)))
-        why = f"guesses came true {self._all.accepted[0].value:.0%} of the time".replace("%", " %")
+        passes = self.statistics.passes
+        if passes and not self._dear_passes(self.statistics):
+            left = min(left, self.account.rounds_left(self._trial_loss(self.statistics)))
+        why = f"guesses came true {self.statistics.accepted[0].value:.0%} of the time".replace("%", " %")
         self._resting = dataclasses.replace(self._plain(why), passes=not passes)
         self._rests = max(0, min(_RESTS, left) - 1)
         self._trial_in = left
@@ -291,8 +298,8 @@ class Goodput(Controller):
 
     def _rest_told(self) -> Budget:
         """The plain plan, with the time of the next trial counted from this round."""
-        if self._all.passes:
-            replies = self._account.replies_left
+        if self.statistics.passes:
+            replies = self.account.replies_left
             when = "with the next reply" if replies == 1 else f"in {replies} replies"
         else:
             when = f"in {self._trial_in} round" + "s" * (self._trial_in != 1)

@@ -6,7 +6,7 @@ import math
 import statistics
 from dataclasses import InitVar, dataclass, field
 
-from specchat.core.round import Round, Timings
+from specchat.core.round import Round, RoundTimings
 from specchat.core.tree import ROOT, TokenTree
 from specchat.indexes.recent_linear_fit import RecentCostFit
 
@@ -186,7 +186,7 @@ class RoundStatistics:
         self.plain_other_s.add(besides(round.timings, learning=not (self.passes and round.budget.passes)))
 
 
-def besides(timings: Timings, learning: bool) -> float:
+def besides(timings: RoundTimings, learning: bool) -> float:
     """Seconds that a round took besides drafting and its pass, with or without what was learnt."""
     return timings.other_s if learning else timings.other_s - timings.learn_s
 

@@ -14,7 +14,7 @@ from specchat.core.record import record
 
 @dataclass(frozen=True)
 class CompiledLookup:
-    """Suffix trees as compiled code drafts from them; see `suffix_draft` in structures/native/draft.c.
+    """Suffix trees as compiled code drafts from them; see `suffix_draft` in indexes/native/draft.c.
 
     Args:
         trees: address of the trees' addresses; the text is the end of the first one's.
@@ -52,7 +52,7 @@ class CompiledNetwork:
     """A network as compiled code reads a tree with it; valid for one tree.
 
     Args:
-        read: address of a `ReadRows`, as structures/native/guess_search.h declares it; 0 where the network lacks states
+        read: address of a `ReadRows`, as indexes/native/growing_tree.h declares it; 0 where the network lacks states
             of the text and says nothing.
         network: address of what it is called with.
         turn: what is held while it is called, and keeps what lies at the address.

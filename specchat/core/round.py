@@ -75,7 +75,7 @@ class Verdict:
 
 
 @dataclass
-class Timings:
+class RoundTimings:
     """Seconds spent drafting, verifying, and on everything else; written in as they are measured.
 
     Args:
@@ -112,7 +112,7 @@ class Round:
     verdict: Verdict
     emitted: tuple[int, ...]
     draft_passes: int = 0
-    timings: Timings = field(default_factory=Timings)
+    timings: RoundTimings = field(default_factory=RoundTimings)
     extra_rows: int = 0
 
     @property
@@ -162,7 +162,7 @@ class Ledger:
         """Add another ledger's rounds to these."""
         for name in ("rounds", "tokens", "drafted", "accepted", "draft_passes"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        self._add_times(Timings(other.draft_s, other.verify_s, other.other_s))
+        self._add_times(RoundTimings(other.draft_s, other.verify_s, other.other_s))
         for mine, theirs in (
             (self.offered_by_depth, other.offered_by_depth),
             (self.accepted_by_depth, other.accepted_by_depth),
@@ -191,7 +191,7 @@ class Ledger:
         """Tokens emitted per second of decoding; 0 before anything took time."""
         return self.tokens / self.decode_s if self.decode_s else 0.0
 
-    def _add_times(self, timings: Timings) -> None:
+    def _add_times(self, timings: RoundTimings) -> None:
         self.draft_s += timings.draft_s
         self.verify_s += timings.verify_s
         self.other_s += timings.other_s

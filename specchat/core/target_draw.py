@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from specchat.compiled.build import NativeUnavailable, Sources, find_compiler, load
-from specchat.compiled.processor import cpu_flags, processor_option
+from specchat.compiled.machine import cpu_flags, processor_option
 from specchat.core.device_copy import to_device
 from specchat.core.noise import Noise, Stream
 from specchat.core.reading import RowInMemory

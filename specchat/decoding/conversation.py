@@ -21,7 +21,7 @@ from specchat.decoding.assemble import assemble, sampling
 from specchat.decoding.combinations import LosslessClaim, check_settings, losslessness
 from specchat.decoding.emission import Emission, Limits, Stop, tokens_of
 from specchat.decoding.kept_parts import ControllerCache, DrafterCache
-from specchat.decoding.reply_events import Event, Prefilled, ReplyEnded, ReplyStarted, RoundWritten, Stopwatch
+from specchat.decoding.reply_events import Event, PromptRead, ReplyEnded, ReplyStarted, RoundWritten, Stopwatch
 from specchat.decoding.speculate import Speculator
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.drafters.parts import PairResources
@@ -41,6 +41,9 @@ class Conversation:
         plain_rounds: have a plain round now and then, by which a reply can say how much sooner it came. Not
             needed where plain decoding is measured separately.
         drafters, controllers: those of an earlier conversation over the same models, which go on.
+
+    Attributes:
+        speculator: the parts that the last round was, or the next one will be, done with.
     """
 
     def __init__(
@@ -65,7 +68,7 @@ class Conversation:
         self._resources = resources or PairResources(vocabulary)
         self.drafters = DrafterCache() if drafters is None else drafters
         self.controllers = ControllerCache() if controllers is None else controllers
-        self._speculator = self._put_together()
+        self.speculator = self._put_together()
         self._assembled: Settings | None = settings
 
     @property
@@ -163,7 +166,7 @@ class Conversation:
         prompt: Sequence[int],
         seed: int | None = None,
         cancelled: Callable[[], bool] = lambda: False,
-        on_prefill: Callable[[Prefilled], None] = lambda progress: None,
+        on_prefill: Callable[[PromptRead], None] = lambda progress: None,
         watch: Stopwatch | None = None,
         reference: Sequence[int] = (),
         begun: Sequence[int] = (),
@@ -201,7 +204,7 @@ class Conversation:
         yield ReplyStarted(len(history), speculator.feed.reusable(self.target, context.history[:-1]), seed)
 
         def on_chunk(done: int, total: int) -> None:
-            on_prefill(Prefilled(done, total, watch.seconds))
+            on_prefill(PromptRead(done, total, watch.seconds))
             if cancelled():
                 raise _Cancelled
 
@@ -247,12 +250,12 @@ class Conversation:
         settings, assembled = self._settings, self._assembled
         if settings is not assembled:
             if assembled is None or _how_to_speculate(settings) != _how_to_speculate(assembled):
-                before = self._speculator.drafter
-                self._speculator = self._put_together()
-                if self._speculator.drafter is not before and context is not None:
-                    self._speculator.start(context.history)
+                before = self.speculator.drafter
+                self.speculator = self._put_together()
+                if self.speculator.drafter is not before and context is not None:
+                    self.speculator.start(context.history)
             self._assembled = settings
-        return self._speculator
+        return self.speculator
 
     def _put_together(self) -> Speculator:
         speculator = assemble(self._settings, self.target, self._draft, self.drafters, self._costs, self._resources)

@@ -23,7 +23,7 @@ class ReplyStarted:
 
 
 @dataclass(frozen=True)
-class Prefilled:
+class PromptRead:
     """Prompt tokens read so far, of those that had to be read."""
 
     done: int

@@ -12,7 +12,7 @@ from specchat.core.device_copy import synchronize
 from specchat.core.reading import Reading
 from specchat.core.record import record
 from specchat.core.request import EVERYTHING, HeadNeeds, PassRequest
-from specchat.core.round import Round, Timings
+from specchat.core.round import Round, RoundTimings
 from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, TreePolicy
 from specchat.core.tree import TokenTree
 from specchat.decoding.state_feed import StateFeed, wants_states
@@ -172,7 +172,7 @@ class Speculator:
             verdict=verdict,
             emitted=emitted,
             draft_passes=draft.passes,
-            timings=Timings(draft.took_s, verify_s),
+            timings=RoundTimings(draft.took_s, verify_s),
             extra_rows=len(draft.request.extra_rows),
         )
         self._learn(round, since=judged - draft.plan.took_s)

@@ -134,7 +134,7 @@ DRAFTERS = Table(
         "PPD arXiv:2405.18628",
         options=options.MaskRowsOptions,
         requires=(TRAINED_WEIGHTS,),
-        rides=True,
+        in_target_pass=True,
     ),
     Method(
         "mtp",
@@ -143,7 +143,7 @@ DRAFTERS = Table(
         "after Your LLM Knows the Future arXiv:2507.11851, SPACE arXiv:2402.11809",
         options=options.MaskRowsOptions,
         requires=(TRAINED_WEIGHTS,),
-        rides=True,
+        in_target_pass=True,
     ),
     Method(
         "layer_skip",

@@ -80,9 +80,7 @@ class CrossVocabulary(CompiledDrafter):
         self._draft: TokenTree | None = None
         self._root_tokens: list[int] = []  # the text up to the root, as draft tokens
         self._places: dict[int, _Place] = {}  # by node of the target's tree
-        self._translated: dict[
-            int, tuple[TranslatedGuesses, int]
-        ] = {}  # by the same: what was guessed there, and its row
+        self._translated: dict[int, tuple[TranslatedGuesses, int]] = {}  # by the same: its guesses, and its row there
         self._said = LikeliestByNode[None]()  # by node of the draft model's tree
         self._network: TranslatedNetwork | None = None  # what compiled code reads with
 

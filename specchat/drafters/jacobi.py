@@ -60,7 +60,7 @@ class Jacobi(Drafter):
         self._tree: TokenTree | None = None
         self._said: _Said | None = None  # what the last pass said for the first places
         self._line: list[list[int]] = []  # the candidates of these places, the best first
-        self._riding = 0
+        self._extra_rows = 0
 
     def start(self, history: Sequence[int]) -> None:
         """Nothing was said about this text yet."""
@@ -82,7 +82,7 @@ class Jacobi(Drafter):
         rest = [candidates[0] for candidates in self._line[len(nodes) :]]
         fresh = max(self._places - len(nodes) - len(rest), 0 if rest else 1)  # the line never ends in the tree
         tokens = [*rest, *[tree.tokens[ROOT]] * fresh]
-        self._riding = len(tokens)
+        self._extra_rows = len(tokens)
         parent, rows = (ROOT, *nodes)[-1], enumerate(self._embeddings.of(tokens))
         return [ExtraRow(parent, row, place - 1 if place else None) for place, row in rows]
 
@@ -97,7 +97,7 @@ class Jacobi(Drafter):
         self._forget()
 
     def _forget(self) -> None:
-        self._tree, self._line, self._riding = None, [], 0
+        self._tree, self._line, self._extra_rows = None, [], 0
 
     def _nodes(self, tree: TokenTree) -> tuple[int, ...]:
         """The nodes that follow the line."""
@@ -151,10 +151,10 @@ class Jacobi(Drafter):
         extra_rows: range = range(0)
         if (
             reading.extra_row_logits is not None
-            and len(reading.extra_row_logits) == self._riding
+            and len(reading.extra_row_logits) == self._extra_rows
             and len(standing) > len(nodes)
         ):
-            extra_rows = range(max(0, len(round.emitted) - len(standing)), self._riding)
+            extra_rows = range(max(0, len(round.emitted) - len(standing)), self._extra_rows)
         return _likely(reading, rows, extra_rows, self._named, self._scored) if rows or extra_rows else None
 
 

@@ -24,7 +24,7 @@ _MOST_RUNS = 65536
 class Lookahead(Drafter):
     """Extends a window of guessed tokens in every pass, and proposes the n-grams that come out of it.
 
-    The window's rows ride along with the target's own pass over the tree, so n-grams cost rows and no passes. What is
+    The window's rows are extra rows of the target's own pass over the tree, so n-grams cost rows and no passes. What is
     proposed at a node are the n-grams of the pool that begin with the last tokens before it.
 
     Reference: Fu et al., Break the Sequential Dependency of LLM Inference Using Lookahead Decoding, arXiv:2402.02057.

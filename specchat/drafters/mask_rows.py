@@ -62,11 +62,11 @@ class MaskRowsDrafter(Drafter):
         self._said: tuple[Likeliest, Tensor] | None = None  # what the last pass said, and (m, V) logits of it
         self._tree: TokenTree | None = None
         self._by_node = LikeliestByNode[Tensor]()
-        self._riding: _Riding | None = None
+        self._attached: _Attached | None = None
 
     def start(self, history: Sequence[int]) -> None:
         """Nothing was said about what follows this text yet."""
-        self._said = self._tree = self._riding = None
+        self._said = self._tree = self._attached = None
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         """(F,) for each node up to `width` tokens that its depth's mask guessed, and nothing below the last mask."""
@@ -103,7 +103,7 @@ class MaskRowsDrafter(Drafter):
             for mask in range(count):
                 after = len(extra_rows) - 1 if mask else None
                 extra_rows.append(ExtraRow(node, masks[mask], after, self._masks.adapter))
-        self._riding = _Riding(tree, numbers, len(extra_rows))
+        self._attached = _Attached(tree, numbers, len(extra_rows))
         return extra_rows
 
     def observe(self, round: Round) -> None:
@@ -115,16 +115,16 @@ class MaskRowsDrafter(Drafter):
                 if not right:
                     break
         self._said, self._tree = self._read(round), None
-        self._riding = None
+        self._attached = None
 
     def _read(self, round: Round) -> tuple[Likeliest, Tensor] | None:
         """What was said after the masks behind the node that was accepted last; None where it had none."""
-        riding, logits = self._riding, round.reading.extra_row_logits
-        if riding is None or logits is None or len(logits) != riding.rows:
+        attached, logits = self._attached, round.reading.extra_row_logits
+        if attached is None or logits is None or len(logits) != attached.rows:
             return None
         accepted = round.emitted[:-1]
-        path = riding.tree.follow(accepted)
-        numbers = riding.extra_rows.get(path[-1] if path else ROOT)
+        path = attached.tree.follow(accepted)
+        numbers = attached.extra_rows.get(path[-1] if path else ROOT)
         if len(path) < len(accepted) or not numbers:
             return None
         said = logits[numbers.start : numbers.stop, : self._vocab_size].float()
@@ -195,8 +195,8 @@ def _chances(tree: TokenTree, node: int) -> dict[int, float]:
     return {child: chance * most / total for child, chance in chances.items()} if total > most else chances
 
 
-class _Riding(NamedTuple):
-    """What rides along with a pass over a tree: for each node with masks the numbers of its extra rows."""
+class _Attached(NamedTuple):
+    """Masks attached to a pass over a tree: for each node that has some the numbers of their extra rows."""
 
     tree: TokenTree
     extra_rows: dict[int, range]

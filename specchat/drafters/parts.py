@@ -109,7 +109,8 @@ class Parts:
     """What one drafter may be built from.
 
     Args:
-        target: the target's weights. Its cache is not the drafter's to touch: it takes a twin or a view.
+        target: the target's weights. Its cache is not the drafter's to touch: it takes a view, or a copy with a cache
+            of its own.
         draft_model: the pair's, if it has one; of several the one that this drafter's options name.
         choices: the drafters that this one is made of, as its options name them.
         resources: what else the pair has.
@@ -175,13 +176,13 @@ class Parts:
         """The drafters that its options name, in order.
 
         A draft model keeps the tree of one drafter. So the first member that uses it gets the pair's, and every other
-        one a twin: the same weights with a cache of its own.
+        one the same weights with a cache of its own.
         """
         built: list[Drafter] = []
         taken: set[str] = set()
         for place, choice in enumerate(self.choices):
             used = choice.draft_models(self.resources.draft_name)
-            built.append(self._with_twins(used & taken).build(choice, place))
+            built.append(self._with_new_caches(used & taken).build(choice, place))
             taken |= used
         return built
 
@@ -192,7 +193,7 @@ class Parts:
         models = first | {name: one.model for name, one in self.resources.further.items()}
         return tuple(model for name, model in models.items() if name in used)
 
-    def _with_twins(self, names: Collection[str]) -> Parts:
+    def _with_new_caches(self, names: Collection[str]) -> Parts:
         """The same with draft models that have caches of their own in place of these."""
         further = {
             name: dataclasses.replace(one, model=one.model.with_new_cache()) if name in names else one

@@ -56,14 +56,14 @@ class ViewDrafter(Drafter):
     def start(self, history: Sequence[int]) -> None:
         """Hold the text up to its last token."""
         self._tree = None
-        self._borrow(history[:-1])
+        self._hold(history[:-1])
         self._inner.start(history)
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         """Guesses for the nodes whose parents were sure; nothing where passes are not allowed."""
         if self._tree is not tree and context.passes:
             self._tree = tree
-            self._borrow(context.history[:-1])
+            self._hold(context.history[:-1])
         nodes = [node for node in frontier if self._goes_on(tree, node)]
         return for_frontier(frontier, nodes, self._inner.propose(tree, nodes, width, context))
 
@@ -78,7 +78,7 @@ class ViewDrafter(Drafter):
         self.view = view
         self._inner = DraftModel(DraftModelOptions(trim=0), dataclasses.replace(self._parts, draft_model=view))
 
-    def _borrow(self, text: Sequence[int]) -> None:
+    def _hold(self, text: Sequence[int]) -> None:
         if len(text) < self.view.context_tokens:
             self.view.copy_rows_from(text, range(len(text)))
 

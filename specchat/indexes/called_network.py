@@ -69,7 +69,7 @@ def grow_rows(tree: TokenTree, behind: Sequence[int], tokens: Sequence[int]) -> 
 
 
 class CalledNetwork:
-    """`ReadRows` of structures/native/guess_search.h in Python.
+    """`ReadRows` of indexes/native/growing_tree.h in Python.
 
     Attributes:
         address: of the function that compiled code calls.

@@ -30,7 +30,7 @@ Found = tuple[Sequence[int], Sequence[int], Sequence[int], Sequence[float]]
 
 
 class _CAsked(ctypes.Structure):
-    """`Asked` of guess_search.h."""
+    """`Asked` of growing_tree.h."""
 
     _fields_ = [
         *[(name, ctypes.c_void_p) for name in ("trees", "limits", "successors", "by_rank")],
@@ -52,7 +52,7 @@ class _CSampled(ctypes.Structure):
 
 
 class _CSearch(ctypes.Structure):
-    """`Search` of guess_search.h."""
+    """`Search` of growing_tree.h."""
 
     _fields_ = [
         *[(name, ctypes.c_int32) for name in ("members", "nodes", "depth", "width", "batch", "prices")],

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-import platform
-from contextlib import suppress
-from pathlib import Path
 
 import torch
 
-from specchat.compiled.apple_system import is_macos, system_number, system_text
+from specchat.compiled import machine as host
 from specchat.errors import UsageError, nearest
-from specchat.models.inspect import memory
-from specchat.models.inspect.container_limits import cores_allowed
+from specchat.models.weights.model_files import processor_precision
 
 
 def choose_device(wanted: str) -> torch.device:
@@ -52,7 +48,7 @@ def choose_precision(wanted: str, device: torch.device, quantised: bool, own: bo
     """
     if wanted == "auto" and device.type == "cpu":
         quantised = quantised and own and multiplies("int4", device)
-        return memory.processor_precision(wanted, quantised=quantised, own=own)
+        return processor_precision(wanted, quantised=quantised, own=own)
     if wanted == "auto":
         # By the bytes a token takes to read, a quarter of bfloat16's; not yet measured on a device.
         if own and quantised and multiplies("int4", device):
@@ -97,39 +93,20 @@ def native_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if device.type == "cpu":
-        return memory.native_bfloat16()
+        return host.native_bfloat16()
     return False
 
 
 def processor_name(device: torch.device) -> str:
     """What computes there, by the name its maker gave it."""
-    if device.type == "cuda":
-        return str(torch.cuda.get_device_name(device))
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return system_text("machdep.cpu.brand_string") or platform.processor() or platform.machine()
+    return str(torch.cuda.get_device_name(device)) if device.type == "cuda" else host.cpu_name()
 
 
 def available_bytes(device: torch.device) -> int | None:
     """Memory that could be taken now, or None where the system does not tell."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    return memory.free_bytes()
-
-
-def process_bytes() -> int:
-    """Resident memory of this process, as far as the system tells."""
-    statm = Path("/proc/self/statm")
-    if statm.exists():
-        return int(statm.read_text(encoding="utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return int(peak if is_macos() else peak * 1024)
+    return host.free_bytes()
 
 
 def threads_for(wanted: int) -> int:
@@ -150,8 +127,8 @@ def default_threads() -> int:
     Where there are quick cores and slow ones, as in Apple's processors, all the quick ones: a pass takes as long as its
     slowest thread, and the slow ones draw.
     """
-    if quick := system_number("hw.perflevel0.physicalcpu"):
+    if quick := host.system_number("hw.perflevel0.physicalcpu"):
         return quick
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    cores = min(cores, cores_allowed() or cores)
+    cores = host.usable_cores()
+    cores = min(cores, host.cores_allowed() or cores)
     return cores if cores <= 2 else cores - 1

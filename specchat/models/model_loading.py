@@ -11,12 +11,11 @@ from typing import Any
 import torch
 
 from specchat.compiled.build import NativeUnavailable
-from specchat.config import ModelSpec
+from specchat.config.values import ModelSpec
 from specchat.core.drafting_networks import Prunable
 from specchat.core.seams import Model
 from specchat.errors import ModelError, NotEnoughMemory, TokenizerMismatch
-from specchat.models.backends.scripted import ScriptedModel
-from specchat.models.backends.scripted_text import ScriptedVocabulary, scripted_says
+from specchat.models.backends.scripted import ScriptedModel, ScriptedVocabulary, scripted_says
 from specchat.models.backends.transformers_model import ReferenceModel
 from specchat.models.backends.transformers_network import load_network, refuse_stateful
 from specchat.models.cpu_kernels.network import NativeNetwork
@@ -27,18 +26,67 @@ from specchat.models.decoder.network import Network
 from specchat.models.decoder.pruning import PrunableFile
 from specchat.models.decoder.recorded_network import cuda_network
 from specchat.models.decoder.shape import Shape, said_by, unsupported
-from specchat.models.inspect.memory import needed_bytes
-from specchat.models.inspect.model_files import REWINDABLE, SMALLEST_WINDOW, describe_model
 from specchat.models.machine import available_bytes, choose_precision, multiplies
-from specchat.models.model_config import known_config
+from specchat.models.weights.config_file import CONFIG, read_config
 from specchat.models.weights.families import FAMILIES, Family
 from specchat.models.weights.foreign_code import first_line, library_error, one_line
 from specchat.models.weights.gguf_header import read_header, rotation_scaling
 from specchat.models.weights.gguf_source import GgufSource
+from specchat.models.weights.model_files import (
+    describe_model,
+    needed_bytes,
+    refused_layers,
+)
 from specchat.models.weights.tensor_source import TensorSource
 from specchat.models.weights.tokenizer_files import end_tokens, open_tokenizer, same_tokenizer
-from specchat.models.weights.transformers_cache import RememberedConfig, is_converted, remember_config
+from specchat.models.weights.transformers_cache import (
+    RememberedConfig,
+    converted_folder,
+    is_converted,
+    remember_config,
+    remembered_config,
+)
 from specchat.models.weights.weight_source import RoundedSource, WeightSource
+
+_LOCAL = {"local_files_only": True, "trust_remote_code": False}
+"""Nothing is fetched, no code is run."""
+
+
+def open_config(path: Path) -> tuple[Path, Any]:
+    """The configuration of a GGUF file or of a folder of safetensors, and the folder where it and the tokenizer lie.
+
+    Raises:
+        WeightsError: a file cannot be read, or holds invalid values.
+        ModelError: transformers makes no configuration of it.
+    """
+    folder = _checked_folder(path)
+    return folder, _config_in(folder, path)
+
+
+def known_config(path: Path) -> tuple[Path, Any]:
+    """The same, or what is remembered of it where our own decoder runs the model: transformers need not be asked.
+
+    Raises:
+        WeightsError: a file cannot be read, or holds invalid values.
+        ModelError: transformers makes no configuration of it.
+    """
+    folder = _checked_folder(path)
+    known = remembered_config(folder)
+    return folder, _config_in(folder, path) if known is None or unsupported(known) else known
+
+
+def _checked_folder(path: Path) -> Path:
+    folder = converted_folder(path) if path.is_file() else path
+    read_config(folder / CONFIG, named=path if path.is_file() else None)
+    return folder
+
+
+def _config_in(folder: Path, path: Path) -> Any:
+    from transformers import AutoConfig
+
+    with one_line(f"{path} cannot be used"):
+        return AutoConfig.from_pretrained(folder, **_LOCAL)
+
 
 _SCRIPTED = {"target": (6, 0.012), "draft": (2, 0.003)}
 """How many tokens the scripted models look back, and how long a pass of theirs takes, in seconds."""
@@ -251,20 +299,13 @@ def usable_context(spec: ModelSpec, config: Any, own: bool = False) -> tuple[int
     """
     text = config.get_text_config()
     limit = spec.context_tokens or int(getattr(text, "max_position_embeddings", 4096))
-    kinds = set(getattr(text, "layer_types", None) or ["full_attention"])
-    strange = kinds - REWINDABLE
-    if strange:
-        raise ModelError(
-            f"{spec.name} ({config.model_type}) has layers of kind {', '.join(sorted(strange))}, whose state cannot be "
-            "rewound to before a rejected draft; choose a model with attention layers only"
-        )
-    window = getattr(text, "sliding_window", None)
-    if window and not own and getattr(text, "use_sliding_window", True) and window < limit:
-        if window < SMALLEST_WINDOW:
-            raise ModelError(
-                f"{spec.name} ({config.model_type}) forgets what lies {window} tokens back (a ring buffer), which "
-                "cannot be rewound to before a rejected draft; choose a model with full attention"
-            )
+    said = {
+        key: getattr(text, key) for key in ("layer_types", "sliding_window", "use_sliding_window") if hasattr(text, key)
+    }
+    if refusal := refused_layers({**said, "max_position_embeddings": limit}, own):
+        raise ModelError(f"{spec.name} {refusal}")
+    window = said.get("sliding_window")
+    if window and not own and said.get("use_sliding_window", True) and window < limit:
         return int(window), (f"context limited to {window} tokens, the model's sliding window",)
     return limit, ()
 

@@ -20,18 +20,18 @@ from torch import Tensor
 
 from specchat.config import HubSource, ModelSpec, own_drafters_dir
 from specchat.config.directories import expanded
-from specchat.config.file_replacing import replacing, unfinished
-from specchat.config.toml_checks import NAME
+from specchat.config.kept_files import replacing, unfinished
+from specchat.config.toml_file import NAME
 from specchat.config.trained_drafters import WEIGHTS, TrainedDrafter, read_drafter, write_drafter
 from specchat.errors import DamagedWeights, ModelError, UsageError, short
-from specchat.models import fetch
 from specchat.models.decoder.shape import Shape, said_by, unsupported
 from specchat.models.draft_heads.eagle import FREQUENCIES, EagleSizes
 from specchat.models.draft_heads.head import OWN_EMBED, OWN_HEAD, TOKENS
 from specchat.models.draft_heads.loading import MOST_TOKENS
-from specchat.models.fetch.checksum import weights_sha256
-from specchat.models.fetch.progress import OnProgress
-from specchat.models.model_config import open_config
+from specchat.models.hub import fetching, model_state
+from specchat.models.hub.checksum import weights_sha256
+from specchat.models.hub.disk import OnProgress
+from specchat.models.model_loading import open_config
 from specchat.models.weights.config_file import read_object, shown
 from specchat.models.weights.foreign_code import one_line
 from specchat.models.weights.safetensors_header import TensorEntry, tensors_in, weight_files
@@ -59,7 +59,7 @@ def add_published(name: str, target: ModelSpec, source: str, report: OnProgress)
         raise UsageError(f"a trained drafter is called {name!r} already; `specchat models remove {name}` makes room")
     fetched = _in_the_hub(source, name)
     sha256 = weights_sha256(target, report)
-    folder = expanded(source) if fetched is None else fetch.fetch(fetched, report)
+    folder = expanded(source) if fetched is None else fetching.fetch(fetched, report)
     sizes, tensors = read_eagle3(folder, _sizes_of(target))
     with unfinished(place) as made:
         with replacing(made / WEIGHTS, alone=True) as draft:
@@ -76,7 +76,7 @@ def add_published(name: str, target: ModelSpec, source: str, report: OnProgress)
         )
         made.rename(place)
     if fetched is not None:
-        fetch.remove(fetched)
+        fetching.remove(fetched)
     return read_drafter(place, (_METHOD,))
 
 
@@ -91,7 +91,7 @@ def _in_the_hub(source: str, name: str) -> ModelSpec | None:
 
 
 def _sizes_of(target: ModelSpec) -> TargetSizes:
-    _, config = open_config(fetch.locate(target))
+    _, config = open_config(model_state.locate(target))
     return TargetSizes(config.hidden_size, config.num_hidden_layers, config.vocab_size)
 
 

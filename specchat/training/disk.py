@@ -11,14 +11,13 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 
-from specchat.config.file_locking import locked
-from specchat.config.file_replacing import replacing
+from specchat.config.kept_files import locked, replacing
 from specchat.errors import NotEnoughMemory, TrainingError
 from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads.head import HEAD_TOKENS, SharedWeights
 from specchat.models.draft_heads.loading import family_of
 from specchat.models.draft_heads.sizes import NetworkSizes
-from specchat.models.fetch.disk import megabytes
+from specchat.models.hub.disk import megabytes
 from specchat.models.machine import available_bytes
 from specchat.training.limits import states_bytes
 from specchat.training.mask_learning import frozen_bytes

@@ -12,14 +12,13 @@ from pathlib import Path
 
 from specchat.config import ModelSpec, load_catalog, own_drafters_dir
 from specchat.config.directories import expanded
-from specchat.config.drafter_names import free_name, whose_name
-from specchat.config.toml_checks import NAME
-from specchat.config.trained_drafters import TrainedDrafter
+from specchat.config.toml_file import NAME
+from specchat.config.trained_drafters import TrainedDrafter, free_name, whose_name
 from specchat.errors import UsageError, nearest, short
-from specchat.models import fetch
 from specchat.models.draft_heads import FAMILIES, LEAST_TEXTS, methods
-from specchat.models.fetch.progress import OnProgress
-from specchat.models.inspect.trained_drafters import ListedDrafter, damage, drafters_of, found_drafters, listed_drafters
+from specchat.models.hub import checksum, fetching
+from specchat.models.hub.disk import OnProgress
+from specchat.models.hub.trained_drafters import ListedDrafter, damage, drafters_of, found_drafters, listed_drafters
 
 SELF = "self"
 """Prompts that the target writes itself."""
@@ -264,7 +263,7 @@ def fetched_start(name: str, report: OnProgress, flag: str = "--from") -> Traine
     catalog = load_catalog()
     found = found_drafters(catalog, FAMILIES).get(name)
     if found is None and name in catalog.drafters:
-        fetch.fetch(catalog.drafters[name], report)
+        fetching.fetch(catalog.drafters[name], report)
         found = found_drafters(catalog, FAMILIES).get(name)
     problem = "it is not here" if found is None or found.drafter is None else found.problem or damage(found.drafter)
     if found is None or found.drafter is None or problem:
@@ -274,7 +273,7 @@ def fetched_start(name: str, report: OnProgress, flag: str = "--from") -> Traine
 
 def _fitting(listed: Collection[ListedDrafter], target: ModelSpec) -> list[ListedDrafter]:
     """Those for this target: by its checksum, or by its name as long as its weights are not here."""
-    if fetch.known_sha256(target) is None:
+    if checksum.known_sha256(target) is None:
         return [one for one in listed if one.target == target.name]
     return drafters_of(listed, target)
 

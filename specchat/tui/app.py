@@ -2,46 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any, ClassVar
 
 from textual import on
-from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Horizontal, Vertical
-from textual.events import Key
 from textual.message import Message
 from textual.widgets import TextArea
 
 from specchat.config import AppOptions
 from specchat.store.prompt_history import History
-from specchat.tui.control.app_bindings import APP_BINDINGS
-from specchat.tui.control.app_ports import app_ports
-from specchat.tui.control.app_setup import AppSetup
-from specchat.tui.control.commands.palette import CommandsProvider
-from specchat.tui.control.commands.registry import COMMANDS
-from specchat.tui.control.controllers import Controllers
-from specchat.tui.control.terminal_app import TerminalApp
-from specchat.tui.screens.bench import BenchScreen
+from specchat.tui.commands.prompt_input import PromptInput
+from specchat.tui.commands.registry import COMMANDS, CommandsProvider
+from specchat.tui.screens.chat_screen import ChatScreen
 from specchat.tui.screens.help_and_log import HelpScreen
-from specchat.tui.screens.race import RaceScreen
+from specchat.tui.screens.race_run import RunScreen
+from specchat.tui.services.context import AppSetup, Context
+from specchat.tui.services.key_bindings import APP_BINDINGS
+from specchat.tui.services.terminal_app import TerminalApp
 from specchat.tui.state.chat import Chat
 from specchat.tui.state.engine_state import EngineState
 from specchat.tui.system.terminal import ExitGuard
 from specchat.tui.tree import Mode
 from specchat.tui.widgets.alert import Alert
-from specchat.tui.widgets.chat_views import chat_views
 from specchat.tui.widgets.prompt import Prompt
 from specchat.tui.widgets.settings_form import SettingsForm
 from specchat.tui.widgets.tour import TourView
-from specchat.tui.widgets.transcript_messages import CopyAsked, EditAsked, Pointed, RegenerateAsked, SwitchAsked
-from specchat.tui.widgets.tree_panel import TreePanel
+from specchat.tui.widgets.transcript import Transcript
 from specchat.tui.widgets.welcome import QUESTIONS, Welcome
 
 
 class SpecchatApp(TerminalApp):
-    """Transcript left, tree and figures right, prompt below."""
+    """The chat's screen below all others; what takes a while happens here, one thing after another."""
 
     TITLE = "specchat"
     CSS_PATH = "app.tcss"
@@ -72,171 +66,125 @@ class SpecchatApp(TerminalApp):
             chat: the id of the chat to go on with; None asks which, "" begins a new one.
             guard: what ends the app when it is told to from outside; None leaves that to the caller.
         """
-        options = options or AppOptions()
-        super().__init__(options, guard, keys or {})
-        self.chat = Chat(engine=EngineState(wanted=dict(settings)))
-        self.views = chat_views(
-            self.chat, history, self.key_of, lambda line: self.control.prompt_controller.complete(line), COMMANDS,
-            ascii=options.ascii,
-        )  # fmt: skip
-        self.views.tree_panel.mode = tree_mode
+        state = Chat(engine=EngineState(wanted=dict(settings)))
+        super().__init__(state, options or AppOptions(), guard, keys or {})
+        self.context = Context.of(self, setup, lambda: self.post_message(self.Tick()))
+        self.chat_screen = ChatScreen(self.context, history, lambda line: self.prompt_input.complete(line), COMMANDS)
+        self.chat_screen.tree_panel.mode = tree_mode
+        self.prompt_input = PromptInput(self.chat_screen)
         self._first_chat = chat
-        self.ports = app_ports(
-            self, self.views.notice.say, lambda: self.control, lambda: self.post_message(self.Tick())
-        )
-        self.control = Controllers(self.chat, self.views, self.ports, options, self.keys, setup)
-        self.after_copy = self.control.terminal.copied
+        self._quit_asked = False
+        self._stopping: int | str | None = None  # what the first Ctrl+C stops
 
-    def compose(self) -> ComposeResult:
-        """The whole screen; nothing here waits for the engine."""
-        views = self.views
-        with Horizontal(id="main"):
-            yield views.transcript
-            with Vertical(id="side"):
-                yield views.tree_panel
-                yield views.stats
-                yield views.settings_form
-        yield views.subtitle
-        yield views.tree_strip
-        yield views.alert
-        yield views.served_line
-        yield views.notice
-        yield views.queued_message
-        yield views.command_list
-        yield views.prompt
-        yield views.replay_bar
-        yield views.status
+    def get_default_screen(self) -> ChatScreen:
+        """The chat's screen."""
+        return self.chat_screen
 
-    async def on_mount(self) -> None:
-        """Draw the first screen, then start the engine."""
+    def on_mount(self) -> None:
+        """Listen to the terminal and to wake-up calls."""
         self.set_keymap(self.keys)
         self.listen_for_end()
         self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))  # others drew on the terminal
-        self.theme_changed_signal.subscribe(self, lambda theme: self.remember_theme(theme.name, self.ports.notify))
-        self.control.pump.start()
-        await self.views.start_pages.show_welcome()
-        self.views.prompt.focus()
-        self.control.archive.start()
-        first_start = await self.control.tour.first_start()
-        self.call_after_refresh(self.control.garbage.begin)
-        self.call_after_refresh(self.control.session.connect)
-        self.call_after_refresh(self.control.starting_page.show_tree)
+        self.theme_changed_signal.subscribe(self, lambda theme: self.remember_theme(theme.name))
+        self.context.pump.start()
+
+    async def on_chat_view_opened(self) -> None:
+        """Draw the first screen, then start the engine."""
+        screen, context = self.chat_screen, self.context
+        await screen.start_pages.show_welcome()
+        screen.prompt.focus()
+        context.archive.start()
+        first_start = await screen.start_pages.show_first_tour()
+        self.call_after_refresh(context.garbage.begin)
+        self.call_after_refresh(context.session.connect)
+        self.call_after_refresh(screen.start_pages.show_recorded_tree)
         if first_start:
-            self.call_after_refresh(lambda: self.ports.run_in_background(self.control.pairs.offer_found()))
+            screen.prompt.focus()
+            self.call_after_refresh(lambda: self.run_in_background(context.pairs.offer_found()))
         if self._first_chat is None:
-            self.call_after_refresh(self.control.current_chat.choose)
+            self.call_after_refresh(screen.current_chat.choose)
         elif self._first_chat:
-            self.call_after_refresh(self.control.current_chat.open, self._first_chat)
+            self.call_after_refresh(screen.current_chat.open, self._first_chat)
         else:
-            self.call_after_refresh(self.control.current_chat.offer_draft)
+            self.call_after_refresh(screen.current_chat.offer_draft)
 
     async def on_unmount(self) -> None:
-        """Stop downloads and a training; the next start can resume them."""
-        await self.control.end_processes()
+        """Stop what runs beside the engine, downloads and a training; the next start can resume them."""
+        await asyncio.gather(self.context.pairs.close(), self.chat_screen.trainings.runner.close())
+
+    def say(self, text: str, role: str = "dim") -> None:
+        """Show one remark in the line above the prompt until the next."""
+        self.chat_screen.notice.say(text, role)
+
+    async def note(self, text: str, role: str = "dim") -> None:
+        """Add a line to the transcript that stays."""
+        await self.chat_screen.transcript.add_note(text, role)
+
+    def redraw(self) -> None:
+        """Draw what is known now; cheap where nothing changed."""
+        self.chat_screen.draw()
+
+    def link_changed(self) -> None:
+        """Show a recording's controls, or the prompt."""
+        self.chat_screen.show_player()
 
     class Tick(Message):
         """Asks the app to take the events that arrived."""
 
     async def on_specchat_app_tick(self) -> None:
-        """Apply all events that arrived, then draw once."""
-        redraw = self.control.pump.begin()
-        events = self.control.session.link.drain() if self.control.session.link else []
-        with self.batch_update():
-            served, own = self.control.served.dispatch(self.control.races.dispatch(events))
-            await self.control.events.apply(self.control.round_animation.release(own), redraw or served)
-            self.control.served.ask_next()
-        self.call_after_refresh(self.control.pump.end)
+        """Take the events that arrived."""
+        await self.chat_screen.events.take()
 
     async def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
         """Run a command, or send the text to the model."""
-        await self.control.prompt_controller.submit(event.text)
+        await self.prompt_input.submit(event.text)
+
+    async def on_text_area_changed(self, event: TextArea.Changed) -> None:
+        """Explain a command while it is typed; the next Ctrl+C does not quit yet."""
+        self._quit_asked = False
+        await self.prompt_input.changed(event.text_area.text)
 
     @on(Prompt.SubmittedEmpty)
     @on(TourView.Clicked)
     async def _turn_tour_page(self) -> None:
         """Enter in an empty prompt, or a click on the tour, turns the tour's page."""
-        await self.control.tour.next()
+        await self.chat_screen.start_pages.turn_tour_page()
 
     async def on_welcome_question_chosen(self, event: Welcome.QuestionChosen) -> None:
         """Ask a question of the empty page."""
-        await self.ports.attempt(self.control.starting_page.ask(event.question))
-
-    def on_prompt_taken_back(self) -> None:
-        """Put the queued message back into the prompt."""
-        self.control.prompt_controller.recall_queued()
-
-    def on_prompt_moved_on(self) -> None:
-        """Focus what follows the prompt."""
-        self.control.prompt_controller.move_on()
-
-    def on_key(self, event: Key) -> None:
-        """Write what is typed in the chat into the prompt, unless it is a key there."""
-        self.control.prompt_controller.typed_elsewhere(event)
-
-    async def on_text_area_changed(self, event: TextArea.Changed) -> None:
-        """Explain a command while it is typed; the next Ctrl+C does not quit yet."""
-        self.control.stop_keys.reset_quit()
-        await self.control.prompt_controller.changed(event.text_area.text)
+        await self.attempt(self.chat_screen.ask_question(event.question))
 
     def on_settings_form_chosen(self, event: SettingsForm.Chosen) -> None:
         """Change a live setting; it applies from the next round."""
-        self.control.session.change(event.name, event.value)
+        self.context.session.change(event.name, event.value)
 
     async def on_settings_form_reload_asked(self, event: SettingsForm.ReloadAsked) -> None:
         """Load the pair again with these settings."""
-        await self.control.session.load(event.changes)
+        await self.context.session.load(event.changes)
 
     async def on_settings_form_save_asked(self, event: SettingsForm.SaveAsked) -> None:
         """Save the settings, as `/save` does."""
-        await self.ports.attempt(COMMANDS["save"].run(self.control.actions, "pair" if event.into_pair else ""))
+        await self.attempt(COMMANDS["save"].run(self.chat_screen, "pair" if event.into_pair else ""))
 
-    def on_settings_form_left(self) -> None:
-        """Hide the settings and focus the prompt."""
-        self.control.side_panel.toggle_settings()
+    async def on_transcript_regenerate_asked(self, event: Transcript.RegenerateAsked) -> None:
+        """Generate another answer to this message."""
+        await self.attempt(self.chat_screen.replies.ask_again(event.turn))
 
-    def on_race_screen_leave_asked(self) -> None:
-        """Stop the race and close it."""
-        self.control.races.leave()
-
-    def on_bench_screen_stop_asked(self) -> None:
-        """Stop the benchmark, or close it where it has ended."""
-        self.control.races.stop_or_leave()
-
-    @on(RaceScreen.AgainAsked)
-    @on(BenchScreen.AgainAsked)
-    def _race_again(self) -> None:
-        """Run the same race or benchmark again."""
-        self.control.races.again()
+    async def on_transcript_switch_asked(self, event: Transcript.SwitchAsked) -> None:
+        """Show another branch of the chat."""
+        await self.attempt(self.chat_screen.replies.switch_branch(event.turn, event.step))
 
     async def on_alert_answered(self, event: Alert.Answered) -> None:
         """Do what the pressed button of the alert says."""
-        await self.control.events.answered(event.choice)
-
-    @on(Pointed)
-    @on(TreePanel.FollowAsked)
-    def _look_at(self, event: Pointed | TreePanel.FollowAsked) -> None:
-        """Show the rounds of the reply that the user points at, or those of the newest one again."""
-        self.control.side_panel.look_at(event.turn if isinstance(event, Pointed) else None)
-
-    def on_transcript_copy_asked(self, event: CopyAsked) -> None:
-        """Copy the text to the clipboard."""
-        self.control.actions.copy(event.text, event.what)
-
-    def on_transcript_shortened(self) -> None:
-        """Collect the memory of removed messages, once the app is idle."""
-        self.control.garbage.schedule()
-
-    async def on_transcript_regenerate_asked(self, event: RegenerateAsked) -> None:
-        """Generate another answer to this message."""
-        await self.ports.attempt(self.control.session.ask_again(event.turn))
-
-    def on_transcript_edit_asked(self, event: EditAsked) -> None:
-        """Put this message into the prompt, to be sent in another wording."""
-        self.control.branches.edit(event.turn, reply=event.reply)
-
-    async def on_transcript_switch_asked(self, event: SwitchAsked) -> None:
-        """Show another branch of the chat."""
-        await self.control.branches.switch(event.turn, event.step)
+        match event.choice:
+            case "retry" | "restart":
+                await self.context.session.reconnect()
+            case "pairs":
+                self.chat_screen.choose_pair()
+            case "demo":
+                await self.chat_screen.current_chat.watch_demo()
+            case choice:
+                await self.chat_screen.context_limit.answered(choice)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Actions that cannot be done now have no keys."""
@@ -244,37 +192,41 @@ class SpecchatApp(TerminalApp):
             return not isinstance(self.screen, HelpScreen)  # its own key closes it
         if action == "suspend_process":
             return self.can_suspend
-        if action == "ask_question":
-            return self.control.starting_page.asks
-        return self.control.speed.can(str(parameters[0])) if action == "pace" else True
+        return self.chat_screen.start_pages.asks if action == "ask_question" else True
 
     async def action_command(self, name: str) -> None:
         """Run a slash command without arguments."""
-        await self.ports.attempt(COMMANDS[name].run(self.control.actions, ""))
+        await self.attempt(COMMANDS[name].run(self.chat_screen, ""))
 
     async def action_ask_question(self, number: int) -> None:
         """Ask a question of the empty page."""
-        await self.ports.attempt(self.control.starting_page.ask(QUESTIONS[number]))
+        await self.attempt(self.chat_screen.ask_question(QUESTIONS[number]))
 
-    async def action_interrupt(self) -> None:
-        """Copy what is selected; else stop; else ask once more and quit."""
-        await self.control.stop_keys.interrupt()
+    def action_interrupt(self) -> None:
+        """Copy what is selected; else leave a race; else stop; else ask once more and quit."""
+        screen, prompt = self.screen, self.chat_screen.prompt
+        if selected := screen.get_selected_text() or prompt.selected_text:
+            self.copy_to_clipboard(selected, "selection")
+            screen.clear_selection()
+            prompt.clear_selection()  # also in the prompt: the next Ctrl+C stops or quits
+        elif run := next((shown for shown in self.screen_stack if isinstance(shown, RunScreen)), None):
+            run.leave()
+            self._quit_asked = False
+        elif self._what_runs() not in (None, self._stopping) and self.context.session.stop():
+            self._stopping = self._what_runs()
+        elif self._quit_asked:
+            self.exit()
+        else:
+            self._quit_asked = True
+            self.say(f"press {self.key_of('interrupt')} again to quit")
 
-    async def action_stop(self) -> None:
-        """Stop what runs or close what is open; else focus the prompt."""
-        await self.control.stop_keys.stop()
-
-    def action_search(self) -> None:
-        """Search the messages that were sent before."""
-        self.control.prompt_controller.search()
-
-    def action_open_editor(self) -> None:
-        """Edit the prompt in the user's editor."""
-        self.control.prompt_controller.open_editor()
-
-    async def action_pace(self, what: str) -> None:
-        """Hold, step, change the speed, or play again."""
-        await self.ports.attempt(self.control.speed.act(what))
+    def _what_runs(self) -> int | str | None:
+        """What Ctrl+C stops. It tries once: the second Ctrl+C quits even if the engine does not stop."""
+        if self.context.session.player is not None:
+            return None
+        if self.chat.engine.phase == "loading":
+            return "loading"
+        return self.chat.running.id if self.chat.running else None
 
 
 def run_app(app: SpecchatApp, *, mouse: bool = True) -> None:
@@ -283,8 +235,8 @@ def run_app(app: SpecchatApp, *, mouse: bool = True) -> None:
     An error in the app ends it the same way, and is its `crash` then.
     """
     with ExitStack() as at_the_end:  # each of these, whatever the others raise; the last one first
-        at_the_end.callback(app.control.session.close)
-        at_the_end.callback(app.control.terminal.restore_title)
-        at_the_end.callback(app.control.close_chat)
-        at_the_end.callback(app.control.server.stop)
+        at_the_end.callback(app.context.session.close)
+        at_the_end.callback(app.restore_window_title)
+        at_the_end.callback(app.chat_screen.current_chat.close)
+        at_the_end.callback(app.context.server.stop)
         app.run(mouse=mouse)

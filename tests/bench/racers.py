@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 
 from specchat.engine.server.loaded_pair import LoadedPair
-from specchat.models.backends.scripted import ScriptedModel
-from specchat.models.backends.scripted_text import ScriptedVocabulary, scripted_says
+from specchat.models.backends.scripted import ScriptedModel, ScriptedVocabulary, scripted_says
 from specchat.models.model_loading import Loaded
 from specchat.settings import Settings
 

@@ -10,19 +10,16 @@ from racers import quick_pair, quick_settings
 
 from specchat.acceptance import recursion
 from specchat.acceptance.follow import Follow
-from specchat.bench.proof.check_law import check_law, check_set_law
-from specchat.bench.proof.check_text import always_wrong, check_adversary, check_greedy, check_seeded, check_twin
-from specchat.bench.proof.checked_combination import CheckedCombination
-from specchat.bench.proof.effort import Effort
-from specchat.bench.proof.finding import FAILED, PASSED, SKIPPED
+from specchat.bench.check_law import check_law, check_set_law
+from specchat.bench.check_text import always_wrong, check_adversary, check_greedy, check_seeded, check_twin
+from specchat.bench.checked_combination import FAILED, PASSED, SKIPPED, CheckedCombination, Effort
 from specchat.core import context as contexts
 from specchat.core.noise import Stream
 from specchat.core.reading import HeadTensors
 from specchat.core.round import Verdict
 from specchat.core.tree import ROOT
 from specchat.decoding.vocabulary import Vocabulary
-from specchat.models.backends.scripted import ScriptedModel, random_says
-from specchat.models.backends.scripted_text import ScriptedVocabulary
+from specchat.models.backends.scripted import ScriptedModel, ScriptedVocabulary, random_says
 
 EFFORT = Effort(prompts=2, tokens=20, seeds=2, sampled_tokens=12, twin_tokens=16, adversary_tokens=12, samples=300)
 SAYS = random_says(ScriptedVocabulary().size, seed=2, memory=2, sharpness=1.0)

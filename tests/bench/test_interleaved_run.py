@@ -124,13 +124,13 @@ def test_a_warm_drafter_has_seen_other_prompts_and_a_cold_one_none(taught):
 
 def test_a_cold_contestant_keeps_its_controller_and_none_of_its_drafters():
     ours = Ours(parse_configurations("prompt_lookup:nodes=4", quick_settings())[0], quick_pair())
-    first = ours._conversation._speculator
+    first = ours._conversation.speculator
     ours.begin()
-    second = ours._conversation._speculator
+    second = ours._conversation.speculator
     assert second.controller is first.controller
     assert second.drafter is not first.drafter
     ours.forget()
-    assert ours._conversation._speculator.controller is not first.controller
+    assert ours._conversation.speculator.controller is not first.controller
 
 
 def test_a_reply_says_where_its_time_went():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from racers import quick_pair
 
 from specchat.bench.perplexity import measure_perplexity
-from specchat.models.backends.scripted_text import PASSAGES
+from specchat.models.backends.scripted import PASSAGES
 
 
 def test_perplexity_of_a_certain_text_is_low_and_of_noise_is_high():

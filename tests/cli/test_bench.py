@@ -10,18 +10,19 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from specchat.bench import floor
-from specchat.bench.gpu import run_parts
-from specchat.bench.gpu.run_parts import Verdict
-from specchat.bench.gpu.setup import Setup
+from specchat.bench import interleaved_run as floor
 from specchat.bench.interleaved_run import InterleavedRun
 from specchat.cli.bench import bench
 from specchat.cli.check import check
 from specchat.drafters import DRAFTERS
 from specchat.errors import SpecchatError, UsageError
-from specchat.models import fetch, model_loading
+from specchat.models import model_loading
+from specchat.models.hub import fetching
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
+from tools.gpu import run_parts
+from tools.gpu.run_parts import Verdict
+from tools.gpu.setup import Setup
 
 app = typer.Typer()
 app.command()(bench)
@@ -140,7 +141,7 @@ def test_the_check_of_a_gpu_takes_the_weights_of_a_pair(pair, roles, monkeypatch
 
     monkeypatch.setattr(run_parts, "check", note)
     monkeypatch.setattr(Setup, "on", classmethod(lambda cls, device, tiny, **fetch: (device, tiny, fetch)))
-    monkeypatch.setattr(fetch, "fetch", lambda spec: spec.name)
+    monkeypatch.setattr(fetching, "fetch", lambda spec: spec.name)
     file = tmp_path / "r.json"
     assert run("bench", "gpu", "--pair", pair, "--device", "cuda", "--save", str(file)).exit_code == 1
     device, tiny, given = asked["setup"]

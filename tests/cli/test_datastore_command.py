@@ -14,7 +14,7 @@ from specchat.cli import app
 from specchat.config.datastore_files import datastore_files, datastores_dir, read_header
 from specchat.errors import SpecchatError, StoreError, UsageError
 from specchat.indexes.datastore import Datastore
-from specchat.models.backends.scripted_text import PASSAGES
+from specchat.models.backends.scripted import PASSAGES
 from specchat.store.chats import Chats
 from specchat.store.database import default_path, open_to_write
 from specchat.store.records import Chat, Message
@@ -39,7 +39,7 @@ def error_of(*arguments: str) -> SpecchatError:
 
 def texts_in(name: str) -> list[str]:
     """The texts of a datastore of the scripted model's tokens."""
-    from specchat.models.backends.scripted_text import ScriptedVocabulary
+    from specchat.models.backends.scripted import ScriptedVocabulary
 
     vocabulary, store = ScriptedVocabulary(), Datastore(datastores_dir() / f"{name}.datastore")
     tokens, texts = store._tokens.tolist(), [b""]

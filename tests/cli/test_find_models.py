@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from specchat.cli import app
 from specchat.config import PathSource, load_catalog, settings_of
-from specchat.models import fetch
+from specchat.models.hub import model_state
 
 sys.path.append(str(Path(__file__).parents[1] / "models" / "find"))
 
@@ -44,7 +44,7 @@ def test_what_was_found_is_listed_and_added_by_number_where_it_lies(stored):
     pair = catalog.pair("tiny-1b")
     assert catalog.model(pair.target).sources == (PathSource(stored),)
     assert (pair.target, settings_of(pair).temperature) == ("tiny-1b", 0.6)
-    assert fetch.locate(catalog.model(pair.target)) == stored
+    assert model_state.locate(catalog.model(pair.target)) == stored
     assert sorted(stored.parent.iterdir()) == before
 
 

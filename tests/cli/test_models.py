@@ -16,11 +16,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from specchat.cli.fetch_progress import Lines
 from specchat.cli.models import app
+from specchat.cli.progress import FetchLines
 from specchat.config import cache_dir, config_dir, load_catalog, private_dir
 from specchat.errors import SpecchatError, UsageError, WeightsError
-from specchat.models import fetch
+from specchat.models.hub import model_state
+from specchat.models.hub.disk import Progress
 
 ROOT = Path(__file__).parents[2]
 BODY = b"GGUF" + struct.pack("<IQQ", 3, 0, 0)  # a GGUF file without tensors, and what does not compress
@@ -136,7 +137,7 @@ def test_check_of_a_changed_file_is_an_error_that_says_how_to_mend_it():
 def test_a_pull_of_a_pair_leaves_a_draft_model_that_its_settings_do_not_use_and_says_how_to_have_it():
     said = run("pull", "sparing").stdout
     assert f"tiny-model ({SIZE}): not pulled, as the settings of sparing do not use it; its own name pulls it" in said
-    assert fetch.state(load_catalog().model("tiny-model")).kind == "missing"
+    assert model_state.state(load_catalog().model("tiny-model")).kind == "missing"
     assert "tiny-model" not in run("check", "sparing").stdout
     run("pull", "tiny-model")
     assert "tiny-model: ready, though the settings of sparing do not use it" in run("pull", "sparing").stdout
@@ -167,16 +168,16 @@ def test_remove_without_a_terminal_wants_a_yes():
     error = error_of("remove", "tiny-model")
     assert isinstance(error, UsageError)
     assert "--yes" in str(error)
-    assert fetch.state(load_catalog().model("tiny-model")).kind == "ready"
+    assert model_state.state(load_catalog().model("tiny-model")).kind == "ready"
 
 
 @pytest.mark.parametrize(("answer", "left"), [("n\n", "ready"), ("y\n", "missing")])
 def test_remove_does_as_it_is_answered(answer, left, monkeypatch):
-    monkeypatch.setattr("specchat.cli.confirm.can_ask", lambda: True)
+    monkeypatch.setattr("specchat.cli.streams.can_ask", lambda: True)
     run("pull", "tiny")
     said = run("remove", "tiny-model", answer=answer).stdout
     assert f"Remove the weights of tiny-model ({SIZE})?" in said
-    assert fetch.state(load_catalog().model("tiny-model")).kind == left
+    assert model_state.state(load_catalog().model("tiny-model")).kind == left
 
 
 MAIN = """
@@ -247,14 +248,14 @@ def test_help_imports_nothing_heavy():
     assert "pull" in said
     modules = set(said.splitlines()[-1].split())
     assert "typer" in modules
-    assert not modules & {"torch", "transformers", "textual", "huggingface_hub", "specchat.models.fetch"}
+    assert not modules & {"torch", "transformers", "textual", "huggingface_hub", "specchat.models.hub"}
 
 
 def test_plain_lines_come_at_intervals_and_once_at_the_end(capsys):
-    lines = Lines(interval_s=3600)
+    lines = FetchLines(every_s=3600)
     for done in (0, 10, 50, 100, 100):
-        lines(fetch.Progress("fetch", "x", done, 100, 5e6))
-    lines(fetch.Progress("verify", "x", 1, 100))
+        lines(Progress("fetch", "x", done, 100, 5e6))
+    lines(Progress("verify", "x", 1, 100))
     assert capsys.readouterr().err.splitlines() == [
         "fetching x: 0 % of 100 B, 5.0 MB/s",
         "fetching x: 100 % of 100 B, 5.0 MB/s",

@@ -20,7 +20,7 @@ from specchat.config import (
     users_models,
 )
 from specchat.errors import WeightsError
-from specchat.models.fetch import hub
+from specchat.models.hub import repositories as hub
 
 
 class FakeHub:

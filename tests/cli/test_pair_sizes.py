@@ -7,7 +7,7 @@ import pytest
 from specchat.cli.pair_states import judged, known_pairs, pairs_elsewhere, sized_by_hub
 from specchat.config import HubSource, ModelFile, config_dir, private_dir
 from specchat.errors import WeightsError
-from specchat.models.fetch import hub
+from specchat.models.hub import repositories as hub
 
 
 @pytest.fixture

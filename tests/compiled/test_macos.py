@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from specchat.compiled import apple_system, build, processor
+from specchat.compiled import build
+from specchat.compiled import machine as apple_system
+from specchat.compiled import machine as processor
 from specchat.compiled.build import NativeUnavailable
 from specchat.models import machine
 from specchat.models.cpu_kernels import build as kernels
@@ -110,12 +112,13 @@ def test_nothing_is_compiled_under_windows(monkeypatch):
         ("indexes/native", "apple_m1"),
     ],
 )
-def test_a_compiler_for_macos_takes_the_same_sources(folder, processor, tmp_path):
+def test_a_compiler_for_macos_takes_the_same_sources(folder, processor, tmp_path, tmp_path_factory):
     package = Path(build.__file__).parents[1]
     sources = sorted(map(str, (package / folder).glob("*.c")))
     command = [sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-macos", f"-mcpu={processor}"]
     told = ["-O1", *(flag for flag in kernels._FLAGS if not flag.startswith("-O")), f"-I{package / 'core' / 'native'}"]
-    cache = {name: str(tmp_path / "cache") for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR")}
+    shared = tmp_path_factory.getbasetemp() / "zig"  # its own library for macOS is compiled once
+    cache = {name: str(shared) for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR")}
     made = tmp_path / "out.dylib"
     done = subprocess.run(
         [*command, *told, *sources, "-o", str(made), "-lm"], env=os.environ | cache, capture_output=True, text=True

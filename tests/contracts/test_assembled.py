@@ -111,7 +111,7 @@ def test_every_plug_in_is_assembled():
 def conversed(make_model, resources=None, **settings):
     conversation = converse(make_model(), make_model(), None, resources, **{**TREE, **settings})
     said = collect(conversation.reply(PROMPT, 7))
-    return conversation, conversation._speculator, said
+    return conversation, conversation.speculator, said
 
 
 def test_a_view_of_the_target_reads_on_its_own_and_is_often_right(make_model):
@@ -128,7 +128,7 @@ def test_a_part_of_the_targets_cache_is_not_read_again(make_model):
     conversation = converse(make_model(), None, **{**TREE, "drafter": "part_of_cache"})
     collect(conversation.reply(prompt, 7))
     again = [*prompt, 5, 9, 2, 4]
-    drafter = conversation._speculator.drafter
+    drafter = conversation.speculator.drafter
     before = drafter.model.counters.rows
     said = collect(conversation.reply(again, 7))
     assert drafter.model.counters.rows - before < 40 + 4 * len(said.rounds), "the prompt came from the target's cache"

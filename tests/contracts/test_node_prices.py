@@ -55,7 +55,7 @@ def worths(tree: TokenTree) -> list[float]:
 
 def taught_drafter(drafter: Method) -> tuple[Drafter, Context]:
     """A drafter that has seen a repetitive text and some rounds of it, and where the text stands."""
-    rows = {"rows": 32} if drafter.rides else {}  # enough for masks behind every node
+    rows = {"rows": 32} if drafter.in_target_pass else {}  # enough for masks behind every node
     made, context = make_drafter(drafter, scripted_draft(), **rows), context_for(prompt=PROMPT * 4)
     parts = (scripted_target(), made, make_policy(TREE_POLICIES["chain"]), make_rule(ACCEPTANCE_RULES["follow"]))
     speak(Speculator(*parts, Always(Budget(4, 4, 1))), 40, context)

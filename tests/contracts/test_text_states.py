@@ -34,7 +34,7 @@ class Watched:
         self.make_model = make_model
         changes = {**TREE, "drafter": "stateful", "method_options": {"stateful.layer": 1}, **settings}
         self.conversation = converse(make_model(), make_model(), **changes)
-        self.drafter = self.conversation._speculator.drafter
+        self.drafter = self.conversation.speculator.drafter
         self.text = []
 
     def say(self, prompt, **more):
@@ -111,7 +111,7 @@ def test_stretches_written_with_other_methods_are_caught_up_with(make_model):
         chat.text = [*prompt, *tokens]
         conversation.change(mine)
         chat.say([*chat.text, 5])
-        assert conversation._speculator.drafter is chat.drafter, "what it learnt was kept"
+        assert conversation.speculator.drafter is chat.drafter, "what it learnt was kept"
         _, given = known
         seen = [position for first, end in chat.drafter.given[given:] for position in range(first, end)]
         assert len(seen) == len(set(seen)), "nothing twice"
@@ -154,7 +154,7 @@ def test_members_of_a_merge_see_the_states_of_their_own_layers(make_model):
     conversation = converse(make_model(), None, **{**TREE, "drafter": "merge", "method_options": options})
     said = collect(conversation.reply(LONG, 7))
     text = [*LONG, *said.tokens]
-    for member, layer in zip(conversation._speculator.drafter.members, (0, 2), strict=True):
+    for member, layer in zip(conversation.speculator.drafter.members, (0, 2), strict=True):
         assert member.tokens == text[: len(member.tokens)]
         assert len(member.tokens) >= len(text) - 1
         expected = true_states(make_model, member.tokens, layer)

@@ -12,7 +12,7 @@ from contracts.pass_requests import requested
 
 from specchat.core.tree import TokenTree
 from specchat.errors import ModelError
-from specchat.models.backends.transformers_view import without_parts
+from specchat.models.backends.transformers_network import without_parts
 from specchat.models.decoder.network import SubLayers
 
 PREFIX = [1, 7, 30, 7, 2, 59, 14, 7, 30, 11, 5, 5, 41]

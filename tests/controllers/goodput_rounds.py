@@ -8,7 +8,7 @@ from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.costs import Costs
 from specchat.core.reading import HeadTensors, Reading
-from specchat.core.round import Round, Timings, Verdict
+from specchat.core.round import Round, RoundTimings, Verdict
 from specchat.core.tree import ROOT, Guess, TokenTree
 
 V = 50
@@ -53,7 +53,7 @@ def a_round(
     reading = Reading(tuple(range(len(tree))), HeadTensors(torch.zeros(len(tree), V)), frozenset(range(len(tree))))
     seconds = (given or costs()).verify_s(len(tree) + extra_rows) if verify_s is None else verify_s
     verdict = Verdict(path, 9, tree)
-    timings = Timings(draft_s, seconds, learn_s, learn_s)
+    timings = RoundTimings(draft_s, seconds, learn_s, learn_s)
     emitted = verdict.emitted
     budget = budget or Budget(drafted)
     return Round(0, 3, [1, 2, 3], budget, tree, reading, verdict, emitted, passes, timings, extra_rows)
@@ -63,7 +63,7 @@ def judged(tree, path, bonus=9):
     """A round over this tree in which this path stood."""
     reading = Reading(tuple(range(len(tree))), HeadTensors(torch.zeros(len(tree), V)), frozenset(range(len(tree))))
     verdict = Verdict(path, bonus, tree)
-    timings = Timings(0.0, costs().verify_s(len(tree)), 0.0)
+    timings = RoundTimings(0.0, costs().verify_s(len(tree)), 0.0)
     emitted = verdict.emitted
     return Round(0, 3, [1, 2, 3], Budget(8), tree, reading, verdict, emitted, 0, timings)
 

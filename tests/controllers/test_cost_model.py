@@ -17,7 +17,7 @@ from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.costs import Costs
 from specchat.core.reading import HeadTensors, Reading
-from specchat.core.round import Round, Timings, Verdict
+from specchat.core.round import Round, RoundTimings, Verdict
 from specchat.core.tree import ROOT, Guess, TokenTree
 
 V = 50
@@ -39,7 +39,7 @@ def a_round(tree, ranks, verify_s, draft_s=0.0, planned=None):
     verdict = Verdict(path, 40, tree)
     budget = Budget(tree.drafted if planned is None else planned, 4, 4)
     return Round(0, 3, [1, 2, 3], budget, tree, reading, verdict, verdict.emitted,
-                 timings=Timings(draft_s, verify_s))  # fmt: skip
+                 timings=RoundTimings(draft_s, verify_s))  # fmt: skip
 
 
 def taught(base, slope, hits, rounds=200, width=3, depth=3, level_s=0.0, given=None):

@@ -105,7 +105,7 @@ def test_the_first_round_is_not_charged_for_code_that_runs_for_the_first_time():
     for index in range(4):
         took = {"draft_s": 0.0003 + 0.003 * (index == 0), "learn_s": 0.0002}
         subject.observe(a_round(1, 0, given=costs(0.002, 0.0002), passes=1, **took))
-    assert subject._account._balance == pytest.approx(2.5 - 4 * 0.35)
+    assert subject.account.balance == pytest.approx(2.5 - 4 * 0.35)
 
 
 @pytest.mark.parametrize(("paid_before", "within"), [(0, 50), (200, 130)])
@@ -182,7 +182,7 @@ def test_where_drafting_surely_pays_one_round_of_four_is_learnt_from():
     learnt = []
     for _ in range(60):
         subject.observe(a_round(3, 3))
-        learnt.append(subject._all.drafting_rounds)
+        learnt.append(subject.statistics.drafting_rounds)
     assert learnt[:16] == list(range(1, 17))
     assert learnt[-1] - learnt[-41] == 10
 
@@ -194,7 +194,7 @@ def test_drafting_that_surely_paid_is_watched_closely_once_it_loses(paid_before)
     for _ in range(paid_before):
         subject.observe(a_round(4, 4))
     lost = 0
-    while subject._account.pays and lost < 60:
+    while subject.account.pays and lost < 60:
         subject.observe(a_round(4, 0))
         lost += 1
     assert 20 <= lost <= 40

@@ -8,7 +8,7 @@ import torch
 from contracts.kit import scripted_draft, scripted_target
 from goodput_rounds import a_round, chain, context, controller, costs, judged
 
-from specchat.core.round import Timings
+from specchat.core.round import RoundTimings
 from specchat.decoding.assemble import assemble
 from specchat.settings import Settings
 
@@ -70,7 +70,7 @@ def test_levels_that_were_looked_up_do_not_make_passes_look_cheap():
     for index in range(240):
         passes = (0, 1, 3)[index % 3]
         subject.observe(a_round(7, 4, draft_s=0.3 * passes, passes=passes, logprob=math.log(0.7), given=FLAT))
-    assert subject._all.draft.step_s == pytest.approx(0.3, rel=0.05)
+    assert subject.statistics.draft.step_s == pytest.approx(0.3, rel=0.05)
 
 
 def test_a_drafter_whose_guesses_have_no_probabilities_gets_a_depth_instead():
@@ -121,7 +121,7 @@ class ScriptedClock:
         self.seconds, self.tokens = self.seconds + verify_s + draft_s, self.tokens + accepted + 1
         logprob = math.log(worth) / depth if depth else None
         done = judged(chain(depth, logprob), tuple(range(1, accepted + 1)))
-        return dataclasses.replace(done, budget=plan, draft_passes=passes, timings=Timings(draft_s, verify_s, 0.0))
+        return dataclasses.replace(done, budget=plan, draft_passes=passes, timings=RoundTimings(draft_s, verify_s, 0.0))
 
 
 def tokens_a_second(pass_s, make_controller, replies=12, reply_tokens=48):

@@ -155,5 +155,5 @@ def test_what_beginning_to_draft_takes_is_told_from_what_a_level_adds():
     for index in range(60):
         levels = 1 + index % 3
         subject.observe(a_round(levels, 1, draft_s=0.5 + 0.1 * levels, passes=levels))
-    assert subject._all.draft.begin_s == pytest.approx(0.5)
-    assert subject._all.draft.step_s == pytest.approx(0.1)
+    assert subject.statistics.draft.begin_s == pytest.approx(0.5)
+    assert subject.statistics.draft.step_s == pytest.approx(0.1)

@@ -10,14 +10,14 @@ from specchat.controllers.options import SearchOptions
 from specchat.controllers.search import Search
 from specchat.core.budget import Budget
 from specchat.core.reading import HeadTensors, Reading
-from specchat.core.round import Round, Timings, Verdict
+from specchat.core.round import Round, RoundTimings, Verdict
 from specchat.core.tree import TokenTree
 
 
 def round_of(budget: Budget, learn_s: float) -> Round:
     tree = TokenTree(3, 9).freeze()
     reading = Reading((0,), HeadTensors(None), frozenset({0}))
-    timings = Timings(draft_s=0.25, verify_s=0.5, other_s=0.25 + learn_s, learn_s=learn_s)
+    timings = RoundTimings(draft_s=0.25, verify_s=0.5, other_s=0.25 + learn_s, learn_s=learn_s)
     return Round(0, 1, [3], budget, tree, reading, Verdict((), 4, tree), (4,), timings=timings)
 
 
@@ -43,6 +43,6 @@ def test_a_drafter_searches_within_a_reply_only_under_this_controller():
         target = BUILDERS["decoder"](shared_network("llama"), 256)
         conversation = converse(target, None, controller=controller, max_tokens=30, **chosen)
         texts.append(collect(conversation.reply(PROMPT, 7)).tokens)
-        trials[controller] = conversation._speculator.drafter.search.trials
+        trials[controller] = conversation.speculator.drafter.search.trials
     assert trials["fixed"] == 0 < trials["search"]
     assert texts[0] == texts[1]

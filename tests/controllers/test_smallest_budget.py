@@ -53,7 +53,7 @@ def test_all_of_them_observe_every_round():
 
     one, other = Watching(Budget(2, 2, 1)), Watching(Budget(4, 4, 1))
     conversation = converse(scripted_target(), max_tokens=3)
-    conversation._speculator.controller = SmallestBudget([one, other])
+    conversation.speculator.controller = SmallestBudget([one, other])
     list(conversation.reply([3, 5, 7], 7))
     assert [who for who, _ in seen[:2]] == [one, other]
     assert len(seen) % 2 == 0

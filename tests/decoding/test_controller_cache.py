@@ -12,7 +12,7 @@ LOOKED_UP = {"drafter": "prompt_lookup", "controller": "goodput", "nodes": 4, "d
 
 def controller_of(chat):
     chat.build_parts()
-    return chat._speculator.controller
+    return chat.speculator.controller
 
 
 def test_a_controller_goes_on_after_settings_were_changed_and_changed_back():

@@ -267,7 +267,7 @@ def test_several_proposers_of_one_token_share_its_node(sampling):
 @pytest.mark.parametrize("token", [-1, V, V + 7])
 def test_a_token_that_does_not_exist_is_refused_and_the_chat_goes_on(token):
     conversation = converse(scripted_target(), scripted_draft(), drafter="draft_model", max_tokens=20, temperature=0.8)
-    good = conversation._speculator.drafter
+    good = conversation.speculator.drafter
     asked = 0
 
     def sometimes(tree, node, width, context):
@@ -275,9 +275,9 @@ def test_a_token_that_does_not_exist_is_refused_and_the_chat_goes_on(token):
         asked += 1
         return [Guess(token if asked == 5 else 1, proposer="wild")]
 
-    conversation._speculator.drafter = Proposing(sometimes)
+    conversation.speculator.drafter = Proposing(sometimes)
     with pytest.raises(ProposalError, match="wild proposed token"):
         collect(conversation.reply(PROMPT, 7))
-    conversation._speculator.drafter = good
+    conversation.speculator.drafter = good
     expected = plain_text(scripted_target(), 20, Sampling(temperature=0.8))
     assert collect(conversation.reply(PROMPT, 7)).tokens == expected

@@ -13,6 +13,7 @@ from contracts.kit import (
     reply,
     scripted_draft,
     scripted_target,
+    target_says,
 )
 from contracts.models import MODELS
 from contracts.models import V as NETWORK_V
@@ -110,7 +111,7 @@ def test_half_a_stop_string_at_the_end_is_text_after_all():
 
 @pytest.mark.parametrize("room", range(1, 9))
 def test_a_full_context_ends_the_reply(room):
-    says = scripted_target()._says
+    says = target_says()
     target, draft = (ScriptedModel(V, says, len(PROMPT) + room) for _ in range(2))
     said = collect(converse(target, draft, **SPAN).reply(PROMPT, 7))
     assert said.ended.stop is Stop.CONTEXT
@@ -118,7 +119,7 @@ def test_a_full_context_ends_the_reply(room):
 
 
 def test_a_prompt_that_fills_the_context_is_refused():
-    target = ScriptedModel(V, scripted_target()._says, len(PROMPT))
+    target = ScriptedModel(V, target_says(), len(PROMPT))
     with pytest.raises(UsageError, match=r"8 tokens and the context of this model holds 8"):
         collect(converse(target).reply(PROMPT))
 
@@ -209,10 +210,10 @@ def test_the_ledger_adds_up():
 def test_another_temperature_keeps_the_parts_and_what_they_have_learnt():
     conversation = converse(scripted_target(), drafter="prompt_lookup", controller="goodput", max_tokens=10)
     collect(conversation.reply(PROMPT, 1))
-    before = conversation._speculator
+    before = conversation.speculator
     conversation.change(conversation.settings.but({"temperature": 0.9, "max_tokens": 12, "stop": ["Z"]}))
     assert len(collect(conversation.reply(PROMPT, 1)).tokens) == 12
-    assert conversation._speculator is before
+    assert conversation.speculator is before
     conversation.change(conversation.settings.but({"width": 3}))
     collect(conversation.reply(PROMPT, 1))
-    assert conversation._speculator is not before
+    assert conversation.speculator is not before

@@ -88,7 +88,7 @@ def test_goodput_plans_on_a_device_as_it_would_on_the_host(monkeypatch):
         subject, context = speculator(clock, device, goodput), context_for()
         subject.target.prefill(context.history[:-1])
         plans[device] = [subject.round(context).budget for _ in range(60)]
-        costs[device] = goodput._costs.verify_s(1)
+        costs[device] = goodput.costs.verify_s(1)
     assert plans["cuda"] == plans["cpu"]
     assert costs["cuda"] == costs["cpu"] > 0.5, "the profile was wrong, and rounds said so"
 

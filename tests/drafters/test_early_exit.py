@@ -29,7 +29,7 @@ def conversed(target, **settings):
     options = {"early_exit.decay": 0.999, **settings.pop("method_options", {})}
     conversation = converse(target, None, **{**TREE, "drafter": "early_exit", "method_options": options, **settings})
     said = collect(conversation.reply(PROMPT, 7))
-    return said, conversation._speculator.drafter
+    return said, conversation.speculator.drafter
 
 
 def test_shadow_tokens_are_right_as_often_as_really_drafting_at_that_exit(build, monkeypatch):
@@ -70,7 +70,7 @@ def test_it_computes_the_first_layers_alone_and_never_reads_the_text_again(build
 def test_while_no_draft_pays_the_exits_are_looked_at_in_few_rounds():
     settings = {**TREE, "drafter": "early_exit", "max_tokens": 30}
     conversation = converse(BUILDERS["decoder"](shared_network("llama"), 512), None, **settings)
-    drafter = conversation._speculator.drafter
+    drafter = conversation.speculator.drafter
     for record in drafter.shadows.records.values():
         record.seen = 1e6
     rounds = collect(conversation.reply(PROMPT, 7)).rounds
@@ -153,7 +153,7 @@ def test_the_drafter_changes_its_exit_between_rounds(build):
 def test_rounds_without_passes_ask_for_no_states(build):
     """A controller that lets it rest pays nothing for its shadow tokens."""
     conversation = converse(build(), None, **{**TREE, "drafter": "early_exit"})
-    speculator = conversation._speculator
+    speculator = conversation.speculator
     tree = TokenTree(3, 5).freeze()
     assert speculator.request(tree, Budget(4)).taps
     assert not speculator.request(tree, Budget(4, passes=False)).taps

@@ -29,7 +29,7 @@ def conversed(target, count=40, prompt=PROMPT, **settings):
     changes = {**TREE, "drafter": "layer_skip", "method_options": options, "max_tokens": count, **settings}
     conversation = converse(target, None, **changes)
     said = collect(conversation.reply(prompt, 7))
-    return said, conversation._speculator.drafter
+    return said, conversation.speculator.drafter
 
 
 def in_the_last_tokens(drafter, view) -> int:

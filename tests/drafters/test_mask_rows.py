@@ -23,7 +23,7 @@ from specchat.models.backends.scripted import ScriptedModel, random_says
 from specchat.models.draft_heads.masks import mask_rows
 from specchat.trees import TREE_POLICIES
 
-METHODS = [method for method in every(DRAFTERS) if method.values[0].rides]
+METHODS = [method for method in every(DRAFTERS) if method.values[0].in_target_pass]
 SAMPLINGS = [Sampling(), Sampling(temperature=0.8), Sampling(temperature=0.8, repetition_penalty=1.5)]
 
 

@@ -140,7 +140,7 @@ def test_one_drafter_may_be_a_member_twice_and_each_is_named_and_trusted_apart(t
 def test_members_that_use_the_draft_model_have_a_cache_each():
     options = {"merge.of": "draft_model(drawing=top)+first(of=draft_model)"}
     chat = converse(scripted_target(), draft := scripted_draft(), drafter="merge", method_options=options)
-    first, second = chat._speculator.drafter.members
+    first, second = chat.speculator.drafter.members
     assert first._model is draft
     assert second.members[0]._model is not draft
     assert second.members[0]._model.vocab_size == draft.vocab_size

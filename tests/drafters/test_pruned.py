@@ -40,7 +40,7 @@ def conversed(**settings):
     target = own_decoder(shared_network("llama"), 512)
     resources = PairResources(prunable=pruned_file())
     conversation = converse(target, None, Letters(V), resources, **{**CHAIN, **settings})
-    return conversation, conversation._speculator.drafter
+    return conversation, conversation.speculator.drafter
 
 
 def test_a_narrower_network_drafts_and_the_text_stays():

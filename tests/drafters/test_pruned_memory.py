@@ -85,7 +85,7 @@ def test_a_limit_is_not_exceeded_by_the_network_its_passes_or_its_ranking(networ
     pair, counted = PairMemory(file.target, made=(file.memory(RATIO, TEXTS, TOKENS),)), TensorBytes()
     limit = max(pair.round_bytes(0, len(text) + 10), pair.prompt_bytes(len(text) + 10)) + 4 * WIDE_V
     conversation = conversed(file, MemoryLimit(limit, 0, lambda: counted.peak), temperature=0.8, rule="multi_step")
-    drafter = conversation._speculator.drafter
+    drafter = conversation.speculator.drafter
     with counted:
         collect(conversation.reply(text, 7))
         while drafter.idle(0.0):
@@ -129,7 +129,7 @@ def test_the_network_before_is_gone_when_another_is_made(network):
     file = prunable(network)
     conversation = conversed(file, None)
     list(conversation.reply(PROMPT, 7))
-    drafter = conversation._speculator.drafter
+    drafter = conversation.speculator.drafter
     before = weakref.ref(drafter._drafting._model)
     gc.disable()
     try:

@@ -81,7 +81,7 @@ def test_the_part_is_chosen_anew_as_the_text_grows():
     said = {}
     for refresh in (8, 1000):
         conversation = converse(far_sighted(4), max_tokens=64, **CHAIN, **options(budget=64, refresh=refresh))
-        part, chosen = conversation._speculator.drafter._part, []
+        part, chosen = conversation.speculator.drafter._part, []
         part.copy_rows_from = counting(part.copy_rows_from, chosen)
         said[refresh] = collect(conversation.reply(LONG, 7)).tokens, len(chosen)
     assert said[8][0] == said[1000][0]
@@ -97,7 +97,7 @@ def test_the_inner_engine_writes_several_tokens_in_a_pass():
             scripted_target(), scripted_target(), max_tokens=60, **CHAIN, **options(budget=64, below=below, ahead=3)
         )
         said = collect(conversation.reply(LONG[:50], 7))
-        passes[below] = conversation._speculator.drafter._view.counters.passes
+        passes[below] = conversation.speculator.drafter._view.counters.passes
         assert said.ledger.acceptance_rate == 1.0
     assert passes["draft_model"] < passes["none"] / 2
 

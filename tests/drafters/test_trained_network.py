@@ -18,7 +18,9 @@ from specchat.models.backends.transformers_model import ReferenceModel
 from specchat.models.draft_heads.head import SharedWeights
 from specchat.models.draft_heads.loading import save_weights
 
-TRAINED = [method for method in every(DRAFTERS) if method.values[0].needs_weights and not method.values[0].rides]
+TRAINED = [
+    method for method in every(DRAFTERS) if method.values[0].needs_weights and not method.values[0].in_target_pass
+]
 PROMPT = [3, 5, 9, 5, 3, 7, 9, 2, 5, 3, 11, 4]
 CHAIN = {"policy": "chain", "controller": "fixed", "nodes": 3, "depth": 3, "width": 1, "max_tokens": 40}
 
@@ -141,7 +143,7 @@ def test_tokens_of_the_text_can_be_guessed_and_other_rare_ones_not(method):
     settings = {"method_options": {f"{method.name}.tokens": 5}, "drafter": method.name}
     conversation = conversed(target, all_tiny_trained(target), **settings)
     rounds = collect(conversation.reply([*PROMPT, 55, 60], 7)).rounds
-    drafter = conversation._speculator.drafter
+    drafter = conversation.speculator.drafter
     tree = TokenTree(60, V)
     context_tokens = {*PROMPT, 55, 60, *(token for round in rounds for token in round.emitted)}
     drafter._network.begin([*PROMPT, 55, 60])
@@ -184,7 +186,7 @@ def test_states_are_not_asked_for_while_no_passes_are_allowed(monkeypatch, draft
     plain = collect(conversed(target, all_tiny_trained(target), drafter="none").reply(PROMPT[:6], 7)).tokens
     options = {"merge.of": "suffix+hydra"} if drafter == "merge" else {}
     conversation = conversed(target, all_tiny_trained(target), drafter=drafter, method_options=options)
-    speculator = conversation._speculator
+    speculator = conversation.speculator
     speculator.controller = InTurns([False, False, True, True, True, False])
     asked = []
     read = target.read
@@ -205,7 +207,7 @@ def test_states_are_not_asked_for_while_no_passes_are_allowed(monkeypatch, draft
 def test_a_drafter_that_reads_the_whole_text_is_given_all_states_all_the_same(drafter):
     target = a_target()
     conversation = conversed(target, all_tiny_trained(target), drafter=drafter)
-    conversation._speculator.controller = InTurns([False, True])
+    conversation.speculator.controller = InTurns([False, True])
     rounds = collect(conversation.reply(PROMPT, 7)).rounds
     assert [round.draft_passes > 0 for round in rounds[:4]] == [False, True, False, True]
 

@@ -100,7 +100,7 @@ def test_a_terminal_closed_at_work_or_in_a_dialog_leaves_nothing_behind(terminal
 def test_an_app_that_hears_nothing_ends_all_the_same(terminals, tmp_path: Path) -> None:
     mark = tmp_path / "stuck"
     stuck = f"async def submit(self, text):\n    open({str(mark)!r}, 'w').close()\n    while True: pass\n"
-    code = f"import specchat.tui.control.prompt_controller as w\n{stuck}w.PromptController.submit = submit\n"
+    code = f"import specchat.tui.commands.prompt_input as w\n{stuck}w.PromptInput.submit = submit\n"
     (tmp_path / "sitecustomize.py").write_text(code)
     terminals.append(Terminal(SCRIPTED, PYTHONPATH=os.pathsep.join([str(tmp_path), os.getcwd()])))
     terminals[0].until(ready)

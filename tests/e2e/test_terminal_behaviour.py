@@ -100,7 +100,7 @@ def test_the_title_is_set_and_given_back(start) -> None:
 
 
 def test_the_bell_rings_when_a_reply_ends_while_one_looks_away(start, tmp_path: Path) -> None:
-    chat = start(PYTHONPATH=changed(tmp_path, "import specchat.tui.services.terminal_window as s\ns.SHORT_S = 0.0\n"))
+    chat = start(PYTHONPATH=changed(tmp_path, "import specchat.tui.services.terminal_app as s\ns.SHORT_S = 0.0\n"))
     chat.until(ready)
     chat.type("hello" + ENTER)
     chat.until(finished)
@@ -143,7 +143,7 @@ def test_a_signal_leaves_the_terminal_in_order(start, number: signal.Signals) ->
 
 def test_a_crash_leaves_the_terminal_in_order_and_says_what_happened(start, tmp_path: Path) -> None:
     crash = "async def submit(self, text): raise RuntimeError('crashed on purpose')\n"
-    change = f"import specchat.tui.control.prompt_controller as w\n{crash}w.PromptController.submit = submit\n"
+    change = f"import specchat.tui.commands.prompt_input as w\n{crash}w.PromptInput.submit = submit\n"
     chat = start(PYTHONPATH=changed(tmp_path, change))
     chat.until(ready)
     chat.type("hello" + ENTER)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Message
 from specchat.engine.protocol.round_parts import Source
 from specchat.engine.server.copy_sources import CopySources
-from specchat.models.backends.scripted_text import PASSAGES
+from specchat.models.backends.scripted import PASSAGES
 
 
 class Characters:

@@ -10,10 +10,9 @@ import pytest
 
 from specchat.drafters import DRAFTERS
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import decode_event, encode
-from specchat.engine.protocol.commands import Change, Generate, Load, Pace, Quit, SecondReply
-from specchat.engine.server import current_pair
+from specchat.engine.protocol.commands import Change, Generate, Load, Message, Pace, Quit, SecondReply
+from specchat.engine.server import open_pair as current_pair
 from specchat.engine.server.command_queue import CommandQueue
 from specchat.engine.server.worker import Worker
 
@@ -36,7 +35,7 @@ class Engine:
     def say(self, *commands: object) -> list[ev.Event]:
         self.heard.clear()
         for command in commands:
-            self.worker._answer(command)
+            self.worker.answer(command)
         return self.heard
 
     def idle(self) -> list[str]:
@@ -122,11 +121,11 @@ def test_a_stated_limit_on_memory_has_room_again_and_plans_with_it(engine):
 
 def test_what_goodput_has_learnt_outlives_a_release(engine):
     engine.say(Change({"drafter": "suffix", "controller": "goodput"}), Generate(1, ASK, 7))
-    kept = engine.pair.open.conversation._speculator.controller.controller
+    kept = engine.pair.open.conversation.speculator.controller.controller
     engine.say(Change({"drafter": "draft_model"}), Change({"drafter": "suffix"}))
     engine.idle()
     engine.say(Generate(2, ASK, 7))
-    assert engine.pair.open.conversation._speculator.controller.controller is kept
+    assert engine.pair.open.conversation.speculator.controller.controller is kept
 
 
 def test_a_draft_model_goes_only_when_the_reply_has_ended(monkeypatch):

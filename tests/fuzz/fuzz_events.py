@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import EventReader, encode
+from specchat.engine.protocol.commands import Message
 from tests.fuzz.message_mutations import mutated, shifted
 from tests.fuzz.streams import before_ready, others, reply
 
@@ -56,11 +56,11 @@ async def _shown(events: list[ev.Event], stop: int, rng: random.Random) -> str:
 
     begins = next((at for at, event in enumerate(events) if isinstance(event, ev.Started)), len(events))
     async with driving(size=rng.choice(_SIZES), loaded=False, settings={}) as d:
-        d.app.control.side_panel.set_tree_mode(rng.choice(_MODES))
+        d.view.side_panel.set_tree_mode(rng.choice(_MODES))
         await d.hear(*events[:begins])
         await d.say("a question")
         await d.hear(*events[begins:stop])
-        d.app.views.tree_panel.focus()
+        d.view.tree_panel.focus()
         for key in (*rng.choices(_WALK, k=4), rng.choice(_KEYS)):
             await d.pilot.press(key)
         await d.hear(*events[max(begins, stop) :])

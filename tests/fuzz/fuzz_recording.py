@@ -46,7 +46,7 @@ def attempt(seed: int, folder: Path) -> None:
 
 async def _watched(read: Recording) -> None:
     from specchat.tui.app import SpecchatApp
-    from specchat.tui.control.app_setup import AppSetup
+    from specchat.tui.services.context import AppSetup
 
     players: list[Player] = []
 

@@ -11,7 +11,7 @@ from specchat.config import ModelSpec, PathSource
 from specchat.core.tree import TokenTree
 from specchat.decoding.vocabulary import TransformersVocabulary
 from specchat.errors import SpecchatError
-from specchat.models.inspect.pair_check import PairCheck, check_pair
+from specchat.models.hub.pair_check import PairCheck, check_pair
 from specchat.models.model_loading import load_model
 
 _MESSAGES = [{"role": "user", "content": "hello"}]

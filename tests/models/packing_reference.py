@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from specchat.models.cpu_kernels.product import LANES
+from specchat.models.cpu_kernels.packing import LANES
 from specchat.models.weights.weight_source import GROUP
 
 MIDDLE = {4: 8, 8: 128}

@@ -2,8 +2,8 @@
 
 import pytest
 
+from specchat.compiled import machine as host
 from specchat.models import machine
-from specchat.models.inspect import container_limits, memory
 
 GB = 1_000_000_000
 
@@ -13,8 +13,8 @@ def groups(monkeypatch, tmp_path):
     """Writes control groups and says in which this process is."""
     root, own = tmp_path / "cgroup", tmp_path / "own"
     root.mkdir()
-    monkeypatch.setattr(container_limits, "_GROUPS", root)
-    monkeypatch.setattr(container_limits, "_OWN", own)
+    monkeypatch.setattr(host, "_GROUPS", root)
+    monkeypatch.setattr(host, "_OWN", own)
 
     def write(says, files):
         own.write_text(says)
@@ -26,8 +26,8 @@ def groups(monkeypatch, tmp_path):
 
 
 def test_without_groups_there_is_no_limit(groups):
-    assert container_limits.cores_allowed() is None
-    assert container_limits.memory_left() is None
+    assert host.cores_allowed() is None
+    assert host.memory_left() is None
 
 
 def test_version_2_with_the_strictest_of_nested_groups(groups):
@@ -42,8 +42,8 @@ def test_version_2_with_the_strictest_of_nested_groups(groups):
         "user/chat/memory.current": "1\n",
     }
     groups("0::/user/chat\n", files)
-    assert container_limits.cores_allowed() == 2
-    assert container_limits.memory_left() == 3 * GB - 2 * GB + GB // 2
+    assert host.cores_allowed() == 2
+    assert host.memory_left() == 3 * GB - 2 * GB + GB // 2
 
 
 def test_version_1_under_the_names_of_the_machine_around_the_container(groups):
@@ -54,21 +54,21 @@ def test_version_1_under_the_names_of_the_machine_around_the_container(groups):
         "memory/memory.usage_in_bytes": "2100000000\n",
     }
     groups("4:memory:/docker/abc\n1:cpu,cpuacct:/docker/abc\n0::/\n", files)
-    assert container_limits.cores_allowed() == 1
-    assert container_limits.memory_left() == 0
+    assert host.cores_allowed() == 1
+    assert host.memory_left() == 0
 
 
 @pytest.mark.parametrize("cpu", ["", "max", "-1 100000", "100000 0", "many 100000", "1 2 3"])
 def test_what_is_no_limit_is_none(groups, cpu):
     groups("0::/\nno colon\n", {"cpu.max": cpu, "memory.max": "much", "memory.current": "1", "memory.stat": "anon"})
-    assert container_limits.cores_allowed() is None
-    assert container_limits.memory_left() is None
+    assert host.cores_allowed() is None
+    assert host.memory_left() is None
 
 
 def test_threads_and_free_memory_follow(groups, monkeypatch):
     files = {"cpu.max": "300000 100000", "memory.max": "70000", "memory.current": "20000"}
     groups("0::/\n", files)
-    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda pid: set(range(16)), raising=False)
-    monkeypatch.setattr(machine, "system_number", lambda name: 0)
+    monkeypatch.setattr(host.os, "sched_getaffinity", lambda pid: set(range(16)), raising=False)
+    monkeypatch.setattr(host, "system_number", lambda name: 0)
     assert machine.default_threads() == 2
-    assert memory.free_bytes() == 50_000
+    assert host.free_bytes() == 50_000

@@ -9,9 +9,9 @@ from loading_kit import load
 from tiny_models import tiny_gguf
 
 from specchat.errors import WeightsError
-from specchat.models.inspect.model_files import token_table
 from specchat.models.weights import gguf_header
 from specchat.models.weights.gguf_header import FORMATS, map_file, read_header
+from specchat.models.weights.model_files import token_table
 from specchat.models.weights.transformers_cache import converted_folder
 
 HUGE = 2**64 - 1

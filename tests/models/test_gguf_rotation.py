@@ -8,11 +8,10 @@ from transformers import LlamaConfig
 from specchat.config import ModelSpec
 from specchat.errors import ModelError
 from specchat.models.decoder.shape import AttentionKind, Shape
-from specchat.models.inspect.model_files import describe_model
-from specchat.models.model_config import open_config
-from specchat.models.model_loading import load_model, open_weights
+from specchat.models.model_loading import load_model, open_config, open_weights
 from specchat.models.weights.families import LLAMA
 from specchat.models.weights.gguf_header import FACTORS
+from specchat.models.weights.model_files import describe_model
 from tests.tiny_models import CONFIG, HEAD_DIM, tiny_gguf
 
 LLAMA_3 = {

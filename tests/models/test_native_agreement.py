@@ -5,7 +5,7 @@ import torch
 from native_kit import FourBitSource, have, native, needs_native
 from test_decoder import FAMILIES, PRECISIONS, V, decoder, network, prompt, two_rounds
 
-from specchat.compiled.processor import cpu_flags
+from specchat.compiled.machine import cpu_flags
 from specchat.core.tree import TokenTree
 from specchat.decoding.pass_times import break_down
 from specchat.models.backends.transformers_model import ReferenceModel

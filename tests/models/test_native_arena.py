@@ -1,6 +1,6 @@
 """The memory that layers in C compute in grows by pieces."""
 
-from specchat.models.cpu_kernels.arena import Arena
+from specchat.models.cpu_kernels.packing import Arena
 
 
 def test_an_arena_has_room_for_what_does_not_fit_into_one_piece():

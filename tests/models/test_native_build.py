@@ -12,8 +12,7 @@ import pytest
 from native_kit import needs_native
 
 from specchat.compiled import build as compiling
-from specchat.compiled.build import NativeUnavailable
-from specchat.compiled.own_file import NotOwnFile, open_own
+from specchat.compiled.build import NativeUnavailable, NotOwnFile, open_own
 from specchat.config import cache_dir
 from specchat.models.cpu_kernels import build
 

@@ -11,10 +11,9 @@ from test_decoder import network, two_rounds
 
 from specchat.errors import ModelError
 from specchat.models.cpu_kernels import kernels
+from specchat.models.cpu_kernels.c_interface import pointer
 from specchat.models.cpu_kernels.network import NativeNetwork
-from specchat.models.cpu_kernels.packing import _as_c
-from specchat.models.cpu_kernels.product import LANES
-from specchat.models.cpu_kernels.tensor_pointers import pointer
+from specchat.models.cpu_kernels.packing import LANES, _as_c
 from specchat.models.decoder import weight_check as prepared_source
 from specchat.models.decoder.shape import Shape
 from specchat.models.weights.gguf_header import Kind

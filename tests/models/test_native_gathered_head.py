@@ -4,12 +4,8 @@ import pytest
 import torch
 
 from specchat.errors import ModelError
-from specchat.models.cpu_kernels.arena import Arena
-from specchat.models.cpu_kernels.gathered_head import GatheredHead
-from specchat.models.cpu_kernels.growing_head import GrowingHead
-from specchat.models.cpu_kernels.linear import small_network_kernels
-from specchat.models.cpu_kernels.packing import pack_into
-from specchat.models.cpu_kernels.product import Product
+from specchat.models.cpu_kernels.linear import GatheredHead, GrowingHead, small_network_kernels
+from specchat.models.cpu_kernels.packing import Arena, Product, pack_into
 from specchat.models.weights.weight_source import StoredRows
 
 D, V = 96, 83

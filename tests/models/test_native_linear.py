@@ -16,13 +16,11 @@ from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.errors import ModelError
 from specchat.models.backends.transformers_model import ReferenceModel
-from specchat.models.cpu_kernels.arena import Arena
-from specchat.models.cpu_kernels.hydra import Named, NativeHydra
+from specchat.models.cpu_kernels.hydra import Named, NativeHydra, TokenTable
 from specchat.models.cpu_kernels.linear import EmbeddedProduct, NativeHead, NativeLinear, small_network_kernels
 from specchat.models.cpu_kernels.logits_buffer import BEST
 from specchat.models.cpu_kernels.network import NativeNetwork
-from specchat.models.cpu_kernels.packing import RowReader
-from specchat.models.cpu_kernels.token_table import TokenTable
+from specchat.models.cpu_kernels.packing import Arena, RowReader
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads import drafting as text_inputs

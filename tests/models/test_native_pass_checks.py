@@ -14,7 +14,7 @@ from specchat.core.request import Adapter, ExtraRow, PassRequest
 from specchat.core.tree import TokenTree
 from specchat.errors import ModelError
 from specchat.models.cpu_kernels import kernels, pass_rows
-from specchat.models.cpu_kernels.c_structures import KEYS
+from specchat.models.cpu_kernels.c_interface import KEYS
 from specchat.models.decoder.kv_cache import KVCache
 
 pytestmark = needs_native

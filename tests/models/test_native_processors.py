@@ -10,7 +10,7 @@ import torch
 from test_decoder import network
 
 from specchat.compiled.build import NativeUnavailable, find_compiler
-from specchat.compiled.processor import cpu_flags
+from specchat.compiled.machine import cpu_flags
 from specchat.models import model_loading
 from specchat.models.cpu_kernels import build, kernels
 from specchat.models.decoder.shape import Shape

@@ -16,10 +16,9 @@ from safetensors.numpy import save_file
 
 from specchat.config import ModelSpec, PathSource, ScriptedSource, load_catalog
 from specchat.errors import WeightsError
-from specchat.models.fetch import locate
-from specchat.models.inspect.memory import needed_bytes
-from specchat.models.inspect.model_files import describe_model, differing_tokens, token_table
-from specchat.models.inspect.pair_check import check_pair
+from specchat.models.hub.model_state import locate
+from specchat.models.hub.pair_check import check_pair
+from specchat.models.weights.model_files import describe_model, differing_tokens, needed_bytes, token_table
 
 ROOT = Path(__file__).parents[2]
 OTHERS = ["<s>", "a", "c", "b", "d"]
@@ -180,7 +179,7 @@ def test_of_what_is_not_here_only_sizes_are_known():
 
 def test_judging_needs_no_torch():
     script = (
-        "import sys, specchat.models.inspect.pair_check, specchat.models.inspect.add_pair; "
+        "import sys, specchat.models.hub.pair_check, specchat.models.hub.add_pair; "
         "print({'torch', 'transformers'} & set(sys.modules))"
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

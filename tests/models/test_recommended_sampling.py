@@ -10,7 +10,7 @@ from gguf import GGUFWriter
 from models_without_weights import folder, gguf
 
 from specchat.errors import WeightsError
-from specchat.models.inspect.recommended_sampling import NOTHING_SAID, recommended_sampling, sampling_for_chat
+from specchat.models.hub.recommended_sampling import NOTHING_SAID, recommended_sampling, sampling_for_chat
 
 
 def said(tmp_path, **config):

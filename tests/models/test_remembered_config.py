@@ -16,8 +16,7 @@ from tokenizers.models import WordLevel
 
 from specchat.config import ModelSpec, PathSource, cache_dir
 from specchat.models.decoder.shape import Shape, unsupported
-from specchat.models.model_config import known_config, open_config
-from specchat.models.model_loading import load_model, usable_context
+from specchat.models.model_loading import known_config, load_model, open_config, usable_context
 from specchat.models.weights import transformers_cache as module
 from specchat.models.weights.families import FAMILIES
 from specchat.models.weights.tokenizer_files import end_tokens, open_tokenizer

@@ -7,7 +7,7 @@ from loading_kit import load, logits_of, refusal
 from tiny_models import HIDDEN, INNER, hub_sizes, tiny_folder
 
 from specchat.config import ModelSpec, PathSource
-from specchat.models.inspect.pair_check import check_pair
+from specchat.models.hub.pair_check import check_pair
 
 
 def header_of(path):

@@ -6,7 +6,7 @@ from contracts.kit import reply
 
 from specchat.config.values import ModelSpec
 from specchat.decoding.emission import Stop
-from specchat.models.backends.scripted_text import PASSAGES, ScriptedVocabulary
+from specchat.models.backends.scripted import PASSAGES, ScriptedVocabulary
 from specchat.models.model_loading import load_scripted
 
 

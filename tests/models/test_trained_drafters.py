@@ -22,8 +22,8 @@ from specchat.config import config_dir, load_catalog, own_drafters_dir, private_
 from specchat.config.trained_drafters import DESCRIPTION, WEIGHTS
 from specchat.decoding.families import methods_with_weights
 from specchat.errors import CombinationError, ConfigError, UsageError, WeightsError
-from specchat.models import fetch
-from specchat.models.inspect.trained_drafters import drafters_fitting, listed_drafters
+from specchat.models.hub import checksum, fetching, model_state
+from specchat.models.hub.trained_drafters import drafters_fitting, listed_drafters
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def home(tmp_path, monkeypatch):
 def here(target="scripted"):
     catalog = load_catalog()
     spec = catalog.model(target)
-    return drafters_fitting(catalog, spec, methods_with_weights(), lambda: fetch.weights_sha256(spec))
+    return drafters_fitting(catalog, spec, methods_with_weights(), lambda: checksum.weights_sha256(spec))
 
 
 # --------------------------------------------------------------------------------------------------- found
@@ -121,7 +121,7 @@ def test_a_pair_is_pulled_checked_and_removed_with_the_drafter_listed_for_its_ta
     assert "named: ready at" in run("pull", "scripted").output
     assert here().choose("trained").sha256 == source.sha256
     assert "weights.safetensors is intact" in run("check", "scripted").output
-    flip_last_byte(fetch.locate(load_catalog().drafters["named"]) / WEIGHTS)
+    flip_last_byte(model_state.locate(load_catalog().drafters["named"]) / WEIGHTS)
     assert "named" in str(run("check", "scripted").exception)
     assert "named: " in run("remove", "scripted", "--yes").output
     assert here().fitting == ()
@@ -147,9 +147,9 @@ def test_a_drafter_made_here_is_not_replaced_by_one_of_its_name_when_a_pair_is_p
 def test_a_drafter_is_used_where_the_user_keeps_it(home):
     source = trained_folder(home / "elsewhere", TENSORS, "trained", TARGET_SHA)
     entry(source.folder, f'{{ path = "{source.folder}" }}')
-    fetch.fetch(load_catalog().drafters["named"])
+    fetching.fetch(load_catalog().drafters["named"])
     assert here().choose("trained", "named").folder == source.folder
-    fetch.remove(load_catalog().drafters["named"])
+    fetching.remove(load_catalog().drafters["named"])
     assert source.weights.is_file()
 
 
@@ -165,7 +165,7 @@ def test_a_package_with_other_weights_is_refused_and_nothing_stays(home):
 def test_a_description_that_contradicts_the_entry_is_refused(home):
     source = trained_folder(home / "elsewhere", TENSORS, "trained", TARGET_SHA)
     entry(source.folder, f'{{ path = "{source.folder}" }}', method="draft_model")
-    fetch.fetch(load_catalog().drafters["named"])
+    fetching.fetch(load_catalog().drafters["named"])
     assert "models.toml says 'draft_model'" in here().refused["named"].reason
 
 

@@ -13,7 +13,7 @@ from specchat.config import ModelSpec, PathSource
 from specchat.errors import ModelError
 from specchat.models.decoder.layer_weights import Builder
 from specchat.models.decoder.shape import Shape
-from specchat.models.inspect.pair_check import check_pair
+from specchat.models.hub.pair_check import check_pair
 from specchat.models.weights.families import FAMILIES as HUB_FAMILIES
 from specchat.models.weights.tensor_source import TensorSource
 

@@ -12,8 +12,7 @@ from specchat.core.context import Context
 from specchat.decoding.assemble import assemble
 from specchat.decoding.teacher_forcing import forced
 from specchat.errors import ModelError
-from specchat.models.backends.widened_source import WidenedSource
-from specchat.models.backends.widening import Sizes, widened_config
+from specchat.models.backends.widened import Sizes, WidenedSource, widened_config
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.shape import Shape
 from specchat.models.model_loading import own_network

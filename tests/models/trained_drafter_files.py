@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from specchat.cli.models import app
 from specchat.config import config_dir, own_drafters_dir, private_dir
 from specchat.config.trained_drafters import DESCRIPTION, WEIGHTS
-from specchat.models.inspect import trained_drafters as inspect
+from specchat.models.hub import trained_drafters as inspect
 
 TENSORS = {"weight": torch.ones(3, 4)}
 TARGET_SHA = hashlib.sha256(b"scripted").hexdigest()

@@ -34,12 +34,12 @@ def main() -> None:
 
     from specchat.config import load_catalog
     from specchat.decoding.vocabulary import TransformersVocabulary
-    from specchat.models import fetch
     from specchat.models.backends.transformers_network import load_network
-    from specchat.models.model_config import open_config
+    from specchat.models.hub import fetching
+    from specchat.models.model_loading import open_config
     from specchat.models.weights.tokenizer_files import end_tokens
 
-    path = fetch.fetch(load_catalog().model(MODEL))
+    path = fetching.fetch(load_catalog().model(MODEL))
     folder, config = open_config(path)
     network = load_network(path, config, torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)

@@ -24,6 +24,8 @@ REPLIES = [pytest.param(entry, id=entry["prompt"][:24]) for entry in REFERENCE["
 
 SPECULATING = {"drafter": "prompt_lookup", "policy": "expansion", "width": 2, "depth": 5, "nodes": 8}
 PLAIN = {"controller": "off"}
+TOKENS = 32
+"""Of 64 that are recorded: a pass in float32 takes 60 ms."""
 
 
 @pytest.fixture(scope="session")
@@ -53,22 +55,22 @@ def test_the_same_tokens_end_a_reply(loaded):
 @pytest.mark.parametrize("entry", REPLIES)
 def test_greedy_says_what_transformers_generate_says(loaded, vocabulary, entry):
     assert vocabulary.encode_chat([{"role": "user", "content": entry["prompt"]}]) == entry["prompt_tokens"]
-    said = reply(loaded, vocabulary, entry["prompt_tokens"], max_tokens=64, **SPECULATING)
-    assert said.tokens == entry["reply_tokens"]
-    assert said.ended.stop is (Stop.LENGTH if len(said.tokens) == 64 else Stop.END)
+    said = reply(loaded, vocabulary, entry["prompt_tokens"], max_tokens=TOKENS, **SPECULATING)
+    assert said.tokens == entry["reply_tokens"][:TOKENS]
+    assert said.ended.stop is (Stop.LENGTH if len(entry["reply_tokens"]) >= TOKENS else Stop.END)
     assert said.text == loaded.tokenizer.decode(said.tokens, skip_special_tokens=True)
 
 
 @pytest.mark.parametrize("entry", REPLIES[3:5])
 def test_plain_decoding_says_the_same(loaded, vocabulary, entry):
-    said = reply(loaded, vocabulary, entry["prompt_tokens"], max_tokens=64, **PLAIN)
-    assert said.tokens == entry["reply_tokens"]
+    said = reply(loaded, vocabulary, entry["prompt_tokens"], max_tokens=TOKENS, **PLAIN)
+    assert said.tokens == entry["reply_tokens"][:TOKENS]
     assert said.ledger.drafted == 0
 
 
 @pytest.mark.parametrize("entry", REPLIES[8:10])
 def test_the_same_seed_says_the_same_with_speculation_on_and_off(loaded, vocabulary, entry):
-    sampling = {"temperature": 0.8, "top_p": 0.95, "max_tokens": 40}
+    sampling = {"temperature": 0.8, "top_p": 0.95, "max_tokens": 24}
     texts = [reply(loaded, vocabulary, entry["prompt_tokens"], 11, **sampling, **how) for how in (SPECULATING, PLAIN)]
     assert texts[0].tokens == texts[1].tokens
     assert texts[0].ledger.drafted > 0

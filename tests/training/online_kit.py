@@ -22,7 +22,7 @@ def conversed(model, method="hydra", **settings):
     conversation = converse(
         model, vocabulary=Letters(V), resources=resources, **{**SETTINGS, "drafter": method} | settings
     )
-    return conversation, conversation._speculator.drafter._network
+    return conversation, conversation.speculator.drafter._network
 
 
 def spoken(conversation, prompts, network=None):

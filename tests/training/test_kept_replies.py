@@ -52,7 +52,7 @@ def test_places_without_states_are_not_learnt_from(model):
             pass
 
     conversation, network = conversed(model)
-    conversation._speculator.controller = InTurns()
+    conversation.speculator.controller = InTurns()
     network.learn(True)
     rounds = collect(conversation.reply(NARROW[0], 7)).rounds
     network.reply_ended()

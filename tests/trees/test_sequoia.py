@@ -13,7 +13,7 @@ from trees.laws import every_tree
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
-from specchat.core.round import Round, Timings, Verdict
+from specchat.core.round import Round, RoundTimings, Verdict
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.decoding.speculate import Speculator
 from specchat.trees import TREE_POLICIES
@@ -61,7 +61,7 @@ def test_where_rates_rise_the_best_rank_first_is_not_the_optimum():
 
 def round_of(tree, path, rows_s, level_s, budget):
     verdict = Verdict(path, 0, tree)
-    timings = Timings(level_s * max(tree.depths), rows_s * len(tree) + 0.01)
+    timings = RoundTimings(level_s * max(tree.depths), rows_s * len(tree) + 0.01)
     return Round(0, 1, [1], budget, tree, None, verdict, verdict.emitted, timings=timings)
 
 
@@ -130,7 +130,7 @@ def test_nodes_move_to_the_rank_that_stands_and_the_text_stays():
 
     policy = sequoia(relearn=1)
     observe = policy.observe
-    policy.observe = lambda round: observe(replace(round, timings=Timings(1e-4, 0.01 + 1e-3 * round.rows)))
+    policy.observe = lambda round: observe(replace(round, timings=RoundTimings(1e-4, 0.01 + 1e-3 * round.rows)))
     parts = (Proposing(second_is_right), policy, make_rule(ACCEPTANCE_RULES["follow"]), Always(Budget(6, 3, 2)))
     text, rounds = speak(Speculator(scripted_target(), *parts), 120, context_for())
     assert text == told[:120]

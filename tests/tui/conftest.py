@@ -14,7 +14,8 @@ from parsed_styles import parse_once
 from textual.css.stylesheet import Stylesheet
 
 from specchat.tui import textual_patches as version
-from specchat.tui.control import event_pump, screen_update
+from specchat.tui.screens import chat_view as screen_update
+from specchat.tui.services import event_pump
 
 IDLE_S = textual._wait.SLEEP_GRANULARITY / 2
 """An app that computes for less of each 20 ms is idle. (Textual's own bound, 1 ms, is passed by a spinner, and each

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import fields
 from typing import Any
@@ -14,8 +14,9 @@ from textual.pilot import Pilot
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Generate
 from specchat.tui.app import SpecchatApp
-from specchat.tui.control.app_setup import AppSetup
-from specchat.tui.control.engine_session import LinkFactory
+from specchat.tui.screens.chat_screen import ChatScreen
+from specchat.tui.services.context import AppSetup
+from specchat.tui.services.engine_session import LinkFactory
 from specchat.tui.state.pair_list import PairInfo
 from specchat.tui.widgets.painted_lines import PaintedLines
 
@@ -36,6 +37,10 @@ class Driver:
         self.links = links
 
     @property
+    def view(self) -> ChatScreen:
+        return self.app.chat_screen
+
+    @property
     def link(self) -> FakeLink:
         return self.links[-1]
 
@@ -52,7 +57,7 @@ class Driver:
         """Wait until nothing is left to apply or to draw."""
         end = time.monotonic() + PATIENCE_S
         await self.pilot.pause(0.02)
-        while self.link.waiting or not self.app.control.pump.idle:
+        while self.link.waiting or not self.app.context.pump.idle:
             assert time.monotonic() < end, "the app does not come to rest"
             await self.pilot.pause(0.02)
         await self.pilot.pause()
@@ -67,7 +72,7 @@ class Driver:
 
     async def say(self, text: str) -> None:
         """The user writes and sends."""
-        self.app.views.prompt.write(text)
+        self.app.chat_screen.prompt.write(text)
         await self.pilot.press("enter")
         await self.pilot.pause()
 
@@ -90,6 +95,25 @@ class Driver:
     def screen(self) -> str:
         """The whole screen as text."""
         return "\n".join(strip.text.rstrip() for strip in self.app.screen._compositor.render_strips())
+
+    async def begin_again(self) -> None:
+        """Close what is open, end the reply that is being written, and begin an empty chat."""
+        if (running := self.app.chat.running) is not None:
+            await self.hear(ev.Finished(running.id, "cancelled", "", stats_of([]), 1.0))
+        while len(self.app.screen_stack) > 1:
+            self.app.pop_screen()
+        self.app.chat_screen.prompt.clear()
+        self.app.chat_screen.prompt.focus()
+        await self.pilot.press("ctrl+n")
+        await self.settle()
+
+
+async def in_one_app(*tests: Callable[[Driver], Awaitable[None]], **options: Any) -> None:
+    """Run tests one after another in one app, each in an empty chat: to start an app takes longer than most of them."""
+    async with driving(**options) as d:
+        for test in tests:
+            await test(d)
+            await d.begin_again()
 
 
 def app_with(connect: LinkFactory, **options: Any) -> SpecchatApp:
@@ -143,5 +167,5 @@ async def writing(d: Driver, rounds: int = 4) -> list[ev.RoundDone]:
 async def telling(d: Driver, round: ev.RoundDone) -> None:
     """The engine does one more round, which is told slowly."""
     d.link.put(round)
-    await wait_for(d.pilot, lambda: d.app.control.round_animation.round is round)
-    d.app.control.round_animation._timer.pause()  # the test turns the pages itself
+    await wait_for(d.pilot, lambda: d.view.animation.round is round)
+    d.view.animation.timer.pause()  # the test turns the pages itself

@@ -78,11 +78,11 @@ async def left_out_and_answered(d: Driver, answer: str) -> str:
     await press(d, "leave_out")
     await counted(d, 120)
     await d.reply(answer)
-    d.app.control.archive.close()
+    d.app.context.archive.close()
     return d.app.chat.id
 
 
 async def press(d: Driver, button: str) -> None:
-    d.app.views.alert.query_one(f"#{button}").press()
+    d.view.alert.query_one(f"#{button}").press()
     await d.pilot.pause()
     await d.settle()

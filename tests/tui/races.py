@@ -115,11 +115,10 @@ async def racing(
     prompt: str = "Hello", *, before: ev.Event | None = None, **options: Any
 ) -> AsyncIterator[tuple[Driver, Clock]]:
     """The app with a race just begun, and a clock that stands still."""
-    async with driving(**options) as d:
+    clock = Clock()
+    async with driving(clock=clock, **options) as d:
         if before is not None:
             await d.hear(before)
-        clock = Clock()
-        d.app.control.races.clock = clock
         await d.say(f"/race {prompt}")
         await d.settle()
         yield d, clock

@@ -19,13 +19,13 @@ def notes(d: Driver) -> str:
 async def test_a_store_that_cannot_be_written_is_said_and_the_chat_goes_on(store):
     store.mkdir()
     async with driving(store=store) as d:
-        await wait_for(d.pilot, lambda: "not being saved" in d.drawn(d.app.views.notice))
+        await wait_for(d.pilot, lambda: "not being saved" in d.drawn(d.view.notice))
         await d.say("hi")
         await d.reply("still here")
         assert "still here" in d.screen()
-        assert "not being saved" in d.drawn(d.app.views.status)
-        d.app.control.archive.close()
-        assert str(store) in d.app.control.archive.problem
+        assert "not being saved" in d.drawn(d.view.status)
+        d.app.context.archive.close()
+        assert str(store) in d.app.context.archive.problem
 
 
 async def test_a_disk_that_is_full_is_said_and_nothing_is_lost_when_there_is_room(store, monkeypatch):
@@ -42,13 +42,13 @@ async def test_a_disk_that_is_full_is_said_and_nothing_is_lost_when_there_is_roo
     monkeypatch.setattr(Chats, "add", adding)
     async with driving(store=store) as d:
         await d.say("hi")
-        await wait_for(d.pilot, lambda: "the disk is full" in d.app.control.archive.problem)
-        assert "not being saved" in d.drawn(d.app.views.notice)
+        await wait_for(d.pilot, lambda: "the disk is full" in d.app.context.archive.problem)
+        assert "not being saved" in d.drawn(d.view.notice)
         await d.reply("an answer")
         full = False
         await wait_for(d.pilot, lambda: not d.app.chat.unsaved)
-        assert "not being saved" not in d.drawn(d.app.views.status)
-        d.app.control.archive.close()
+        assert "not being saved" not in d.drawn(d.view.status)
+        d.app.context.archive.close()
     assert [message.content for message in kept(store)[0][1]] == ["hi", "an answer"]
 
 
@@ -63,13 +63,11 @@ async def test_a_file_that_breaks_is_put_aside_and_the_whole_chat_written_again(
             file.write(b"\xaa" * store.stat().st_size)
         await d.say("more")
         await d.reply("another answer")
-        await wait_for(
-            d.pilot, lambda: "damaged" in d.drawn(d.app.views.notice) or any(store.parent.glob("*.damaged-*"))
-        )
+        await wait_for(d.pilot, lambda: "damaged" in d.drawn(d.view.notice) or any(store.parent.glob("*.damaged-*")))
         await wait_for(d.pilot, lambda: not d.app.chat.unsaved)
         await d.settle()
         assert "and a new one was begun" in notes(d)
-        d.app.control.archive.close()
+        d.app.context.archive.close()
     assert [message.content[:4] for message in kept(store)[0][1]] == ["hi l", "an a", "more", "anot"]
 
 
@@ -80,6 +78,6 @@ async def test_a_file_that_was_damaged_before_the_start_is_named_on_the_screen_a
         aside = next(store.parent.glob("chats.db.damaged-*"))
         await d.say("hi")
         await d.reply("an answer")
-        assert "not being saved" not in d.drawn(d.app.views.status)
+        assert "not being saved" not in d.drawn(d.view.status)
         assert notes(d) == f"chats.db was damaged; it is kept as {aside}, and a new one was begun"
         await d.until("was damaged; it is kept as")

@@ -10,8 +10,8 @@ from fake import SETTINGS, rounds_of, stats_of
 from textual.widgets import Markdown
 
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message as ChatMessage
 from specchat.engine.protocol.commands import Command, Count, Generate
+from specchat.engine.protocol.commands import Message as ChatMessage
 from specchat.store import writer
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_read, open_to_write
@@ -113,7 +113,7 @@ async def test_leaving_in_the_middle_of_a_reply_keeps_what_was_written(store):
         await d.say("hi")
         await d.reply(upto=5, finish=False)
         text = d.app.chat.running.text
-        d.app.control.archive.close()
+        d.app.context.archive.close()
     reply = kept(store)[0][1][1]
     assert (reply.content, reply.status) == (text, "interrupted")
 
@@ -128,10 +128,10 @@ async def talk(store: Path) -> str:
         await d.reply("answer one")
         await d.say("/retry")
         await d.reply("answer two")
-        d.app.views.transcript.focus()
+        d.view.transcript.focus()
         await d.pilot.press("left_square_bracket")
         await d.settle()
-        d.app.control.archive.close()
+        d.app.context.archive.close()
         return d.app.chat.id
 
 
@@ -144,13 +144,13 @@ async def test_a_chat_comes_back_with_its_branches_figures_and_tokens(store):
         assert "answer one" in screen
         assert "answer two" not in screen
         first = d.app.query(ReplyView).first()
-        assert "200\u00a0tok ·" in first._figures.text
-        assert "2.7×\u00a0±\u00a00.1\u00a0(12\u00a0plain\u00a0rounds\u00a0here)" in first._figures.text
+        assert "200\u00a0tok ·" in first.figures_text
+        assert "2.7×\u00a0±\u00a00.1\u00a0(12\u00a0plain\u00a0rounds\u00a0here)" in first.figures_text
         assert d.app.chat.system == "be brief"
-        assert sorted(d.app.control.archive.current()[1], key=lambda m: m.id) == sorted(
+        assert sorted(d.app.context.archive.current()[1], key=lambda m: m.id) == sorted(
             kept(store)[0][1], key=lambda m: m.id
         )
-        d.app.views.transcript.focus()
+        d.view.transcript.focus()
         await d.pilot.press("g", "j", "f8")
         await d.pilot.pause()
         words = [piece for round in rounds_of() for piece in round.pieces]
@@ -159,12 +159,12 @@ async def test_a_chat_comes_back_with_its_branches_figures_and_tokens(store):
         await d.pilot.press("G", "right_square_bracket")
         await d.settle()
         assert "answer two" in d.screen()
-        d.app.views.prompt.focus()
+        d.view.prompt.focus()
         await d.say("go on")
         messages = d.link.last(Generate).messages
         assert [m.content for m in messages[-3:]] == ["and?", "answer two", "go on"]
         assert messages[0] == ChatMessage("system", "be brief")
-        d.app.control.archive.close()
+        d.app.context.archive.close()
     (chat, messages), *others = kept(store)
     assert others == []
     assert chat.id == id
@@ -184,11 +184,11 @@ async def test_of_a_long_chat_only_the_end_is_on_the_page_and_all_of_it_is_sent(
     async with driving(store=store, chat="a") as d:
         await d.settle()
         assert "message 1999" in d.screen()
-        assert len(d.app.views.transcript.views) < 50
+        assert len(d.view.transcript.views) < 50
         await d.say("more")
         await d.hear(ev.Counted(d.link.last(Count).id, 5000, 8192))  # of old replies it is not known
         assert len(d.link.last(Generate).messages) == 2001
-        d.app.views.transcript.focus()
+        d.view.transcript.focus()
         await d.pilot.press("g")
         await d.pilot.pause()
         assert "message 0" in d.screen()
@@ -204,7 +204,7 @@ async def test_a_reply_that_was_cut_off_says_so_when_it_is_opened(store):
     connection.close()
     async with driving(store=store, chat="a") as d:
         await d.settle()
-        assert d.app.query_one(ReplyView)._figures.text == "interrupted"
+        assert d.app.query_one(ReplyView).figures_text == "interrupted"
         await wait_for(d.pilot, lambda: "half a w" in "".join(view.source for view in d.app.query(Markdown)))
 
 
@@ -212,7 +212,7 @@ async def test_a_thought_is_kept_with_its_time_and_left_out_of_what_is_sent_on(s
     async with driving(store=store) as d:
         await d.say("hi")
         await d.reply("<think>what is this about, I wonder</think>A greeting.")
-        d.app.control.archive.close()
+        d.app.context.archive.close()
         id = d.app.chat.id
     assert kept(store)[0][1][1].facts.thought_s > 0
     async with driving(store=store, chat=id) as d:
@@ -233,8 +233,8 @@ def test_a_reply_that_was_kept_has_the_same_pieces():
 async def test_a_recording_is_not_kept(store):
     async with driving(store=store, demo=Path(__file__).parents[2] / "assets" / "demo.jsonl") as d:
         await d.say("/demo")
-        d.app.control.session.player.step()
+        d.app.context.session.player.step()
         await wait_for(d.pilot, lambda: len(d.app.chat.turns) == 2)
-        await d.app.control.actions.demo.leave()
-        d.app.control.archive.close()
+        await d.view.current_chat.leave_replay()
+        d.app.context.archive.close()
     assert kept(store) == []

@@ -10,7 +10,7 @@ from full_context import MORE, counted, full, generates, press, small
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Count
-from specchat.tui.control.context_limit import SUMMARY_HEAD, SUMMARY_REQUEST, SUMMARY_TOKENS
+from specchat.tui.screens.context_limit import SUMMARY_HEAD, SUMMARY_REQUEST, SUMMARY_TOKENS
 
 
 async def summarising(d: Driver) -> list[ev.RoundDone]:
@@ -41,8 +41,8 @@ async def test_a_summary_that_is_stopped_leaves_everything_as_it_was():
         await press(d, "summary")
         rounds = await d.reply("We counted", upto=1, finish=False)
         await d.hear(ev.Finished(generates(d)[-1].id, "cancelled", "", stats_of(rounds), 1.0))
-        assert "the chat stays as it is" in d.drawn(d.app.views.notice)
-        assert d.app.views.prompt.text == MORE
+        assert "the chat stays as it is" in d.drawn(d.view.notice)
+        assert d.view.prompt.text == MORE
         assert d.app.chat.turns[0].content == "question 0"
         assert d.app.chat.turns_before_next() == d.app.chat.turns, "all is sent again"
         assert SUMMARY_REQUEST not in [turn.content for turn in d.app.chat.turns]
@@ -52,21 +52,21 @@ async def test_a_summary_that_is_stopped_leaves_everything_as_it_was():
 async def test_the_message_behind_a_summary_is_shown_as_waiting_and_can_be_taken_back():
     async with driving(loaded=False) as d:
         await summarising(d)
-        assert "⧗ waits: one more xxx" in d.drawn(d.app.views.queued_message)
+        assert "⧗ waits: one more xxx" in d.drawn(d.view.queued_message)
         await d.pilot.press("escape")
         await d.pilot.pause()
-        assert d.app.views.prompt.text == MORE
+        assert d.view.prompt.text == MORE
         await d.hear(ev.Finished(generates(d)[-1].id, "end", " questions.", stats_of([]), 1.0))
         assert d.app.chat.system == f"{SUMMARY_HEAD}\nWe counted questions."
         assert d.app.chat.turns == []
-        assert d.app.views.prompt.text == MORE
+        assert d.view.prompt.text == MORE
 
 
 async def test_the_message_behind_a_summary_survives_the_engine():
     async with driving(loaded=False) as d:
         await summarising(d)
         await d.hear(ev.Died(-9, "killed"))
-        assert "⧗ waits: one more xxx" in d.drawn(d.app.views.queued_message)
+        assert "⧗ waits: one more xxx" in d.drawn(d.view.queued_message)
         await d.pilot.press("f5")
         await d.pilot.pause()
         await small(d)
@@ -81,9 +81,9 @@ async def test_the_message_behind_a_summary_is_not_lost_where_another_chat_begin
         await d.pilot.press(*typed, "ctrl+n")
         await d.hear(ev.Finished(generates(d)[-1].id, "cancelled", "", stats_of(rounds), 1.0))
         assert not d.app.chat.turns
-        assert d.app.views.prompt.text == left
-        assert "the message that waited was not sent" in d.drawn(d.app.views.notice)
-        assert d.app.views.prompt.sent.found("one more") == [MORE]
+        assert d.view.prompt.text == left
+        assert "the message that waited was not sent" in d.drawn(d.view.notice)
+        assert d.view.prompt.sent.found("one more") == [MORE]
 
 
 async def test_a_summary_that_does_not_fit_itself_leaves_the_chat_as_it_was():
@@ -93,8 +93,8 @@ async def test_a_summary_that_does_not_fit_itself_leaves_the_chat_as_it_was():
         words = "the prompt takes 300 tokens and the context of this model holds 200"
         counts = sum(isinstance(command, Count) for command in d.link.sent)
         await d.hear(ev.Failed("PromptTooLong", words, 2, generates(d)[-1].id, "generate"))
-        assert "the chat stays as it is" in d.drawn(d.app.views.notice)
-        assert d.app.views.prompt.text == MORE
+        assert "the chat stays as it is" in d.drawn(d.view.notice)
+        assert d.view.prompt.text == MORE
         assert sum(isinstance(command, Count) for command in d.link.sent) == counts
 
 
@@ -105,8 +105,8 @@ async def test_a_message_that_still_does_not_fit_behind_its_summary_is_refused_a
         await d.reply("We counted questions.")
         await counted(d, 230)
         await counted(d, 230)
-        assert "this message and the system message take 230 tokens" in d.drawn(d.app.views.notice)
-        assert d.app.views.prompt.text == MORE
+        assert "this message and the system message take 230 tokens" in d.drawn(d.view.notice)
+        assert d.view.prompt.text == MORE
 
 
 async def test_no_summary_begins_while_a_pair_is_loaded():
@@ -151,6 +151,6 @@ async def test_a_summary_for_which_there_was_no_room_leaves_the_chat_as_it_was()
     async with driving(loaded=False) as d:
         rounds = await summarising(d)
         await d.hear(ev.Finished(generates(d)[-1].id, "context", "", stats_of(rounds), 1.0))
-        assert "there is no room for a summary, so the chat stays as it is" in d.drawn(d.app.views.notice)
-        assert d.app.views.prompt.text == MORE
+        assert "there is no room for a summary, so the chat stays as it is" in d.drawn(d.view.notice)
+        assert d.view.prompt.text == MORE
         assert d.app.chat.turns[0].content == "question 0"

@@ -146,12 +146,12 @@ async def test_a_new_chat_takes_the_place_of_one_that_is_deleted_while_it_is_ope
         await opened(d, "tab", "down", "d", "escape")
         await d.settle()
         assert not d.app.chat.turns
-        assert d.app.views.start_pages.welcome_shown
+        assert d.view.start_pages.welcome_shown
         assert "Leaves drift" not in d.screen()
-        assert "deleted 'Write a haiku about autumn rain' · Ctrl+O Tab u brings it back" in d.drawn(d.app.views.notice)
+        assert "deleted 'Write a haiku about autumn rain' · Ctrl+O Tab u brings it back" in d.drawn(d.view.notice)
         await d.hear(ev.Changed(dict(d.app.chat.engine.settings), ev.Losslessness(True, "")))
         assert len(titles(store)) == 2
-        assert d.app.control.archive.stored() is None
+        assert d.app.context.archive.stored() is None
         await d.say("go on")
         assert titles(store)[0] == "go on"
         assert [m.content for m in d.link.last(Generate).messages] == ["go on"]
@@ -181,7 +181,7 @@ async def test_what_waits_is_not_sent_to_a_chat_that_is_deleted(store, keys, sen
         await d.settle()
         assert len(d.generates()) == 1 + sent
         assert len(titles(store)) == 2 + sent
-        assert d.app.views.prompt.text == ("" if sent else "waiting")
+        assert d.view.prompt.text == ("" if sent else "waiting")
 
 
 async def test_a_chat_deleted_earlier_is_brought_back_by_the_list_opened_again(store):
@@ -245,7 +245,7 @@ async def test_escape_leaves_a_question_before_it_leaves_the_screen(store):
         assert isinstance(screen.focused, OptionList)
         await d.pilot.press("escape")
         assert d.app.screen is not screen
-        assert d.app.views.prompt.has_focus
+        assert d.view.prompt.has_focus
 
 
 async def test_opening_another_chat_stops_the_reply_that_is_being_written_and_keeps_it(store):
@@ -257,7 +257,7 @@ async def test_opening_another_chat_stops_the_reply_that_is_being_written_and_ke
         await d.settle()
         assert Cancel(id) in d.link.sent
         assert d.app.chat.title == CHATS[0][1]
-        d.app.control.archive.close()
+        d.app.context.archive.close()
     with open_to_read(store) as connection:
         chats = Chats(connection)
         kept = [chats.chat(summary.id)[1] for summary in chats.summaries()]
@@ -273,7 +273,7 @@ async def test_starting_without_an_id_asks_which_chat(store):
 async def test_an_app_that_keeps_nothing_says_so():
     async with driving() as d:
         await d.pilot.press("ctrl+o")
-        assert "not kept here" in d.drawn(d.app.views.notice)
+        assert "not kept here" in d.drawn(d.view.notice)
 
 
 async def test_a_list_that_cannot_be_read_is_said_in_one_line(store, monkeypatch):

@@ -8,8 +8,7 @@ from fake import FakeLink, hello, ready, rounds_of, started, stats_of
 from textual.widgets import Markdown
 
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Cancel, Count, Generate
+from specchat.engine.protocol.commands import Cancel, Count, Generate, Message
 from specchat.tui.widgets.messages import NewerView, OlderView, UserView, text_of
 from specchat.tui.widgets.reply_view import ReplyView
 
@@ -26,13 +25,12 @@ async def test_a_reply_streams_into_markdown_and_ends_with_its_figures():
         told = "".join(piece.text for round in rounds for piece in round.pieces)
         assert d.app.chat.turns[-1].reply.text == told
         assert markdown_of(d) == told
-        assert "200\u00a0tok ·" in d.app.query_one(ReplyView)._figures.text
+        assert "200\u00a0tok ·" in d.app.query_one(ReplyView).figures_text
         assert (
-            "2.7×\u00a0±\u00a00.1\u00a0(12\u00a0plain\u00a0rounds\u00a0here)"
-            in d.app.query_one(ReplyView)._figures.text
+            "2.7×\u00a0±\u00a00.1\u00a0(12\u00a0plain\u00a0rounds\u00a0here)" in d.app.query_one(ReplyView).figures_text
         )
-        assert "lossless" in d.drawn(d.app.views.stats)
-        assert "2.7× ± 0.1  12 plain rounds here" in d.drawn(d.app.views.stats)
+        assert "lossless" in d.drawn(d.view.stats)
+        assert "2.7× ± 0.1  12 plain rounds here" in d.drawn(d.view.stats)
 
 
 async def test_the_open_block_is_tinted_by_who_wrote_it():
@@ -48,12 +46,12 @@ async def test_the_tree_shows_the_last_verified_round_and_the_title_says_how_man
     async with driving() as d:
         await d.say("hi")
         rounds = await d.reply(upto=5, finish=False)
-        drawn = d.drawn(d.app.views.tree_panel)
+        drawn = d.drawn(d.view.tree_panel)
         assert "★" in drawn
         assert "●" in drawn
         assert "earlier rounds" in drawn
         guesses, kept = len(rounds[4].tree.tokens) - 1, len(rounds[4].verdict.path)
-        assert str(d.app.views.tree_panel.border_title) == f"kept {kept} of {guesses} guesses"
+        assert str(d.view.tree_panel.border_title) == f"kept {kept} of {guesses} guesses"
 
 
 async def test_escape_stops_at_the_next_round_and_keeps_the_text():
@@ -65,7 +63,7 @@ async def test_escape_stops_at_the_next_round_and_keeps_the_text():
         assert d.link.last(Cancel) == Cancel(generate.id)
         await d.hear(ev.Finished(generate.id, "cancelled", "", stats_of(rounds[:9]), 1.0))
         assert d.app.chat.turns[-1].reply.text == "".join(p.text for r in rounds[:9] for p in r.pieces)
-        assert d.app.query_one(ReplyView)._figures.text.startswith("stopped")
+        assert d.app.query_one(ReplyView).figures_text.startswith("stopped")
         await d.say("go on")
         assert [m.role for m in d.link.last(Generate).messages] == ["user", "assistant", "user"]
 
@@ -74,7 +72,7 @@ async def test_a_message_sent_before_the_model_is_ready_waits_and_is_sent():
     async with driving(loaded=False) as d:
         await d.say("too early")
         assert not any(isinstance(c, Generate) for c in d.link.sent)
-        assert "too early" in d.drawn(d.app.views.queued_message)
+        assert "too early" in d.drawn(d.view.queued_message)
         await d.hear(hello(), ready())
         assert d.link.last(Generate).messages == [Message("user", "too early")]
 
@@ -86,7 +84,7 @@ async def test_one_message_waits_while_a_reply_is_written_and_a_second_stays_in_
         await d.say("second")
         await d.say("third")
         assert d.app.chat.queued == "second"
-        assert d.app.views.prompt.text == "third"
+        assert d.view.prompt.text == "third"
         await d.hear(ev.Finished(1, "end", "", stats_of(rounds_of()), 1.0))
         assert d.link.last(Generate).messages[-1] == Message("user", "second")
 
@@ -95,7 +93,7 @@ async def test_one_message_waits_while_a_reply_is_written_and_a_second_stays_in_
 async def test_a_new_line_never_sends(key):
     async with driving() as d:
         await d.pilot.press("a", key, "b")
-        assert d.app.views.prompt.text == "a\nb"
+        assert d.view.prompt.text == "a\nb"
         assert not any(isinstance(c, Generate) for c in d.link.sent)
 
 
@@ -105,9 +103,9 @@ async def test_up_brings_back_what_was_sent():
         await d.reply("fine", finish=True)
         await d.say("two")
         await d.pilot.press("up", "up")
-        assert d.app.views.prompt.text == "one"
+        assert d.view.prompt.text == "one"
         await d.pilot.press("down", "down")
-        assert d.app.views.prompt.text == ""
+        assert d.view.prompt.text == ""
 
 
 async def test_model_text_is_never_markup_and_never_steers_the_terminal():
@@ -135,7 +133,7 @@ async def test_wide_characters_keep_every_column_in_place():
 async def test_five_thousand_pasted_lines_are_sent_whole_and_shown_folded():
     async with driving() as d:
         text = "\n".join(f"line {n}" for n in range(5000))
-        d.app.views.prompt.insert(text)
+        d.view.prompt.insert(text)
         await d.pilot.pause()
         await d.pilot.press("enter")
         await d.pilot.pause()
@@ -151,7 +149,7 @@ async def test_a_transcript_that_is_scrolled_up_stays_where_it_is():
         await d.reply()
         await d.say("more")
         await d.reply(upto=20, finish=False)
-        view = d.app.views.transcript
+        view = d.view.transcript
         assert view.max_scroll_y > 0
         assert view.scroll_y == view.max_scroll_y
         view.scroll_to(y=2, animate=False)
@@ -164,7 +162,7 @@ async def test_regenerating_replaces_the_last_reply():
     async with driving() as d:
         await d.say("hi")
         await d.reply("first answer")
-        d.app.views.transcript.focus()
+        d.view.transcript.focus()
         await d.pilot.press("r")
         await d.pilot.pause()
         assert d.link.last(Generate).messages == [Message("user", "hi")]
@@ -178,7 +176,7 @@ async def test_keys_move_between_messages_and_copy_one():
     async with driving() as d:
         await d.say("the question")
         await d.reply("the answer")
-        d.app.views.transcript.focus()
+        d.view.transcript.focus()
         await d.pilot.press("k", "k", "c")
         await d.pilot.pause()
         assert d.app.clipboard == "the question"
@@ -186,7 +184,7 @@ async def test_keys_move_between_messages_and_copy_one():
         await d.pilot.pause()
         assert d.app.clipboard == "the answer"
         await d.pilot.press("G")
-        assert d.app.views.transcript.chosen is None
+        assert d.view.transcript.chosen is None
 
 
 async def test_a_new_chat_forgets_the_old_one_and_what_still_arrives_from_it():
@@ -219,9 +217,9 @@ async def test_no_speed_up_is_claimed_without_plain_rounds():
     async with driving() as d:
         await d.say("hi")
         rounds = await d.reply(upto=6, finish=False)
-        assert "—  0 of 8 plain rounds" in d.drawn(d.app.views.stats)
+        assert "—  0 of 8 plain rounds" in d.drawn(d.view.stats)
         await d.hear(ev.Finished(1, "end", "", stats_of(rounds, speedup=None, plain_rounds=0), 1.0))
-        assert "×\u00a0plain\u00a0—" in d.app.query_one(ReplyView)._figures.text
+        assert "×\u00a0plain\u00a0—" in d.app.query_one(ReplyView).figures_text
 
 
 async def test_ctrl_c_stops_first_and_quits_only_when_pressed_twice():
@@ -233,9 +231,9 @@ async def test_ctrl_c_stops_first_and_quits_only_when_pressed_twice():
         await d.hear(ev.Finished(1, "cancelled", "", stats_of(rounds_of()), 1.0))
         await d.pilot.press("ctrl+c")
         assert d.app.is_running
-        assert "again" in d.drawn(d.app.views.notice)
+        assert "again" in d.drawn(d.view.notice)
         await d.pilot.press("ctrl+c")
-        assert d.app._exit
+        assert d.app.return_code == 0
 
 
 async def test_an_engine_that_does_not_stop_cannot_keep_the_user():
@@ -244,16 +242,16 @@ async def test_an_engine_that_does_not_stop_cannot_keep_the_user():
         await d.reply(upto=3, finish=False)
         await d.pilot.press("ctrl+c", "ctrl+c", "ctrl+c")
         assert sum(isinstance(c, Cancel) for c in d.link.sent) == 1
-        assert d.app._exit
+        assert d.app.return_code == 0
 
 
 async def test_ctrl_c_copies_what_is_selected_in_the_prompt():
     async with driving() as d:
-        d.app.views.prompt.write("copy me")
-        d.app.views.prompt.select_all()
+        d.view.prompt.write("copy me")
+        d.view.prompt.select_all()
         await d.pilot.press("ctrl+c")
         assert d.app.clipboard == "copy me"
-        assert not d.app._exit
+        assert d.app.return_code is None
 
 
 async def test_a_long_chat_keeps_a_short_page_and_gives_the_rest_back_on_request(monkeypatch):
@@ -263,7 +261,7 @@ async def test_a_long_chat_keeps_a_short_page_and_gives_the_rest_back_on_request
         for number in range(12):
             await d.say(f"question {number}")
             await d.reply(f"answer {number}\n\nand more\n\nand more still")
-        page = d.app.views.transcript
+        page = d.view.transcript
         assert len(page.views) < 14
         assert len(d.link.last(Generate).messages) == 23
         page.focus()

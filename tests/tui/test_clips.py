@@ -13,7 +13,7 @@ from fake import ready, rounds_of
 from PIL import Image, ImageColor
 
 from specchat.errors import UsageError
-from specchat.tui.control import clips
+from specchat.tui.commands import chat_commands
 from specchat.tui.text.cells import width_of
 from specchat.tui.text.theme import DARK
 from specchat.tui.tree import clip_files
@@ -115,7 +115,9 @@ async def test_a_clip_of_a_reply_by_another_pair_does_not_name_the_model_that_is
 async def test_clip_writes_a_file_with_model_hardware_and_settings(tmp_path, monkeypatch, format):
     monkeypatch.chdir(tmp_path)
     about = []
-    monkeypatch.setattr(clips, "frames_of", lambda rounds, lines: about.extend(lines) or frames_of(rounds, lines))
+    monkeypatch.setattr(
+        chat_commands, "frames_of", lambda rounds, lines: about.extend(lines) or frames_of(rounds, lines)
+    )
     async with driving() as d:
         await d.say("/clip")
         assert "there is no round yet" in d.screen()

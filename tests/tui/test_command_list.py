@@ -5,37 +5,37 @@ from __future__ import annotations
 import pytest
 from driving import driving
 
-from specchat.tui.control.commands.registry import COMMANDS
+from specchat.tui.commands.registry import COMMANDS
 from specchat.tui.screens.help_and_log import HelpScreen
 
 
 async def test_a_slash_lists_commands_with_a_sentence_each_and_letters_narrow_them():
     async with driving() as d:
         await d.pilot.press("/")
-        shown = d.drawn(d.app.views.command_list)
+        shown = d.drawn(d.view.command_list)
         assert all(f"/{name}" in shown for name in list(COMMANDS)[:8])
         assert COMMANDS["help"].help in shown
         assert f"+{len(COMMANDS) - 8}" in shown
         await d.pilot.press(*"tou")
-        assert d.drawn(d.app.views.command_list).split()[:2] == ["▸", "/tour"]
-        assert d.app.views.command_list.size.height == 1
+        assert d.drawn(d.view.command_list).split()[:2] == ["▸", "/tour"]
+        assert d.view.command_list.size.height == 1
         await d.pilot.press("backspace", "backspace", "backspace", "backspace")
-        assert not d.app.views.command_list.display
+        assert not d.view.command_list.display
 
 
 async def test_names_that_begin_so_come_before_those_that_contain_it():
     async with driving() as d:
         await d.pilot.press(*"/set")
-        assert d.app.views.prompt.menu.words[:2] == ("/settings", "/set ")
+        assert d.view.prompt.menu.words[:2] == ("/settings", "/set ")
         await d.pilot.press(*"tin")
-        assert d.app.views.prompt.menu.words == ("/settings",)
+        assert d.view.prompt.menu.words == ("/settings",)
 
 
 @pytest.mark.parametrize("key", ["enter", "tab"])
 async def test_the_marked_command_is_completed_and_not_run_yet(key):
     async with driving() as d:
         await d.pilot.press(*"/hel", key)
-        assert d.app.views.prompt.text == "/help"
+        assert d.view.prompt.text == "/help"
         assert not isinstance(d.app.screen, HelpScreen)
         await d.pilot.press("enter")
         await d.settle()
@@ -45,65 +45,65 @@ async def test_the_marked_command_is_completed_and_not_run_yet(key):
 async def test_arrows_mark_another_command_and_enter_takes_it():
     async with driving() as d:
         await d.pilot.press("/", "down", "down", "enter")
-        assert d.app.views.prompt.text == "/pair "
-        assert not d.app.views.command_list.display, "what follows the name is explained below"
-        assert "[NAME]" in d.drawn(d.app.views.status)
+        assert d.view.prompt.text == "/pair "
+        assert not d.view.command_list.display, "what follows the name is explained below"
+        assert "[NAME]" in d.drawn(d.view.status)
 
 
 async def test_the_mark_goes_round_and_stays_on_the_list():
     async with driving() as d:
         await d.pilot.press("/", "up")
-        assert "▸ /exit" in d.drawn(d.app.views.command_list)
+        assert "▸ /exit" in d.drawn(d.view.command_list)
         await d.pilot.press("down")
-        assert "▸ /help" in d.drawn(d.app.views.command_list)
+        assert "▸ /help" in d.drawn(d.view.command_list)
 
 
 async def test_escape_closes_the_list_and_keeps_what_is_typed():
     async with driving() as d:
         await d.pilot.press("/", "t", "escape")
-        assert not d.app.views.command_list.display
-        assert d.app.views.prompt.text == "/t"
+        assert not d.view.command_list.display
+        assert d.view.prompt.text == "/t"
         await d.pilot.press("r")
-        assert d.app.views.command_list.display
+        assert d.view.command_list.display
 
 
 async def test_a_click_takes_a_command():
     async with driving() as d:
         await d.pilot.press("/")
         await d.pilot.pause()
-        await d.pilot.click(d.app.views.command_list, offset=(4, 3))
-        assert d.app.views.prompt.text == "/settings"
-        assert d.app.views.prompt.has_focus
+        await d.pilot.click(d.view.command_list, offset=(4, 3))
+        assert d.view.prompt.text == "/settings"
+        assert d.view.prompt.has_focus
 
 
 @pytest.mark.parametrize("size", [(40, 8), (60, 13)])
 async def test_a_small_window_keeps_its_lines_for_the_chat_and_names_the_commands_below(size):
     async with driving(size) as d:
         await d.pilot.press("/", "t")
-        assert d.app.views.command_list.size.height <= max(1, size[1] - 12)
-        if not d.app.views.command_list.display:
-            assert "/tree" in d.drawn(d.app.views.status)
+        assert d.view.command_list.size.height <= max(1, size[1] - 12)
+        if not d.view.command_list.display:
+            assert "/tree" in d.drawn(d.view.status)
 
 
 async def test_text_and_two_slashes_open_no_list():
     async with driving() as d:
         for text in ("hello", "//etc", "a /help", "/nothing"):
-            d.app.views.prompt.write(text)
+            d.view.prompt.write(text)
             await d.pilot.pause()
-            assert not d.app.views.command_list.display
+            assert not d.view.command_list.display
 
 
 async def test_letters_typed_in_the_chat_go_to_the_prompt_unless_they_are_keys_there():
     async with driving() as d:
         await d.say("hi")
         await d.reply("the answer")
-        d.app.views.transcript.focus()
+        d.view.transcript.focus()
         await d.pilot.press("k")
-        assert d.app.views.transcript.chosen is not None
-        assert d.app.views.prompt.text == ""
+        assert d.view.transcript.chosen is not None
+        assert d.view.prompt.text == ""
         await d.pilot.press("W", "h", "y", "question_mark")
-        assert d.app.views.prompt.text == "Why?"
-        assert d.app.views.prompt.has_focus
+        assert d.view.prompt.text == "Why?"
+        assert d.view.prompt.has_focus
 
 
 async def test_the_chat_shows_that_it_has_the_focus():
@@ -112,6 +112,6 @@ async def test_the_chat_shows_that_it_has_the_focus():
         await d.reply("the answer")
         assert "▌" not in d.screen().splitlines()[3][:2]
         before = d.screen()
-        d.app.views.transcript.focus()
+        d.view.transcript.focus()
         await d.settle()
         assert d.screen() != before

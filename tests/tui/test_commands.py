@@ -7,10 +7,9 @@ from driving import driving, wait_for
 from fake import LOSS, SETTINGS
 
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Change, Generate, Load
+from specchat.engine.protocol.commands import Change, Generate, Load, Message
 from specchat.errors import UsageError
-from specchat.tui.control.commands.registry import COMMANDS, find, help_sections, hint
+from specchat.tui.commands.registry import COMMANDS, find, help_sections, hint
 from specchat.tui.screens.help_and_log import HelpScreen
 
 
@@ -58,8 +57,8 @@ def test_hints_follow_what_is_typed():
 async def test_an_unknown_command_is_not_sent_and_stays_in_the_prompt():
     async with driving() as d:
         await d.say("/rety")
-        assert "did you mean '/retry'" in d.drawn(d.app.views.notice)
-        assert d.app.views.prompt.text == "/rety"
+        assert "did you mean '/retry'" in d.drawn(d.view.notice)
+        assert d.view.prompt.text == "/rety"
         assert not any(isinstance(c, Generate) for c in d.link.sent)
 
 
@@ -88,20 +87,20 @@ async def test_an_unknown_command_is_not_sent_and_stays_in_the_prompt():
 async def test_a_command_that_is_refused_stays_selected_with_the_reason(said, why):
     async with driving() as d:
         await d.say(said)
-        assert why in d.drawn(d.app.views.notice)
-        assert d.app.views.prompt.text == d.app.views.prompt.selected_text == said
+        assert why in d.drawn(d.view.notice)
+        assert d.view.prompt.text == d.view.prompt.selected_text == said
         await d.pilot.press("ctrl+c")
-        assert not d.app.views.prompt.selected_text, "what was copied does not stand in the way of leaving"
+        assert not d.view.prompt.selected_text, "what was copied does not stand in the way of leaving"
         await d.pilot.press("!")
-        assert d.app.views.prompt.text == said + "!"
-        assert why not in d.drawn(d.app.views.notice)
+        assert d.view.prompt.text == said + "!"
+        assert why not in d.drawn(d.view.notice)
 
 
 async def test_what_is_typed_takes_the_place_of_a_command_that_was_refused():
     async with driving() as d:
         await d.say("/rety")
         await d.pilot.press(*"/new", "enter")
-        assert d.app.views.prompt.text == ""
+        assert d.view.prompt.text == ""
 
 
 @pytest.mark.parametrize("said", ["/retry", "/fork instead"])
@@ -110,8 +109,8 @@ async def test_a_command_that_must_wait_stays_until_the_reply_is_written(said):
         await d.say("hi")
         await d.reply(upto=2, finish=False)
         await d.say(said)
-        assert "a reply is being written" in d.drawn(d.app.views.notice)
-        assert d.app.views.prompt.selected_text == said
+        assert "a reply is being written" in d.drawn(d.view.notice)
+        assert d.view.prompt.selected_text == said
 
 
 async def test_two_slashes_send_one():
@@ -131,14 +130,14 @@ async def test_a_chat_is_renamed_in_one_line_and_a_setting_may_stand_below_its_c
 async def test_the_pair_is_set_like_every_setting():
     async with driving() as d:
         await d.say("/set pair qwenn")
-        assert "did you mean 'qwen'" in d.drawn(d.app.views.notice)
+        assert "did you mean 'qwen'" in d.drawn(d.view.notice)
         await d.say("/set pair qwen")
         assert d.link.last(Load).settings["pair"] == "qwen"
 
 
 async def test_the_pair_and_the_names_of_pairs_are_completed_behind_set():
     async with driving() as d:
-        complete = d.app.control.prompt_controller.complete
+        complete = d.app.prompt_input.complete
         assert complete("/set pai").words == ("pair ",)
         assert complete("/set pair q").words == ("qwen",)
 
@@ -148,10 +147,10 @@ async def test_an_option_of_a_method_that_is_not_in_use_is_kept_and_it_is_said_w
         await d.hear(ev.Changed({**SETTINGS, "drafter": "draft_model"}, LOSS))
         await d.say("/set prompt_lookup.max_ngram 5")
         assert d.link.sent[-1] == Change({"method_options": {"prompt_lookup.max_ngram": 5}})
-        told = d.drawn(d.app.views.notice)
+        told = d.drawn(d.view.notice)
         assert "max_ngram = 5 holds while prompt_lookup is in use · /drafter prompt_lookup chooses it" in told
         await d.say("/set prompt_lookup.max_ngram 99")
-        assert "outside its range: 1 to 16" in d.drawn(d.app.views.notice)
+        assert "outside its range: 1 to 16" in d.drawn(d.view.notice)
 
 
 async def test_commands_do_what_they_say():
@@ -159,18 +158,18 @@ async def test_commands_do_what_they_say():
         await d.say("/drafter draft_model")
         assert d.link.sent[-1] == Change({"drafter": "draft_model"})
         await d.say("/temperature 1")
-        assert "no command" in d.drawn(d.app.views.notice)
-        d.app.views.prompt.clear()
+        assert "no command" in d.drawn(d.view.notice)
+        d.view.prompt.clear()
         await d.say("/set temperature hot")
-        assert "is not a number" in d.drawn(d.app.views.notice)
+        assert "is not a number" in d.drawn(d.view.notice)
         await d.say("/set dtype float32")
         assert d.link.last(Load).settings["dtype"] == "float32"
         await d.say("/tree log")
-        assert d.app.views.tree_panel.mode == "log"
+        assert d.view.tree_panel.mode == "log"
         await d.say("/tree rivr")
-        assert "did you mean 'river'" in d.drawn(d.app.views.notice)
+        assert "did you mean 'river'" in d.drawn(d.view.notice)
         await d.say("/pair smoll")
-        assert "did you mean 'smol'" in d.drawn(d.app.views.notice)
+        assert "did you mean 'smol'" in d.drawn(d.view.notice)
 
 
 async def test_the_system_message_goes_first_and_can_be_removed():
@@ -232,4 +231,4 @@ async def test_the_palette_runs_commands_and_asks_for_what_they_need():
         await d.pilot.press("ctrl+p", *"/set change")
         await d.until("/set change /set change one setting")
         await d.pilot.press("enter")
-        await wait_for(d.pilot, lambda: d.app.views.prompt.text == "/set ")
+        await wait_for(d.pilot, lambda: d.view.prompt.text == "/set ")

@@ -7,7 +7,7 @@ from full_context import MORE, counted, full, generates, left_out_and_answered, 
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Count
-from specchat.tui.control.context_limit import turns_to_leave_out
+from specchat.tui.screens.context_limit import turns_to_leave_out
 from specchat.tui.state.turn import Turn
 from specchat.tui.widgets.messages import UserView
 
@@ -21,8 +21,8 @@ async def test_a_full_context_offers_what_can_be_done_and_going_back_changes_not
         assert "Summarise" in screen
         await d.pilot.press("escape")
         await d.pilot.pause()
-        assert d.app.views.prompt.text == MORE
-        assert not d.app.views.alert.display
+        assert d.view.prompt.text == MORE
+        assert not d.view.alert.display
         assert len(generates(d)) == 3
 
 
@@ -31,10 +31,10 @@ async def test_what_is_typed_while_a_choice_is_offered_goes_into_the_prompt_and_
         await full(d)
         await d.pilot.press("enter", *"next", "enter")
         await d.settle()
-        assert d.app.views.prompt.text == "next"
-        assert d.app.views.alert.display
+        assert d.view.prompt.text == "next"
+        assert d.view.alert.display
         assert d.app.chat.left_out == 0
-        assert "waits for room" in d.drawn(d.app.views.notice)
+        assert "waits for room" in d.drawn(d.view.notice)
 
 
 async def test_tab_goes_to_the_choices_and_letters_go_on_into_the_prompt():
@@ -45,22 +45,22 @@ async def test_tab_goes_to_the_choices_and_letters_go_on_into_the_prompt():
         await d.pilot.press("tab", "tab")
         assert d.app.focused.id == "summary"
         await d.pilot.press(*"ne", "tab", "space", *"xt")
-        assert d.app.views.prompt.text == "ne xt"
+        assert d.view.prompt.text == "ne xt"
         await d.pilot.press("tab")
         assert d.app.focused.id == "leave_out"
         await d.pilot.press("enter")
         await d.pilot.pause()
         assert d.app.chat.left_out == 4
-        assert d.app.views.prompt.text == "ne xt"
+        assert d.view.prompt.text == "ne xt"
 
 
 async def test_a_second_message_waits_until_the_first_has_room():
     async with driving(loaded=False) as d:
         await full(d)
-        d.app.views.prompt.focus()
+        d.view.prompt.focus()
         await d.say("and another")
-        assert "waits for room" in d.drawn(d.app.views.notice)
-        assert d.app.views.prompt.text == "and another"
+        assert "waits for room" in d.drawn(d.view.notice)
+        assert d.view.prompt.text == "and another"
         await press(d, "leave_out")
         await counted(d, 120)
         assert generates(d)[-1].messages[-1] == ev.Message("user", MORE)
@@ -130,9 +130,9 @@ async def test_the_message_that_waits_for_a_choice_is_not_lost_where_another_cha
         await d.pilot.press("ctrl+n")
         await d.settle()
         assert not d.app.chat.turns
-        assert not d.app.views.alert.display
-        assert d.app.views.prompt.text == MORE
-        told = d.drawn(d.app.views.notice)
+        assert not d.view.alert.display
+        assert d.view.prompt.text == MORE
+        told = d.drawn(d.view.notice)
         assert "the message that waited was not sent: it is in the prompt again" in told
 
 
@@ -145,7 +145,7 @@ async def test_a_message_that_begins_with_a_slash_is_taken_back_as_it_is_typed()
         await counted(d, 260, 4)
         await d.pilot.press("escape")
         await d.pilot.pause()
-        assert d.app.views.prompt.text == "//stop " + "x" * 200
+        assert d.view.prompt.text == "//stop " + "x" * 200
 
 
 async def test_an_engine_that_refuses_a_prompt_leads_to_the_same_offer():
@@ -174,11 +174,11 @@ async def test_a_message_behind_a_prompt_that_is_too_long_goes_back_into_the_pro
         await d.hear(ev.Failed("PromptTooLong", "this prompt is too long", 2, asked[-1].id, "generate"))
         assert generates(d) == asked
         assert d.app.chat.queued is None
-        assert d.app.views.prompt.text == "and one more"
-        assert "the message that waited was not sent: it is in the prompt again" in d.drawn(d.app.views.notice)
+        assert d.view.prompt.text == "and one more"
+        assert "the message that waited was not sent: it is in the prompt again" in d.drawn(d.view.notice)
         await counted(d, 260, 4)
         assert "the chat would take 260 tokens" in d.screen()
-        assert d.app.views.prompt.text == "and one more"
+        assert d.view.prompt.text == "and one more"
 
 
 def test_turns_leave_in_pairs_and_the_last_question_stays():

@@ -10,8 +10,7 @@ from fake import hello, ready, rounds_of, started, stats_of
 from test_chat_archive import kept
 
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Cancel, Count, Generate
+from specchat.engine.protocol.commands import Cancel, Count, Generate, Message
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.turn import Reply
 from specchat.tui.widgets.reply_view import ReplyView
@@ -43,7 +42,7 @@ async def go_on(d: Driver, rounds: list[ev.RoundDone]) -> None:
 async def test_a_cut_reply_goes_on_in_its_place_with_its_seed_and_its_tokens():
     async with driving() as d:
         rounds = await cut_reply(d)
-        assert "/continue" in d.drawn(d.app.views.notice)
+        assert "/continue" in d.drawn(d.view.notice)
         turn = d.app.chat.turns[-1]
         await d.say("/continue")
         generate = d.link.last(Generate)
@@ -55,7 +54,7 @@ async def test_a_cut_reply_goes_on_in_its_place_with_its_seed_and_its_tokens():
         assert turn.place == (1, 1)
         views = list(d.app.query(ReplyView))
         assert len(views) == 1
-        assert "τ" in views[0]._figures.text
+        assert "τ" in views[0].figures_text
 
 
 async def test_a_reply_that_the_user_stopped_goes_on_too():
@@ -72,14 +71,14 @@ async def test_a_complete_reply_does_not_go_on_and_the_reason_is_said(stop, why)
     async with driving() as d:
         await cut_reply(d, stop=stop)
         await d.say("/continue")
-        assert why in d.drawn(d.app.views.notice)
+        assert why in d.drawn(d.view.notice)
         assert len(d.generates()) == 1
 
 
 async def test_without_a_reply_nothing_goes_on():
     async with driving() as d:
         await d.say("/continue")
-        assert "no reply yet" in d.drawn(d.app.views.notice)
+        assert "no reply yet" in d.drawn(d.view.notice)
 
 
 async def test_a_reply_that_went_on_is_kept_as_one(tmp_path: Path):
@@ -87,9 +86,9 @@ async def test_a_reply_that_went_on_is_kept_as_one(tmp_path: Path):
     async with driving(store=store) as d:
         rounds = await cut_reply(d)
         await d.say("/continue")
-        await d.app.control.archive.wait_until_written()
+        await d.app.context.archive.wait_until_written()
         await go_on(d, rounds[6:])
-        d.app.control.archive.close()
+        d.app.context.archive.close()
         id = d.app.chat.id
     ((_, messages),) = kept(store)
     assert [message.content for message in messages] == [ASKED[0].content, "".join(texts(rounds))]
@@ -103,14 +102,14 @@ async def test_a_cut_reply_goes_on_after_a_restart_from_the_same_tokens(tmp_path
     store = tmp_path / "chats.db"
     async with driving(store=store) as d:
         rounds = await cut_reply(d)
-        d.app.control.archive.close()
+        d.app.context.archive.close()
         id = d.app.chat.id
     async with driving(store=store, chat=id) as d:
         await d.say("/continue")
         generate = d.link.last(Generate)
         assert (generate.seed, generate.begun) == (7, texts(rounds[:6]))
         await go_on(d, rounds[6:9])
-        d.app.control.archive.close()
+        d.app.context.archive.close()
     ((_, messages),) = kept(store)
     assert messages[1].content == "".join(texts(rounds[:9]))
 
@@ -121,7 +120,7 @@ async def test_leaving_while_a_reply_goes_on_keeps_both_parts(tmp_path: Path):
         await cut_reply(d)
         text = d.app.chat.turns[-1].reply.text
         await d.say("/continue")
-        d.app.control.archive.close()
+        d.app.context.archive.close()
     ((_, messages),) = kept(store)
     assert (messages[1].content, messages[1].status) == (text, "interrupted")
 
@@ -131,19 +130,19 @@ async def test_an_edited_reply_is_a_branch_that_later_messages_build_on():
         await d.say(ASKED[0].content)
         await d.reply()
         before = d.app.chat.turns[-1]
-        d.app.views.transcript.focus()
+        d.view.transcript.focus()
         await d.pilot.press("E")
-        assert d.app.views.prompt.full_text == before.reply.text
-        assert "keeps the reply so" in d.drawn(d.app.views.notice)
-        d.app.views.prompt.write("/set is a word here, and so is @nothing")
+        assert d.view.prompt.full_text == before.reply.text
+        assert "keeps the reply so" in d.drawn(d.view.notice)
+        d.view.prompt.write("/set is a word here, and so is @nothing")
         await d.pilot.press("enter")
         await d.settle()
         turn = d.app.chat.turns[-1]
         assert turn.reply.text == "/set is a word here, and so is @nothing"
         assert turn.place == (2, 2)
         assert before.reply.text in [other.reply.text for other in d.app.chat.branches.siblings(turn)]
-        assert "edited" in d.app.query_one(ReplyView)._figures.text
-        assert d.app.views.prompt.text == ""
+        assert "edited" in d.app.query_one(ReplyView).figures_text
+        assert d.view.prompt.text == ""
         assert len(d.generates()) == 1, "nothing is asked of the engine"
         await d.say("and then?")
         said = [*ASKED, Message("assistant", turn.reply.text), Message("user", "and then?")]
@@ -155,7 +154,7 @@ async def test_an_edited_reply_goes_on_from_the_words_it_has_now():
         await d.say(ASKED[0].content)
         await d.reply()
         await d.say("/edit reply")
-        d.app.views.prompt.write("It works because")
+        d.view.prompt.write("It works because")
         await d.pilot.press("enter")
         await d.say("/continue")
         generate = d.link.last(Generate)
@@ -166,23 +165,23 @@ async def test_an_edited_reply_goes_on_from_the_words_it_has_now():
 
 async def test_after_a_reply_that_was_edited_the_context_is_counted_and_nothing_is_claimed_before():
     async with driving() as d:
-        assert "0 / 8,192" in d.drawn(d.app.views.status)
+        assert "0 / 8,192" in d.drawn(d.view.status)
         await d.say(ASKED[0].content)
         rounds = await d.reply()
         last = rounds[-1]
-        assert f"{last.context_tokens + len(last.pieces):,} / 8,192" in d.drawn(d.app.views.status)
+        assert f"{last.context_tokens + len(last.pieces):,} / 8,192" in d.drawn(d.view.status)
         await d.say("/edit reply")
-        d.app.views.prompt.write("It works because")
+        d.view.prompt.write("It works because")
         await d.pilot.press("enter")
         await d.settle()
         assert "8,192" not in d.screen()
         counts = [command for command in d.link.sent if isinstance(command, Count)]
         assert [count.messages for count in counts] == [[*ASKED, Message("assistant", "It works because")]]
         await d.hear(ev.Counted(counts[0].id, 47, 8192))
-        assert "47 / 8,192" in d.drawn(d.app.views.status)
+        assert "47 / 8,192" in d.drawn(d.view.status)
         await d.say("/continue")
         await go_on(d, rounds_of(" it is so", id=d.link.last(Generate).id))
-        assert " / 8,192" in d.drawn(d.app.views.status)
+        assert " / 8,192" in d.drawn(d.view.status)
 
 
 async def test_the_context_of_a_chat_that_ends_with_an_edited_reply_is_counted_once_its_pair_is_loaded(tmp_path):
@@ -191,7 +190,7 @@ async def test_the_context_of_a_chat_that_ends_with_an_edited_reply_is_counted_o
         await d.reply()
         await d.say("/edit reply")
         await d.say("It works because")
-        d.app.control.close_chat()
+        d.view.current_chat.close()
         id = d.app.chat.id
     async with driving(store=tmp_path / "chats.db", chat=id, loaded=False) as d:
         await wait_for(d.pilot, lambda: d.app.chat.turns)
@@ -199,7 +198,7 @@ async def test_the_context_of_a_chat_that_ends_with_an_edited_reply_is_counted_o
         await d.hear(hello(), ready())
         (count,) = [command for command in d.link.sent if isinstance(command, Count)]
         await d.hear(ev.Counted(count.id, 47, 8192))
-        assert "47 / 8,192" in d.drawn(d.app.views.status)
+        assert "47 / 8,192" in d.drawn(d.view.status)
 
 
 async def test_escape_leaves_a_reply_as_it_is():
@@ -209,7 +208,7 @@ async def test_escape_leaves_a_reply_as_it_is():
         await d.say("/edit reply")
         await d.pilot.press("escape")
         assert d.app.chat.editing is None
-        assert d.app.views.prompt.text == ""
+        assert d.view.prompt.text == ""
         assert d.app.chat.turns[-1].reply.text == "the answer"
 
 

@@ -51,7 +51,7 @@ async def test_every_role_of_text_can_be_read_on_the_page_and_on_a_raised_box(th
         await d.settle()
         page, box = TintedText(), TintedText()
         box.styles.background = d.app.theme_variables["surface"]
-        parent: Widget = d.app.views.transcript
+        parent: Widget = d.view.transcript
         await parent.mount(page, box)
         await wait_for(d.pilot, lambda: page.is_attached and box.is_attached)
         assert too_faint(page) == {}

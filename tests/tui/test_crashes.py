@@ -13,6 +13,7 @@ from test_chat_archive import kept
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_read
 from specchat.tui.app import SpecchatApp, run_app
+from specchat.tui.screens.chat_screen import ChatScreen
 
 
 def fails(*_: object) -> None:
@@ -33,10 +34,10 @@ def crashed(monkeypatch: pytest.MonkeyPatch, store: Path, *, asks: bool) -> Spec
         if asks:
             await d.say("hi")
             await d.reply(upto=5, finish=False)
-        d.app.views.prompt.write("not sent")
+        d.view.prompt.write("not sent")
         d.app.simulate_key("ctrl+r")
 
-    monkeypatch.setattr(SpecchatApp, "action_search", fails)
+    monkeypatch.setattr(ChatScreen, "action_search", fails)
     app = app_with(connect, settings={"pair": "smol"}, store=store, engine_here=False)
     monkeypatch.setattr(app, "run", partial(app.run, headless=True, auto_pilot=drive))
     run_app(app)
@@ -77,7 +78,7 @@ def test_an_error_in_the_app_keeps_what_was_not_sent_in_a_new_chat(store, monkey
 
 
 def test_the_reply_so_far_is_kept_even_where_the_unsent_text_cannot_be(store, monkeypatch):
-    monkeypatch.setattr("specchat.tui.control.current_chat.CurrentChat.keep_draft", fails)
+    monkeypatch.setattr("specchat.tui.screens.current_chat.CurrentChat._keep_draft", fails)
     with pytest.raises(RuntimeError, match="planted"):
         crashed(monkeypatch, store, asks=True)
     ((_, (_, reply)),) = kept(store)

@@ -16,10 +16,10 @@ from textual.selection import SELECT_ALL
 from specchat.config import AppOptions
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.round_parts import Tree, Verdict
-from specchat.tui.control import round_animation
-from specchat.tui.control.round_animation import best_path, preview, rejected_guess
+from specchat.tui.widgets import round_animation
 from specchat.tui.widgets.messages import text_of
 from specchat.tui.widgets.reply_view import ReplyView
+from specchat.tui.widgets.round_animation import best_path, preview, rejected_guess
 from specchat.tui.widgets.tinted_text import TintedText
 
 
@@ -66,7 +66,7 @@ async def full_speed(d: Driver, rounds: int) -> list[ev.RoundDone]:
 async def test_at_full_speed_the_rejected_guess_is_seen_behind_the_text_until_the_next_round(monkeypatch):
     monkeypatch.setattr(round_animation, "REJECTED_S", 3600.0)
     async with driving() as d:
-        monkeypatch.setattr(type(d.app.control.pump), "_schedule_redraw", lambda *_: None)
+        monkeypatch.setattr(type(d.app.context.pump), "_schedule_redraw", lambda *_: None)
         made = await full_speed(d, 2)
         view = d.app.query_one(ReplyView)
         for before, after in (made[1:3], made[2:4]):
@@ -84,7 +84,7 @@ async def test_the_rejected_guess_vanishes_without_another_round():
     async with driving() as d:
         await full_speed(d, 3)
         view = d.app.query_one(ReplyView)
-        assert d.app.control.pump.idle
+        assert d.app.context.pump.idle
         assert "✕" not in "".join(lines_of(view._tail))
 
 
@@ -95,7 +95,7 @@ async def test_a_reply_that_ended_has_no_preview(shown):
         view = d.app.query_one(ReplyView)
         view.token_view = shown
         await d.hear(made[3], ev.Finished(1, "end", "", ev.Stats(1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0), 1.0))
-        transcript = d.app.views.transcript.size.width
+        transcript = d.view.transcript.size.width
         assert not any("✕" in line[:transcript] for line in d.screen().splitlines())
         assert not any(tinted._preview for tinted in view.query(TintedText))
 
@@ -103,19 +103,19 @@ async def test_a_reply_that_ended_has_no_preview(shown):
 async def shown_large(d: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     """Show mode at full speed, with a rejected guess behind the text, which no time removes."""
     monkeypatch.setattr(round_animation, "REJECTED_S", math.inf)
-    monkeypatch.setattr(type(d.app.control.pump), "_schedule_redraw", lambda *_: None)
+    monkeypatch.setattr(type(d.app.context.pump), "_schedule_redraw", lambda *_: None)
     await d.pilot.press("ctrl+l")
     await full_speed(d, 3)
-    d.app.control.speed.slow_down_to(0.0)
+    d.app.context.speed.slow_down_to(0.0)
     await d.hear(next(round for round in rounds_of()[3:] if rejected_guess(round)))
-    assert "✕" in d.drawn(d.app.views.subtitle)
+    assert "✕" in d.drawn(d.view.subtitle)
 
 
 async def test_the_rejected_guess_leaves_the_subtitle_when_the_reply_ends(monkeypatch):
     async with driving() as d:
         await shown_large(d, monkeypatch)
         await d.hear(rounds_of()[5], ev.Finished(1, "end", "", ev.Stats(1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0), 1.0))
-        assert "✕" not in d.drawn(d.app.views.subtitle)
+        assert "✕" not in d.drawn(d.view.subtitle)
 
 
 async def test_the_rejected_guess_leaves_the_subtitle_with_a_round_that_has_none(monkeypatch):
@@ -123,7 +123,7 @@ async def test_the_rejected_guess_leaves_the_subtitle_with_a_round_that_has_none
         await shown_large(d, monkeypatch)
         alone = Tree([0], [-1], ["a"], [], [None])
         await d.hear(replace(rounds_of()[5], tree=alone, verdict=Verdict([], 7, " b", None, ["accepted"])))
-        assert "✕" not in d.drawn(d.app.views.subtitle)
+        assert "✕" not in d.drawn(d.view.subtitle)
 
 
 async def test_the_rejected_guess_leaves_the_subtitle_with_its_chat(monkeypatch):
@@ -131,7 +131,7 @@ async def test_the_rejected_guess_leaves_the_subtitle_with_its_chat(monkeypatch)
         await shown_large(d, monkeypatch)
         await d.pilot.press("ctrl+n")
         await d.settle()
-        assert "✕" not in d.drawn(d.app.views.subtitle)
+        assert "✕" not in d.drawn(d.view.subtitle)
 
 
 async def test_without_animations_nothing_trails_the_text():
@@ -149,7 +149,7 @@ async def test_the_rejected_guess_is_told_from_the_text_without_colour(monkeypat
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr(round_animation, "REJECTED_S", 3600.0)
     async with driving(options=AppOptions(**options)) as d:
-        monkeypatch.setattr(type(d.app.control.pump), "_schedule_redraw", lambda *_: None)
+        monkeypatch.setattr(type(d.app.context.pump), "_schedule_redraw", lambda *_: None)
         await full_speed(d, 3)
         tail = d.app.query_one(ReplyView)._tail
         strip = [strip for strip in tail.render_lines(tail.size.region) if strip.text.strip()][-1]

@@ -20,7 +20,7 @@ from textual.widgets import Markdown
 from textual.widgets.markdown import MarkdownBlock
 
 from specchat.engine.protocol import events as ev
-from specchat.tui.control.event_pump import EventPump
+from specchat.tui.services.event_pump import EventPump
 from specchat.tui.textual_patches.compositing import DiffingCompositor, PartialUpdate
 from specchat.tui.textual_patches.markdown import ListItem
 from specchat.tui.widgets.tinted_text import TintedText
@@ -112,7 +112,7 @@ async def test_the_terminal_shows_what_the_screen_holds_after_screens_menus_scro
             await d.pilot.resize_terminal(*size)
             await d.settle()
             assert screen.is_true(), size
-        d.app.views.transcript.scroll_to(y=3, animate=False)
+        d.view.transcript.scroll_to(y=3, animate=False)
         await d.settle()
         assert screen.is_true()
         await d.hear(*rounds_of(id=2)[20:30])
@@ -141,7 +141,7 @@ async def test_a_tick_that_changes_nothing_writes_nothing():
 async def test_what_changes_within_a_batch_is_drawn_when_the_batch_ends():
     async with watched() as (d, screen):
         with d.app.batch_update():
-            d.app.views.status.hint("something else")
+            d.view.status.hint("something else")
             await asyncio.sleep(0.1)  # the screen was idle meanwhile, and drew nothing
             assert not screen.is_true()
         async with asyncio.timeout(PATIENCE_S):
@@ -230,7 +230,7 @@ async def test_an_item_more_measures_nothing_that_stands_already(monkeypatch: py
     async with driving() as d:
         await d.say("Go on.")
         await d.reply("A paragraph, and another.\n\n" * 60 + "word " * 400, finish=False)
-        view = d.app.views.transcript.reply_view()
+        view = d.view.transcript.reply_view()
         assert view is not None
         await d.settle()
         monkeypatch.setattr(Widget, "_get_box_model", counted)
@@ -254,12 +254,12 @@ async def test_scrolling_and_then_changing_something_lays_out_everything_once(mo
     async with driving() as d:
         await d.say("Go on.")
         await d.reply("A paragraph, and another.\n\n" * 60)
-        d.app.views.transcript.scroll_to(y=20, animate=False, immediate=True)
+        d.view.transcript.scroll_to(y=20, animate=False, immediate=True)
         await d.settle()
         monkeypatch.setattr(Compositor, "_arrange_root", counted)
         d.app.screen._compositor._full_map_invalidated = True  # as after a scroll
         d.app.screen._refresh_layout()
-        assert d.app.views.transcript.views[0].region
+        assert d.view.transcript.views[0].region
         assert arranged == [False]
 
 
@@ -275,7 +275,7 @@ async def test_an_item_of_a_list_stands_in_three_widgets_and_is_laid_out_once(mo
     async with driving() as d:
         await d.say("Go on.")
         await d.reply("".join(f"- item {number} of **many**\n" for number in range(60)))
-        blocks = d.app.views.transcript.query(MarkdownBlock)
+        blocks = d.view.transcript.query(MarkdownBlock)
         items = [widget for widget in sizes if isinstance(widget, ListItem)]
         assert len(items) == 60
         assert all(len(sizes[item]) == 1 for item in items)

@@ -13,10 +13,10 @@ from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Cancel, Generate, Load
 from specchat.errors import EngineError
 from specchat.tui.app import SpecchatApp
-from specchat.tui.control.app_setup import AppSetup
-from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.screens.pairs import PairsScreen
-from specchat.tui.system import processes
+from specchat.tui.services.context import AppSetup
+from specchat.tui.services.engine_session import EngineSession
+from specchat.tui.system import processes as cpu_meter
 from specchat.tui.widgets.reply_view import ReplyView
 
 FETCHING = ev.Loading("fetch", "model.safetensors", 143_000_000, 230_000_000, 12_300_000.0)
@@ -32,7 +32,7 @@ async def test_progress_is_shown_while_typing_goes_on():
     async with driving(loaded=False) as d:
         await d.hear(hello(), FETCHING)
         await d.pilot.press("h", "i")
-        assert d.app.views.prompt.text == "hi"
+        assert d.view.prompt.text == "hi"
         screen = d.screen()
         assert "fetching model.safetensors" in screen
         assert "12.3 MB/s" in screen
@@ -53,7 +53,7 @@ async def test_what_is_done_once_is_said_in_full_also_beside_a_chat(size, beside
         await d.reply("fine")
         await d.say("/pair smol-1.7b")
         await d.hear(once)
-        assert f"{beside_a_chat} tokenizer · compiling kernels, once" in d.drawn(d.app.views.notice)
+        assert f"{beside_a_chat} tokenizer · compiling kernels, once" in d.drawn(d.view.notice)
 
 
 async def test_what_is_read_is_named_whole_where_there_is_room():
@@ -63,7 +63,7 @@ async def test_what_is_read_is_named_whole_where_there_is_room():
         await d.reply("fine")
         await d.say("/pair smol-1.7b")
         await d.hear(ev.Loading("read", name.removeprefix("reading "), 1_000, 20_000, unit="ms"))
-        assert name in d.drawn(d.app.views.notice)
+        assert name in d.drawn(d.view.notice)
 
 
 async def test_escape_cancels_loading_and_the_pair_before_stays_usable():
@@ -78,12 +78,12 @@ async def test_escape_cancels_loading_and_the_pair_before_stays_usable():
         await d.pilot.pause()
         assert d.link.last(Load).settings["pair"] == "smol-1.7b"
         await d.hear(FETCHING)
-        assert "Esc cancels" in d.drawn(d.app.views.notice)
+        assert "Esc cancels" in d.drawn(d.view.notice)
         await d.pilot.press("escape")
         assert d.link.sent[-1] == Cancel(None)
         await d.hear(ev.Failed("Cancelled", "stopped", during="load"))
         assert "was not loaded" not in d.screen()
-        assert not d.app.views.alert.display
+        assert not d.view.alert.display
         await d.say("still there?")
         assert len(d.link.last(Generate).messages) == 3
 
@@ -93,7 +93,7 @@ async def test_a_load_that_does_not_stop_cannot_keep_the_user():
         await d.hear(hello(), FETCHING)
         await d.pilot.press("ctrl+c", "ctrl+c", "ctrl+c")
         assert sum(isinstance(c, Cancel) for c in d.link.sent) == 1
-        assert d.app._exit
+        assert d.app.return_code == 0
 
 
 async def test_a_failed_first_load_offers_retry_another_pair_and_the_demo(tmp_path):
@@ -109,7 +109,7 @@ async def test_a_failed_first_load_offers_retry_another_pair_and_the_demo(tmp_pa
         await d.pilot.press("f5")
         assert sum(isinstance(c, Load) for c in d.link.sent) == 2
         await d.hear(ready())
-        assert not d.app.views.alert.display
+        assert not d.view.alert.display
 
 
 async def test_without_a_demo_none_is_offered():
@@ -126,7 +126,7 @@ async def test_a_dead_engine_leaves_the_partial_reply_and_comes_back_on_request(
         said = "".join(p.text for r in rounds[:7] for p in r.pieces)
         assert "MemoryError: no ␛[31mmemory" in d.screen()
         assert "code -9" in d.screen()
-        assert d.app.query_one(ReplyView)._figures.text.startswith("the\u00a0engine\u00a0died")
+        assert d.app.query_one(ReplyView).figures_text.startswith("the\u00a0engine\u00a0died")
         await d.say("wait for it")
         await d.pilot.press("f5")
         await d.settle()
@@ -136,12 +136,12 @@ async def test_a_dead_engine_leaves_the_partial_reply_and_comes_back_on_request(
         await d.hear(hello(), ready())
         messages = d.link.last(Generate).messages
         assert [m.content for m in messages] == ["hi", said, "wait for it"]
-        assert not d.app.views.alert.display
+        assert not d.view.alert.display
 
 
 async def test_changes_accepted_before_a_crash_are_asked_for_again_after_it():
     async with driving() as d:
-        d.app.control.session.change("width", 8)
+        d.app.context.session.change("width", 8)
         await d.hear(ev.Changed({**ready().settings, "width": 8}, ready().loss), ev.Died(1, ""))
         await d.pilot.press("f5")
         await d.settle()
@@ -155,14 +155,14 @@ async def test_a_setting_changed_without_an_engine_is_shown_and_holds_at_its_nex
         await d.say("/drafter prompt_lookup")
         await d.say("/set prompt_lookup.max_ngram 5")
         await d.say("/set width 99")
-        assert "1 to 64" in d.drawn(d.app.views.notice)
+        assert "1 to 64" in d.drawn(d.view.notice)
         await d.say("/set width 8")
-        assert "width = 8 applies once a pair is loaded · F5 loads it" in d.drawn(d.app.views.notice)
+        assert "width = 8 applies once a pair is loaded · F5 loads it" in d.drawn(d.view.notice)
         await d.pilot.press("f2", "slash", *"width")
-        assert "‹ 8 ›" in d.drawn(d.app.control.side_panel.form)
+        assert "‹ 8 ›" in d.drawn(d.view.form)
         await d.pilot.press("enter", "right")
         await d.pilot.pause()
-        assert "‹ 9 ›" in d.drawn(d.app.control.side_panel.form)
+        assert "‹ 9 ›" in d.drawn(d.view.form)
         assert len(d.link.sent) == sent
         await d.pilot.press("escape", "escape", "f5")
         await d.settle()
@@ -182,7 +182,7 @@ async def test_a_setting_changed_after_a_load_that_failed_is_part_of_the_next():
     async with driving(loaded=False) as d:
         await d.hear(hello(), FAILED)
         await d.say("/set width 7")
-        assert "width = 7 applies once a pair is loaded" in d.drawn(d.app.views.notice)
+        assert "width = 7 applies once a pair is loaded" in d.drawn(d.view.notice)
         await d.pilot.press("f5")
         await d.settle()
         assert d.link.sent[-1] == Load({"pair": "smol", "width": 7})
@@ -194,7 +194,7 @@ async def test_an_engine_that_cannot_be_started_is_told_in_one_line():
 
     app = SpecchatApp(AppSetup(refuse), settings={})
     async with app.run_test(size=(80, 24)) as pilot:
-        await wait_for(pilot, lambda: app.views.alert.display)
+        await wait_for(pilot, lambda: app.chat_screen.alert.display)
         assert app.chat.engine.phase == "dead"
 
 
@@ -202,7 +202,7 @@ async def test_a_refused_reply_is_told_and_the_chat_goes_on():
     async with driving() as d:
         await d.say("hi")
         await d.hear(ev.Failed("EngineError", "the prompt is longer than the context", id=1, during="generate"))
-        assert "longer than the context" in d.drawn(d.app.views.notice)
+        assert "longer than the context" in d.drawn(d.view.notice)
         await d.say("shorter")
         assert d.link.last(Generate).id == 2
 
@@ -215,7 +215,7 @@ async def test_switching_the_pair_stops_the_running_reply_first():
         assert d.link.sent[-2:] == [Cancel(1), Load({"pair": "qwen"})]
         await d.hear(ev.Finished(1, "cancelled", "", stats_of(rounds[:3]), 0.4), FETCHING, ready(pair="qwen"))
         assert d.app.chat.engine.phase == "ready"
-        assert "qwen" in d.drawn(d.app.views.status)
+        assert "qwen" in d.drawn(d.view.status)
 
 
 async def test_the_pairs_are_asked_for_anew_each_time():
@@ -236,7 +236,7 @@ async def test_the_pairs_are_asked_for_anew_each_time():
 
 async def test_nothing_ticks_while_nothing_happens():
     async with driving() as d:
-        pump = d.app.control.pump
+        pump = d.app.context.pump
         assert not (pump._tick_scheduled)
         assert not (pump._busy)
         assert not (pump._waiting)
@@ -262,12 +262,12 @@ async def test_a_draft_model_that_was_let_go_is_seen_in_the_memory_and_answers_n
         assert len(d.app.chat.engine.changes) == 1
         await d.pilot.press("f3")
         await d.pilot.pause()
-        assert "memory   1.0 GB" in d.drawn(d.app.views.stats)
+        assert "memory   1.0 GB" in d.drawn(d.view.stats)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processor times of others are read from /proc")
 async def test_nothing_of_a_dead_engine_is_left_on_the_screen(monkeypatch):
-    monkeypatch.setattr(processes, "SPAN_S", 0.0)
+    monkeypatch.setattr(cpu_meter, "SPAN_S", 0.0)
     monkeypatch.setattr(EngineSession, "engine_pid", os.getpid())
     async with driving() as d:
         await writing(d)
@@ -275,9 +275,9 @@ async def test_nothing_of_a_dead_engine_is_left_on_the_screen(monkeypatch):
         await d.settle()
         for round in rounds_of()[4:6]:
             await d.hear(round)
-        assert "held" in d.drawn(d.app.views.notice)
-        assert d.app.views.stats.facts.shares is not None
+        assert "held" in d.drawn(d.view.notice)
+        assert d.view.stats.facts.shares is not None
         await d.hear(ev.Died(-9, "killed"))
-        assert "no engine" in d.drawn(d.app.views.status)
+        assert "no engine" in d.drawn(d.view.status)
         assert "held" not in d.screen()
-        assert d.app.views.stats.facts.shares is None
+        assert d.view.stats.facts.shares is None

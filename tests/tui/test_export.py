@@ -94,7 +94,7 @@ async def test_export_writes_the_chat_on_the_screen_with_all_its_branches(tmp_pa
     monkeypatch.chdir(tmp_path)
     async with driving() as d:
         await d.say("/export")
-        assert "there is no message yet" in d.drawn(d.app.views.notice)
+        assert "there is no message yet" in d.drawn(d.view.notice)
         await d.say("How does it work?")
         await d.reply("so")
         await d.say("/retry")
@@ -107,9 +107,9 @@ async def test_export_writes_the_chat_on_the_screen_with_all_its_branches(tmp_pa
         await d.say("/export my page.html")
         assert "<!doctype html>" in (tmp_path / "my page.html").read_text()
         await d.say("/export md my page.html")
-        assert "is there already" in d.drawn(d.app.views.notice)
+        assert "is there already" in d.drawn(d.view.notice)
         await d.say("/export page.htm")
-        assert "did you mean 'html'?" in d.drawn(d.app.views.notice)
+        assert "did you mean 'html'?" in d.drawn(d.view.notice)
         await d.say("/export")
         assert (tmp_path / "how-does-it-work-2.md").exists()
 
@@ -126,10 +126,10 @@ async def test_a_full_disk_leaves_no_file_and_the_name_can_be_used_again(tmp_pat
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", full)
             await d.say(f"{command} {file}")
-            assert "No space left on device" in d.drawn(d.app.views.notice)
+            assert "No space left on device" in d.drawn(d.view.notice)
         assert not list(tmp_path.iterdir())
         await d.say(f"{command} {file}")
-        assert "written to" in d.drawn(d.app.views.notice)
+        assert "written to" in d.drawn(d.view.notice)
         assert list(tmp_path.iterdir()) == [file]
 
 
@@ -171,5 +171,5 @@ async def test_a_format_that_is_not_known_becomes_no_file(tmp_path, monkeypatch,
         await d.say("How does it work?")
         await d.reply("so")
         await d.say(f"/export {said}")
-        assert why in d.drawn(d.app.views.notice)
+        assert why in d.drawn(d.view.notice)
         assert not list(tmp_path.iterdir())

@@ -7,7 +7,7 @@ import pytest
 from driving import Driver, driving, wait_for
 from fake import rounds_of
 
-from specchat.tui.screens.figures import FiguresScreen
+from specchat.tui.screens.side_panel import FiguresScreen
 
 WHY = "guesses came true 7 % of the time, and a guess pays from 21 % on"
 ALL = ("speed-up", "guesses", "depth", "guessing", "checking", "other", "context", "memory", WHY)
@@ -25,7 +25,7 @@ def words(d: Driver) -> str:
 
 
 def brief(d: Driver) -> bool:
-    stats = d.app.views.stats
+    stats = d.view.stats
     return stats.display and not stats.border_subtitle and "speed" in d.drawn(stats)
 
 
@@ -34,7 +34,7 @@ async def test_the_plan_is_shown_whole():
         await replied(d)
         await d.pilot.press("f3")
         await d.pilot.pause()
-        assert WHY in " ".join(d.drawn(d.app.views.stats).split())
+        assert WHY in " ".join(d.drawn(d.view.stats).split())
 
 
 async def test_a_panel_without_room_says_how_much_is_missing_and_f3_goes_on_to_a_page_with_all():
@@ -43,9 +43,9 @@ async def test_a_panel_without_room_says_how_much_is_missing_and_f3_goes_on_to_a
         assert brief(d)
         await d.pilot.press("f3")
         await d.pilot.pause()
-        left = d.app.views.stats.left_out
+        left = d.view.stats.left_out
         assert left > 0
-        assert str(d.app.views.stats.border_subtitle) == f"F3 shows {left} more"
+        assert str(d.view.stats.border_subtitle) == f"F3 shows {left} more"
         await d.pilot.press("f3")
         await d.pilot.pause()
         assert isinstance(d.app.screen, FiguresScreen)
@@ -53,11 +53,11 @@ async def test_a_panel_without_room_says_how_much_is_missing_and_f3_goes_on_to_a
         assert [word for word in ALL if word not in screen] == []
         await d.pilot.press("escape")
         await d.pilot.pause()
-        assert d.app.views.stats.display
+        assert d.view.stats.display
         await d.pilot.press("f3", "f3")
         await d.pilot.pause()
         assert not isinstance(d.app.screen, FiguresScreen)
-        assert not d.app.views.stats.display
+        assert not d.view.stats.display
         await d.pilot.press("f3")
         await d.pilot.pause()
         assert brief(d)

@@ -68,7 +68,7 @@ async def test_views_that_left_the_page_are_freed(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(garbage_collection, "IDLE_S", 0.02)
     async with driving() as d:
         await opened(d, 160)
-        transcript = d.app.views.transcript
+        transcript = d.view.transcript
         left = weakref.ref(transcript.views[-1])
         transcript.scroll_home(animate=False)
         for _ in range(300):

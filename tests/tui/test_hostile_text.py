@@ -7,13 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 from driving import driving
 from fake import SETTINGS, hello, ready, rounds_of, started, stats_of
 from msgspec.structs import replace
 
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Message
 from specchat.tui.app import SpecchatApp
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -35,8 +34,11 @@ READY = ready(pair=HOSTILE, target=HOSTILE, draft=HOSTILE, device=HOSTILE, dtype
               kernels=HOSTILE, settings=hostile(SETTINGS), loss=ev.Losslessness(True, HOSTILE))  # fmt: skip
 
 
-@pytest.mark.parametrize("key", ["f1", "f2", "f3", "f4", "f8", "ctrl+o", "ctrl+p", "ctrl+r"])
-async def test_no_string_of_an_event_steers_the_terminal(key: str, monkeypatch) -> None:
+KEYS = ["f1", "f2", "f3", "f4", "f8", "ctrl+o", "ctrl+p", "ctrl+r"]
+"""They open every page that shows what an engine said."""
+
+
+async def test_no_string_of_an_event_steers_the_terminal(monkeypatch) -> None:
     written: list[str] = []
     monkeypatch.setattr(SpecchatApp, "write_to_terminal", lambda self, sequence: written.append(sequence))
     monkeypatch.setenv("TERM", "xterm-256color")
@@ -53,9 +55,12 @@ async def test_no_string_of_an_event_steers_the_terminal(key: str, monkeypatch) 
         await d.hear(replace(begun, settings=hostile(SETTINGS), pair=HOSTILE), *rounds)
         await d.hear(ev.Finished(1, "stop", HOSTILE, stats_of(rounds), 9.0, HOSTILE))
         await d.hear(ev.Failed(HOSTILE, HOSTILE, during=HOSTILE), ev.Counted(1, 2, 3))
-        await d.pilot.press(key)
-        await d.settle()
-        screens.append(d.screen())
+        for key in KEYS:
+            await d.pilot.press(key)
+            await d.settle()
+            screens.append(d.screen())
+            await d.pilot.press("escape")
+            await d.settle()
         await d.hear(ev.Died(1, HOSTILE))
         screens.append(d.screen())
     for screen in screens:
@@ -75,5 +80,5 @@ async def test_a_file_name_that_is_completed_does_not_steer_the_terminal(tmp_pat
         await d.pilot.press("tab")
         await d.pilot.press("tab")
         await d.settle()
-        assert "\x1b]52" in d.app.views.prompt.text, "the name is offered"
+        assert "\x1b]52" in d.view.prompt.text, "the name is offered"
         assert not STEERING.search(d.screen()), repr(d.screen())

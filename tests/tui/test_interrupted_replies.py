@@ -24,12 +24,12 @@ async def test_after_an_interrupted_reply_the_context_is_known(tmp_path: Path):
         await d.reply(upto=7, finish=False)
         before = d.app.chat.context_tokens
         figures = d.app.chat.figures
-        d.app.control.archive.close()
+        d.app.context.archive.close()
         line, id = d.app.chat.last_reply().line(), d.app.chat.id
     async with driving(store=store, chat=id) as d:
         await d.settle()
         assert d.app.chat.context_tokens == before > 40
-        assert f"{before:,} / 8,192" in d.drawn(d.app.views.status)
+        assert f"{before:,} / 8,192" in d.drawn(d.view.status)
         again = d.app.chat.figures
         assert (again.rounds, again.tokens, again.drafted) == (7, figures.tokens, figures.drafted)
         assert again.tokens_per_s == pytest.approx(figures.tokens_per_s)
@@ -42,7 +42,7 @@ async def test_a_reply_that_was_interrupted_while_its_prompt_was_read_takes_the_
     async with driving(store=store) as d:
         await d.say("hi")
         await d.hear(started(d.link.last(Generate).messages))
-        d.app.control.archive.close()
+        d.app.context.archive.close()
         id = d.app.chat.id
     async with driving(store=store, chat=id) as d:
         await d.settle()

@@ -15,10 +15,10 @@ from specchat import config
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Generate
 from specchat.errors import ConfigError
-from specchat.tui.control import key_bindings
-from specchat.tui.control.app_bindings import APP_BINDINGS
-from specchat.tui.control.commands.registry import COMMANDS
+from specchat.tui.app import SpecchatApp
+from specchat.tui.commands.registry import COMMANDS
 from specchat.tui.screens.help_and_log import HelpScreen
+from specchat.tui.services import key_bindings
 
 
 def test_every_binding_has_a_name_and_says_what_it_does():
@@ -37,7 +37,7 @@ def test_a_command_that_names_a_binding_names_one_that_exists():
 
 
 def test_every_key_that_runs_a_command_names_one_that_exists():
-    run = [re.fullmatch(r"command\('(\w+)'\)", one.action) for one in APP_BINDINGS if "command(" in one.action]
+    run = [re.fullmatch(r"command\('(\w+)'\)", one.action) for one in SpecchatApp.BINDINGS if "command(" in one.action]
     assert run
     assert all(found and found[1] in COMMANDS for found in run)
 
@@ -45,7 +45,7 @@ def test_every_key_that_runs_a_command_names_one_that_exists():
 def test_the_keys_of_the_app_are_known_without_the_app():
     code = """
 import sys
-from specchat.tui.control.key_bindings import every_key
+from specchat.tui.services.key_bindings import every_key
 assert {"help", "pace.hold", "prompt.send"} <= set(every_key())
 assert "specchat.tui.app" not in sys.modules
 """
@@ -84,7 +84,7 @@ async def test_what_must_wait_says_with_which_key_it_need_not():
         await d.reply(upto=2, finish=False)
         for said in ("/retry", "/race"):
             await d.say(said)
-            assert "a reply is being written; F12 stops it" in d.drawn(d.app.views.notice)
+            assert "a reply is being written; F12 stops it" in d.drawn(d.view.notice)
 
 
 @pytest.mark.parametrize(
@@ -153,11 +153,11 @@ async def test_a_remapped_key_acts_the_old_one_does_not_and_help_shows_it():
         assert "F9" in d.screen()
         await d.pilot.press("escape")
         await d.pilot.press("a", "enter", "b")
-        assert d.app.views.prompt.text == "a\nb"
+        assert d.view.prompt.text == "a\nb"
         await d.pilot.press("ctrl+g")
         await d.pilot.pause()
         assert d.link.last(Generate).messages[0].content == "a\nb"
-        assert "F9 help" in d.drawn(d.app.views.status)
+        assert "F9 help" in d.drawn(d.view.status)
 
 
 def test_the_help_lists_the_keys_of_the_text_area_that_are_left():
@@ -172,15 +172,15 @@ def test_the_help_lists_the_keys_of_the_text_area_that_are_left():
 
 async def test_arrows_still_move_where_recalling_has_another_key():
     async with driving(keys={"prompt.earlier": "ctrl+up"}) as d:
-        d.app.views.prompt.write("one\ntwo")
+        d.view.prompt.write("one\ntwo")
         await d.pilot.press("up")
-        assert d.app.views.prompt.cursor_location == (0, 3)
+        assert d.view.prompt.cursor_location == (0, 3)
 
 
 async def test_what_tells_of_a_key_tells_the_key_in_force():
     async with driving(keys={"restart": "f12"}) as d:
         await d.hear(ev.Died(1, "gone"))
-        assert "F12 restarts it" in d.drawn(d.app.views.status)
+        assert "F12 restarts it" in d.drawn(d.view.status)
         assert "Restart the engine (F12)" in d.screen()
 
 
@@ -190,7 +190,7 @@ async def test_alt_with_a_letter_types_nothing_in_the_prompt_and_acts_there_wher
             await d.pilot.press("w")
             d.app.post_message(events.Key(f"alt+{letter}", letter))
             await d.pilot.pause()
-        assert d.app.views.prompt.text == "ww"
+        assert d.view.prompt.text == "ww"
         assert isinstance(d.app.screen, HelpScreen)
 
 

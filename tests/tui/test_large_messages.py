@@ -67,7 +67,7 @@ def reply_turn(text: str) -> Turn:
 async def opened(d: Driver, *turns: Turn) -> None:
     for turn in turns:
         d.app.chat.branches.add(turn)
-    await d.app.views.transcript.restore(d.app.chat.turns)
+    await d.view.transcript.restore(d.app.chat.turns)
     await d.settle()
 
 
@@ -142,7 +142,7 @@ async def test_messages_that_are_too_large_are_cut_and_take_few_widgets():
         for name, text in TOO_MUCH.items():
             await opened(d, reply_turn(f"before\n\n{text}"))
             assert len(d.app.screen.walk_children()) < 100, name
-            (view,) = [view for view in d.app.views.transcript.views if view.turn is d.app.chat.turns[-1]]
+            (view,) = [view for view in d.view.transcript.views if view.turn is d.app.chat.turns[-1]]
             assert " more " in "".join(plain.text for plain in view.query(".plain").results()), name
 
 

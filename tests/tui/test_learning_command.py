@@ -9,7 +9,7 @@ from fake import LOSS, SETTINGS, ready
 from specchat.config import user_settings
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Change, Learning, Load
-from specchat.tui.control.learning import learning_report
+from specchat.tui.screens.learning import learning_report
 from specchat.tui.widgets.messages import NoteView
 
 LEARNT = ev.Learnt(
@@ -20,7 +20,7 @@ LEARNT = ev.Learnt(
 
 def notes(d: Driver) -> str:
     """What the app itself has said in the chat, and the line above the prompt."""
-    return " ".join([*(note.text for note in d.app.query(NoteView)), d.drawn(d.app.views.notice)])
+    return " ".join([*(note.text for note in d.app.query(NoteView)), d.drawn(d.view.notice)])
 
 
 def asked(d: Driver) -> list[Learning]:
@@ -97,7 +97,7 @@ async def test_a_pair_is_loaded_with_the_setting_that_is_in_force():
     async with driving() as d:
         await d.say("/learn on")
         await d.hear(ev.Changed({**SETTINGS, "learn": True}, LOSS), LEARNT)
-        await d.app.control.session.load({"threads": 2})
+        await d.app.context.session.load({"threads": 2})
         assert d.link.last(Load).settings["learn"] is True
         await d.hear(ready())
 

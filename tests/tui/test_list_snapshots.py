@@ -52,7 +52,7 @@ def test_found_models(snap_compare, size):
 
     async def before(pilot) -> None:
         await begin(pilot, links)
-        pairs = pilot.app.control.pairs
+        pairs = pilot.app.context.pairs
         pairs.command = lambda *words: [sys.executable, "-c", FOUND, *words]
         await pilot.press("f4")
         await wait_for(pilot, lambda: pairs.found.pairs)

@@ -32,7 +32,7 @@ def turns_of(count: int) -> list[Turn]:
 async def opened(d: Driver, count: int) -> None:
     for turn in turns_of(count):
         d.app.chat.branches.add(turn)
-    await d.app.views.transcript.restore(d.app.chat.turns)
+    await d.view.transcript.restore(d.app.chat.turns)
     await d.settle()
     await d.settle()
 
@@ -44,20 +44,20 @@ def without_scrollbar(screen: str) -> str:
 async def still(d: Driver) -> None:
     """Wait until no more messages come or go."""
     for _ in range(50):
-        before = list(d.app.views.transcript.views)
+        before = list(d.view.transcript.views)
         await d.settle()
-        if not d.app.views.transcript._turning.locked() and d.app.views.transcript.views == before:
+        if not d.view.transcript.turning and d.view.transcript.views == before:
             return
 
 
 async def test_of_ten_thousand_messages_only_the_last_are_mounted():
     async with driving() as d:
         await opened(d, 10_000)
-        page = d.app.views.transcript
+        page = d.view.transcript
         assert 10 < len(page.views) < 100
         assert text_of(page.views[-1]).startswith("answer 9999")
         assert "answer 9999" in d.screen()
-        assert page.page.turns == d.app.chat.turns
+        assert page.turns == d.app.chat.turns
         assert f"{10_000 - len(page.views):,} older" in page.query_one(OlderView).text
 
 
@@ -65,7 +65,7 @@ async def test_of_ten_thousand_messages_only_the_last_are_mounted():
 @pytest.mark.parametrize("size", [(120, 40), (80, 24)])
 async def test_a_chat_that_is_opened_is_seen_whole_and_at_its_end_from_the_first_frame(size, count):
     async with driving(size) as d:
-        page, frames, display = d.app.views.transcript, [], d.app._display
+        page, frames, display = d.view.transcript, [], d.app._display
 
         def shown(screen, update) -> None:
             if update is not None and page.views:
@@ -83,14 +83,14 @@ async def test_a_chat_that_is_opened_is_seen_whole_and_at_its_end_from_the_first
 async def test_scrolling_up_reaches_older_messages_and_lets_the_newest_go():
     async with driving() as d:
         await opened(d, 160)
-        page = d.app.views.transcript
+        page = d.view.transcript
         mounted = len(page.views)
         for _ in range(15):
             page.scroll_page_up(animate=False)
             await d.settle()
         await still(d)
         assert len(page.views) < 2 * mounted
-        assert page.page.turns == d.app.chat.turns
+        assert page.turns == d.app.chat.turns
         assert page.query(NewerView)
         assert "answer 159" not in d.screen()
         for _ in range(30):
@@ -99,14 +99,14 @@ async def test_scrolling_up_reaches_older_messages_and_lets_the_newest_go():
         await still(d)
         assert "answer 159" in d.screen()
         assert not page.query(NewerView)
-        assert page.page.turns == d.app.chat.turns
+        assert page.turns == d.app.chat.turns
 
 
 @pytest.mark.parametrize("size", [(120, 40), (60, 20)])
 async def test_what_is_being_read_stays_where_it_is_while_older_messages_arrive(size):
     async with driving(size) as d:
         await opened(d, 160)
-        page = d.app.views.transcript
+        page = d.view.transcript
         page.scroll_to(y=20, animate=False)
         await d.settle()
         before = without_scrollbar(d.screen())
@@ -119,13 +119,13 @@ async def test_what_is_being_read_stays_where_it_is_while_older_messages_arrive(
 async def test_keys_go_to_the_very_first_message_and_back_to_the_last():
     async with driving() as d:
         await opened(d, 2_000)
-        page = d.app.views.transcript
+        page = d.view.transcript
         page.focus()
         await d.pilot.press("g")
         await d.settle()
         assert text_of(page.views[0]) == "question 0"
         assert "question 0" in d.screen()
-        assert page.page.turns == d.app.chat.turns
+        assert page.turns == d.app.chat.turns
         await d.pilot.press("G")
         await d.settle()
         await d.settle()
@@ -137,7 +137,7 @@ async def test_keys_go_to_the_very_first_message_and_back_to_the_last():
 async def test_moving_up_message_by_message_passes_the_end_of_the_page():
     async with driving() as d:
         await opened(d, 120)
-        page = d.app.views.transcript
+        page = d.view.transcript
         page.focus()
         for _ in range(70):
             await d.pilot.press("k")
@@ -148,18 +148,18 @@ async def test_moving_up_message_by_message_passes_the_end_of_the_page():
 async def test_a_question_asked_while_reading_old_messages_is_shown_at_the_end():
     async with driving() as d:
         await opened(d, 120)
-        page = d.app.views.transcript
+        page = d.view.transcript
         page.focus()
         await d.pilot.press("g")
         await d.settle()
-        d.app.views.prompt.focus()
+        d.view.prompt.focus()
         await d.say("something new")
         await d.hear(ev.Counted(d.link.last(Count).id, 5000, 8192))  # of old replies it is not known
         await d.reply("an answer")
         await d.settle()
         assert "something new" in d.screen()
         assert "an answer" in "".join(view.source for view in d.app.query(Markdown))
-        assert page.page.turns == d.app.chat.turns
+        assert page.turns == d.app.chat.turns
 
 
 async def test_a_message_longer_than_a_page_is_shown_whole():
@@ -168,11 +168,11 @@ async def test_a_message_longer_than_a_page_is_shown_whole():
         turns[-1].reply.add("\n\n".join(f"paragraph {n}" for n in range(200)), "drafted")
         for turn in turns:
             d.app.chat.branches.add(turn)
-        await d.app.views.transcript.restore(turns)
+        await d.view.transcript.restore(turns)
         await d.settle()
         await d.settle()
         assert "paragraph 199" in d.screen()
-        assert len(d.app.views.transcript.views) == 1
+        assert len(d.view.transcript.views) == 1
 
 
 async def test_a_reply_of_twenty_thousand_tokens_is_shown_whole_and_laid_out_in_groups():
@@ -187,7 +187,7 @@ async def test_a_reply_of_twenty_thousand_tokens_is_shown_whole_and_laid_out_in_
         for begin in range(0, len(rounds), 400):
             await d.hear(*rounds[begin : begin + 400])
         await d.hear(ev.Finished(generate.id, "end", "", stats_of(rounds), 9.0))
-        view = d.app.views.transcript.views[-1]
+        view = d.view.transcript.views[-1]
         assert "".join(block.source for block in view.query(Markdown)) == text
         assert len(view.children) < 60
         assert "of its kind." in d.screen()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from driving import Driver, driving
+from driving import Driver, driving, in_one_app
 from textual.widgets import Markdown
 
 from specchat.tui.widgets.finished_markdown import CodeBlock, diff
@@ -17,36 +17,33 @@ async def lines_of(d: Driver, text: str) -> list[str]:
     return [line[:50].strip() for line in d.screen().splitlines()]
 
 
-async def test_the_lines_of_a_poem_stay_lines():
-    async with driving((100, 40)) as d:
-        lines = await lines_of(d, "In twilight's hush,\nwhere shadows play,\n\n- one\n  and more\n\nThe sea.\n")
-        at = lines.index("In twilight's hush,")
-        assert lines[at + 1] == "where shadows play,"
-        assert "and more" in lines
+async def the_lines_of_a_poem_stay_lines(d: Driver) -> None:
+    lines = await lines_of(d, "In twilight's hush,\nwhere shadows play,\n\n- one\n  and more\n\nThe sea.\n")
+    at = lines.index("In twilight's hush,")
+    assert lines[at + 1] == "where shadows play,"
+    assert "and more" in lines
 
 
-async def test_a_rule_is_a_line():
-    async with driving((100, 40)) as d:
-        screen_lines = await lines_of(d, "above\n\n---\n\nbelow\n")
-        line = next(
-            screen_line
-            for screen_line in screen_lines[screen_lines.index("above") + 1 : screen_lines.index("below")]
-            if screen_line
-        )
-        assert set(line) == {"─"}
-        assert len(line) > 30
+async def a_rule_is_a_line(d: Driver) -> None:
+    screen_lines = await lines_of(d, "above\n\n---\n\nbelow\n")
+    line = next(
+        screen_line
+        for screen_line in screen_lines[screen_lines.index("above") + 1 : screen_lines.index("below")]
+        if screen_line
+    )
+    assert set(line) == {"─"}
+    assert len(line) > 30
 
 
-async def test_columns_are_aligned_as_the_text_says_and_rows_follow_each_other():
-    async with driving((100, 40)) as d:
-        await lines_of(d, TABLE)
-        lines = [line[:50] for line in d.screen().splitlines()]
-        at = next(i for i, line in enumerate(lines) if "name" in line)
-        head, one, two = lines[at : at + 3]
-        assert head.index("name") == one.index("a") == two.index("bb")
-        assert head.index("right") + 5 == one.index("1") + 1 == two.index("22") + 2
-        assert abs((head.index("mid") + 1) - one.index("x")) <= 1
-        assert not any("─" in line for line in lines[at : at + 3])
+async def columns_are_aligned_as_the_text_says_and_rows_follow_each_other(d: Driver) -> None:
+    await lines_of(d, TABLE)
+    lines = [line[:50] for line in d.screen().splitlines()]
+    at = next(i for i, line in enumerate(lines) if "name" in line)
+    head, one, two = lines[at : at + 3]
+    assert head.index("name") == one.index("a") == two.index("bb")
+    assert head.index("right") + 5 == one.index("1") + 1 == two.index("22") + 2
+    assert abs((head.index("mid") + 1) - one.index("x")) <= 1
+    assert not any("─" in line for line in lines[at : at + 3])
 
 
 async def test_a_diff_has_colours_and_keeps_its_signs():
@@ -66,18 +63,27 @@ async def test_a_diff_has_colours_and_keeps_its_signs():
         assert len(set(colours.values())) == 2
 
 
-async def test_code_that_is_too_wide_can_be_scrolled_and_shows_it():
-    async with driving((100, 40)) as d:
-        await lines_of(d, "```python\nx = 1\n```\n\n```python\n" + "word " * 30 + "\n```\n")
-        short, wide = d.app.query(CodeBlock)
-        assert not short.show_horizontal_scrollbar
-        assert wide.show_horizontal_scrollbar
-        assert wide.max_scroll_x > 0
-        assert (short.size.height, wide.size.height) == (1, 2), "the bar has a line of its own"
+async def code_that_is_too_wide_can_be_scrolled_and_shows_it(d: Driver) -> None:
+    await lines_of(d, "```python\nx = 1\n```\n\n```python\n" + "word " * 30 + "\n```\n")
+    short, wide = d.app.query(CodeBlock)
+    assert not short.show_horizontal_scrollbar
+    assert wide.show_horizontal_scrollbar
+    assert wide.max_scroll_x > 0
+    assert (short.size.height, wide.size.height) == (1, 2), "the bar has a line of its own"
 
 
-async def test_headings_of_different_levels_look_different():
-    async with driving((100, 40)) as d:
-        await lines_of(d, "# one\n\n## two\n\n### three\n\n#### four\n")
-        looks = [d.app.query_one(Markdown.BLOCKS[f"h{level}"]).styles for level in range(1, 5)]
-        assert len({(str(look.text_style), str(look.color)) for look in looks}) == 4
+async def headings_of_different_levels_look_different(d: Driver) -> None:
+    await lines_of(d, "# one\n\n## two\n\n### three\n\n#### four\n")
+    looks = [d.app.query_one(Markdown.BLOCKS[f"h{level}"]).styles for level in range(1, 5)]
+    assert len({(str(look.text_style), str(look.color)) for look in looks}) == 4
+
+
+async def test_finished_markdown_looks_like_what_it_says():
+    await in_one_app(
+        the_lines_of_a_poem_stay_lines,
+        a_rule_is_a_line,
+        columns_are_aligned_as_the_text_says_and_rows_follow_each_other,
+        code_that_is_too_wide_can_be_scrolled_and_shows_it,
+        headings_of_different_levels_look_different,
+        size=(100, 40),
+    )

@@ -20,7 +20,7 @@ async def test_what_surely_fits_is_not_counted_first():
 async def test_what_may_not_fit_is_counted_and_sent_if_it_does():
     async with counting() as d:
         assert generates(d) == []
-        assert "counting" in d.drawn(d.app.views.notice)
+        assert "counting" in d.drawn(d.view.notice)
         await counted(d, LIMIT - 1)
         assert generates(d)[0].messages == [ev.Message("user", LONG)]
 
@@ -35,53 +35,53 @@ async def test_a_paste_far_longer_than_the_context_is_refused_at_once_and_stays_
     async with small_context() as d:
         text = "word " * 10_000
         await d.say(text)
-        assert "50,000 bytes do not fit into the context, which holds 200 tokens" in d.drawn(d.app.views.notice)
-        assert d.app.views.prompt.full_text == text
+        assert "50,000 bytes do not fit into the context, which holds 200 tokens" in d.drawn(d.view.notice)
+        assert d.view.prompt.full_text == text
         assert not any(isinstance(command, Count | Generate) for command in d.link.sent)
         assert not d.app.chat.turns
 
 
 async def test_a_message_that_never_fits_stays_in_the_prompt_while_it_is_counted_and_after():
     async with counting("word " * 1000) as d:
-        assert d.app.views.prompt.full_text == "word " * 1000
-        assert d.app.views.prompt.sent.texts == []
+        assert d.view.prompt.full_text == "word " * 1000
+        assert d.view.prompt.sent.texts == []
         await counted(d, 1441417)
-        told = d.drawn(d.app.views.notice)
+        told = d.drawn(d.view.notice)
         assert "this message alone takes 1,441,417 tokens, the context holds 200" in told
-        assert d.app.views.prompt.full_text == "word " * 1000
+        assert d.view.prompt.full_text == "word " * 1000
         assert generates(d) == []
         assert d.app.chat.turns == []
 
 
 async def test_a_message_leaves_the_prompt_once_it_is_counted_and_fits():
     async with counting() as d:
-        assert d.app.views.prompt.full_text == LONG
+        assert d.view.prompt.full_text == LONG
         await counted(d, 150)
-        assert d.app.views.prompt.full_text == ""
-        assert d.app.views.prompt.sent.texts == [LONG]
+        assert d.view.prompt.full_text == ""
+        assert d.view.prompt.sent.texts == [LONG]
         assert len(generates(d)) == 1
 
 
 async def test_what_is_typed_while_a_message_is_counted_stays():
     async with counting() as d:
-        d.app.views.prompt.write("the next thought")
+        d.view.prompt.write("the next thought")
         await counted(d, 150)
-        assert d.app.views.prompt.text == "the next thought"
+        assert d.view.prompt.text == "the next thought"
         assert generates(d)[0].messages == [ev.Message("user", LONG)]
 
 
 async def test_a_paste_that_was_refused_is_not_cleared_by_a_later_message():
     async with counting("word " * 1000) as d:
         await counted(d, 5000)
-        await d.app.control.context_limit.apply(ev.Failed("PromptTooLong", "too long", during="generate"))
+        await d.view.context_limit.apply(ev.Failed("PromptTooLong", "too long", during="generate"))
         await counted(d, 260, 4)
-        assert d.app.views.prompt.full_text == "word " * 1000
+        assert d.view.prompt.full_text == "word " * 1000
 
 
 async def test_a_message_that_was_being_counted_survives_its_engine():
     async with counting() as d:
         await d.hear(ev.Died(-9, "killed"))
-        assert "⧗ waits: xxx" in d.drawn(d.app.views.queued_message)
+        assert "⧗ waits: xxx" in d.drawn(d.view.queued_message)
         await d.pilot.press("f5")
         await d.pilot.pause()
         await small(d)
@@ -94,12 +94,12 @@ async def test_a_message_whose_second_count_fails_stays_in_the_prompt_and_the_ne
         await over_by_one_turn(d, 310)
         second = d.link.last(Count)
         await d.hear(ev.Failed("EngineError", "out of memory", 1, second.id, "count"))
-        assert d.app.views.prompt.text.startswith("two xxx")
-        told = d.drawn(d.app.views.notice)
+        assert d.view.prompt.text.startswith("two xxx")
+        told = d.drawn(d.view.notice)
         assert "the chat has no room for this message, and it was not counted: out of memory" in told
-        d.app.views.prompt.clear()
+        d.view.prompt.clear()
         await d.say("ok")
-        assert "waits for room" not in d.drawn(d.app.views.notice)
+        assert "waits for room" not in d.drawn(d.view.notice)
         assert generates(d)[-1].messages[-1] == ev.Message("user", "ok")
 
 
@@ -108,9 +108,9 @@ async def test_escape_takes_back_what_is_being_counted():
         asked = d.link.last(Count)
         await d.pilot.press("escape")
         await d.pilot.pause()
-        assert d.app.views.prompt.text == LONG
+        assert d.view.prompt.text == LONG
         await d.hear(ev.Counted(asked.id, 300, LIMIT))
-        assert not d.app.views.alert.display
+        assert not d.view.alert.display
         assert generates(d) == []
 
 
@@ -119,7 +119,7 @@ async def test_another_chat_is_not_bothered_by_the_full_one():
         asked = d.link.last(Count)
         await d.pilot.press("ctrl+n")
         await d.hear(ev.Counted(asked.id, 300, LIMIT))
-        assert not d.app.views.alert.display
+        assert not d.view.alert.display
         await d.say("short")
         assert generates(d)[-1].messages == [ev.Message("user", "short")]
 
@@ -133,10 +133,10 @@ async def test_a_message_too_long_beside_the_system_message_is_refused_once_and_
         await counted(d, 260)
         assert d.link.last(Count).messages == [ev.Message("system", "Be brief."), ev.Message("user", MORE)]
         await counted(d, 201)
-        told = d.drawn(d.app.views.notice)
+        told = d.drawn(d.view.notice)
         assert "this message and the system message take 201 tokens, the context holds 200" in told
-        assert d.app.views.prompt.text == MORE
-        assert not d.app.views.alert.display
+        assert d.view.prompt.text == MORE
+        assert not d.view.alert.display
         assert len(generates(d)) == 1
 
 
@@ -146,6 +146,6 @@ async def test_the_status_line_warns_when_the_context_is_nearly_full():
         await d.say("hi")
         generate = generates(d)[-1]
         await d.hear(ev.Started(generate.id, generate.messages, 799, 0, 7, {}, ev.Losslessness(True, ""), "smol"))
-        assert "▲" not in d.drawn(d.app.views.status)
+        assert "▲" not in d.drawn(d.view.status)
         await d.hear(ev.Started(generate.id, generate.messages, 860, 0, 7, {}, ev.Losslessness(True, ""), "smol"))
-        assert "▲ 860 / 1,000 · 86 %" in d.drawn(d.app.views.status)
+        assert "▲ 860 / 1,000 · 86 %" in d.drawn(d.view.status)

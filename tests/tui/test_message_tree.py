@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from driving import Driver, driving
+from driving import Driver, driving, in_one_app
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,7 +79,7 @@ def asked(d: Driver) -> Sequence[str]:
 
 
 def page(d: Driver) -> list[str]:
-    return [view.turn.message().content for view in d.app.views.transcript.views]
+    return [view.turn.message().content for view in d.view.transcript.views]
 
 
 async def two_questions(d: Driver) -> None:
@@ -88,76 +88,71 @@ async def two_questions(d: Driver) -> None:
         await d.reply(f"answer {number}")
 
 
-async def test_another_answer_stands_beside_the_first_and_brackets_switch():
-    async with driving() as d:
-        await two_questions(d)
-        d.app.views.transcript.focus()
-        await d.pilot.press("r")
-        await d.reply("answer 2b")
-        assert asked(d) == ["question 1", "answer 1", "question 2"]
-        assert said(d) == page(d) == ["question 1", "answer 1", "question 2", "answer 2b"]
-        assert "‹\u00a02/2\u00a0›" in d.app.query(ReplyView).last()._figures.text
-        await d.pilot.press("left_square_bracket")
-        await d.settle()
-        assert said(d) == page(d) == ["question 1", "answer 1", "question 2", "answer 2"]
-        assert "‹\u00a01/2\u00a0›" in d.app.query(ReplyView).last()._figures.text
-        await d.pilot.press("left_square_bracket")
-        assert "first branch" in d.drawn(d.app.views.notice)
-        d.app.views.prompt.focus()
-        await d.say("go on")
-        assert asked(d) == ["question 1", "answer 1", "question 2", "answer 2", "go on"]
+async def another_answer_stands_beside_the_first_and_brackets_switch(d: Driver) -> None:
+    await two_questions(d)
+    d.view.transcript.focus()
+    await d.pilot.press("r")
+    await d.reply("answer 2b")
+    assert asked(d) == ["question 1", "answer 1", "question 2"]
+    assert said(d) == page(d) == ["question 1", "answer 1", "question 2", "answer 2b"]
+    assert "‹\u00a02/2\u00a0›" in d.app.query(ReplyView).last().figures_text
+    await d.pilot.press("left_square_bracket")
+    await d.settle()
+    assert said(d) == page(d) == ["question 1", "answer 1", "question 2", "answer 2"]
+    assert "‹\u00a01/2\u00a0›" in d.app.query(ReplyView).last().figures_text
+    await d.pilot.press("left_square_bracket")
+    assert "first branch" in d.drawn(d.view.notice)
+    d.view.prompt.focus()
+    await d.say("go on")
+    assert asked(d) == ["question 1", "answer 1", "question 2", "answer 2", "go on"]
 
 
-async def test_an_earlier_answer_is_given_again_and_what_followed_comes_back_with_the_old_one():
-    async with driving() as d:
-        await two_questions(d)
-        d.app.views.transcript.focus()
-        await d.pilot.press("g", "j", "r")
-        await d.reply("answer 1b")
-        assert asked(d) == ["question 1"]
-        assert page(d) == ["question 1", "answer 1b"]
-        await d.pilot.press("k", "left_square_bracket")
-        await d.settle()
-        assert said(d) == page(d) == ["question 1", "answer 1", "question 2", "answer 2"]
+async def an_earlier_answer_is_given_again_and_what_followed_comes_back_with_the_old_one(d: Driver) -> None:
+    await two_questions(d)
+    d.view.transcript.focus()
+    await d.pilot.press("g", "j", "r")
+    await d.reply("answer 1b")
+    assert asked(d) == ["question 1"]
+    assert page(d) == ["question 1", "answer 1b"]
+    await d.pilot.press("k", "left_square_bracket")
+    await d.settle()
+    assert said(d) == page(d) == ["question 1", "answer 1", "question 2", "answer 2"]
 
 
-async def test_a_question_asked_differently_is_another_branch():
-    async with driving() as d:
-        await two_questions(d)
-        d.app.views.transcript.focus()
-        await d.pilot.press("g", "e")
-        assert d.app.views.prompt.text == "question 1"
-        assert "another branch" in d.drawn(d.app.views.notice)
-        assert len(said(d)) == 4
-        d.app.views.prompt.write("question 1b")
-        await d.pilot.press("enter")
-        await d.reply("answer 1b")
-        assert asked(d) == ["question 1b"]
-        assert page(d) == ["question 1b", "answer 1b"]
-        assert "‹ 2/2 ›" in d.screen()
-        d.app.views.transcript.focus()
-        await d.pilot.press("g", "left_square_bracket")
-        await d.settle()
-        assert said(d) == page(d) == ["question 1", "answer 1", "question 2", "answer 2"]
+async def a_question_asked_differently_is_another_branch(d: Driver) -> None:
+    await two_questions(d)
+    d.view.transcript.focus()
+    await d.pilot.press("g", "e")
+    assert d.view.prompt.text == "question 1"
+    assert "another branch" in d.drawn(d.view.notice)
+    assert len(said(d)) == 4
+    d.view.prompt.write("question 1b")
+    await d.pilot.press("enter")
+    await d.reply("answer 1b")
+    assert asked(d) == ["question 1b"]
+    assert page(d) == ["question 1b", "answer 1b"]
+    assert "‹ 2/2 ›" in d.screen()
+    d.view.transcript.focus()
+    await d.pilot.press("g", "left_square_bracket")
+    await d.settle()
+    assert said(d) == page(d) == ["question 1", "answer 1", "question 2", "answer 2"]
 
 
-async def test_escape_leaves_an_edit_and_the_chat_as_it_was():
-    async with driving() as d:
-        await two_questions(d)
-        await d.say("/edit")
-        assert d.app.views.prompt.text == "question 2"
-        await d.pilot.press("escape")
-        assert d.app.views.prompt.text == ""
-        await d.say("question 3")
-        assert asked(d)[-2:] == ["answer 2", "question 3"]
+async def escape_leaves_an_edit_and_the_chat_as_it_was(d: Driver) -> None:
+    await two_questions(d)
+    await d.say("/edit")
+    assert d.view.prompt.text == "question 2"
+    await d.pilot.press("escape")
+    assert d.view.prompt.text == ""
+    await d.say("question 3")
+    assert asked(d)[-2:] == ["answer 2", "question 3"]
 
 
-async def test_fork_says_something_else_at_once():
-    async with driving() as d:
-        await two_questions(d)
-        await d.say("/fork question 2b")
-        assert asked(d) == ["question 1", "answer 1", "question 2b"]
-        assert d.app.views.prompt.text == ""
+async def fork_says_something_else_at_once(d: Driver) -> None:
+    await two_questions(d)
+    await d.say("/fork question 2b")
+    assert asked(d) == ["question 1", "answer 1", "question 2b"]
+    assert d.view.prompt.text == ""
 
 
 @pytest.mark.parametrize("key", ["r", "left_square_bracket"])
@@ -167,30 +162,28 @@ async def test_branches_wait_until_a_reply_is_written(key):
         await d.say("question 3")
         await d.reply(upto=3, finish=False)
         before = said(d)
-        d.app.views.transcript.focus()
+        d.view.transcript.focus()
         await d.pilot.press(key)
-        assert "being written" in d.drawn(d.app.views.notice)
+        assert "being written" in d.drawn(d.view.notice)
         assert said(d) == before
 
 
-async def test_an_edit_that_cannot_be_sent_yet_stays_in_the_prompt():
-    async with driving() as d:
-        await two_questions(d)
-        await d.say("question 3")
-        await d.reply(upto=3, finish=False)
-        d.app.control.branches.edit()
-        d.app.views.prompt.write("question 3b")
-        await d.pilot.press("enter")
-        assert d.app.views.prompt.text == "question 3b"
-        assert said(d)[-2] == "question 3"
+async def an_edit_that_cannot_be_sent_yet_stays_in_the_prompt(d: Driver) -> None:
+    await two_questions(d)
+    await d.say("question 3")
+    await d.reply(upto=3, finish=False)
+    d.view.replies.edit()
+    d.view.prompt.write("question 3b")
+    await d.pilot.press("enter")
+    assert d.view.prompt.text == "question 3b"
+    assert said(d)[-2] == "question 3"
 
 
-async def test_switching_where_nothing_else_was_said_explains_itself():
-    async with driving() as d:
-        await two_questions(d)
-        d.app.views.transcript.focus()
-        await d.pilot.press("right_square_bracket")
-        assert "nothing else was said here" in d.drawn(d.app.views.notice)
+async def switching_where_nothing_else_was_said_explains_itself(d: Driver) -> None:
+    await two_questions(d)
+    d.view.transcript.focus()
+    await d.pilot.press("right_square_bracket")
+    assert "nothing else was said here" in d.drawn(d.view.notice)
 
 
 async def test_a_branch_that_is_shorter_than_the_page_begins_at_its_top():
@@ -200,21 +193,33 @@ async def test_a_branch_that_is_shorter_than_the_page_begins_at_its_top():
         await d.say("/retry")
         await d.reply("short")
         await d.pilot.pause()
-        assert d.app.views.transcript.scroll_y == 0
-        assert d.app.views.transcript.views[0].region.y <= 2
+        assert d.view.transcript.scroll_y == 0
+        assert d.view.transcript.views[0].region.y <= 2
 
 
-async def test_after_switching_branches_the_tree_is_that_of_the_branch():
-    async with driving() as d:
-        await d.say("hi")
-        first = await d.reply("one two three four five six seven")
-        await d.say("/retry")
-        second = await d.reply("other words for the same thing")
-        assert d.app.chat.rounds[-1].pieces == second[-1].pieces
-        d.app.views.transcript.focus()
-        await d.pilot.press("left_square_bracket")
-        await d.settle()
-        assert [round.pieces for round in d.app.chat.rounds] == [round.pieces for round in first]
-        await d.pilot.press("right_square_bracket")
-        await d.settle()
-        assert [round.pieces for round in d.app.chat.rounds] == [round.pieces for round in second]
+async def after_switching_branches_the_tree_is_that_of_the_branch(d: Driver) -> None:
+    await d.say("hi")
+    first = await d.reply("one two three four five six seven")
+    await d.say("/retry")
+    second = await d.reply("other words for the same thing")
+    assert d.app.chat.rounds[-1].pieces == second[-1].pieces
+    d.view.transcript.focus()
+    await d.pilot.press("left_square_bracket")
+    await d.settle()
+    assert [round.pieces for round in d.app.chat.rounds] == [round.pieces for round in first]
+    await d.pilot.press("right_square_bracket")
+    await d.settle()
+    assert [round.pieces for round in d.app.chat.rounds] == [round.pieces for round in second]
+
+
+async def test_branches_of_a_chat():
+    await in_one_app(
+        another_answer_stands_beside_the_first_and_brackets_switch,
+        an_earlier_answer_is_given_again_and_what_followed_comes_back_with_the_old_one,
+        a_question_asked_differently_is_another_branch,
+        escape_leaves_an_edit_and_the_chat_as_it_was,
+        fork_says_something_else_at_once,
+        an_edit_that_cannot_be_sent_yet_stays_in_the_prompt,
+        switching_where_nothing_else_was_said_explains_itself,
+        after_switching_branches_the_tree_is_that_of_the_branch,
+    )

@@ -26,7 +26,7 @@ async def begin(pilot, links: list[FakeLink], **more) -> None:
 
 
 async def ask(pilot, links: list[FakeLink], text: str) -> None:
-    pilot.app.views.prompt.write(text)
+    pilot.app.chat_screen.prompt.write(text)
     await pilot.press("enter")
     await pilot.pause()
 
@@ -51,9 +51,9 @@ def test_the_tour(snap_compare, size, tmp_path):
 def test_searching_what_was_sent(snap_compare, size):
     links: list[FakeLink] = []
     app = app_of(links)
-    app.views.prompt.sent = History()
+    app.chat_screen.prompt.sent = History()
     for text in ("Why is the sky blue?", "def f():\n    pass\n\nWhat does it do?", "Why do cats purr?"):
-        app.views.prompt.sent.add(text)
+        app.chat_screen.prompt.sent.add(text)
 
     async def before(pilot) -> None:
         await begin(pilot, links)

@@ -35,7 +35,7 @@ def pulls(d: Driver, gate: Path) -> list[tuple[str, ...]]:
         asked.append(words)
         return [sys.executable, "-c", PULL, str(gate)]
 
-    d.app.control.pairs.command = command
+    d.app.context.pairs.command = command
     return asked
 
 
@@ -47,7 +47,7 @@ async def test_a_pair_that_is_not_here_is_fetched_while_the_chat_goes_on(tmp_pat
         assert asked == [("models", "pull", "smol-1.7b", "--output", "jsonl")]
         await d.pilot.press("escape")
         await d.pilot.pause()
-        assert "⇣ smol-1.7b 40 %" in d.drawn(d.app.views.status)
+        assert "⇣ smol-1.7b 40 %" in d.drawn(d.view.status)
         await d.say("hi")
         await d.reply("fine")
         (tmp_path / "gate").touch()
@@ -94,7 +94,7 @@ async def test_fetching_can_be_called_off_and_begun_again(tmp_path):
         assert "x stops that" in d.screen()
         await d.pilot.press("x")
         await until(d, "3.4 GB to fetch")
-        assert not d.app.control.pairs.fetching
+        assert not d.app.context.pairs.fetching
         await d.pilot.press("enter")
         await until(d, "40 %")
         assert len(asked) == 2
@@ -117,8 +117,9 @@ async def test_leaving_stops_what_is_being_fetched(tmp_path):
         pulls(d, tmp_path / "gate")
         await d.say("/pair smol-1.7b")
         await until(d, "⇣ smol-1.7b 40 %")
-        process = d.app.control.pairs._processes["smol-1.7b"]._process
-    assert process.returncode is not None
+        process = d.app.context.pairs.processes["smol-1.7b"]
+        assert process.pid is not None
+    assert process.pid is None
 
 
 async def test_without_a_pair_in_use_the_engine_fetches_at_once(tmp_path):
@@ -197,14 +198,14 @@ async def test_fetching_a_draft_model_can_be_called_off(tmp_path):
         await until(d, "⇣ smol 40 %")
         await d.pilot.press("f4", "x")
         await until(d, "● smol")
-        assert not d.app.control.pairs.fetching
+        assert not d.app.context.pairs.fetching
 
 
 async def test_an_engine_elsewhere_fetches_nothing_and_says_what_is_missing():
     async with driving(engine_here=False) as d:
         await asked_for_fuse(d)
         await until(d, "drafter 'fuse' needs the draft model qwen-0.5b, which is not here")
-        assert not d.app.control.pairs.fetching
+        assert not d.app.context.pairs.fetching
 
 
 async def test_what_is_read_for_a_setting_is_said_until_the_setting_has_changed():

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specchat.engine.protocol.events import Loading
-from specchat.tui.control import key_bindings
+from specchat.tui.services import key_bindings
 from specchat.tui.state.pair_list import PairInfo, PairListState, pair_lines
 from specchat.tui.text.cells import width_of
 

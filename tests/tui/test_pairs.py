@@ -46,7 +46,7 @@ def finds(d: Driver, script: str = FOUND) -> list[tuple[str, ...]]:
         asked.append(words)
         return [sys.executable, "-c", script, *words]
 
-    d.app.control.pairs.command = command
+    d.app.context.pairs.command = command
     return asked
 
 
@@ -72,13 +72,13 @@ NO_UTF8 = """import sys; sys.stdout.buffer.write(b'{"pairs": [{"name": "caf\\xe9
 async def test_a_search_that_fails_finds_nothing(script):
     async with driving(engine_here=True, finds_models=True) as d:
         finds(d, script)
-        assert await d.app.control.pairs.find() == []
+        assert await d.app.context.pairs.find() == []
 
 
 async def test_the_welcome_page_says_what_is_here_already_where_nothing_is_configured():
     async with driving(engine_here=True, finds_models=True) as d:
         finds(d)
-        await d.app.control.pairs.offer_found()
+        await d.app.context.pairs.offer_found()
         await until(d, "on this machine already: tiny:1b, drafts looked up in")
         assert "F4 adds and loads it" in d.screen()
 
@@ -88,7 +88,7 @@ async def test_who_has_chosen_a_pair_is_offered_none(tmp_path):
     users_config().write_text('[settings]\npair = "smol"\n')
     async with driving(engine_here=True, finds_models=True) as d:
         asked = finds(d)
-        await d.app.control.pairs.offer_found()
+        await d.app.context.pairs.offer_found()
         assert asked == []
 
 
@@ -123,11 +123,11 @@ async def test_a_reply_being_written_is_stopped_and_its_text_kept_when_the_pair_
 
 async def test_a_pair_that_cannot_be_loaded_is_said_loudly_and_the_old_one_stays():
     async with driving() as d:
-        d.app.control.session.change("width", 7)
+        d.app.context.session.change("width", 7)
         await d.hear(ev.Changed({**d.app.chat.engine.settings, "width": 7}, d.app.chat.engine.loss))
         await d.say("/pair qwen")
         await d.hear(ev.Failed("TokenizerMismatch", "d cannot draft for t: 3 tokens differ", during="load"))
-        assert "✕ qwen was not loaded" in d.drawn(d.app.views.status)
+        assert "✕ qwen was not loaded" in d.drawn(d.view.status)
         words = " ".join(d.screen().split())
         assert "qwen was not loaded: d cannot draft for t" in words
         await d.say("still there?")
@@ -232,10 +232,10 @@ async def test_a_file_of_the_user_that_broke_meanwhile_is_a_notice(text):
             private_dir(file.parent)
             file.write_text(text)
         for typed in ("/pair s", "/set pair s"):
-            d.app.views.prompt.text = ""
+            d.view.prompt.text = ""
             await d.pilot.press(*({" ": "space", "/": "slash"}.get(letter, letter) for letter in typed))
             await d.pilot.press("tab", "escape")
-        d.app.views.prompt.text = ""
+        d.view.prompt.text = ""
         for command in ("/pair smol", "/set pair smol", "/save", "/save pair"):
             await d.say(command)
         assert "models.toml" in d.screen()

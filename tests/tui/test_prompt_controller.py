@@ -40,13 +40,13 @@ def known(*texts: str) -> History:
 
 async def test_up_walks_through_what_was_sent_and_down_returns_to_what_was_being_written():
     async with driving(history=known("first", "second")) as d:
-        d.app.views.prompt.write("unsent")
+        d.view.prompt.write("unsent")
         await d.pilot.press("up")
-        assert d.app.views.prompt.text == "second"
+        assert d.view.prompt.text == "second"
         await d.pilot.press("up", "up")
-        assert d.app.views.prompt.text == "first"
+        assert d.view.prompt.text == "first"
         await d.pilot.press("down", "down")
-        assert d.app.views.prompt.text == "unsent"
+        assert d.view.prompt.text == "unsent"
 
 
 async def test_searching_finds_while_typing_and_enter_puts_it_into_the_prompt():
@@ -59,20 +59,20 @@ async def test_searching_finds_while_typing_and_enter_puts_it_into_the_prompt():
         assert "fix my code" not in d.screen()
         await d.pilot.press("ctrl+r", "enter")
         await d.pilot.pause()
-        assert d.app.views.prompt.text == "write a poem"
+        assert d.view.prompt.text == "write a poem"
         assert d.generates() == []
 
 
 async def test_leaving_the_search_leaves_the_prompt_alone():
     async with driving(history=known("first")) as d:
-        d.app.views.prompt.write("half a thought")
+        d.view.prompt.write("half a thought")
         await d.pilot.press("ctrl+r")
         await d.pilot.pause()
         assert d.app.screen.query_one("Input").value == "", "all messages are there, whatever is being written"
         assert "first" in d.screen()
         await d.pilot.press("escape")
         await d.pilot.pause()
-        assert d.app.views.prompt.text == "half a thought"
+        assert d.view.prompt.text == "half a thought"
 
 
 async def test_what_was_sent_is_never_read_as_markup_in_the_search():
@@ -109,34 +109,34 @@ async def test_a_mentioned_file_is_sent_with_the_message_and_shown_folded(folder
         await d.pilot.pause()
         assert "▾ @notes.md (2 lines)" in d.screen()
         assert "two" in d.screen()
-        d.app.views.prompt.focus()
+        d.view.prompt.focus()
         await d.pilot.press("up")
-        assert d.app.views.prompt.text == "explain @notes.md please"
+        assert d.view.prompt.text == "explain @notes.md please"
 
 
 async def test_a_file_that_does_not_exist_is_said_and_the_text_stays(folder):
     async with driving() as d:
         await d.say("explain @note.md")
-        assert "there is no file 'note.md'; did you mean 'notes.md'?" in d.drawn(d.app.views.notice)
-        assert d.app.views.prompt.text == "explain @note.md"
+        assert "there is no file 'note.md'; did you mean 'notes.md'?" in d.drawn(d.view.notice)
+        assert d.view.prompt.text == "explain @note.md"
         assert d.generates() == []
 
 
 async def test_what_is_attached_is_counted_before_it_is_sent(folder):
     async with driving() as d:
-        d.app.views.prompt.insert("explain @notes.md please")
+        d.view.prompt.insert("explain @notes.md please")
         await wait_for(d.pilot, lambda: any(isinstance(command, Count) for command in d.link.sent))
         question = d.link.last(Count)
         assert question.messages[0].content.endswith("two\n</file>")
         await d.hear(ev.Counted(question.id, 1280, 8192))
-        assert "with what is attached: 1,280 of 8,192 tokens" in d.drawn(d.app.views.status)
+        assert "with what is attached: 1,280 of 8,192 tokens" in d.drawn(d.view.status)
         await d.pilot.press("!")
-        assert "1,280" not in d.drawn(d.app.views.status)
+        assert "1,280" not in d.drawn(d.view.status)
 
 
 async def test_plain_text_is_not_counted_while_it_is_typed(folder):
     async with driving() as d:
-        d.app.views.prompt.insert("mail me@example.com about [pasted nothing]")
+        d.view.prompt.insert("mail me@example.com about [pasted nothing]")
         await d.pilot.pause(0.6)
         assert not any(isinstance(command, Count) for command in d.link.sent)
 
@@ -164,27 +164,27 @@ async def test_plain_text_is_not_counted_while_it_is_typed(folder):
 )
 async def test_tab_completes_commands_arguments_and_paths(folder, typed, tabs, text):
     async with driving() as d:
-        d.app.views.prompt.insert(typed)
+        d.view.prompt.insert(typed)
         await d.pilot.press(*["tab"] * tabs)
-        assert d.app.views.prompt.text.rstrip() == text
-        assert d.app.focused is d.app.views.prompt
+        assert d.view.prompt.text.rstrip() == text
+        assert d.app.focused is d.view.prompt
 
 
 @pytest.mark.parametrize(("typed", "text"), [("/set max_", "/set max_tokens "), ("/set width", "/set width ")])
 async def test_tab_goes_on_to_the_value_where_a_command_needs_one(typed, text):
     async with driving() as d:
-        d.app.views.prompt.insert(typed)
+        d.view.prompt.insert(typed)
         await d.pilot.press("tab")
-        assert d.app.views.prompt.text == text
+        assert d.view.prompt.text == text
 
 
 async def test_tab_again_offers_the_next_possibility_and_begins_anew():
     async with driving() as d:
-        d.app.views.prompt.insert("/pair ")
+        d.view.prompt.insert("/pair ")
         seen = []
         for _ in range(4):
             await d.pilot.press("tab")
-            seen.append(d.app.views.prompt.text)
+            seen.append(d.view.prompt.text)
         assert seen == ["/pair smol", "/pair smol-1.7b", "/pair qwen", "/pair smol"]
 
 
@@ -196,13 +196,13 @@ async def test_tab_moves_on_where_nothing_can_be_completed():
 
 async def test_possibilities_stand_in_the_status_line(folder):
     async with driving() as d:
-        d.app.views.prompt.insert("/pair s")
+        d.view.prompt.insert("/pair s")
         await d.pilot.pause()
-        assert "smol  smol-1.7b" in d.drawn(d.app.views.status)
-        d.app.views.prompt.write("")
-        d.app.views.prompt.insert("look at @")
+        assert "smol  smol-1.7b" in d.drawn(d.view.status)
+        d.view.prompt.write("")
+        d.view.prompt.insert("look at @")
         await d.pilot.pause()
-        assert "notes.md  src/" in d.drawn(d.app.views.status)
+        assert "notes.md  src/" in d.drawn(d.view.status)
 
 
 # --------------------------------------------------------------------------------------------- the editor
@@ -219,10 +219,10 @@ async def test_the_prompt_is_edited_elsewhere(tmp_path, monkeypatch):
     monkeypatch.setenv("VISUAL", an_editor(tmp_path, code))
     async with driving() as d:
         monkeypatch.setattr(d.app, "suspend", nullcontext)
-        d.app.views.prompt.write("text")
+        d.view.prompt.write("text")
         await d.pilot.press("ctrl+g")
         await d.pilot.pause()
-        assert d.app.views.prompt.text == "text and more"
+        assert d.view.prompt.text == "text and more"
 
 
 @pytest.mark.parametrize(
@@ -236,11 +236,11 @@ async def test_an_editor_that_fails_changes_nothing(tmp_path, monkeypatch, edito
     monkeypatch.setenv("VISUAL", an_editor(tmp_path, editor))
     async with driving((200, 40)) as d:
         monkeypatch.setattr(d.app, "suspend", nullcontext)
-        d.app.views.prompt.write("text")
+        d.view.prompt.write("text")
         await d.pilot.press("ctrl+g")
         await d.pilot.pause()
-        assert why in d.drawn(d.app.views.notice)
-        assert d.app.views.prompt.text == "text"
+        assert why in d.drawn(d.view.notice)
+        assert d.view.prompt.text == "text"
 
 
 async def test_an_editor_that_is_not_there_is_said(monkeypatch):
@@ -249,7 +249,7 @@ async def test_an_editor_that_is_not_there_is_said(monkeypatch):
         monkeypatch.setattr(d.app, "suspend", nullcontext)
         await d.pilot.press("ctrl+g")
         await d.pilot.pause()
-        assert "no-such-editor could not be used: No such file" in d.drawn(d.app.views.notice)
+        assert "no-such-editor could not be used: No such file" in d.drawn(d.view.notice)
 
 
 # ------------------------------------------------------------------------------------------ what waits
@@ -261,11 +261,11 @@ async def test_what_waits_is_shown_and_comes_back_for_editing(key):
         await d.say("first")
         await d.reply(upto=3, finish=False)
         await d.say("second")
-        assert "⧗ waits: second" in d.drawn(d.app.views.queued_message)
+        assert "⧗ waits: second" in d.drawn(d.view.queued_message)
         await d.pilot.press(key)
         await d.pilot.pause()
-        assert d.app.views.prompt.text == "second"
-        assert not d.app.views.queued_message.display
+        assert d.view.prompt.text == "second"
+        assert not d.view.queued_message.display
         assert not any(isinstance(command, Cancel) for command in d.link.sent)
         await d.hear(ev.Finished(1, "end", "", stats_of(rounds_of()), 1.0))
         assert len(d.generates()) == 1
@@ -280,10 +280,10 @@ async def test_what_waits_is_not_lost_when_another_chat_begins(typed, left):
         await d.pilot.press(*typed, "ctrl+n")
         await d.settle()
         assert not d.app.chat.turns
-        assert d.app.views.prompt.text == left
+        assert d.view.prompt.text == left
         await d.hear(ev.Finished(1, "cancelled", "", stats_of(rounds_of()), 1.0))
-        assert "the message that waited was not sent" in d.drawn(d.app.views.notice)
-        assert d.app.views.prompt.sent.found("second") == ["second"]
+        assert "the message that waited was not sent" in d.drawn(d.view.notice)
+        assert d.view.prompt.sent.found("second") == ["second"]
         assert len(d.generates()) == 1
 
 
@@ -295,17 +295,17 @@ async def test_what_waits_when_the_app_is_left_is_in_the_prompt_when_the_chat_is
         await d.reply(upto=3, finish=False)
         await d.say("second")
         await d.pilot.press(*typed)
-        d.app.control.close_chat()
+        d.view.current_chat.close()
         id = d.app.chat.id
     for expected, clears in ((kept, False), (kept, True), ("", False)):  # it stays until it is taken out of the prompt
         async with driving(store=store, chat=id) as d:
             await wait_for(d.pilot, lambda d=d: d.app.chat.turns)
             await d.settle()
-            assert d.app.views.prompt.text == expected
+            assert d.view.prompt.text == expected
             assert d.app.chat.queued is None
             if clears:
-                d.app.views.prompt.clear()
-            d.app.control.close_chat()
+                d.view.prompt.clear()
+            d.view.current_chat.close()
 
 
 async def test_a_text_that_was_being_edited_is_no_draft(tmp_path):
@@ -314,13 +314,13 @@ async def test_a_text_that_was_being_edited_is_no_draft(tmp_path):
         await d.say("first")
         await d.reply()
         await d.say("/edit")
-        assert d.app.views.prompt.text == "first"
-        d.app.control.close_chat()
+        assert d.view.prompt.text == "first"
+        d.view.current_chat.close()
         id = d.app.chat.id
     async with driving(store=store, chat=id) as d:
         await wait_for(d.pilot, lambda: d.app.chat.turns)
         await d.settle()
-        assert d.app.views.prompt.text == ""
+        assert d.view.prompt.text == ""
 
 
 async def test_escape_stops_where_something_is_being_written():

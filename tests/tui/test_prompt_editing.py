@@ -20,7 +20,7 @@ def places(text: str) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("text", TEXTS)
 async def test_every_key_works_at_every_place_of_the_prompt(text):
     async with driving() as d:
-        prompt = d.app.views.prompt
+        prompt = d.view.prompt
         for key in KEYS:
             for place in places(text):
                 prompt.text = text
@@ -35,7 +35,7 @@ async def test_every_key_works_at_every_place_of_the_prompt(text):
 @pytest.mark.parametrize("key", ["ctrl+k", "ctrl+x", "ctrl+shift+k"])
 async def test_a_key_that_deletes_a_line_deletes_the_last_one_too(key):
     async with driving() as d:
-        prompt = d.app.views.prompt
+        prompt = d.view.prompt
         prompt.write("one\ntwo")
         await d.pilot.press("home", key)
         assert prompt.text == "one\n"
@@ -45,14 +45,14 @@ async def test_a_key_that_deletes_a_line_deletes_the_last_one_too(key):
 
 async def test_cutting_nothing_leaves_the_clipboard_as_it_is():
     async with driving() as d:
-        d.app.views.prompt.write("kept")
+        d.view.prompt.write("kept")
         await d.pilot.press("ctrl+x", "ctrl+x")
-        assert (d.app.clipboard, d.app.views.prompt.text) == ("kept", "")
+        assert (d.app.clipboard, d.view.prompt.text) == ("kept", "")
 
 
 async def test_a_short_paste_that_made_the_prompt_scroll_is_undone_and_redone():
     async with driving(size=(80, 24)) as d:
-        prompt = d.app.views.prompt
+        prompt = d.view.prompt
         prompt.post_message(events.Paste("\n".join(LINES)))
         await d.pilot.pause()
         assert prompt.max_scroll_y > 0
@@ -65,7 +65,7 @@ async def test_a_short_paste_that_made_the_prompt_scroll_is_undone_and_redone():
 
 async def test_lines_that_made_the_prompt_scroll_are_undone_one_after_another_and_a_deletion_is_redone():
     async with driving(size=(80, 24)) as d:
-        prompt = d.app.views.prompt
+        prompt = d.view.prompt
         for line in LINES:
             await d.pilot.press(*line.replace(" ", "_"), "ctrl+j")
         for _ in range(40):

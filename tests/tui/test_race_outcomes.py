@@ -22,7 +22,7 @@ async def test_an_engine_that_dies_in_a_race_is_told_there_and_in_the_chat():
         assert isinstance(d.app.screen, RaceScreen)
         await d.pilot.press("escape")
         await d.pilot.pause()
-        assert d.app.views.alert.display
+        assert d.view.alert.display
         await d.pilot.press("f5")
         await d.settle()
         assert d.link.sent == [Load({"pair": "smol"})], "settings are what they were before the race"

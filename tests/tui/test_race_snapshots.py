@@ -10,11 +10,12 @@ from test_snapshots import app_of
 
 from specchat.tui.state.races import BenchQuestion
 
+QUESTIONS = [BenchQuestion("chat", "Why is the sky blue?"), BenchQuestion("code", "Sort a list.")] * 2
+
 
 async def race(pilot, links: list[FakeLink], upto: int | None) -> None:
     d = await connected(pilot, links)
     await d.hear(hello(), ready(settings=ready().settings | {"seed": 7}))
-    pilot.app.control.races.clock = Clock()
     await d.say("/race How does speculative decoding work?")
     await warm_up(d)
     await plain_heat(d)
@@ -30,7 +31,8 @@ async def race(pilot, links: list[FakeLink], upto: int | None) -> None:
 )  # fmt: skip
 def test_a_race(snap_compare, size, upto):
     links: list[FakeLink] = []
-    assert snap_compare(app_of(links), terminal_size=size, run_before=lambda pilot: race(pilot, links, upto))
+    app = app_of(links, clock=Clock())
+    assert snap_compare(app, terminal_size=size, run_before=lambda pilot: race(pilot, links, upto))
 
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)], ids=lambda size: f"{size[0]}x{size[1]}")
@@ -40,14 +42,11 @@ def test_a_benchmark(snap_compare, size):
     async def before(pilot) -> None:
         d = await connected(pilot, links)
         await d.hear(hello(), ready(settings=ready().settings | {"seed": 7}))
-        pilot.app.control.races.clock = Clock()
-        pilot.app.control.races._questions = lambda: (
-            [BenchQuestion("chat", "Why is the sky blue?"), BenchQuestion("code", "Sort a list.")] * 2
-        )
         await d.say("/bench")
         await warm_up(d)
         for _ in range(2):
             await answer(d)
         await fast_heat(d, upto=2)
 
-    assert snap_compare(app_of(links), terminal_size=size, run_before=before)
+    app = app_of(links, clock=Clock(), questions=lambda: QUESTIONS)
+    assert snap_compare(app, terminal_size=size, run_before=before)

@@ -176,7 +176,7 @@ async def test_the_chat_is_untouched_by_a_whole_race():
             d.app.chat.figures,
         )
         assert after == before
-        assert d.app.views.prompt.has_focus
+        assert d.view.prompt.has_focus
         await d.say("second")
         assert [m.content for m in d.link.last(Generate).messages] == ["first", "one", "second"]
         assert d.link.last(Generate).apart is None
@@ -194,7 +194,7 @@ async def test_leaving_stops_the_heat_and_what_still_comes_of_it_is_not_the_chat
         await d.hear(*rounds[5:7], ended(rounds[:7], "cancelled"))
         assert d.app.chat.turns == []
         assert d.app.chat.can_generate
-        assert not d.app._exit
+        assert d.app.return_code is None
 
 
 async def test_r_runs_the_same_race_again():
@@ -228,29 +228,29 @@ async def test_plain_decoding_does_not_race_against_itself(changes, said):
     async with driving(loaded=False) as d:
         await d.hear(hello(), ready(settings=ready().settings | changes))
         await d.say("/race hi")
-        assert said in d.drawn(d.app.views.notice)
+        assert said in d.drawn(d.view.notice)
         assert not any(isinstance(c, Generate) for c in d.link.sent)
 
 
 async def test_a_race_needs_a_question_and_a_free_engine():
     async with driving() as d:
         await d.say("/race")
-        assert "there is no question to race on yet" in d.drawn(d.app.views.notice)
+        assert "there is no question to race on yet" in d.drawn(d.view.notice)
         await d.say("hi")
         await d.reply(upto=2, finish=False)
         await d.say("/race hi")
-        assert "a reply is being written" in d.drawn(d.app.views.notice)
+        assert "a reply is being written" in d.drawn(d.view.notice)
 
 
 async def test_a_race_without_an_engine_names_the_key_that_starts_one():
     async with driving() as d:
         await d.hear(ev.Died(-9, "killed"))
         await d.say("/race hi")
-        assert "there is no engine; F5 starts it again" in d.drawn(d.app.views.notice)
+        assert "there is no engine; F5 starts it again" in d.drawn(d.view.notice)
     async with driving(loaded=False) as d:
         await d.hear(hello(), ev.Failed("ModelError", "not a model", during="load"))
         await d.say("/race hi")
-        assert "no pair is loaded; F5 loads it again" in d.drawn(d.app.views.notice)
+        assert "no pair is loaded; F5 loads it again" in d.drawn(d.view.notice)
 
 
 async def test_f1_shows_the_keys_during_a_race_and_other_keys_of_the_chat_do_nothing(store):

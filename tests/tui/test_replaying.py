@@ -11,13 +11,12 @@ from msgspec.structs import replace
 
 from specchat.engine.client.replay import Player, Recording
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import encode
-from specchat.engine.protocol.commands import Generate
+from specchat.engine.protocol.commands import Generate, Message
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_read
 from specchat.tui.app import SpecchatApp
-from specchat.tui.control.app_setup import AppSetup
+from specchat.tui.services.context import AppSetup
 from specchat.tui.widgets.messages import UserView
 from specchat.tui.widgets.reply_view import ReplyView
 
@@ -43,12 +42,12 @@ async def test_a_recording_plays_its_chat_to_the_end():
         assert [view.text for view in app.query(UserView)] == ["count", "go on"]
         assert len(app.query(ReplyView)) == 2
         assert app.chat.turns[-1].reply.text == "nine ten eleven twelve"
-        assert not app.views.prompt.display
-        assert app.views.replay_bar.display
-        await wait_for(pilot, lambda: "at the end" in app.views.replay_bar.render_line(0).text)
+        assert not app.chat_screen.prompt.display
+        assert app.chat_screen.replay_bar.display
+        await wait_for(pilot, lambda: "at the end" in app.chat_screen.replay_bar.render_line(0).text)
         await pilot.press("escape")
-        await wait_for(pilot, lambda: app._exit)
-    app.control.session.link.close()
+        await wait_for(pilot, lambda: app.return_code is not None)
+    app.context.session.link.close()
 
 
 async def test_space_holds_and_a_dot_steps_one_round():
@@ -59,11 +58,11 @@ async def test_space_holds_and_a_dot_steps_one_round():
         await wait_for(pilot, lambda: app.chat.figures.rounds == 1)
         await pilot.press("full_stop", "greater_than_sign")
         await wait_for(pilot, lambda: app.chat.figures.rounds == 2)
-        assert app.control.session.player.paused
-        assert app.control.session.player.speed == 2.0
-        assert "round 2 of" in app.views.replay_bar.render_line(0).text
+        assert app.context.session.player.paused
+        assert app.context.session.player.speed == 2.0
+        assert "round 2 of" in app.chat_screen.replay_bar.render_line(0).text
         await asyncio.sleep(0)
-    app.control.session.link.close()
+    app.context.session.link.close()
 
 
 async def test_a_recording_held_is_told_depth_by_depth_too():
@@ -71,15 +70,15 @@ async def test_a_recording_held_is_told_depth_by_depth_too():
     async with app.run_test(size=(120, 40)) as pilot:
         await wait_for(pilot, lambda: app.chat.running is not None)
         await pilot.press("space", "full_stop")
-        await wait_for(pilot, lambda: app.control.round_animation.round is not None or app.chat.figures.rounds == 1)
+        await wait_for(pilot, lambda: app.chat_screen.animation.round is not None or app.chat.figures.rounds == 1)
         await wait_for(pilot, lambda: app.chat.figures.rounds == 1)
         await pilot.press("full_stop")
-        await wait_for(pilot, lambda: app.control.round_animation.round is not None)
+        await wait_for(pilot, lambda: app.chat_screen.animation.round is not None)
         assert app.chat.figures.rounds == 1
-        assert "◌" in app.views.tree_panel.render_line(0).text
+        assert "◌" in app.chat_screen.tree_panel.render_line(0).text
         await wait_for(pilot, lambda: app.chat.figures.rounds == 2)
-        assert app.control.round_animation.round is None
-    app.control.session.link.close()
+        assert app.chat_screen.animation.round is None
+    app.context.session.link.close()
 
 
 async def test_the_demo_takes_the_place_of_an_engine_and_gives_it_back(tmp_path):
@@ -89,15 +88,15 @@ async def test_the_demo_takes_the_place_of_an_engine_and_gives_it_back(tmp_path)
     async with driving(loaded=False, demo=demo) as d:
         await d.hear(hello(), ev.Failed("WeightsError", "no network", during="load"))
         await d.say("/demo")
-        await wait_for(d.pilot, lambda: d.app.control.session.player is not None and d.app.chat.running is not None)
-        assert not d.app.views.alert.display
+        await wait_for(d.pilot, lambda: d.app.context.session.player is not None and d.app.chat.running is not None)
+        assert not d.view.alert.display
         await d.pilot.press("escape")
-        await wait_for(d.pilot, lambda: d.app.control.session.player is None)
+        await wait_for(d.pilot, lambda: d.app.context.session.player is None)
         await d.settle()
         assert len(d.links) == 1, "the engine is the same"
         assert not d.links[0].closed
         assert "no network" in d.screen()
-        assert d.app.views.prompt.has_focus
+        assert d.view.prompt.has_focus
 
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24)])
@@ -108,36 +107,36 @@ async def test_a_recording_is_not_changed_and_its_keys_stay_in_force(tmp_path, m
     async with driving(size, demo=demo) as d:
         await d.say("how does it work?")
         await d.reply("like this")
-        d.app.views.prompt.write("unsent")
-        await d.app.control.actions.demo.watch()
-        await wait_for(d.pilot, lambda: d.app.chat.running is not None and d.app.views.transcript.has_focus)
+        d.view.prompt.write("unsent")
+        await d.view.current_chat.watch_demo()
+        await wait_for(d.pilot, lambda: d.app.chat.running is not None and d.view.transcript.has_focus)
         for key in ("e", "E", "r", "left_square_bracket", "right_square_bracket"):
-            d.app.views.notice.say("")
+            d.view.notice.say("")
             await d.pilot.press(key)
             await d.settle()
-            assert "a recording is being played; Esc leaves it" in d.drawn(d.app.views.notice), key
-            assert d.app.views.prompt.text == "unsent"
+            assert "a recording is being played; Esc leaves it" in d.drawn(d.view.notice), key
+            assert d.view.prompt.text == "unsent"
         monkeypatch.setenv("EDITOR", "false")  # it would refuse in other words
         recorded = d.app.chat.turns[0]
         for key in ("ctrl+r", "ctrl+g", "ctrl+n"):
-            d.app.views.notice.say("")
+            d.view.notice.say("")
             await d.pilot.press(key)
             await d.settle()
-            assert "a recording is being played; Esc leaves it" in d.drawn(d.app.views.notice), key
+            assert "a recording is being played; Esc leaves it" in d.drawn(d.view.notice), key
             assert (len(d.app.screen_stack), d.app.chat.turns[0]) == (1, recorded), key
         for keys in (["f2", "f2"], ["ctrl+t", "ctrl+t"], ["ctrl+l", "ctrl+l"], ["R"]):
             await d.pilot.press(*keys)
             await d.settle()
-            assert not d.app.views.prompt.has_focus, keys
-        assert d.app.views.transcript.has_focus
+            assert not d.view.prompt.has_focus, keys
+        assert d.view.transcript.has_focus
         assert len(d.generates()) == 1
         await d.pilot.press("escape")
-        await wait_for(d.pilot, lambda: d.app.control.session.player is None)
+        await wait_for(d.pilot, lambda: d.app.context.session.player is None)
         await d.settle()
-        assert d.app.views.prompt.has_focus
-        assert (d.app.views.prompt.text, d.app.chat.editing) == ("unsent", None)
+        assert d.view.prompt.has_focus
+        assert (d.view.prompt.text, d.app.chat.editing) == ("unsent", None)
         await d.pilot.press("!")
-        assert d.app.views.prompt.text == "unsent!"
+        assert d.view.prompt.text == "unsent!"
 
 
 async def test_the_status_line_names_the_own_pair_as_soon_as_the_recording_is_left(tmp_path, monkeypatch):
@@ -146,16 +145,16 @@ async def test_the_status_line_names_the_own_pair_as_soon_as_the_recording_is_le
     events = [replace(event, pair="recorded") if isinstance(event, ev.Ready) else event for event in made.events]
     demo.write_bytes(b"".join(encode(e) for e in (made.header, *events)))
     async with driving(demo=demo) as d:
-        await d.app.control.actions.demo.watch()
+        await d.view.current_chat.watch_demo()
         await wait_for(d.pilot, lambda: d.app.chat.engine.pair == "recorded")
         await d.settle()
-        assert "recorded" in d.drawn(d.app.views.status)
+        assert "recorded" in d.drawn(d.view.status)
         seen = []
 
         async def restore(turns):
-            seen.append(d.drawn(d.app.views.status))
+            seen.append(d.drawn(d.view.status))
 
-        monkeypatch.setattr(d.app.views.transcript, "restore", restore)
+        monkeypatch.setattr(d.view.transcript, "restore", restore)
         await d.pilot.press("escape")
         await wait_for(d.pilot, lambda: seen)
         assert "smol" in seen[0]
@@ -172,11 +171,11 @@ async def test_the_demo_comes_back_to_the_chat_it_left_and_the_engine_is_untouch
         chat, link, sent = d.app.chat.id, d.link, list(d.link.sent)
         turns, rounds, pair = list(d.app.chat.turns), list(d.app.chat.rounds), d.app.chat.engine.ready
         await d.say("/demo")
-        await wait_for(d.pilot, lambda: d.app.control.session.player is not None and d.app.chat.running is not None)
+        await wait_for(d.pilot, lambda: d.app.context.session.player is not None and d.app.chat.running is not None)
         assert d.app.chat.turns[0].content != "how does it work?"
         link.put(*rounds_of("like this", id=1)[1:], ev.Finished(1, "end", "", stats_of([]), 9.0))
         await d.pilot.press("escape")
-        await wait_for(d.pilot, lambda: d.app.control.session.player is None)
+        await wait_for(d.pilot, lambda: d.app.context.session.player is None)
         await d.settle()
         assert (d.links, link.sent, link.closed) == ([link], sent, False), "nothing was cancelled or loaded"
         assert (d.app.chat.id, list(d.app.chat.turns), d.app.chat.engine.ready) == (chat, turns, pair)
@@ -194,12 +193,12 @@ async def test_leaving_the_app_in_the_demo_keeps_what_was_not_sent_and_the_reply
     async with driving(demo=demo, store=store) as d:
         await d.say("how does it work?")
         await d.reply("like this", upto=1, finish=False)
-        d.app.views.prompt.write("not sent yet")
-        await d.app.control.actions.demo.watch()
+        d.view.prompt.write("not sent yet")
+        await d.view.current_chat.watch_demo()
         await wait_for(d.pilot, lambda: d.app.chat.running is not None)
-        player = d.app.control.session.link
-        d.app.control.close_chat()
-        assert d.app.control.session.link is d.link, "the engine is there to be closed"
+        player = d.app.context.session.link
+        d.view.current_chat.close()
+        assert d.app.context.session.link is d.link, "the engine is there to be closed"
         assert player._closed
     with open_to_read(store) as connection:
         ((summary,), chats) = Chats(connection).summaries(), Chats(connection)

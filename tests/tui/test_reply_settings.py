@@ -43,13 +43,13 @@ async def test_a_reply_partly_written_under_a_lossy_rule_is_lossy_on_the_screen_
     store = tmp_path / "chats.db"
     async with driving(store=store) as d:
         rounds = await half_lossy(d)
-        assert "! lossy" in d.drawn(d.app.views.stats)
+        assert "! lossy" in d.drawn(d.view.stats)
         await d.hear(ev.Finished(1, "end", "", stats_of(rounds), 9.0))
-        assert "! lossy" in d.drawn(d.app.views.stats)
-        assert "lossless" not in d.drawn(d.app.views.stats)
+        assert "! lossy" in d.drawn(d.view.stats)
+        assert "lossless" not in d.drawn(d.view.stats)
         assert d.app.chat.last_reply().line().endswith(" · lossy")
         id = d.app.chat.id
-        d.app.control.archive.close()
+        d.app.context.archive.close()
     ((chat, messages),) = kept(store)
     facts = messages[1].facts
     assert facts.loss == {"lossless": False, "reason": LOSSY.reason}
@@ -64,22 +64,22 @@ async def test_a_reply_partly_written_under_a_lossy_rule_is_lossy_on_the_screen_
     assert "lossy · seed 7 · changed within the reply: rule<" in as_html(chat, messages)
     async with driving(store=store, chat=id) as d:
         await d.settle()
-        assert "! lossy" in d.drawn(d.app.views.stats)
+        assert "! lossy" in d.drawn(d.view.stats)
         await d.say("and then?")
         await d.reply()
-        assert "✓ lossless" in d.drawn(d.app.views.stats)
+        assert "✓ lossless" in d.drawn(d.view.stats)
 
 
 async def test_the_panel_tells_of_the_reply_beside_whose_figures_it_stands():
     async with driving() as d:
         await d.hear(ev.Changed(TYPICAL, LOSSY))
-        assert "! lossy" in d.drawn(d.app.views.stats)
+        assert "! lossy" in d.drawn(d.view.stats)
         await d.hear(ev.Changed(SETTINGS, LOSS))
         await d.say("hi")
         await d.reply()
         await d.hear(ev.Changed(TYPICAL, LOSSY))
-        assert "✓ lossless" in d.drawn(d.app.views.stats)
-        assert "lossy" in d.drawn(d.app.views.status)
+        assert "✓ lossless" in d.drawn(d.view.stats)
+        assert "lossy" in d.drawn(d.view.status)
 
 
 async def test_settings_that_changed_after_the_last_round_have_no_part_in_the_reply():

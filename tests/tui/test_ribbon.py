@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from driving import Driver, driving
+from driving import Driver, driving, in_one_app
 from fake import rounds_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,71 +66,68 @@ def test_every_cell_of_the_ribbon_is_the_round_it_shows(count, width, height, da
         assert (role == "column") == (at == shown)
 
 
-async def test_a_click_on_a_column_turns_to_its_round():
-    async with driving() as d:
-        await d.say("How does it work?")
-        rounds = await d.reply()
-        panel = d.app.views.tree_panel
-        lines = d.drawn(panel).split("\n")
-        screen_line = next(y for y, line in enumerate(lines) if f"{len(rounds)} rounds" in line) + 1
-        await d.pilot.click(panel, offset=(4 + panel.gutter.left, screen_line + panel.gutter.top))
-        assert panel.round is rounds[4]
-        drawn = d.drawn(panel)
-        assert f"5 of {len(rounds)}: " in drawn
-        assert "by scripted" in drawn or "no guess kept" in drawn
+async def a_click_on_a_column_turns_to_its_round(d: Driver) -> None:
+    await d.say("How does it work?")
+    rounds = await d.reply()
+    panel = d.view.tree_panel
+    lines = d.drawn(panel).split("\n")
+    screen_line = next(y for y, line in enumerate(lines) if f"{len(rounds)} rounds" in line) + 1
+    await d.pilot.click(panel, offset=(4 + panel.gutter.left, screen_line + panel.gutter.top))
+    assert panel.round is rounds[4]
+    drawn = d.drawn(panel)
+    assert f"5 of {len(rounds)}: " in drawn
+    assert "by scripted" in drawn or "no guess kept" in drawn
 
 
-async def test_page_up_walks_to_the_first_round_of_the_reply_and_ten_rounds_at_once():
-    async with driving() as d:
-        await d.say("How does it work?")
-        rounds = await d.reply()
-        panel = d.app.views.tree_panel
-        panel.focus()
+async def page_up_walks_to_the_first_round_of_the_reply_and_ten_rounds_at_once(d: Driver) -> None:
+    await d.say("How does it work?")
+    rounds = await d.reply()
+    panel = d.view.tree_panel
+    panel.focus()
+    await d.pilot.press("ctrl+pageup")
+    assert panel.round is rounds[-11]
+    for _ in range(len(rounds)):
         await d.pilot.press("ctrl+pageup")
-        assert panel.round is rounds[-11]
-        for _ in range(len(rounds)):
-            await d.pilot.press("ctrl+pageup")
-        assert panel.round is rounds[0]
-        await d.pilot.press("pagedown", "ctrl+pagedown")
-        assert panel.round is rounds[11]
+    assert panel.round is rounds[0]
+    await d.pilot.press("pagedown", "ctrl+pagedown")
+    assert panel.round is rounds[11]
 
 
-async def test_pointing_at_an_earlier_reply_shows_its_rounds_until_esc_or_the_next_reply():
-    async with driving() as d:
-        await d.say("How does it work?")
-        first = await d.reply("one two three four five six seven")
-        await d.say("And then?")
-        second = await d.reply("other words for the same thing and more of them")
-        panel = d.app.views.tree_panel
-        d.app.views.transcript.focus()
-        await d.pilot.press("k", "k", "k")
-        await d.settle()
-        assert [r.pieces for r in panel._rounds] == [r.pieces for r in first]
-        assert "earlier reply" in str(panel.border_title)
-        panel.focus()
-        await d.pilot.press("pageup", "escape")
-        assert [r.pieces for r in panel._rounds] == [r.pieces for r in first], "the first Esc leaves the round"
-        await d.pilot.press("escape")
-        await d.settle()
-        assert panel._rounds[-1].pieces == second[-1].pieces
-        d.app.views.transcript.focus()
-        await d.pilot.press("g", "j")
-        await d.settle()
-        assert "earlier reply" in str(panel.border_title)
-        d.app.views.prompt.focus()
-        await d.say("More?")
-        third = await d.reply("something else", upto=1, finish=False)
-        assert panel.round is third[0]
+async def pointing_at_an_earlier_reply_shows_its_rounds_until_esc_or_the_next_reply(d: Driver) -> None:
+    await d.say("How does it work?")
+    first = await d.reply("one two three four five six seven")
+    await d.say("And then?")
+    second = await d.reply("other words for the same thing and more of them")
+    panel = d.view.tree_panel
+    d.view.transcript.focus()
+    await d.pilot.press("k", "k", "k")
+    await d.settle()
+    assert [r.pieces for r in panel._rounds] == [r.pieces for r in first]
+    assert "earlier reply" in str(panel.border_title)
+    panel.focus()
+    await d.pilot.press("pageup", "escape")
+    assert [r.pieces for r in panel._rounds] == [r.pieces for r in first], "the first Esc leaves the round"
+    await d.pilot.press("escape")
+    await d.settle()
+    assert panel._rounds[-1].pieces == second[-1].pieces
+    d.view.transcript.focus()
+    await d.pilot.press("g", "j")
+    await d.settle()
+    assert "earlier reply" in str(panel.border_title)
+    d.view.prompt.focus()
+    await d.say("More?")
+    third = await d.reply("something else", upto=1, finish=False)
+    assert panel.round is third[0]
 
 
 async def test_an_old_chat_shows_each_replys_ribbon_and_says_where_none_was_kept(tmp_path: Path):
     store = tmp_path / "chats.db"
 
     async def ribbon_line(d: Driver, *keys: str) -> str:
-        d.app.views.transcript.focus()
+        d.view.transcript.focus()
         await d.pilot.press(*keys)
         await d.settle()
-        lines = d.drawn(d.app.views.tree_panel).split("\n")
+        lines = d.drawn(d.view.tree_panel).split("\n")
         at = [y for y, line in enumerate(lines) if "rounds, higher" in line]
         return lines[at[0] + 1] if at else lines[0]
 
@@ -140,12 +137,12 @@ async def test_an_old_chat_shows_each_replys_ribbon_and_says_where_none_was_kept
             await d.reply(text)
         lines = [await ribbon_line(d), await ribbon_line(d, "k", "k", "k")]
     async with driving(store=store) as d:
-        await d.app.control.current_chat.open(stored_id(store))
+        await d.view.current_chat.open(stored_id(store))
         await d.settle()
         assert [await ribbon_line(d), await ribbon_line(d, "k", "k", "k")] == lines
-        await d.app.control.archive.change(lambda chats: chats.forget_rounds(0))
+        await d.app.context.archive.change(lambda chats: chats.forget_rounds(0))
         await d.say("/new")
-        await d.app.control.current_chat.open(stored_id(store))
+        await d.view.current_chat.open(stored_id(store))
         assert await ribbon_line(d) == "no rounds were kept of this reply"
 
 
@@ -154,3 +151,11 @@ def test_a_small_panel_has_a_small_ribbon(height):
     lines = ribbon_height(height, 43, 500)
     assert lines == {5: 0, 6: 1, 14: 1, 15: 4, 26: 6, 60: 12}[height]
     assert lines <= max(1, height // 3)
+
+
+async def test_the_ribbon_is_clicked_and_walked():
+    await in_one_app(
+        a_click_on_a_column_turns_to_its_round,
+        page_up_walks_to_the_first_round_of_the_reply_and_ten_rounds_at_once,
+        pointing_at_an_earlier_reply_shows_its_rounds_until_esc_or_the_next_reply,
+    )

@@ -32,7 +32,7 @@ async def answered(pilot, links: list[FakeLink]) -> None:
     await connected(pilot, links)
     links[0].put(hello(), ready())
     await settle(pilot, links[0])
-    pilot.app.views.prompt.write("How does it work?")
+    pilot.app.chat_screen.prompt.write("How does it work?")
     await pilot.press("enter")
     rounds = long_reply()
     links[0].put(started(links[0].last(Generate).messages), *rounds)
@@ -46,7 +46,7 @@ def test_a_round_in_the_middle_of_a_long_reply(snap_compare, size):
 
     async def before(pilot) -> None:
         await answered(pilot, links)
-        pilot.app.views.tree_panel.focus()
+        pilot.app.chat_screen.tree_panel.focus()
         await pilot.press("pageup", *["ctrl+pageup"] * 6)
         await pilot.pause()
 
@@ -63,7 +63,7 @@ def test_an_old_chat_with_the_ribbon_of_its_last_reply(snap_compare, tmp_path: P
         await pilot.press(*"/new", "enter")
         await settle(pilot, links[0])
         assert not pilot.app.chat.rounds
-        await pilot.app.control.current_chat.open(chat)
+        await pilot.app.chat_screen.current_chat.open(chat)
         await settle(pilot, links[0])
 
     assert snap_compare(app_of(links, store=tmp_path / "chats.db"), terminal_size=size, run_before=before)

@@ -21,12 +21,12 @@ async def test_saving_writes_what_differs_and_says_exactly_what_and_where():
     async with driving(engine_here=True) as d:
         await at_home(d, width=4, temperature=0.7)
         await d.pilot.press("f2")
-        assert "2 unsaved" in str(d.app.control.side_panel.form.border_subtitle)
+        assert "2 unsaved" in str(d.view.form.border_subtitle)
         await d.pilot.press("ctrl+s")
         await d.pilot.pause()
         assert "temperature = 0.7" in users_config().read_text()
         assert "width = 4" in users_models().read_text()
-        assert "saved 2 settings" in str(d.app.control.side_panel.form.border_subtitle)
+        assert "saved 2 settings" in str(d.view.form.border_subtitle)
         words = " ".join(d.screen().split())
         for word in ("temperature in", "[settings]", "width in", "[pairs.smol.defaults]"):
             assert word in words
@@ -48,9 +48,9 @@ async def test_the_keys_that_save_do_so_during_a_search_too():
         await d.pilot.pause()
         assert "temperature = 0.7" in users_config().read_text()
         alt_s = events.Key("alt+s", "s")  # what a terminal sends: the letter comes with it
-        d.app.control.side_panel.form.post_message(alt_s)
+        d.view.form.post_message(alt_s)
         await d.pilot.pause()
-        assert d.app.control.side_panel.form._form.query == "temp"
+        assert d.view.form.editor.query == "temp"
         await d.hear(
             ev.Changed({**settings_message(settings_of(load_catalog().pair("smol"))), "temperature": 0.8}, LOSS)
         )
@@ -66,7 +66,7 @@ async def test_save_pair_keeps_everything_for_this_pair_alone():
         assert not users_config().exists()
         assert "temperature = 0.7" in users_models().read_text()
         await d.say("/save")
-        assert "nothing to save" in d.drawn(d.app.views.notice)
+        assert "nothing to save" in d.drawn(d.view.notice)
 
 
 async def test_an_option_back_at_its_default_is_taken_out_of_the_file():
@@ -86,18 +86,18 @@ async def test_a_file_that_cannot_be_read_is_told_and_nothing_is_lost():
         users_config().parent.mkdir(parents=True)
         users_config().write_text("[settings\n")
         await d.say("/save")
-        assert "is not TOML" in d.drawn(d.app.views.notice)
+        assert "is not TOML" in d.drawn(d.view.notice)
         assert users_config().read_text() == "[settings\n"
 
 
 async def test_where_the_engine_runs_elsewhere_nothing_is_saved_here():
     async with driving() as d:
         await d.say("/save")
-        assert "runs elsewhere" in d.drawn(d.app.views.notice)
+        assert "runs elsewhere" in d.drawn(d.view.notice)
         assert not users_config().exists()
 
 
 async def test_a_wrong_word_after_save_is_answered():
     async with driving(engine_here=True) as d:
         await d.say("/save all")
-        assert "/save pair" in d.drawn(d.app.views.notice)
+        assert "/save pair" in d.drawn(d.view.notice)

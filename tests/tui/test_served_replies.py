@@ -8,24 +8,24 @@ import pytest
 from driving import Driver, driving, wait_for
 from fake import LOSS, SETTINGS, ready, rounds_of, started, stats_of
 
-from specchat.engine.client.guest_link import GuestLink
+from specchat.engine.client.client import GuestLink
 from specchat.engine.protocol import commands as co
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Message
 from specchat.errors import EngineError
 
 QUESTION = [Message("user", "Why is the sky blue?")]
 
 
 async def guest_of(d: Driver) -> GuestLink:
-    guest = d.app.control.served.connect(lambda: None)
+    guest = d.app.context.served.connect(lambda: None)
     guest.send(co.Load())
     await d.settle()
     return guest
 
 
 async def ask(d: Driver, guest: GuestLink, id: int = 1, **settings: Any) -> None:
-    d.app.control.served.client = "curl/8.5"
+    d.app.context.served.client = "curl/8.5"
     guest.send(co.Change({**SETTINGS, **settings}))
     guest.send(co.Generate(id, QUESTION, 7))
     await d.settle()
@@ -67,13 +67,13 @@ async def test_its_tree_is_drawn_and_a_line_says_who_asks():
     async with driving() as d:
         d.app.chat.background.serving = "http://127.0.0.1:8000/v1"
         guest = await guest_of(d)
-        d.app.ports.redraw()
+        d.app.redraw()
         await d.until("other programs may ask at http://127.0.0.1:8000/v1")
         await ask(d, guest)
         await write(d, finish=False)
         screen = await d.until("curl/8.5 asks: Why is the sky blue?")
         assert "served · kept" in screen
-        assert "●" in d.drawn(d.app.views.tree_panel)
+        assert "●" in d.drawn(d.view.tree_panel)
         await d.hear(ev.Finished(d.generates()[-1].id, "end", "", stats_of(rounds_of()[:6]), 9.0))
         await d.until("curl/8.5 asked: Why is the sky blue?")
         await d.say("And the sea?")
@@ -172,7 +172,7 @@ async def test_an_engine_that_dies_is_told_and_requests_are_refused_until_it_is_
         assert isinstance(guest.drain()[-1], ev.Died)
         assert not d.app.chat.writing
         with pytest.raises(EngineError, match="no engine"):
-            d.app.control.served.connect(lambda: None)
+            d.app.context.served.connect(lambda: None)
         await d.pilot.press("f5")
         await wait_for(d.pilot, lambda: len(d.links) == 2)
         guest = await guest_of(d)
@@ -218,7 +218,7 @@ async def test_the_command_starts_and_stops_the_server():
         await d.say("/serve")
         assert [server.port for server in servers] == [8123]
         await d.say("/demo")
-        assert d.app.control.session.player is None
+        assert d.app.context.session.player is None
         await d.say("/serve off")
         await d.until("other programs can no longer use the engine")
         assert servers[0].stopped

@@ -12,10 +12,10 @@ from specchat.config import users_config
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Change, Load
 from specchat.errors import UsageError
-from specchat.tui.screens.settings import SettingsScreen
 from specchat.tui.state.settings_editor import Form
 from specchat.tui.state.settings_fields import Field, fields_of
 from specchat.tui.textual_patches.fixed_app import key_of_character
+from specchat.tui.widgets.settings_form import SettingsScreen
 
 
 def field(name: str, **settings: object) -> Field:
@@ -71,13 +71,13 @@ async def test_a_live_change_is_sent_while_a_reply_is_written_and_its_effect_is_
         await d.say("hi")
         await d.reply(upto=4, finish=False)
         await d.pilot.press("f2")
-        assert d.app.control.side_panel.form.has_focus
+        assert d.view.form.has_focus
         await d.pilot.press(*["down"] * 5, "right")
         await d.pilot.pause()
         assert d.link.sent[-1] == Change({"width": 5})
-        assert "4" in d.drawn(d.app.control.side_panel.form)
+        assert "4" in d.drawn(d.view.form)
         await d.hear(changed(width=5))
-        assert "‹ 5 ›" in d.drawn(d.app.control.side_panel.form)
+        assert "‹ 5 ›" in d.drawn(d.view.form)
 
 
 async def test_a_refused_change_is_told_beside_the_field_and_the_value_in_force_stays():
@@ -86,7 +86,7 @@ async def test_a_refused_change_is_told_beside_the_field_and_the_value_in_force_
         await d.pilot.pause()
         assert d.link.sent[-1] == Change({"drafter": "draft_model"})
         await d.hear(ev.Failed("CombinationError", "draft_model needs a draft model", during="change"))
-        drawn = d.drawn(d.app.control.side_panel.form)
+        drawn = d.drawn(d.view.form)
         assert "‹ prompt_lookup ›" in drawn
         assert "✕ draft_model needs a draft model" in drawn
         await d.pilot.press("right")
@@ -99,7 +99,7 @@ async def test_why_a_change_was_refused_goes_once_the_values_in_force_are_shown_
     async with driving() as d:
         await d.pilot.press("f2", "right")
         await d.hear(ev.Failed("CombinationError", "draft_model needs a draft model", during="change"))
-        assert "✕ draft_model needs" in d.drawn(d.app.control.side_panel.form)
+        assert "✕ draft_model needs" in d.drawn(d.view.form)
         match then:
             case "another change":
                 await d.hear(changed(width=5))
@@ -108,7 +108,7 @@ async def test_why_a_change_was_refused_goes_once_the_values_in_force_are_shown_
                 await d.pilot.pause()
             case _:
                 await d.hear(ready())
-        drawn = d.drawn(d.app.control.side_panel.form)
+        drawn = d.drawn(d.view.form)
         assert "prompt_lookup" in drawn
         assert "✕" not in drawn
 
@@ -118,7 +118,7 @@ async def test_while_a_pair_is_loaded_nothing_is_changed_unseen():
         await d.say("/pair qwen")
         await d.say("/set width 9")
         assert isinstance(d.link.sent[-1], Load)
-        assert "once the pair is loaded" in d.drawn(d.app.views.notice)
+        assert "once the pair is loaded" in d.drawn(d.view.notice)
 
 
 async def test_options_of_methods_are_changed_by_their_full_name():
@@ -136,9 +136,9 @@ async def test_a_value_can_be_typed_and_escape_leaves_it():
         await d.pilot.press("enter", "backspace", "9", "9", "9", "enter")
         await d.pilot.pause()
         assert d.link.sent[-1] == Change({"width": 12})
-        assert "1 to 64" in d.drawn(d.app.control.side_panel.form)
+        assert "1 to 64" in d.drawn(d.view.form)
         await d.pilot.press("enter", "escape", "escape")
-        assert d.app.views.prompt.has_focus
+        assert d.view.prompt.has_focus
 
 
 async def test_what_needs_a_reload_is_collected_and_applied_with_load():
@@ -147,7 +147,7 @@ async def test_what_needs_a_reload_is_collected_and_applied_with_load():
         await d.pilot.pause()
         assert not isinstance(d.link.sent[-1], Change)
         await d.pilot.press("end")
-        assert "apply and reload (1 changed)" in d.drawn(d.app.control.side_panel.form)
+        assert "apply and reload (1 changed)" in d.drawn(d.view.form)
         await d.pilot.press("enter")
         await d.pilot.pause()
         assert d.link.sent[-1] == Load({"pair": "smol", "dtype": "float32"})
@@ -162,20 +162,20 @@ async def test_settings_lie_over_the_chat_where_there_is_no_room_beside_it():
         await d.pilot.pause()
         assert d.link.sent[-1] == Change({"drafter": "draft_model"})
         await d.hear(ev.Failed("CombinationError", "needs a draft model", during="change"))
-        assert "✕ needs a draft model" in d.drawn(d.app.control.side_panel.form)
+        assert "✕ needs a draft model" in d.drawn(d.view.form)
         await d.pilot.press("escape")
         await d.pilot.pause()
-        assert d.app.views.prompt.has_focus
+        assert d.view.prompt.has_focus
 
 
 async def test_a_lossy_combination_is_said_loudly():
     async with driving() as d:
-        d.app.control.session.change("rule", "typical")
+        d.app.context.session.change("rule", "typical")
         await d.hear(
             ev.Changed({**SETTINGS, "rule": "typical"}, ev.Losslessness(False, "typical keeps plausible tokens"))
         )
-        assert "! lossy" in d.drawn(d.app.views.stats)
-        assert "lossy" in d.drawn(d.app.views.status)
+        assert "! lossy" in d.drawn(d.view.stats)
+        assert "lossy" in d.drawn(d.view.status)
 
 
 # ------------------------------------------------------------------------------------------- finding, resetting
@@ -190,7 +190,7 @@ async def test_the_meaning_range_unit_and_default_of_the_chosen_setting_are_alwa
     for size in ((120, 40), (80, 24), (50, 16)):
         async with driving(size) as d:
             await d.pilot.press("f2", *["down"] * 5)
-            drawn = d.drawn(d.app.control.side_panel.form)
+            drawn = d.drawn(d.view.form)
             assert "children a node may get" in drawn
             assert "1 to 64 nodes · default 2" in drawn
 
@@ -198,14 +198,14 @@ async def test_the_meaning_range_unit_and_default_of_the_chosen_setting_are_alwa
 async def test_what_differs_from_its_default_is_marked_and_delete_takes_it_back():
     async with driving() as d:
         await d.pilot.press("f2", *["down"] * 5)
-        lines = d.drawn(d.app.control.side_panel.form).splitlines()
+        lines = d.drawn(d.view.form).splitlines()
         assert any(line.startswith("• width") for line in lines)
         assert not any(line.startswith("• depth") for line in lines)
         await d.pilot.press("delete")
         await d.pilot.pause()
         assert d.link.sent[-1] == Change({"width": 2})
         await d.hear(changed(width=2))
-        assert not any(line.startswith("• width") for line in d.drawn(d.app.control.side_panel.form).splitlines())
+        assert not any(line.startswith("• width") for line in d.drawn(d.view.form).splitlines())
         sent = len(d.link.sent)
         await d.pilot.press("backspace")
         assert len(d.link.sent) == sent
@@ -214,28 +214,26 @@ async def test_what_differs_from_its_default_is_marked_and_delete_takes_it_back(
 async def test_a_slash_shows_only_what_fits_and_escape_shows_all_again():
     async with driving() as d:
         await d.pilot.press("f2", "slash", *"penal")
-        drawn = d.drawn(d.app.control.side_panel.form)
+        drawn = d.drawn(d.view.form)
         assert "repetition_penalty" in drawn
         assert "drafter" not in drawn
-        assert "/penal" in str(d.app.control.side_panel.form.border_title)
+        assert "/penal" in str(d.view.form.border_title)
         await d.pilot.press("down", "right")
         await d.pilot.pause()
         assert d.link.sent[-1] == Change({"presence_penalty": 0.1})
         await d.pilot.press("escape")
-        assert "drafter" in d.drawn(d.app.control.side_panel.form) or "frequency_penalty" in d.drawn(
-            d.app.control.side_panel.form
-        )
-        assert d.app.control.side_panel.form.has_focus
+        assert "drafter" in d.drawn(d.view.form) or "frequency_penalty" in d.drawn(d.view.form)
+        assert d.view.form.has_focus
         await d.pilot.press("slash", *"qqq")
-        assert "nothing fits" in d.drawn(d.app.control.side_panel.form)
+        assert "nothing fits" in d.drawn(d.view.form)
         await d.pilot.press("enter", "right", "escape", "escape")
-        assert d.app.views.prompt.has_focus
+        assert d.view.prompt.has_focus
 
 
 async def test_words_of_the_help_are_found_too():
     async with driving() as d:
         await d.pilot.press("f2", "slash", *"longest reply")
-        assert "max_tokens" in d.drawn(d.app.control.side_panel.form)
+        assert "max_tokens" in d.drawn(d.view.form)
 
 
 # ------------------------------------------------------------------------------------------------- the effect
@@ -246,14 +244,14 @@ async def test_the_effect_of_a_change_is_shown_in_the_form_and_among_the_figures
         await d.say("hi")
         await d.reply(upto=20, finish=False)
         await d.pilot.press("f2")
-        d.app.control.session.change("width", 5)
+        d.app.context.session.change("width", 5)
         await d.hear(changed(width=5))
-        assert "width 4 → 5 · since: 0 rounds" in d.drawn(d.app.control.side_panel.form)
+        assert "width 4 → 5 · since: 0 rounds" in d.drawn(d.view.form)
         await d.hear(*rounds_of(id=1)[:20])
-        assert "20 rounds before, 20 since" in d.drawn(d.app.control.side_panel.form)
+        assert "20 rounds before, 20 since" in d.drawn(d.view.form)
         await d.pilot.press("f2")
-        assert "change" in d.drawn(d.app.views.stats)
-        assert "→" in d.drawn(d.app.views.stats)
+        assert "change" in d.drawn(d.view.stats)
+        assert "→" in d.drawn(d.view.stats)
 
 
 async def test_other_models_begin_without_an_effect():
@@ -288,7 +286,7 @@ async def test_words_meant_for_the_prompt_search_and_change_no_setting(words):
         await d.hear(ev.Changed({**SETTINGS, "width": 5}, LOSS))
         sent = len(d.link.sent)
         await d.pilot.press("f2", *(key_of_character(character) for character in words))
-        form = d.app.control.side_panel.form._form
+        form = d.view.form.editor
         assert (form.staged, form.typed, form.searching) == ({}, None, True)
         assert form.query == words.lstrip("jk").strip()
         await d.pilot.press(*["backspace"] * (len(words) + 2))

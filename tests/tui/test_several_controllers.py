@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from specchat.controllers import choose_controllers
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Change
-from specchat.engine.protocol.method_info import MethodInfo, OptionInfo
+from specchat.engine.protocol.events import MethodInfo, OptionInfo
 from specchat.errors import UsageError
 from specchat.settings import Settings
 
@@ -40,7 +40,7 @@ async def test_several_controllers_are_chosen_by_their_names(said):
 async def test_a_controller_is_completed_behind_another_one_and_not_named_twice():
     async with driving(loaded=False) as d:
         await d.hear(with_controllers(), ready())
-        complete = d.app.control.prompt_controller.complete
+        complete = d.app.prompt_input.complete
         for line in ("/controller goodput+me", "/set controller goodput+me"):
             found = complete(line)
             assert (found.words, line[: found.start]) == (("memory",), line[:-2])
@@ -63,7 +63,7 @@ async def test_controllers_that_do_not_go_together_are_refused_as_on_the_command
         await d.hear(with_controllers(), ready())
         sent = len(d.link.sent)
         await d.say(f"/controller {named}")
-        assert why in d.drawn(d.app.views.notice)
+        assert why in d.drawn(d.view.notice)
         assert len(d.link.sent) == sent
 
 
@@ -71,13 +71,13 @@ async def test_several_controllers_can_be_typed_in_the_form_and_arrows_leave_the
     async with driving(loaded=False) as d:
         await d.hear(with_controllers(), ready())
         await d.pilot.press("f2", "slash", *"controller", "enter")
-        assert "Enter type" in d.drawn(d.app.control.side_panel.form)
+        assert "Enter type" in d.drawn(d.view.form)
         await d.pilot.press("enter", *["backspace"] * len("fixed"), *"goodput", "plus", *"memory", "enter")
         await d.pilot.pause()
         assert d.link.sent[-1] == Change({"controller": "goodput+memory"})
         await d.hear(ev.Changed({**SETTINGS, "controller": "goodput+memory"}, LOSS))
-        assert "‹ goodput+memory ›" in d.drawn(d.app.control.side_panel.form)
-        assert "goodput.margin" in [field.name for field in d.app.control.side_panel.fields()]
+        assert "‹ goodput+memory ›" in d.drawn(d.view.form)
+        assert "goodput.margin" in [field.name for field in d.view.side_panel.fields()]
         await d.pilot.press("left")
         await d.pilot.pause()
         assert d.link.sent[-1] == Change({"controller": "memory"})

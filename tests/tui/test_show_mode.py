@@ -8,8 +8,8 @@ from fake import LOSS, SETTINGS, hello, ready, rounds_of, started
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Change, Generate, Pace
-from specchat.tui.screens.settings import SettingsScreen
 from specchat.tui.text.cells import last_wrapped_lines
+from specchat.tui.widgets.settings_form import SettingsScreen
 
 BEFORE = {name: SETTINGS[name] for name in ("drafter", "policy", "controller", "width", "depth", "nodes")}
 
@@ -53,7 +53,7 @@ async def test_the_tree_fills_the_window_and_the_reply_is_its_subtitle(size):
         await d.say("/show How does it work?")
         await answered(d)
         await d.reply(upto=8, finish=False)
-        views = d.app.views
+        views = d.view
         assert views.tree_panel.outer_size.width >= size[0] - 2
         assert views.tree_panel.outer_size.height >= size[1] / 2 - 2
         assert not views.transcript.display
@@ -64,18 +64,18 @@ async def test_the_tree_fills_the_window_and_the_reply_is_its_subtitle(size):
 @pytest.mark.parametrize("key", ["ctrl+l", "escape"])
 async def test_leaving_restores_settings_and_speed(key):
     async with driving() as d:
-        d.app.control.speed.gap_s = 0.25
+        d.app.context.speed.gap_s = 0.25
         await d.pilot.press("ctrl+l")
         await answered(d)
-        assert d.app.control.speed.gap_s == 1.0
+        assert d.app.context.speed.gap_s == 1.0
         await d.pilot.press(key)
         await d.pilot.pause()
         restored = await answered(d)
         assert {name: d.app.chat.engine.settings[name] for name in BEFORE} == BEFORE
         assert set(restored) <= {*BEFORE, "rule"}
-        assert d.app.control.speed.gap_s == 0.25
-        assert d.app.views.transcript.display
-        assert "for looking" not in str(d.app.views.tree_panel.border_title)
+        assert d.app.context.speed.gap_s == 0.25
+        assert d.view.transcript.display
+        assert "for looking" not in str(d.view.tree_panel.border_title)
 
 
 async def test_what_the_user_changed_meanwhile_is_kept():
@@ -133,7 +133,7 @@ async def test_without_a_pair_the_window_stays_as_it_is():
         await d.pilot.press("ctrl+l")
         await d.pilot.pause()
         assert "no pair is ready" in d.screen()
-        assert not d.app.control.show.active
+        assert not d.view.show_mode.active
 
 
 def test_the_subtitle_is_the_end_of_the_reply_in_whole_lines():
@@ -155,8 +155,8 @@ async def test_the_settings_stand_over_the_tree_that_fills_the_window(size):
         assert "temperature" in d.screen()
         await d.pilot.press("escape")
         await d.settle()
-        assert d.app.views.prompt.has_focus
-        assert d.app.views.tree_panel.region.height > 0
+        assert d.view.prompt.has_focus
+        assert d.view.tree_panel.region.height > 0
 
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24)])
@@ -164,14 +164,14 @@ async def test_settings_beside_the_chat_close_when_the_tree_fills_the_window(siz
     async with driving(size) as d:
         await d.pilot.press("f2")
         await d.settle()
-        assert d.app.views.settings_form.has_focus
+        assert d.view.settings_form.has_focus
         await d.pilot.press("ctrl+l")
         await answered(d)
-        assert d.app.views.prompt.has_focus
-        assert d.app.views.tree_panel.region.height > size[1] / 2
+        assert d.view.prompt.has_focus
+        assert d.view.tree_panel.region.height > size[1] / 2
         await d.pilot.press("ctrl+l")
         await d.settle()
-        assert not d.app.views.settings_form.region.height
+        assert not d.view.settings_form.region.height
 
 
 async def test_what_is_typed_goes_into_the_prompt_where_the_tree_took_the_place_of_the_chat():
@@ -179,11 +179,11 @@ async def test_what_is_typed_goes_into_the_prompt_where_the_tree_took_the_place_
         await d.say("hi")
         await d.reply()
         await d.pilot.press("tab")
-        assert d.app.views.transcript.has_focus
+        assert d.view.transcript.has_focus
         await d.pilot.press("ctrl+l")
         await answered(d)
         await d.pilot.press("w", "h", "y")
-        assert d.app.views.prompt.text == "why"
+        assert d.view.prompt.text == "why"
 
 
 @pytest.mark.parametrize(("key", "why"), [("ctrl+t", "it cannot be hidden"), ("f3", "no figures stand beside it")])
@@ -194,7 +194,7 @@ async def test_what_shows_nothing_beside_a_tree_that_fills_the_window_says_so(ke
         before = set(d.app.screen.classes)
         await d.pilot.press(key)
         await d.settle()
-        assert f"the tree fills the window: {why} · Ctrl+L leaves" in d.drawn(d.app.views.notice)
+        assert f"the tree fills the window: {why} · Ctrl+L leaves" in d.drawn(d.view.notice)
         assert set(d.app.screen.classes) == before
 
 

@@ -14,7 +14,7 @@ from textual.widgets import Markdown
 from specchat.config import AppOptions
 from specchat.engine.protocol import events as ev
 from specchat.tui.app import SpecchatApp
-from specchat.tui.control.app_setup import AppSetup
+from specchat.tui.services.context import AppSetup
 from specchat.tui.text.line_filters import AsciiFilter, needs_ascii
 
 
@@ -51,7 +51,7 @@ async def test_resizing_while_streaming_and_back_changes_nothing_said():
         await d.hear(ev.Finished(1, "end", "", _stats(rounds), 9.0))
         assert "".join(view.source for view in d.app.query(Markdown)) == d.app.chat.turns[-1].reply.text
         assert d.app.query_one("#side").display
-        assert not d.app.views.tree_strip.display
+        assert not d.view.tree_strip.display
 
 
 def _stats(rounds):
@@ -66,16 +66,16 @@ async def test_the_tree_is_a_panel_where_there_is_room_and_a_line_elsewhere(size
         await d.say("hi")
         await d.reply(upto=8, finish=False)
         assert d.app.query_one("#side").display == panel
-        assert d.app.views.tree_strip.display != panel
-        assert "★" in (d.drawn(d.app.views.tree_panel) if panel else d.drawn(d.app.views.tree_strip))
+        assert d.view.tree_strip.display != panel
+        assert "★" in (d.drawn(d.view.tree_panel) if panel else d.drawn(d.view.tree_strip))
 
 
 async def test_the_tree_has_at_least_a_third_of_the_lines_while_a_reply_grows():
     async with driving((120, 40)) as d:
         await d.say("hi")
         await d.reply(upto=8, finish=False)
-        assert d.app.views.tree_panel.size.height >= 40 / 3
-        drawn = d.drawn(d.app.views.tree_panel).splitlines()
+        assert d.view.tree_panel.size.height >= 40 / 3
+        drawn = d.drawn(d.view.tree_panel).splitlines()
         assert drawn.index(next(line for line in drawn if "earlier rounds" in line)) >= 40 / 3
 
 
@@ -83,7 +83,7 @@ async def test_f3_shows_all_figures_then_none_then_the_most_important_ones():
     async with driving((120, 40)) as d:
         await d.say("hi")
         await d.reply(upto=8, finish=False)
-        stats = d.app.views.stats
+        stats = d.view.stats
         brief = d.drawn(stats)
         assert "guesses  kept" in brief
         assert "speed-up" in brief
@@ -101,15 +101,15 @@ async def test_f3_shows_all_figures_then_none_then_the_most_important_ones():
 
 async def test_the_tree_and_the_figures_can_be_hidden_and_the_text_takes_the_room():
     async with driving() as d:
-        before = d.app.views.transcript.size.width
+        before = d.view.transcript.size.width
         await d.pilot.press("ctrl+t", "f3", "f3")
         await d.pilot.pause()
-        assert d.app.views.transcript.size.width > before + 30
+        assert d.view.transcript.size.width > before + 30
         await d.pilot.press("ctrl+t")
         await d.pilot.pause()
-        assert d.app.views.transcript.size.width == before
-        assert d.app.views.tree_panel.display
-        assert not d.app.views.stats.display
+        assert d.view.transcript.size.width == before
+        assert d.view.tree_panel.display
+        assert not d.view.stats.display
 
 
 async def test_without_colour_the_marks_and_styles_still_tell(monkeypatch):
@@ -117,13 +117,13 @@ async def test_without_colour_the_marks_and_styles_still_tell(monkeypatch):
     async with driving() as d:
         await d.say("hi")
         await d.reply(upto=8, finish=False)
-        drawn = d.drawn(d.app.views.tree_panel)
+        drawn = d.drawn(d.view.tree_panel)
         assert all(mark in drawn for mark in "●★✕○")
-        rejected = d.app.views.tree_panel.style_of("rejected")
-        accepted = d.app.views.tree_panel.style_of("accepted")
+        rejected = d.view.tree_panel.style_of("rejected")
+        accepted = d.view.tree_panel.style_of("accepted")
         assert rejected.strike
         assert accepted.bold
-        assert not d.app.views.tree_panel.style_of("unreached").bold
+        assert not d.view.tree_panel.style_of("unreached").bold
         assert d.app.no_color
 
 

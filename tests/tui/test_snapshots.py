@@ -46,7 +46,7 @@ async def chat(pilot, links: list[FakeLink], upto: int | None, finish: bool) -> 
     await connected(pilot, links)
     links[0].put(hello(), ready())
     await settle(pilot, links[0])
-    pilot.app.views.prompt.write("How does it work?")
+    pilot.app.chat_screen.prompt.write("How does it work?")
     await pilot.press("enter")
     rounds = rounds_of()
     links[0].put(started(links[0].last(Generate).messages))
@@ -101,7 +101,7 @@ def test_choosing_a_pair(snap_compare, size):
         await connected(pilot, links)
         links[0].put(hello(), ready())
         await settle(pilot, links[0])
-        pilot.app.control.pairs.fetching["smol-1.7b"] = ev.Loading("fetch", "m", 143_000_000, 230_000_000, 12_300_000.0)
+        pilot.app.context.pairs.fetching["smol-1.7b"] = ev.Loading("fetch", "m", 143_000_000, 230_000_000, 12_300_000.0)
         await pilot.press("f4", "down", "down", "down")
         await pilot.pause()
 
@@ -115,7 +115,7 @@ def test_adding_a_pair(snap_compare):
         await connected(pilot, links)
         links[0].put(hello(), ready())
         await settle(pilot, links[0])
-        pilot.app.control.pairs.here = True
+        pilot.app.context.pairs.here = True
         await pilot.press("f4", "a", *"owner/model", "enter")
         pilot.app.screen.set_focus(None)
         await pilot.pause()
@@ -180,10 +180,10 @@ def test_a_round_in_slow_motion(snap_compare, size):
         pilot.app.animation_level = "full"
         await pilot.press("tab", "full_stop")
         links[0].put(rounds_of()[23])
-        await wait_for(pilot, lambda: pilot.app.control.round_animation.round is not None)
-        pilot.app.control.round_animation._timer.pause()
-        while pilot.app.control.round_animation._depth < 2:
-            pilot.app.control.round_animation.advance()
+        await wait_for(pilot, lambda: pilot.app.chat_screen.animation.round is not None)
+        pilot.app.chat_screen.animation.timer.pause()
+        while pilot.app.chat_screen.animation.depth < 2:
+            pilot.app.chat_screen.animation.advance()
         await pilot.pause()
 
     assert snap_compare(app_of(links), terminal_size=size, run_before=before)
@@ -208,13 +208,11 @@ def test_the_chats_that_were_kept(snap_compare, tmp_path, size):
     async def before(pilot) -> None:
         fill(tmp_path / "chats.db")
         app = pilot.app
-        ports = {"notify": app.ports.notify, "redraw": app.views.status.repaint, "call_later": app.call_later}
-        ports |= {"note": app.views.transcript.add_note}
-        app.control.archive = ChatArchive(app.chat, tmp_path / "chats.db", **ports)
-        app.control.archive.start()
+        archive = ChatArchive(app, tmp_path / "chats.db")
+        archive.start()
         await pilot.pause()
         now = datetime(2026, 1, 31, 12, tzinfo=UTC)
-        await app.push_screen(ChatsScreen(app.control.archive, app.key_of, "", "haiku", lambda: now))
+        await app.push_screen(ChatsScreen(archive, app.key_of, "", "haiku", lambda: now))
         await wait_for(pilot, lambda: all(worker.is_finished for worker in app.workers if worker.name == "_load"))
         await pilot.press("tab")
         await pilot.pause()
@@ -227,7 +225,7 @@ def test_another_answer_beside_the_first(snap_compare):
 
     async def before(pilot) -> None:
         await chat(pilot, links, None, True)
-        await pilot.app.control.session.ask_again()
+        await pilot.app.chat_screen.replies.ask_again()
         rounds = rounds_of("Or like this: the small one guesses, the large one keeps what it agrees with.", id=2)
         links[0].put(started([], 2), *rounds, ev.Finished(2, "end", "", stats_of(rounds), 9.0))
         await settle(pilot, links[0])

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from specchat.config import shipped_file
 from specchat.engine.client.replay import Recording
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Message
 from specchat.tui.text.cells import width_of
 from specchat.tui.tree import ASCII, UNICODE, draw, growing_tree, picture_of
 from specchat.tui.tree.growing_tree import GrowingTree, depths_of, growing_tree_lines, grown_to
@@ -79,7 +79,7 @@ async def test_the_tree_grows_while_nothing_is_typed_and_stands_still_then(monke
         monkeypatch.setattr(growing_tree, name, 0.01)
     async with driving(demo=DEMO) as d:
         d.app.animation_level = "full"
-        d.app.control.starting_page.show_tree()
+        d.view.start_pages.show_recorded_tree()
         page = d.app.query_one(Welcome)
         seen = set()
         while len(seen) < 12:
@@ -91,7 +91,7 @@ async def test_the_tree_grows_while_nothing_is_typed_and_stands_still_then(monke
         still = d.drawn(page)
         await d.pilot.pause(0.2)
         assert d.drawn(page) == still
-        assert d.app.views.prompt.text == "hi"
+        assert d.view.prompt.text == "hi"
 
 
 async def test_an_app_without_animations_shows_a_whole_tree_that_branches():
@@ -127,12 +127,12 @@ async def test_a_click_asks_the_question_that_was_clicked(size):
 
 async def test_a_key_asks_a_question_and_leaves_the_prompt_as_it_is():
     async with driving() as d:
-        d.app.views.prompt.write("half a thought")
+        d.view.prompt.write("half a thought")
         await d.pilot.press("alt+z")
         await d.settle()
         assert d.generates()[-1].messages == [Message("user", QUESTIONS[2])]
-        assert d.app.views.prompt.text == "half a thought"
-        assert d.app.views.prompt.sent.texts == [QUESTIONS[2]]
+        assert d.view.prompt.text == "half a thought"
+        assert d.view.prompt.sent.texts == [QUESTIONS[2]]
 
 
 async def test_a_question_chosen_while_a_pair_is_loaded_waits_for_it():
@@ -164,4 +164,4 @@ async def test_narrow_questions_are_wrapped_and_any_of_their_lines_asks_them():
 
 async def test_an_empty_tree_says_whole_words_what_will_stand_there():
     async with driving((60, 20)) as d:
-        assert "each round's token tree" in " ".join(d.drawn(d.app.views.tree_panel).split())
+        assert "each round's token tree" in " ".join(d.drawn(d.view.tree_panel).split())

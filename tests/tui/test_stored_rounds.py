@@ -33,12 +33,12 @@ async def test_an_old_chat_shows_the_trees_of_its_last_reply(store):
     async with driving(store=store) as d:
         await d.say("How does it work?")
         rounds = await d.reply()
-        drawn = d.drawn(d.app.views.tree_panel)
+        drawn = d.drawn(d.view.tree_panel)
     async with driving(store=store) as d:
-        await d.app.control.current_chat.open(stored_id(store))
+        await d.view.current_chat.open(stored_id(store))
         await d.settle()
         assert pieces(d) == [piece.text for round in rounds for piece in round.pieces]
-        assert d.drawn(d.app.views.tree_panel) == drawn
+        assert d.drawn(d.view.tree_panel) == drawn
 
 
 def stored_id(store: Path) -> str:
@@ -52,7 +52,7 @@ async def test_rounds_are_stored_when_a_reply_ends_however_it_ends(store):
         await d.reply(upto=3)
         await d.say("and then?")
         await d.reply(upto=2, finish=False)
-        d.app.control.archive.close()
+        d.app.context.archive.close()
     first, second = (ReplyRounds(message.rounds).list for message in stored(store) if message.role == "assistant")
     assert (len(first), len(second)) == (3, 2)
 
@@ -71,13 +71,13 @@ async def test_bytes_that_cannot_be_read_show_no_tree_and_stay_as_they_are(store
     async with driving(store=store) as d:
         await d.say("hi")
         await d.reply()
-        await d.app.control.archive.change(
+        await d.app.context.archive.change(
             lambda chats: chats.update(
                 d.app.chat.id, Message(d.app.chat.turns[1].id, None, "assistant", "text", "", rounds=b"damaged")
             )
         )
         await d.say("/new")
-        await d.app.control.current_chat.open(stored_id(store))
+        await d.view.current_chat.open(stored_id(store))
         await d.settle()
         assert not d.app.chat.rounds
         assert "text" in d.screen()

@@ -14,10 +14,11 @@ from textual.geometry import Size
 from specchat import config
 from specchat.config import AppOptions
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.commands import Generate
 from specchat.errors import ConfigError
 from specchat.tui.app import SpecchatApp
-from specchat.tui.services import terminal_window
-from specchat.tui.services.terminal_window import title_of
+from specchat.tui.services import terminal_app
+from specchat.tui.services.terminal_app import title_of
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.stored_chat import conversation
 from specchat.tui.state.turn import Reply, Turn
@@ -47,7 +48,7 @@ async def test_the_title_names_the_chat_and_marks_a_reply_being_written(written)
         assert title_of(d.app.chat) == "✎ specchat · why is the ␛]2;evil␇ sky blue?"
         await d.hear(ev.Finished(1, "end", "", stats_of(rounds_of()), 1.0))
         assert written[-1] == "\x1b]2;specchat · why is the ␛]2;evil␇ sky blue?\x07"
-        assert written[0].startswith(terminal_window.SAVE_TITLE)
+        assert written[0].startswith(terminal_app.SAVE_TITLE)
         assert len(written) == len(set(written)) == 3
 
 
@@ -64,33 +65,39 @@ async def test_the_title_can_be_left_alone(written):
 async def end_of_reply(d, *, focused: bool, seconds: float = 9.0, stop: str = "end", then: str = "") -> int:
     """How often the bell rang when a reply ended."""
     rang = []
-    d.app.control.terminal._bell = lambda: rang.append(1)
+    d.app.bell = lambda: rang.append(1)
+    d.app.post_message(events.AppFocus())
     await d.say("hi")
+    id = d.link.last(Generate).id
     rounds = await d.reply(upto=3, finish=False)
     if then:
         await d.say(then)
     if not focused:
         d.app.post_message(events.AppBlur())
         await d.pilot.pause()
-    await d.hear(ev.Finished(1, stop, "", stats_of(rounds), seconds))
+    await d.hear(ev.Finished(id, stop, "", stats_of(rounds), seconds))
     return len(rang)
 
 
+ENDS = [
+    ({"focused": False}, 1),
+    ({"focused": True}, 0),
+    ({"focused": False, "seconds": 1.0}, 0),
+    ({"focused": False, "stop": "cancelled"}, 0),
+    ({"focused": False, "then": "and this"}, 0),
+]
+"""Ends of replies, and how often the bell rings for each."""
+
+
 @pytest.mark.parametrize(
-    ("options", "case", "rings"),
-    [
-        ({}, {"focused": False}, 1),
-        ({}, {"focused": True}, 0),
-        ({}, {"focused": False, "seconds": 1.0}, 0),
-        ({}, {"focused": False, "stop": "cancelled"}, 0),
-        ({}, {"focused": False, "then": "and this"}, 0),
-        ({"notify": "off"}, {"focused": False}, 0),
-        ({"notify": "desktop"}, {"focused": False}, 1),
-    ],
+    ("options", "ends"),
+    [({}, ENDS), ({"notify": "off"}, [({"focused": False}, 0)]), ({"notify": "desktop"}, [({"focused": False}, 1)])],
 )
-async def test_the_bell_rings_for_a_long_reply_that_ends_while_one_looks_elsewhere(options, case, rings, written):
+async def test_the_bell_rings_for_a_long_reply_that_ends_while_one_looks_elsewhere(options, ends, written):
     async with driving(options=AppOptions(**options)) as d:
-        assert await end_of_reply(d, **case) == rings
+        for end, rings in ends:
+            assert await end_of_reply(d, **end) == rings, end
+            await d.begin_again()
         told = [sequence for sequence in written if sequence.startswith("\x1b]9;")]
         assert len(told) == (options.get("notify") == "desktop")
 
@@ -128,17 +135,17 @@ async def test_copying_uses_the_tool_and_says_so_or_says_what_would_help(tmp_pat
     async with driving() as d:
         await d.say("hi")
         await d.reply("fine")
-        d.app.control.terminal._tool = None
+        d.app.clipboard_tool = None
         await d.say("/copy")
         assert d.app.clipboard == "fine"
-        assert "OSC 52" in d.drawn(d.app.views.notice)
+        assert "OSC 52" in d.drawn(d.view.notice)
         target = tmp_path / "clipboard"
         code = f"import sys; open({str(target)!r}, 'wb').write(sys.stdin.buffer.read())"
-        d.app.control.terminal._tool = [sys.executable, "-c", code]
+        d.app.clipboard_tool = [sys.executable, "-c", code]
         await d.say("/copy")
         await d.app.workers.wait_for_complete()
         assert target.read_text() == "fine"
-        assert d.drawn(d.app.views.notice).strip() == "reply copied"
+        assert d.drawn(d.view.notice).strip() == "reply copied"
 
 
 def test_a_text_too_long_for_a_terminal_is_said():
@@ -154,13 +161,13 @@ async def test_the_last_code_block_is_copied_by_key_and_by_command():
         await d.say("/copy code")
         await d.pilot.pause()
         assert d.app.clipboard == "b\nc\n"
-        d.app.views.transcript.focus()
+        d.view.transcript.focus()
         await d.pilot.press("k", "y")
         await d.pilot.pause()
-        assert "there is no code block to copy" in d.drawn(d.app.views.notice)
+        assert "there is no code block to copy" in d.drawn(d.view.notice)
         await d.pilot.press("k", "k", "y")
         await d.pilot.pause()
-        assert "code block 2 of 2" in d.drawn(d.app.views.notice)
+        assert "code block 2 of 2" in d.drawn(d.view.notice)
 
 
 # --------------------------------------------------------------------------------------------------- colours

@@ -49,7 +49,7 @@ async def test_a_reply_is_shown_with_another_version(newer_textual: None):
         await d.say("hi")
         await d.reply("one two\n\n" * 60)
         assert "one two" in d.screen()
-        assert d.app.views.transcript.scroll_y > 0
+        assert d.view.transcript.scroll_y > 0
 
 
 def test_private_modules_of_textual_are_imported_in_one_place():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from driving import driving
+from driving import Driver, driving, in_one_app
 from fake import rounds_of, started, stats_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,46 +66,44 @@ def test_the_end_of_a_thought_is_noticed_once():
     assert not closes("<think>a</think> and </think>", 5)
 
 
-async def test_a_thought_is_shown_live_folds_when_it_is_over_and_unfolds_again():
-    async with driving() as d:
-        await d.say("2 + 2?")
-        await d.reply(THOUGHT, upto=3, finish=False)
-        view = d.app.query_one(ThoughtView)
-        assert "▾ thinking · " in d.screen()
-        assert "First I" in d.screen()
-        generate = d.link.last(Generate)
-        rounds = rounds_of(THOUGHT, id=generate.id)
-        await d.hear(*rounds[3:], ev.Finished(generate.id, "end", "", stats_of(rounds), 9.0))
-        screen = d.screen()
-        assert "▸ thought for 0.0 s, " in screen
-        assert "First I" not in screen
-        assert "The answer is four." in screen
-        d.app.views.transcript.focus()
-        await d.pilot.press("o")
-        await d.pilot.pause()
-        assert "Then I add <b>." in d.screen()
-        await d.pilot.click(ThoughtView)
-        assert not view.unfolded
-        await d.pilot.press("f8")
-        await d.pilot.pause()
-        assert "<think>" in d.screen()
+async def a_thought_is_shown_live_folds_when_it_is_over_and_unfolds_again(d: Driver) -> None:
+    await d.say("2 + 2?")
+    await d.reply(THOUGHT, upto=3, finish=False)
+    view = d.app.query_one(ThoughtView)
+    assert "▾ thinking · " in d.screen()
+    assert "First I" in d.screen()
+    generate = d.link.last(Generate)
+    rounds = rounds_of(THOUGHT, id=generate.id)
+    await d.hear(*rounds[3:], ev.Finished(generate.id, "end", "", stats_of(rounds), 9.0))
+    screen = d.screen()
+    assert "▸ thought for 0.0 s, " in screen
+    assert "First I" not in screen
+    assert "The answer is four." in screen
+    d.view.transcript.focus()
+    await d.pilot.press("o")
+    await d.pilot.pause()
+    assert "Then I add <b>." in d.screen()
+    await d.pilot.click(ThoughtView)
+    assert not view.unfolded
+    await d.pilot.press("f8")
+    await d.pilot.pause()
+    assert "<think>" in d.screen()
 
 
-async def test_thoughts_are_not_sent_on_and_not_copied_but_kept():
-    async with driving() as d:
-        await d.say("2 + 2?")
-        await d.reply(THOUGHT)
-        assert d.app.chat.turns[-1].reply.text == THOUGHT
-        await d.say("sure?")
-        assert [m.content for m in d.link.last(Generate).messages] == [
-            "2 + 2?", "The answer is **four**.\n", "sure?",
-        ]  # fmt: skip
-        await d.reply("yes")
-        await d.say("/copy")
-        d.app.views.transcript.focus()
-        await d.pilot.press("k", "k", "k", "c")
-        await d.pilot.pause()
-        assert d.app.clipboard == "The answer is **four**.\n"
+async def thoughts_are_not_sent_on_and_not_copied_but_kept(d: Driver) -> None:
+    await d.say("2 + 2?")
+    await d.reply(THOUGHT)
+    assert d.app.chat.turns[-1].reply.text == THOUGHT
+    await d.say("sure?")
+    assert [m.content for m in d.link.last(Generate).messages] == [
+        "2 + 2?", "The answer is **four**.\n", "sure?",
+    ]  # fmt: skip
+    await d.reply("yes")
+    await d.say("/copy")
+    d.view.transcript.focus()
+    await d.pilot.press("k", "k", "k", "c")
+    await d.pilot.pause()
+    assert d.app.clipboard == "The answer is **four**.\n"
 
 
 async def test_a_thought_that_the_template_opened_folds_as_soon_as_it_ends():
@@ -123,21 +121,19 @@ async def test_a_thought_that_the_template_opened_folds_as_soon_as_it_ends():
         assert screen.count("Really.") == 1
 
 
-async def test_an_empty_thought_is_none():
-    async with driving() as d:
-        await d.say("2 + 2?")
-        await d.reply("<think>\n\n</think>\n\nfour")
-        assert not d.app.query_one(ThoughtView).display
-        assert "\n   four\n" in "\n".join(line[:60].rstrip() for line in d.screen().split("\n"))
+async def an_empty_thought_is_none(d: Driver) -> None:
+    await d.say("2 + 2?")
+    await d.reply("<think>\n\n</think>\n\nfour")
+    assert not d.app.query_one(ThoughtView).display
+    assert "\n   four\n" in "\n".join(line[:60].rstrip() for line in d.screen().split("\n"))
 
 
-async def test_a_reply_without_thoughts_has_no_line_for_them():
-    async with driving() as d:
-        await d.say("hi")
-        await d.reply("< thinking is overrated")
-        assert not d.app.query_one(ThoughtView).display
-        assert d.app.query_one(ReplyView).reply.text == "< thinking is overrated"
-        assert "< thinking is overrated" in d.screen()
+async def a_reply_without_thoughts_has_no_line_for_them(d: Driver) -> None:
+    await d.say("hi")
+    await d.reply("< thinking is overrated")
+    assert not d.app.query_one(ThoughtView).display
+    assert d.app.query_one(ReplyView).reply.text == "< thinking is overrated"
+    assert "< thinking is overrated" in d.screen()
 
 
 async def test_a_chat_that_fits_again_once_its_thoughts_are_folded_begins_at_the_top():
@@ -146,8 +142,17 @@ async def test_a_chat_that_fits_again_once_its_thoughts_are_folded_begins_at_the
         generate = d.link.last(Generate)
         rounds = rounds_of("<think>\n" + "First I count.\n\n" * 20 + "</think>\n\nFour.\n", id=generate.id)
         await d.hear(started(generate.messages, generate.id), *rounds[:-2])
-        page = d.app.views.transcript
+        page = d.view.transcript
         assert page.scroll_y > 0, "the thoughts are longer than the window, and their end is shown"
         await d.hear(*rounds[-2:], ev.Finished(generate.id, "end", "", stats_of(rounds), 9.0))
         assert page.max_scroll_y == 0
         assert "2 + 2?" in d.screen().splitlines()[1]
+
+
+async def test_thoughts_are_told_from_the_answer():
+    await in_one_app(
+        a_thought_is_shown_live_folds_when_it_is_over_and_unfolds_again,
+        thoughts_are_not_sent_on_and_not_copied_but_kept,
+        an_empty_thought_is_none,
+        a_reply_without_thoughts_has_no_line_for_them,
+    )

@@ -10,8 +10,7 @@ from fake import hello
 
 from specchat.engine.client.client import Engine
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Generate
+from specchat.engine.protocol.commands import Generate, Message
 from specchat.tui.screens.help_and_log import LogScreen
 from specchat.tui.widgets.tour import _ABOUT, _CHANGES, _MARKS, TourView
 from specchat.tui.widgets.welcome import Welcome
@@ -52,13 +51,13 @@ async def test_escape_skips_it_at_once(tmp_path):
         await d.pilot.pause()
         assert "Watch it guess" not in d.screen()
         assert d.app.query(Welcome)
-        assert d.app.focused is d.app.views.prompt
+        assert d.app.focused is d.view.prompt
 
 
 async def test_progress_stands_in_one_place_after_the_tour(tmp_path):
     async with driving(toured=tmp_path / "toured", loaded=False) as d:
         await d.hear(hello(), ev.Loading("fetch", "model.gguf", 40_000_000, 98_000_000, 1e6))
-        assert "fetching model.gguf" in d.drawn(d.app.views.notice)
+        assert "fetching model.gguf" in d.drawn(d.view.notice)
         await d.pilot.press("escape")
         await d.pilot.pause()
         assert d.screen().count("fetching model.gguf") == 1
@@ -126,16 +125,16 @@ async def test_the_log_of_the_engine_is_shown_with_its_place(tmp_path):
     try:
         async with driving() as d:
             await d.say("/log")
-            assert "there is no engine here" in d.drawn(d.app.views.notice)
+            assert "there is no engine here" in d.drawn(d.view.notice)
             await wait_for(d.pilot, log.read_text)
-            d.app.control.session.link, fake = engine, d.app.control.session.link
+            d.app.context.session.link, fake = engine, d.app.context.session.link
             await d.say("/log")
             assert isinstance(d.app.screen, LogScreen)
             shown = "".join(d.screen().split())
             assert "half a ␛[31mwarning" in d.screen()
             assert log.name in shown
             await d.pilot.press("escape")
-            d.app.control.session.link = fake
+            d.app.context.session.link = fake
     finally:
         engine.close()
 
@@ -144,19 +143,19 @@ async def test_the_log_of_an_engine_that_was_killed_says_how_it_ended(tmp_path):
     engine = Engine(tmp_path / "engine.log", [sys.executable, "-c", "input()"])
     try:
         async with driving() as d:
-            d.app.control.session.link, fake = engine, d.app.control.session.link
+            d.app.context.session.link, fake = engine, d.app.context.session.link
             await d.say("/log")
             assert "nothing was written" in (text := d.screen())
             assert "the engine stopped" not in text
             assert "wrong" not in text
             await d.pilot.press("escape")
-            d.app.control.session.link = fake
+            d.app.context.session.link = fake
             await d.hear(ev.Died(-9, ""))
-            d.app.control.session.link = engine
+            d.app.context.session.link = engine
             await d.say("/log")
             assert "the engine stopped (code -9)" in d.screen().split("nothing was written")[1]
             await d.pilot.press("escape")
-            d.app.control.session.link = fake
+            d.app.context.session.link = fake
     finally:
         engine.close()
 

@@ -80,7 +80,7 @@ async def test_a_training_rests_while_a_reply_is_written(trainer):
 async def test_a_training_has_the_lowest_priority(trainer):
     async with driving(training=trainer.here) as d:
         await begun(d, trainer)
-        process = d.app.control.trainings.runner._process
+        process = d.view.trainings.runner.process
         assert os.getpriority(os.PRIO_PROCESS, process.pid) == 19
         assert os.getpgid(process.pid) == process.pid
         assert os.getsid(process.pid) == os.getsid(0), "Linux weighs sessions before priorities"
@@ -104,7 +104,7 @@ async def test_a_training_that_is_stopped_keeps_the_best_and_is_resumed(trainer)
         assert set(trainer.asked[-1]) - {"--resume"} == set(trainer.asked[0])
         await d.say("/train resume")
         await d.until("one drafter is being trained already")
-        d.app.views.prompt.clear()
+        d.view.prompt.clear()
         trainer.open_gate()
         await d.until("use it from now on?")
         await d.pilot.press("escape")
@@ -117,7 +117,7 @@ async def test_a_paused_training_ends_with_the_app_and_nothing_is_lost(trainer):
         await begun(d, trainer)
         await writing(d)
         await d.until("‖ learning 42 %")
-        process = d.app.control.trainings.runner._process
+        process = d.view.trainings.runner.process
     assert process.pid is None
     assert msgspec.json.decode((trainer.folder / "training.json").read_bytes(), type=TrainingChoices) == REQUEST
 
@@ -129,7 +129,7 @@ async def test_why_a_training_failed_is_said_in_one_line(trainer):
         await d.until(
             "smol-hydra-2 was not trained: not enough space in /cache: the states need 3.3 GB, 1.0 GB are free"
         )
-        assert "✕ not trained: /train" in d.drawn(d.app.views.status)
+        assert "✕ not trained: /train" in d.drawn(d.view.status)
         await d.say("/train")
         assert isinstance(d.app.screen, TrainingScreen)
         assert "✕ not enough space" in d.screen()
@@ -139,11 +139,11 @@ async def test_a_verdict_does_not_disturb_who_is_writing(trainer):
     trainer.says(WORSE)
     async with driving(training=trainer.here) as d:
         await begun(d, trainer)
-        d.app.views.prompt.write("half a thought")
+        d.view.prompt.write("half a thought")
         trainer.open_gate()
         await d.until("smol-hydra-2 is trained; /train shows what it is worth")
-        assert "✓ smol-hydra-2 is trained: /train" in d.drawn(d.app.views.status)
-        d.app.views.prompt.clear()
+        assert "✓ smol-hydra-2 is trained: /train" in d.drawn(d.view.status)
+        d.view.prompt.clear()
         await d.say("/train")
         screen = await d.until("smol's default stays the quickest: 1.32 × plain")
         assert "u uses" not in screen
@@ -153,7 +153,7 @@ async def test_a_verdict_does_not_disturb_who_is_writing(trainer):
 
 async def test_a_training_that_cannot_be_started_is_said(trainer):
     async with driving(training=trainer.here) as d:
-        d.app.control.trainings.runner.command = lambda *words: ["/no/such/program"]
+        d.view.trainings.runner.command = lambda *words: ["/no/such/program"]
         await d.say("/train")
         await d.pilot.press("enter")
         await d.until("smol-hydra-2 was not trained: it could not be started: No such file or directory")

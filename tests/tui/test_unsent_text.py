@@ -14,21 +14,21 @@ async def test_what_was_not_sent_in_a_new_chat_is_in_the_prompt_of_the_next_one(
             await d.say("a first message\nwaits")
             await d.pilot.press(*"more")
         else:
-            d.app.views.prompt.write("not sent\nyet")
-        d.app.control.close_chat()
+            d.view.prompt.write("not sent\nyet")
+        d.view.current_chat.close()
     unsent = "a first message\nwaits\n\nmore" if waits else "not sent\nyet"
     async with driving(store=store) as d:
-        await wait_for(d.pilot, lambda: d.app.views.prompt.text == unsent)
+        await wait_for(d.pilot, lambda: d.view.prompt.text == unsent)
         await d.say("another")
         await d.reply("said")
-        d.app.views.prompt.clear()
-        d.app.control.close_chat()
+        d.view.prompt.clear()
+        d.view.current_chat.close()
         id = d.app.chat.id
     for chat in (id, ""):  # it is in the prompt once
         async with driving(store=store, chat=chat) as d:
-            await d.app.control.archive.ask(lambda chats: None)
+            await d.app.context.archive.ask(lambda chats: None)
             await d.settle()
-            assert d.app.views.prompt.text == ""
+            assert d.view.prompt.text == ""
 
 
 async def test_what_was_not_sent_stays_kept_while_an_older_chat_is_opened_or_another_text_is_typed(tmp_path):
@@ -38,18 +38,18 @@ async def test_what_was_not_sent_stays_kept_while_an_older_chat_is_opened_or_ano
         await d.reply("hello")
         id = d.app.chat.id
         await d.pilot.press("ctrl+n")
-        d.app.views.prompt.write("one")
-        d.app.control.close_chat()
+        d.view.prompt.write("one")
+        d.view.current_chat.close()
     async with driving(store=store, chat=id) as d:
         await wait_for(d.pilot, lambda: d.app.chat.turns)
         await d.settle()
-        assert d.app.views.prompt.text == ""
-        d.app.control.close_chat()
+        assert d.view.prompt.text == ""
+        d.view.current_chat.close()
     async with driving(store=store) as d:
-        await wait_for(d.pilot, lambda: d.app.views.prompt.text == "one")
-        d.app.views.prompt.write("two")
-        await d.app.control.current_chat.offer_draft()
-        assert d.app.views.prompt.text == "two"
-        d.app.control.close_chat()
+        await wait_for(d.pilot, lambda: d.view.prompt.text == "one")
+        d.view.prompt.write("two")
+        await d.view.current_chat.offer_draft()
+        assert d.view.prompt.text == "two"
+        d.view.current_chat.close()
     async with driving(store=store) as d:
-        await wait_for(d.pilot, lambda: d.app.views.prompt.text == "two")
+        await wait_for(d.pilot, lambda: d.view.prompt.text == "two")

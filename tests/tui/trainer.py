@@ -12,8 +12,8 @@ from driving import PATIENCE_S, Driver
 
 from specchat.engine.protocol.training_report import Curve, Judged, MeasuredWay, Needed, Reached, Trained, encode_report
 from specchat.errors import UsageError
-from specchat.tui.control.trainings import TrainingHere
-from specchat.tui.screens.train_form import TrainForm
+from specchat.tui.screens.training import TrainForm
+from specchat.tui.services.training_runner import TrainingHere
 from specchat.tui.state.training import TrainingChoices
 
 REQUEST = TrainingChoices("smol", "hydra", "self", 400_000, 0.0, "smol-hydra-2")
@@ -89,7 +89,7 @@ class Trainer:
             self.asked.append(words)
             return [sys.executable, "-c", TRAINING, str(self.folder)]
 
-        d.app.control.trainings.runner.command = command
+        d.view.trainings.runner.command = command
 
     def open_gate(self, error: str = "") -> None:
         (self.folder / "said").write_text(error)

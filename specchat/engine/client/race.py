@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Cancel, Command, Compare, Generate, SecondReply
+from specchat.engine.protocol.commands import Cancel, Command, Compare, Generate, Message, SecondReply
 from specchat.engine.protocol.events import Compared, Died, Event, Failed, Finished, Prefilled, RoundDone, Started
 from specchat.errors import UsageError
 from specchat.settings import GREEDY

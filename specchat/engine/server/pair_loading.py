@@ -18,17 +18,15 @@ from specchat.decoding.families import methods_with_weights
 from specchat.decoding.vocabulary import TransformersVocabulary, Vocabulary
 from specchat.drafters.choice import choose_drafter, drafts_used
 from specchat.engine.protocol.events import Event, Loading
-from specchat.engine.server.compile_ahead import CompileAhead
-from specchat.engine.server.load_times import LoadTimes, ReadingProgress, load_key
+from specchat.engine.server.load_times import CompileAhead, LoadTimes, ReadingProgress, load_key
 from specchat.engine.server.loaded_pair import LoadedDraft, LoadedPair
-from specchat.engine.server.memory import set_aside
-from specchat.engine.server.memory_limit import limit_memory, limit_with_drafts, refuse_by_size
+from specchat.engine.server.memory import limit_memory, limit_with_drafts, refuse_by_size, set_aside
 from specchat.errors import TokenizerMismatch, WeightsNotHere
-from specchat.models import fetch
-from specchat.models.backends.scripted_text import ScriptedVocabulary
-from specchat.models.fetch.disk import megabytes
-from specchat.models.inspect.pair_check import check_pair
-from specchat.models.inspect.trained_drafters import drafters_fitting, found_drafters
+from specchat.models.backends.scripted import ScriptedVocabulary
+from specchat.models.hub import checksum, fetching, model_state
+from specchat.models.hub.disk import Cancelled, Progress, megabytes
+from specchat.models.hub.pair_check import check_pair
+from specchat.models.hub.trained_drafters import drafters_fitting, found_drafters
 from specchat.models.machine import choose_device, threads_for
 from specchat.models.model_loading import Loaded, compare_tokenizers, differing_tokens, load_model, load_scripted
 from specchat.models.trained_draft_model import load_trained_draft
@@ -141,7 +139,7 @@ class Loader:
         trained = self.drafters_here(settings)
         missing = drafters_to_fetch(settings, trained)
         for name in missing:
-            fetch.fetch(self.catalog.drafters[name], self._report, self.cancelled)
+            fetching.fetch(self.catalog.drafters[name], self._report, self.cancelled)
         return self.drafters_here(settings) if missing else trained
 
     def drafters_here(self, settings: Settings) -> TrainedDrafters:
@@ -149,7 +147,7 @@ class Loader:
         target = self.catalog.model(self.catalog.pair(settings.pair).target)
 
         def target_sha256() -> str:
-            return fetch.weights_sha256(target, self._report, self.cancelled)
+            return checksum.weights_sha256(target, self._report, self.cancelled)
 
         return drafters_fitting(self.catalog, target, methods_with_weights(), cache(target_sha256))
 
@@ -164,11 +162,11 @@ class Loader:
         """A target, or the draft model of the target `beside` it."""
         guesses = beside is not None
         if self.cancelled():
-            raise fetch.Cancelled(f"stopped before {spec.name} was read")
+            raise Cancelled(f"stopped before {spec.name} was read")
         if spec.scripted:
             return load_scripted(spec, "draft" if guesses else "target")
         say(spec.name)
-        path = fetch.locate(spec)
+        path = model_state.locate(spec)
         refuse_by_size(spec.name, path, settings)
 
         def say_part(what: str) -> None:
@@ -221,9 +219,9 @@ class Loader:
     def _fetch(self, specs: Sequence[ModelSpec]) -> None:
         for spec in specs:
             if not spec.scripted:
-                fetch.fetch(spec, self._report, self.cancelled)
+                fetching.fetch(spec, self._report, self.cancelled)
 
-    def _report(self, progress: fetch.Progress) -> None:
+    def _report(self, progress: Progress) -> None:
         p = progress
         self.emit(Loading(stage=p.stage, item=p.item, done=p.done, total=p.total, rate=p.rate))
 
@@ -247,7 +245,7 @@ def _refuse_missing(specs: Sequence[ModelSpec], settings: Settings) -> None:
     Raises:
         WeightsNotHere: names them.
     """
-    states = {spec.name: fetch.state(spec) for spec in specs}
+    states = {spec.name: model_state.state(spec) for spec in specs}
     missing = {
         name: max(0, (state.total_bytes or 0) - state.disk_bytes)
         for name, state in states.items()

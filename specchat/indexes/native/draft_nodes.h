@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "guess_search.h"
+#include "growing_tree.h"
 
 typedef struct {
     int32_t parent, token, depth, child, sibling; /* 0 where there is no child or sibling */

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "guess_search.h"
+#include "growing_tree.h"
 
 static double price_of(const Search *s, int32_t rank) {
     return s->prices ? s->price[(rank < s->prices ? rank : s->prices) - 1] : 0.0;

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "guess_search.h"
+#include "growing_tree.h"
 
 /* Whether a member is asked about this guess. */
 static bool may_ask(const Search *s, int32_t member, const Guess *guess) {

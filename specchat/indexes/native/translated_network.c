@@ -243,7 +243,7 @@ static int32_t translate(TranslatedNetwork *t, Row *row, int32_t count) {
     return DONE;
 }
 
-/* `ReadRows` of guess_search.h. */
+/* `ReadRows` of growing_tree.h. */
 int32_t translated_read(void *network, int32_t count, const int32_t *behind, const int32_t *tokens, int32_t width,
                         int32_t *said, float *logits, float *totals) {
     TranslatedNetwork *t = network;

@@ -1,8 +1,8 @@
-/* What draft tokens are among the target's, as structures/token_translation.py knows it; asked for token by token. */
+/* What draft tokens are among the target's, as indexes/token_translation.py knows it; asked for token by token. */
 
 #pragma once
 
-#include "guess_search.h"
+#include "growing_tree.h"
 
 enum { UNASKED = -2, NO_TOKEN = -1, LONGEST_NGRAM = 4 }; /* see token_translation.py */
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from specchat.core.reading import Counters, HeadTensors, Reading
-from specchat.core.request import DEFAULT_REQUEST, ExtraRow, HeadOfSome, PassRequest
+from specchat.core.request import DEFAULT_REQUEST, Adapter, ExtraRow, HeadOfSome, PassRequest
 from specchat.core.tree import TokenTree
-from specchat.models.backends.transformers_adapters import adapted_products
-from specchat.models.backends.transformers_view import without_parts
+from specchat.errors import ModelError
+from specchat.models.backends.transformers_network import without_parts
+from specchat.models.decoder.adapters import Adapted, checked
 from specchat.models.decoder.cache_rows import Plan
 from specchat.models.decoder.cached_model import CachedModel
 from specchat.models.decoder.kv_cache import KVCache
@@ -22,7 +23,49 @@ from specchat.models.decoder.layer_hooks import LayerWatch
 from specchat.models.decoder.network import PassSizes, SubLayers, windowed
 from specchat.models.decoder.shape import windows_of
 from specchat.models.decoder.trimmed_head import TorchHead, TrimmedHead
-from specchat.models.weights.families import FAMILIES
+from specchat.models.weights.families import FAMILIES, LLAMA
+
+
+@contextmanager
+def adapted_products(layers: Sequence[nn.Module], extra_rows: Sequence[ExtraRow]) -> Iterator[None]:
+    """Within it, the extra rows' adapters act on their rows, the last of a pass.
+
+    Raises:
+        ModelError: an adapter that fits no product of the network.
+    """
+    device = next(layers[0].parameters()).device
+
+    def prepare(adapter: Adapter) -> Any:
+        for layer, name in adapter.factors:
+            of_one = {where: pair for where, pair in adapter.factors.items() if where == (layer, name)}
+            product = _product(layers, layer, name)
+            checked(Adapter(of_one), len(layers), {name: (product.weight.shape[0], product.weight.shape[1])})
+        like = next(layers[0].parameters())
+        return {where: (down.to(like), up.to(like)) for where, (down, up) in adapter.factors.items()}
+
+    adapted = Adapted.of(extra_rows, prepare, device)
+    with ExitStack() as hooks:
+        if adapted is not None:
+            for layer, name in {where for factors, _ in adapted.acting for where in factors}:
+                hook = _product(layers, layer, name).register_forward_hook(_adding(adapted, layer, name))
+                hooks.callback(hook.remove)
+        yield
+
+
+def _adding(adapted: Adapted, layer: int, name: str) -> Callable[[Any, Any, Tensor], Tensor]:
+    def hook(module: Any, arguments: Any, out: Tensor) -> Tensor:
+        adapted.add_(layer, {name: slice(None)}, arguments[0][0], out[0])
+        return out
+
+    return hook
+
+
+def _product(layers: Sequence[nn.Module], layer: int, name: str) -> Any:
+    try:
+        found = layers[layer].get_submodule(LLAMA.hub_names[name])
+    except (AttributeError, KeyError, IndexError):
+        raise ModelError(f"an adapter adds to {name!r} of layer {layer}, which this network does not have") from None
+    return found
 
 
 class ReferenceModel(CachedModel["ReferenceModel"]):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from specchat.compiled.build import Compiled, NativeUnavailable, Sources, find_compiler
 from specchat.compiled.build import load as load_library
-from specchat.compiled.processor import cpu_flags, machine, processor_option
+from specchat.compiled.machine import cpu_flags, machine, processor_option
 
 _FOLDER = Path(__file__).parent
 _FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=off", "-Wno-psabi", "-shared", "-fPIC", "-pthread")

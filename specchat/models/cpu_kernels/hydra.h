@@ -168,7 +168,7 @@ typedef struct {
 
 enum { MISSING_INPUT = 3, NO_ROOM = 4, SEARCHED_WIDTH = 64 };
 
-/* `ReadRows` of structures/native/guess_search.h. */
+/* `ReadRows` of indexes/native/growing_tree.h. */
 int hydra_read_rows(const HydraReader *reader, int count, const int32_t *behind, const int32_t *tokens, int width,
                     int32_t *said, float *logprobs, float *totals) {
     HydraTree *t = reader->tree;

@@ -17,12 +17,35 @@ from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.drafting_networks import Ahead, Guessed
 from specchat.core.states import HostRow
 from specchat.errors import ModelError
+from specchat.models.cpu_kernels.c_interface import CProduct, pointer
 from specchat.models.cpu_kernels.kernels import Kernels
 from specchat.models.cpu_kernels.linear import NativeHead
 from specchat.models.cpu_kernels.logits_buffer import BEST
-from specchat.models.cpu_kernels.product import CProduct
-from specchat.models.cpu_kernels.tensor_pointers import pointer
-from specchat.models.cpu_kernels.token_table import TokenTable
+
+
+@dataclass(frozen=True)
+class TokenTable:
+    """Rows of some tokens.
+
+    Args:
+        rows: (m, d) float32.
+        places: (tokens,) int32 where each token's row is, −1 for those without; tokens beyond have none.
+    """
+
+    rows: Tensor
+    places: np.ndarray[Any, np.dtype[np.int32]]
+
+    @cached_property
+    def as_c(self) -> tuple[int, int, int, int]:
+        """Address and number of the rows, and of the places; asking for addresses takes as long as a step."""
+        count, width = self.rows.shape
+        return pointer("rows of tokens", self.rows, torch.float32, count, width), count, *_of(self.places)
+
+
+def _of(places: np.ndarray[Any, np.dtype[np.int32]]) -> tuple[int, int]:
+    assert places.dtype == np.int32, "as C reads them"
+    return places.ctypes.data, len(places)
+
 
 _FIRST_ROOM = 64
 

@@ -16,10 +16,8 @@ from torch import Tensor
 
 from specchat.errors import ModelError, NotNumbers
 from specchat.models.cpu_kernels.build import load
-from specchat.models.cpu_kernels.c_functions import declare_functions
-from specchat.models.cpu_kernels.c_structures import CHeadAsked, CHeads
+from specchat.models.cpu_kernels.c_interface import CHeadAsked, CHeads, declare_functions, pointer
 from specchat.models.cpu_kernels.logits_buffer import LogitsBuffer
-from specchat.models.cpu_kernels.tensor_pointers import pointer
 from specchat.models.decoder.kv_cache import KeysValues
 
 PHASES = ("rounding", "products", "attention", "head", "waiting")

@@ -4,19 +4,82 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from specchat.core.reading import HeadOutput
-from specchat.models.cpu_kernels.arena import Arena
-from specchat.models.cpu_kernels.c_structures import CDecoder
-from specchat.models.cpu_kernels.growing_head import GrowingHead
+from specchat.models.cpu_kernels.c_interface import CDecoder, CProduct, pointer
 from specchat.models.cpu_kernels.kernels import Kernels, kernels_for
-from specchat.models.cpu_kernels.packing import RowReader, pack_into
-from specchat.models.cpu_kernels.product import LANES, Product
-from specchat.models.cpu_kernels.tensor_pointers import pointer
-from specchat.models.weights.weight_source import StoredRows
+from specchat.models.cpu_kernels.logits_buffer import LogitsBuffer, SpareMemory
+from specchat.models.cpu_kernels.packing import LANES, Arena, Product, RowReader, pack_into
+from specchat.models.weights.weight_source import GROUP, StoredRows
+
+_FIRST_ROOM = 1024
+
+
+class GrowingHead:
+    """A norm and rows of a head that may grow; those that extend it say how rows are added."""
+
+    def __init__(
+        self, kernels: Kernels, norm: Tensor, epsilon: float, bits: int, minima: bool = False, threads: int = 1
+    ) -> None:
+        """No rows yet.
+
+        Args:
+            norm: (d,) float32 factors of the norm.
+            bits, minima: what a row consists of; see `Product`.
+        """
+        self._kernels, self._norm, self._epsilon = kernels, norm.float().contiguous(), epsilon
+        self._kind, self._threads = (bits, int(minima)), threads
+        groups = -(-len(norm) // GROUP)
+        self.block_bytes = groups * (LANES * GROUP // 8 * bits + (2 if minima else 1) * LANES * 2)
+        self._blocks = torch.zeros(0, dtype=torch.uint8)
+        self._c = CDecoder()
+        self.rows = 0
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def room_for(self, rows: int) -> Tensor:
+        """(bytes,) uint8, blocks for so many rows; those that are there stay, the rest are zeros."""
+        wanted = -(-rows // LANES)
+        there = len(self._blocks) // self.block_bytes
+        if wanted > there:
+            blocks = max(wanted, there + there // 4, _FIRST_ROOM // LANES)
+            room = torch.zeros(blocks * self.block_bytes, dtype=torch.uint8)
+            room[: len(self._blocks)] = self._blocks
+            self._blocks = room
+            if self.rows:
+                self.holds(self.rows)  # what C was told is where they were
+        return self._blocks[: wanted * self.block_bytes]
+
+    def holds(self, rows: int) -> None:
+        """This many rows were written. Checked."""
+        data = self.room_for(rows)
+        norm = pointer("a norm", self._norm, torch.float32, len(self._norm))
+        numbers = pointer("a head", data, torch.uint8, len(data))
+        head = CProduct(len(self._norm), rows, *self._kind, len(data), numbers, None)
+        self._c = CDecoder(hidden=len(self._norm), vocab_size=rows, epsilon=self._epsilon, norm=norm, head=head)
+        self._kernels.check_head(self._c)
+        self.rows = rows
+
+    @property
+    def as_c(self) -> CDecoder:
+        """The head for C, checked; valid until rows are added."""
+        return self._c
+
+    def scores(self, states: Tensor) -> HeadOutput:
+        """Everything that can be said of (n, d) states; tokens are places among the rows."""
+        states = states.to("cpu", torch.float32).contiguous()
+        reads = partial(self._kernels.logprobs, self._threads)
+        said = LogitsBuffer(len(states), self.rows, reads, SpareMemory(0), highest=True, totals=True)
+        if len(states):
+            given = pointer("states", states, torch.float32, len(states), len(self._norm))
+            self._kernels.head(self._threads, self._c, given, len(states), said)
+        return said
+
 
 _BITS = 8
 
@@ -69,39 +132,38 @@ class EmbeddedProduct:
         kernels.linear_of_stored(1, self._embedding.some(which), self._epsilon, product, rows)
 
 
-class NativeHead:
+class NativeHead(GrowingHead):
     """A norm and a head whose rows grow: tokens may be added while it is used."""
 
     def __init__(self, kernels: Kernels, norm: Tensor, epsilon: float) -> None:
-        """No rows yet.
-
-        Args:
-            norm: (d,) float32 factors of the norm.
-        """
-        self._kernels = kernels
-        self._head = GrowingHead(kernels, norm, epsilon, _BITS)
+        super().__init__(kernels, norm, epsilon, _BITS)
         self._tail = torch.empty(0, len(norm))  # rows of the last block, while it is not full
-
-    def __len__(self) -> int:
-        return self._head.rows
 
     def append(self, rows: Tensor) -> None:
         """Add rows, (n, d) float32, behind those there are."""
-        head, first = self._head, (len(self) - len(self._tail)) // LANES
+        first = (self.rows - len(self._tail)) // LANES
         new = torch.cat([self._tail, rows])
-        room = head.room_for(first * LANES + len(new))
-        pack_into(self._kernels, _stored(new), _BITS, room[first * head.block_bytes :])
-        head.holds(len(self) + len(rows))
+        room = self.room_for(first * LANES + len(new))
+        pack_into(self._kernels, _stored(new), _BITS, room[first * self.block_bytes :])
+        self.holds(self.rows + len(rows))
         self._tail = new[len(new) // LANES * LANES :].clone()
 
-    @property
-    def as_c(self) -> CDecoder:
-        """The head for C, checked; valid until rows are added."""
-        return self._head.as_c
 
-    def scores(self, states: Tensor) -> HeadOutput:
-        """Everything that can be said of (n, d) states; tokens are places among the rows."""
-        return self._head.scores(states)
+class GatheredHead(GrowingHead):
+    """Some tokens' logits with the bits that the whole head gives them, in less time and memory."""
+
+    def __init__(self, kernels: Kernels, head: Product, norm: Tensor, epsilon: float, threads: int) -> None:
+        """No rows yet; `head` is the decoder's own, and stays its own."""
+        assert head.bias is None, "heads have no bias"
+        super().__init__(kernels, norm, epsilon, head.bits, head.minima, threads)
+        self._whole = head
+
+    def append(self, tokens: Sequence[int]) -> None:
+        """Add these tokens' rows."""
+        rows = self.rows + len(tokens)
+        room = self.room_for(rows)
+        self._kernels.gather(self._whole.as_c(), tokens, room.data_ptr(), len(room), self.rows)
+        self.holds(rows)
 
 
 def _stored(weight: Tensor) -> StoredRows:

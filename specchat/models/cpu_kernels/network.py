@@ -12,16 +12,12 @@ from torch import Tensor
 
 from specchat.core.reading import HeadOutput
 from specchat.core.request import EVERYTHING, HeadNeeds, HeadOfSome
-from specchat.models.cpu_kernels.adapters import AdapterTables
-from specchat.models.cpu_kernels.c_structures import KEYS, CDecoder, CLayer
-from specchat.models.cpu_kernels.gathered_head import GatheredHead
+from specchat.models.cpu_kernels.c_interface import KEYS, CDecoder, CLayer, CProduct, maybe_pointer, pointer
 from specchat.models.cpu_kernels.kernels import kernels_for
+from specchat.models.cpu_kernels.linear import GatheredHead
 from specchat.models.cpu_kernels.logits_buffer import BEST, FEW, LogitsBuffer, SpareMemory, StatesAndHead
-from specchat.models.cpu_kernels.packing import Packer, RowReader
-from specchat.models.cpu_kernels.pass_rows import PassRows, as_floats
-from specchat.models.cpu_kernels.product import CProduct, Product
-from specchat.models.cpu_kernels.tensor_pointers import maybe_pointer, pointer
-from specchat.models.cpu_kernels.whole_pass import WholePasses
+from specchat.models.cpu_kernels.packing import Packer, Product, RowReader
+from specchat.models.cpu_kernels.pass_rows import AdapterTables, PassRows, WholePasses, as_floats
 from specchat.models.decoder.kv_cache import KVCache, RowCopies
 from specchat.models.decoder.network import Pass, layers_then_head
 from specchat.models.decoder.shape import Shape

@@ -1,10 +1,12 @@
-"""Weights from where they lie into the blocks that the kernels read: unpacked, rounded and laid out in one go, in C."""
+"""Weights in the blocks that kernels read, and how they get there: unpacked, rounded and laid out in one go, in C."""
 
 from __future__ import annotations
 
 import ctypes
+import threading
 from array import array
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -12,13 +14,76 @@ import torch
 from torch import Tensor
 
 from specchat.errors import NotNumbers
-from specchat.models.cpu_kernels.arena import Arena
+from specchat.models.cpu_kernels.c_interface import CProduct, maybe_pointer, pointer
 from specchat.models.cpu_kernels.kernels import Kernels
-from specchat.models.cpu_kernels.product import Product
-from specchat.models.cpu_kernels.tensor_pointers import pointer
+from specchat.models.decoder.kv_cache import zeroed_bytes
 from specchat.models.decoder.weight_check import not_finite
 from specchat.models.weights.gguf_header import FOUR_BIT, Kind
 from specchat.models.weights.weight_source import GROUP, StoredRows, WeightSource
+
+_PIECE = 64 << 20
+_LINE = 64
+
+
+class Arena:
+    """Gives out memory for tensors, one behind another. It lives as long as what was given out is used."""
+
+    def __init__(self) -> None:
+        self._piece = torch.empty(0, dtype=torch.uint8)
+        self._used = 0
+        self._lock = threading.Lock()
+
+    def room(self, size: int) -> Tensor:
+        """(size,) uint8, zeros, on a cache line's boundary. Safe from several threads."""
+        with self._lock:
+            if self._used + size > len(self._piece):
+                self._piece, self._used = zeroed_bytes(max(_PIECE, size)), 0
+            given = self._piece[self._used : self._used + size]
+            self._used += -(-size // _LINE) * _LINE
+        return given
+
+
+LANES = 16
+
+
+@dataclass(frozen=True)
+class Product:
+    """Weights w = (number − offset) · scale, or number · scale + minimum.
+
+    Args:
+        data: uint8, numbers, scales and minima in the order that product.h describes at its `Product`.
+    """
+
+    out: int
+    inputs: int
+    bits: int
+    minima: bool
+    data: Tensor
+    bias: Tensor | None
+
+    @classmethod
+    def empty(cls, out: int, inputs: int, bits: int, minima: bool, bias: Tensor | None, arena: Arena) -> Product:
+        """A product of zeros, for a packer to fill."""
+        step = LANES * GROUP // 8 * bits + (2 if minima else 1) * LANES * 2
+        data = arena.room(-(-out // LANES) * -(-inputs // GROUP) * step)
+        return cls(out, inputs, bits, minima, data, None if bias is None else bias.float().contiguous())
+
+    def room_at(self, output: int) -> Tensor:
+        """Bytes from the block on that begins with this output."""
+        assert output % LANES == 0, "blocks begin at every sixteenth output"
+        blocks = -(-self.out // LANES)
+        return self.data[output // LANES * (len(self.data) // blocks) :]
+
+    @property
+    def nbytes(self) -> int:
+        return self.data.nbytes + (0 if self.bias is None else self.bias.nbytes)
+
+    def as_c(self) -> CProduct:
+        """The same for C; valid as long as this lives."""
+        data = pointer("a weight", self.data, torch.uint8, len(self.data))
+        bias = maybe_pointer("a bias", self.bias, torch.float32, self.out)
+        return CProduct(self.inputs, self.out, self.bits, int(self.minima), len(self.data), data, bias)
+
 
 _AT_ONCE = 4096
 """Outputs that are packed at once, whole blocks of them. What C cannot read comes as float32, which takes memory."""

@@ -1,24 +1,97 @@
-"""The rows of one pass as C takes them: where they lie, what they see, which states are copied."""
+"""A pass as C takes it: its rows, what they see, the adapters that act on them; and passes that are one call."""
 
 from __future__ import annotations
 
 import ctypes
+import weakref
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from specchat.core.record import record
+from specchat.core.request import Adapter, ExtraRow
 from specchat.core.states import StackedStates
 from specchat.errors import ModelError
-from specchat.models.cpu_kernels.adapters import AdapterTables
-from specchat.models.cpu_kernels.c_structures import KINDS, CAttentionKind, CRows
-from specchat.models.cpu_kernels.tensor_pointers import maybe_pointer, pointer
+from specchat.models.cpu_kernels.c_interface import KINDS, CAttentionKind, CRows, CWholePass, maybe_pointer, pointer
+from specchat.models.cpu_kernels.kernels import Kernels
+from specchat.models.cpu_kernels.logits_buffer import LogitsBuffer
+from specchat.models.cpu_kernels.packing import RowReader
+from specchat.models.decoder.adapters import PRODUCTS, Factors, acting, adapters_of, checked, paired, sizes_of
 from specchat.models.decoder.kv_cache import KVCache
 from specchat.models.decoder.network import Pass, SubLayers
 from specchat.models.decoder.shape import Shape
+
+
+class _CLowRank(ctypes.Structure):
+    """`LowRank` of adapter.h."""
+
+    _fields_ = [
+        *[(name, ctypes.c_int32) for name in ("rank", "inputs", "outputs")],
+        *[(name, ctypes.c_void_p) for name in ("down", "up")],
+    ]
+
+
+@dataclass(frozen=True)
+class PassAdapters:
+    """The adapters of one pass; `table` is (adapters, layers, products) for C, and valid as long as they live."""
+
+    adapters: tuple[Adapter, ...]
+    table: Any
+
+    @property
+    def count(self) -> int:
+        return len(self.adapters)
+
+
+class AdapterTables:
+    """Turns adapters into what C reads, once for each adapter. They live as long as the adapters."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
+        self._sizes = sizes_of(shape)
+        self._made: WeakKeyDictionary[Adapter, tuple[Factors, bytes]] = WeakKeyDictionary()
+
+    def of(self, extra_rows: Sequence[ExtraRow], rows: int) -> tuple[PassAdapters | None, Tensor | None]:
+        """The adapters of a pass with so many rows, the extra rows last; and which of them acts on which row.
+
+        Returns:
+            The adapters, and (rows,) int32, −1 for rows without one; None and None where no extra row names one.
+
+        Raises:
+            ModelError: an adapter that does not fit the network.
+        """
+        adapters = adapters_of(extra_rows)
+        if not adapters:
+            return None, None
+        tables = b"".join(self._table(adapter) for adapter in adapters)
+        which = torch.tensor([-1] * (rows - len(extra_rows)) + acting(extra_rows, adapters), dtype=torch.int32)
+        table = (_CLowRank * (len(tables) // ctypes.sizeof(_CLowRank))).from_buffer_copy(tables)
+        return PassAdapters(adapters, table), which
+
+    def _table(self, adapter: Adapter) -> bytes:
+        if adapter not in self._made:
+            checked(adapter, self._shape.layers, self._sizes)
+            own = {
+                where: (down.float().contiguous(), up.float().contiguous())
+                for where, (down, up) in paired(adapter, self._shape.head_dim).items()
+            }
+            entries = [self._entry(own, layer, name) for layer in range(self._shape.layers) for name in PRODUCTS]
+            self._made[adapter] = own, bytes((_CLowRank * len(entries))(*entries))
+        return self._made[adapter][1]
+
+    def _entry(self, factors: Factors, layer: int, name: str) -> _CLowRank:
+        outputs, inputs = self._sizes[name]
+        if (layer, name) not in factors:
+            return _CLowRank(0, inputs, outputs, None, None)
+        down, up = factors[layer, name]
+        return _CLowRank(len(down), inputs, outputs, down.data_ptr(), up.data_ptr())
+
 
 LeftOut = tuple[Tensor | None, Tensor | None]
 """As `left_out` returns it."""
@@ -145,3 +218,53 @@ def as_floats(states: Tensor) -> Tensor:
     if states.dtype == torch.float32 and states.device.type == "cpu" and states.is_contiguous():
         return states  # as they nearly always are; asking torch for the same takes as long as everything else here
     return states.to("cpu", torch.float32).contiguous()
+
+
+class WholePasses:
+    """Embeddings, layers and head over one cache. Tensors that stay are checked when they change, not at every pass."""
+
+    def __init__(self, shape: Shape, like: Tensor, embedding: RowReader) -> None:
+        self._shape, self._like = shape, like
+        self._whole = CWholePass(embedding=ctypes.addressof(embedding.as_c))  # written anew in every pass
+        self._narrowest = min((kind.window for kind in shape.attention_kinds if kind.window), default=None)
+        self._about = CRows()
+        self._of: tuple[weakref.ref[Tensor] | None, object, object] = None, None, None  # what `_about` tells of
+        self._left_out: LeftOut = (None, None)  # what it points to
+
+    def takes(self, running: Pass) -> bool:
+        """Whether a pass is one call: no hook runs between layers, and all rows are tokens that see whole paths."""
+        plan, watch = running.plan, running.watch
+        if running.extra_rows or not plan.nodes or plan.own is not None or (watch is not None and watch.hooked):
+            return False
+        return self._narrowest is None or plan.start + len(plan.tokens) <= self._narrowest
+
+    def read(self, running: Pass, kernels: Kernels, threads: int, decoder: object, said: LogitsBuffer) -> None:
+        """Do a pass that is one call."""
+        plan, watch, shape = running.plan, running.watch, self._shape
+        rows = len(plan.tokens)
+        about = self._about_cache(running, plan.start + rows)
+        numbers = array("i", [*plan.tokens, *plan.above])
+        taps = None if watch is None else Taps.of(watch.tapped(range(shape.layers)), shape.layers, rows, shape.hidden)
+        whole = self._whole
+        whole.rows, whole.missing = rows, plan.missing
+        whole.start, whole.common, whole.first = plan.start, plan.common, plan.first
+        whole.numbers, whole.count = numbers.buffer_info()
+        whole.tapped = 0
+        if taps is not None:
+            whole.tapped, (whole.tap_of, whole.taps) = len(taps.states.layers), taps.addresses
+        whole.states = said.states_address
+        whole.tokens, whole.named, whole.apart, whole.highest, whole.logits, whole.totals = said.asked
+        kernels.read(threads, decoder, about, whole)
+        if watch is not None and taps is not None:
+            watch.keep(taps.states)
+
+    def _about_cache(self, running: Pass, end: int) -> CRows:
+        """What C is told of the cache, with room for so many rows."""
+        keys, values = running.cache.room_for(end, self._like)
+        known, tables, parts = self._of
+        if known is None or known() is not keys or tables is not running.tables or parts is not running.parts:
+            self._left_out = left_out(running.parts, running.cache)
+            self._about = about_cache(self._shape, keys, values, running.tables, self._left_out)
+            # By a weak reference: a cache that grows lets go of the memory that it had.
+            self._of = weakref.ref(keys), running.tables, running.parts
+        return self._about

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specchat.compiled.machine import native_bfloat16
 from specchat.core.device_copy import to_device
 from specchat.models.decoder.cuda_linear import CudaInt4Linear, CudaInt8Linear, int8_pays
 from specchat.models.decoder.linear_layers import (
@@ -25,7 +26,6 @@ from specchat.models.decoder.linear_layers import (
 )
 from specchat.models.decoder.shape import Shape
 from specchat.models.decoder.weight_check import prepared
-from specchat.models.inspect.memory import native_bfloat16
 from specchat.models.weights.weight_source import GROUP, FourBit, WeightSource, head_rows
 
 

@@ -22,7 +22,7 @@ from specchat.core.drafting_networks import Ahead, Guessed
 from specchat.core.request import CHUNK_TOKENS
 from specchat.core.states import HostRow, TextStates, host_row_of, row_of, rows_by_token
 from specchat.core.tree import TokenTree
-from specchat.models.cpu_kernels.token_table import TokenTable
+from specchat.models.cpu_kernels.hydra import TokenTable
 from specchat.models.decoder.cache_rows import common_prefix
 from specchat.models.decoder.trimmed_head import TrimmedHead
 from specchat.models.draft_heads.layers import AttentionRows, DecoderLayer

@@ -21,9 +21,9 @@ from specchat.config.trained_drafters import TrainedDrafter
 from specchat.core.drafting_networks import TrainedNetwork
 from specchat.core.seams import Weights
 from specchat.errors import DamagedWeights, ModelError, WeightsError, nearest
-from specchat.models.cpu_kernels.arena import Arena
 from specchat.models.cpu_kernels.linear import EmbeddedProduct, NativeHead, NativeLinear, small_network_kernels
 from specchat.models.cpu_kernels.network import NativeNetwork
+from specchat.models.cpu_kernels.packing import Arena
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.trimmed_head import HeadProduct, TorchHead, TrimmedHead
 from specchat.models.draft_heads import FAMILIES, Family

@@ -18,11 +18,10 @@ from textual.pilot import Pilot
 
 from specchat.engine.client.client import Engine
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Generate, Load
+from specchat.engine.protocol.commands import Generate, Load, Message
 from specchat.tui.app import SpecchatApp
 from specchat.tui.bench.scripted_engine import TEXTS, ScriptedLink, rounds_of
-from specchat.tui.control.app_setup import AppSetup
+from specchat.tui.services.context import AppSetup
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.turn import Reply, Turn
 
@@ -64,7 +63,7 @@ class Scenario:
 
     async def stream(self) -> Result:
         """The cost of showing a reply while it is written."""
-        await self.app.control.session.ask("Go on.")
+        await self.app.chat_screen.replies.ask("Go on.")
         while (running := self.app.chat.running) is not None and running.figures.tokens < self.ahead:
             await asyncio.sleep(0.1)
         await asyncio.sleep(WARM_UP_S)
@@ -90,7 +89,7 @@ class Scenario:
 
     async def tree(self) -> Result:
         """The cost of drawing the tree."""
-        panel = self.app.views.tree_panel
+        panel = self.app.chat_screen.tree_panel
         costs, shown = [], []
         for round in rounds_of(TEXTS["prose"], 500, self.rate, 1):
             shown.append(round)
@@ -103,7 +102,7 @@ class Scenario:
 
     async def scroll(self) -> Result:
         """The cost of opening a chat of ten thousand messages and paging up."""
-        transcript = self.app.views.transcript
+        transcript = self.app.chat_screen.transcript
         before = time.thread_time()
         turns = _turns(MESSAGES)
         made, begun = time.thread_time(), time.monotonic()
@@ -120,7 +119,7 @@ class Scenario:
 
     async def _page_up(self) -> None:
         for _ in range(PAGES):
-            self.app.views.transcript.scroll_page_up(animate=False)
+            self.app.chat_screen.transcript.scroll_page_up(animate=False)
             await asyncio.sleep(0.1)
 
     async def memory(self) -> Result:
@@ -144,7 +143,7 @@ class Scenario:
 
     async def _write_reply(self) -> None:
         self.links[0].done.clear()
-        await self.app.control.session.ask("Go on.")
+        await self.app.chat_screen.replies.ask("Go on.")
         while not self.links[0].done.is_set() or self.app.chat.running is not None:
             await asyncio.sleep(0.02)
 
@@ -254,9 +253,9 @@ def with_app(settings: dict[str, Any]) -> dict[str, Any]:
         while app.chat.engine.phase not in ("ready", "failed", "dead"):
             await asyncio.sleep(0.05)
         for _ in range(REPLIES if app.chat.engine.phase == "ready" else 0):
-            await app.control.current_chat.new()
+            await app.chat_screen.current_chat.begin()
             clock, cpu = asyncio.get_running_loop().time(), os.times()
-            await app.control.session.ask(PROMPT)
+            await app.chat_screen.replies.ask(PROMPT)
             while app.chat.running is not None:
                 await asyncio.sleep(0.05)
             seconds, now = asyncio.get_running_loop().time() - clock, os.times()

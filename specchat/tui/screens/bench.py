@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.message import Message
-from textual.screen import ModalScreen
 
-from specchat.tui.ports import KeyNames
+from specchat.errors import UsageError
+from specchat.tui.screens.race_run import RunScreen, changes, seed
+from specchat.tui.services.context import Context
 from specchat.tui.state.race_lines import outcome_lines, progress_lines, series_text, table_lines
-from specchat.tui.state.races import RaceSeries, RaceSetup
+from specchat.tui.state.races import BenchQuestion, RaceSeries
 from specchat.tui.text.cells import ScreenLine
 from specchat.tui.widgets.painted_lines import LinesView
 
+_QUESTIONS = 6
+_REPLY_TOKENS = 96
+"""The most tokens of a reply in a benchmark."""
 
-class BenchScreen(ModalScreen[None]):
+
+class BenchScreen(RunScreen):
     """Progress, a table by category, and whether the texts agree."""
 
     DEFAULT_CSS = """
@@ -39,19 +45,19 @@ class BenchScreen(ModalScreen[None]):
         Binding("c", "copy", "copy the table", show=False, id="bench.copy"),
     ]
 
-    class StopAsked(Message):
-        """The user wants to stop what runs; where nothing runs, to leave."""
+    def __init__(self, context: Context, amount: str) -> None:
+        """Measure the settings in force against plain decoding on a few questions, or for some seconds.
 
-    class AgainAsked(Message):
-        """The user wants the same run once more."""
-
-    def __init__(self, setup: RaceSetup, key_of: KeyNames, series: RaceSeries) -> None:
-        super().__init__()
-        self.series = series
-        self._key_of = key_of
+        Raises UsageError if the engine is not free, `amount` is neither, or the settings are plain decoding.
+        """
+        super().__init__(context)
+        count, seconds = _parse_amount(amount)
+        questions = list(context.setup.questions())[:count]
+        if not questions:
+            raise UsageError("no questions come with this installation")
+        self._begin(questions, seed(context.chat), seconds)
         self._copied = False
-        about = (setup.pair, setup.dtype, setup.settings)
-        self._about = about
+        self._about = about = (self.setup.pair, self.setup.dtype, self.setup.settings)
         self._box = Vertical()
         self._views = (
             LinesView(lambda w, h: progress_lines(self.series, *about, w), id="progress"),
@@ -75,24 +81,30 @@ class BenchScreen(ModalScreen[None]):
             return
         for view in self._views:
             view.repaint()
-        key, ended = self._key_of, self.series.ended
+        key, ended = self.context.app.key_of, self.series.ended
         leave = key("bench.leave").split(",")[0]
         again = f" · {key('bench.again')} again · {key('bench.copy')} {'copied' if self._copied else 'copies'}"
         self._box.border_subtitle = f"{leave} leaves{again}" if ended else f"{leave} stops"
 
-    def begin(self, series: RaceSeries) -> None:
-        """Show another run."""
-        self.series, self._copied = series, False
-        self.show()
+    def _begin(self, questions: Sequence[BenchQuestion], seed: int, seconds: float | None) -> None:
+        chat, ids, clock = self.context.chat, self.context.race_ids, self.context.setup.clock
+        changed = {**changes(chat), "max_tokens": min(self.setup.max_tokens, _REPLY_TOKENS)}
+        self.series = RaceSeries(questions, seed, ids, changed, clock, seconds)
+        self.begin_run(self.series, self.series.begin())
 
     def action_leave(self) -> None:
         """Stop what runs and keep the table; else back to the chat."""
-        self.post_message(self.StopAsked())
+        if self.stop_run():
+            self.show()
+        else:
+            self.leave()
 
     def action_again(self) -> None:
         """Run the same benchmark again."""
-        if self.series.ended:
-            self.post_message(self.AgainAsked())
+        if self.series.ended and self.context.chat.can_generate:
+            self._begin(self.series.questions, self.series.seed, self.series.seconds)
+            self._copied = False
+            self.show()
 
     def action_copy(self) -> None:
         """Copy the table as text."""
@@ -105,3 +117,13 @@ class BenchScreen(ModalScreen[None]):
 def _fitting(lines: list[ScreenLine], height: int) -> list[ScreenLine]:
     """As many lines as fit; the last one, the total, is always kept."""
     return lines if len(lines) <= height else [*lines[: height - 1], lines[-1]]
+
+
+def _parse_amount(argument: str) -> tuple[int, float | None]:
+    """How many questions and for how many seconds: `12` is 12 questions, `60s` a minute, nothing the default."""
+    if not argument:
+        return _QUESTIONS, None
+    number = argument.removesuffix("s")
+    if not number.isascii() or not number.isdigit() or int(number) == 0:
+        raise UsageError(f"{argument!r} is neither a number of questions, such as 12, nor a time, such as 60s")
+    return (sys.maxsize, float(number)) if number != argument else (int(number), None)

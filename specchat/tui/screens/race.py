@@ -9,13 +9,15 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, VerticalScroll
 from textual.events import Resize
-from textual.message import Message
-from textual.screen import ModalScreen
 
-from specchat.engine.client.race import SIDES, Side
+from specchat.engine.client.race import SIDES, Race, Side
+from specchat.engine.protocol.commands import Message
 from specchat.engine.protocol.events import RoundDone
 from specchat.engine.protocol.text import visible
-from specchat.tui.ports import KeyNames
+from specchat.errors import UsageError
+from specchat.tui.screens.race_run import RunScreen, changes, seed
+from specchat.tui.services.context import Context
+from specchat.tui.state.chat import Chat
 from specchat.tui.state.race_lines import (
     NAMES,
     bar_lines,
@@ -24,7 +26,7 @@ from specchat.tui.state.race_lines import (
     outcome_text,
     status_lines,
 )
-from specchat.tui.state.races import RacePlayback, RaceSetup
+from specchat.tui.state.races import RacePlayback
 from specchat.tui.widgets.painted_lines import LinesView
 from specchat.tui.widgets.tinted_text import TintedText
 from specchat.tui.widgets.tree_panel import TreePanel
@@ -97,7 +99,7 @@ TREE_FROM_COLUMNS, TREE_FROM_LINES = 112, 20
 """From this size on each column keeps 30 cells of text beside the tree."""
 
 
-class RaceScreen(ModalScreen[None]):
+class RaceScreen(RunScreen):
     """Shows a race while it runs and is played back. A timer redraws it only while something changes."""
 
     DEFAULT_CSS = """
@@ -120,16 +122,14 @@ class RaceScreen(ModalScreen[None]):
         Binding("c", "copy", "copy the result", show=False, id="race.copy"),
     ]
 
-    class LeaveAsked(Message):
-        """The user wants to stop what runs and go back to the chat."""
+    def __init__(self, context: Context, prompt: str) -> None:
+        """Race on the last question of the chat, or on a prompt that would follow the chat.
 
-    class AgainAsked(Message):
-        """The user wants the same race once more."""
-
-    def __init__(self, setup: RaceSetup, key_of: KeyNames, playback: RacePlayback) -> None:
-        super().__init__()
-        self.playback = playback
-        self._setup, self._key_of = setup, key_of
+        Raises UsageError if the engine is not free, there is no question, or the settings are plain decoding.
+        """
+        super().__init__(context)
+        self._begin(_messages(context.chat, prompt), seed(context.chat))
+        setup = self.setup
         self._copied = False
         self._columns: dict[Side, RaceColumn] = {side: RaceColumn(id=side) for side in SIDES}
         pair, dtype, settings = setup.pair, setup.dtype, setup.settings
@@ -179,20 +179,23 @@ class RaceScreen(ModalScreen[None]):
         if not playback.moving:
             self._refresh_timer.pause()
 
-    def begin(self, playback: RacePlayback) -> None:
-        """Show another race."""
-        self.playback, self._copied = playback, False
-        self._refresh_timer.resume()
-        self.show()
+    def _begin(self, messages: Sequence[Message], seed: int) -> None:
+        race = Race(messages, seed, self.context.race_ids, changes(self.context.chat))
+        self.playback = RacePlayback(race, self.context.setup.clock)
+        self.begin_run(self.playback, race.begin())
 
     def action_leave(self) -> None:
         """Stop what runs, and back to the chat."""
-        self.post_message(self.LeaveAsked())
+        self.leave()
 
     def action_again(self) -> None:
         """The same race once more, after this one."""
-        if self.playback.race.ended:
-            self.post_message(self.AgainAsked())
+        race = self.playback.race
+        if race.ended and self.context.chat.can_generate:
+            self._begin(race.messages, race.seed)
+            self._copied = False
+            self._refresh_timer.resume()
+            self.show()
 
     def action_skip(self) -> None:
         """Skip the rest of the playback."""
@@ -202,19 +205,19 @@ class RaceScreen(ModalScreen[None]):
     def action_copy(self) -> None:
         """Copy the result as text."""
         if self.playback.race.phase == "over":
-            self.app.copy_to_clipboard(outcome_text(self.playback, self._setup.pair, self._setup.dtype))
+            self.app.copy_to_clipboard(outcome_text(self.playback, self.setup.pair, self.setup.dtype))
             self._copied = True
             self.show()
 
     def _fit_outcome(self) -> None:
         """Give the outcome as many lines as it needs, at most a quarter of the screen."""
         size = self.size
-        lines = status_lines(self.playback, self._setup.dtype, max(8, size.width - 2), max(2, size.height // 4))
+        lines = status_lines(self.playback, self.setup.dtype, max(8, size.width - 2), max(2, size.height // 4))
         if self._outcome.styles.height is None or self._outcome.styles.height.value != len(lines):
             self._outcome.styles.height = len(lines)
 
     def _hint(self) -> str:
-        playback, key = self.playback, self._key_of
+        playback, key = self.playback, self.context.app.key_of
         keys = [(key("race.leave").split(",")[0], "leaves")]
         if playback.race.ended:
             keys.append((key("race.again"), "again"))
@@ -223,3 +226,14 @@ class RaceScreen(ModalScreen[None]):
         if playback.race.phase == "over":
             keys.append((key("race.copy"), "copies"))
         return " · ".join(f"{name} {does}" for name, does in keys if name)
+
+
+def _messages(chat: Chat, prompt: str) -> list[Message]:
+    messages = chat.messages()
+    if prompt:
+        return [*messages, Message("user", prompt)]
+    while messages and messages[-1].role != "user":
+        messages.pop()
+    if not messages:
+        raise UsageError("there is no question to race on yet: /race PROMPT gives one")
+    return messages

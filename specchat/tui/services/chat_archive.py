@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -16,8 +16,7 @@ from specchat.store import records
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_read
 from specchat.store.writer import Writer
-from specchat.tui.ports import CallLater, Notify, Redraw
-from specchat.tui.state.chat import Chat
+from specchat.tui.services.terminal_app import TerminalApp
 from specchat.tui.state.stored_chat import message_of, message_with_rounds, record_of, turn_of
 from specchat.tui.state.turn import ReplyRounds, Turn
 
@@ -30,22 +29,10 @@ _T = TypeVar("_T")
 class ChatArchive:
     """Saves the chat on the screen to a file, unless it is a recording; without a path nothing is saved."""
 
-    def __init__(
-        self,
-        chat: Chat,
-        path: Path | None,
-        *,
-        notify: Notify,
-        note: Callable[[str, str], Awaitable[None]],
-        redraw: Redraw,
-        call_later: CallLater,
-    ) -> None:
-        """`note` adds a lasting line."""
+    def __init__(self, app: TerminalApp, path: Path | None) -> None:
         self.problem = ""  # one line: why nothing can be saved
         self.deleted: list[records.Summary] = []  # chats that the user deleted since the start, the last one last
-        self._on_screen = chat
-        self._notify, self._note, self._redraw = notify, note, redraw
-        self._call_later = call_later
+        self._app, self._on_screen = app, app.chat
         self._path = path
         self._writer: Writer | None = None
         self._chat = ""  # the id of the chat that the following fields are about
@@ -65,7 +52,7 @@ class ChatArchive:
         if self._path is not None:
             self._writer = Writer(
                 self._path,
-                remark=lambda text: self._on_app_thread(self._note, text, "warn"),
+                remark=lambda text: self._on_app_thread(self._app.note, text, "warn"),
                 problem=lambda text: self._on_app_thread(self._set_problem, text),
                 anew=lambda: self._on_app_thread(self._put_everything),
             )
@@ -197,7 +184,7 @@ class ChatArchive:
         """Call a function on the app's thread, unless the archive is closed."""
         if not self._closed:
             with suppress(RuntimeError):  # … in this very moment
-                self._call_later(what, *given)
+                self._app.call_later(what, *given)
 
     def _require_writer(self) -> Writer:
         if self._writer is None:
@@ -207,11 +194,11 @@ class ChatArchive:
     def _set_problem(self, problem: str) -> None:
         before, self.problem = self.problem, problem
         if problem:
-            self._notify(f"not being saved: {problem}", "warn")
+            self._app.say(f"not being saved: {problem}", "warn")
         elif before:
-            self._notify("being saved again")
+            self._app.say("being saved again")
         self._on_screen.unsaved = bool(problem)
-        self._redraw()
+        self._app.redraw()
 
     def _put_everything(self) -> None:
         """The file was replaced by an empty one: write the whole chat again."""

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from specchat.config import starting_pair, user_settings, users_models
-from specchat.config.own_pairs import forget_pair
-from specchat.config.settings_saving import start_with
+from specchat.config.settings_saving import forget_pair, start_with
 from specchat.engine.protocol.codec import decode_event
 from specchat.engine.protocol.events import Loading
 from specchat.errors import ConfigError, SpecchatError, UsageError, nearest
-from specchat.tui.ports import KeyNames, Notify, Redraw, RunInBackground
+from specchat.tui.services.engine_session import EngineSession
 from specchat.tui.services.found_pairs import FoundPairs
-from specchat.tui.state.chat import Chat
+from specchat.tui.services.terminal_app import TerminalApp
 from specchat.tui.state.pair_list import PairInfo
 from specchat.tui.system.processes import OwnProcess, own_command
 from specchat.tui.text import numbers
@@ -35,43 +34,33 @@ class PairLibrary:
 
     def __init__(
         self,
-        chat: Chat,
+        app: TerminalApp,
+        session: EngineSession,
         pairs: Pairs,
-        judge: Judge | None,
         *,
-        here: bool,
-        notify: Notify,
-        redraw: Redraw,
-        load: Callable[[dict[str, Any]], Awaitable[None]],
-        change: Callable[[dict[str, Any]], None],
-        note: Callable[[str, str], Awaitable[None]],
-        run: RunInBackground,
-        key_of: KeyNames,
-        racing: Callable[[], bool],
+        judge: Judge | None = None,
         sizes: Sizes | None = None,
+        here: bool = True,
         finds_models: bool = False,
     ) -> None:
         """The library, which has not searched for anything yet.
 
         Args:
             pairs, judge, sizes: the pairs there are; what their files say of one; what the hub says it has to fetch.
-            racing: whether a race or a benchmark has the engine.
             finds_models: whether models of other programs are searched for.
         """
         self.here = here
         self.found = FoundPairs(lambda *words: self.command(*words))
-        self._racing, self._sizes, self._finds_models = racing, sizes, finds_models
+        self._sizes, self._finds_models = sizes, finds_models
         self._load_next = ""  # the pair that was asked for last and is loaded once it is here
         self.fetching: dict[str, Loading | None] = {}  # the progress of downloads, by pair
         self.failed: dict[str, str] = {}  # why fetching a pair did not work
         self.command: Callable[..., list[str]] = own_command
-        self._chat = chat
-        self._notify, self._redraw, self._load, self._run, self._key_of = notify, redraw, load, run, key_of
-        self._change, self._note = change, note
+        self._app, self._chat, self._session = app, app.chat, session
         self._change_next: tuple[dict[str, Any], dict[str, Any]] = ({}, {})  # settings that wait, and those before
         self._pairs = pairs
         self._judge = judge
-        self._processes: dict[str, OwnProcess] = {}
+        self.processes: dict[str, OwnProcess] = {}
         self._listener: Callable[[], None] = lambda: None
 
     def known(self) -> list[PairInfo]:
@@ -94,7 +83,7 @@ class PairLibrary:
         if found := await self.find():
             more = f" and {len(found) - 1} more" if len(found) > 1 else ""
             self._chat.background.found = f"on this machine already: {found[0].summary}{more}"
-            self._redraw()
+            self._app.redraw()
 
     async def judged(self, pair: PairInfo) -> PairInfo:
         """The pair with the result of checking its files, on a thread."""
@@ -124,15 +113,15 @@ class PairLibrary:
         if pairs and name not in pairs:
             raise UsageError(f"no pair is called {name!r}{nearest(name, pairs)}")
         if name in pairs and pairs[name].state == "found":
-            self._notify(f"adding {name} …")
+            self._app.say(f"adding {name} …")
             await self.found.add(name)
             self._chat.background.found = ""
         if name in pairs and self.fetches_first(pairs[name]):
             self.fetch(name)
-            self._notify(f"fetching {name}; the chat goes on meanwhile")
+            self._app.say(f"fetching {name}; the chat goes on meanwhile")
         else:
             self._chat.background.fetched = self._load_next = ""
-            await self._load({"pair": name})
+            await self._session.load({"pair": name})
 
     def fetches_first(self, pair: PairInfo) -> bool:
         """Whether the pair is downloaded in the background first, because another one is in use."""
@@ -143,7 +132,7 @@ class PairLibrary:
         self._load_next = name
         if name not in self.fetching:
             self.failed.pop(name, None)
-            self._notify("")
+            self._app.say("")
             self._begin(name, self._fetch_pair(name))
 
     def fetch_drafts(self, models: Mapping[str, int], change: dict[str, Any]) -> str:
@@ -165,18 +154,18 @@ class PairLibrary:
 
     def _begin(self, name: str, fetching: Coroutine[Any, Any, None]) -> None:
         self.fetching[name] = None
-        self._run(fetching)
+        self._app.run_in_background(fetching)
         self._progress_changed()
 
     def cancel(self, name: str) -> bool:
         """Stop the download of this pair; the next one resumes it. False if there was none."""
-        if process := self._processes.get(name):
+        if process := self.processes.get(name):
             process.cancel()
         return process is not None
 
     async def close(self) -> None:
         """Stop all downloads, and searching."""
-        await asyncio.gather(self.found.close(), *(process.end() for process in self._processes.values()))
+        await asyncio.gather(self.found.close(), *(process.end() for process in self.processes.values()))
 
     def set_listener(self, listener: Callable[[], None] | None) -> None:
         """Call this function whenever downloads have progressed; None: no function."""
@@ -214,10 +203,10 @@ class PairLibrary:
         missed = await self._pull(name, [name])
         if missed is None:
             self._chat.background.fetched = name
-            self._run(self._load_fetched(name))
+            self._app.run_in_background(self._load_fetched(name))
         elif missed:
             self.failed[name] = missed
-            self._notify(f"{name} was not fetched: {missed}", "bad")
+            self._app.say(f"{name} was not fetched: {missed}", "bad")
         self._progress_changed()
 
     async def _fetch_drafts(self, pair: str, models: Sequence[str]) -> None:
@@ -225,55 +214,55 @@ class PairLibrary:
         self._progress_changed()
         if missed:
             drafter = self._chat.engine.settings.get("drafter")
-            self._notify("")
-            await self._note(f"{models[0]} was not fetched, and drafter {drafter} stays: {missed}", "bad")
+            self._app.say("")
+            await self._app.note(f"{models[0]} was not fetched, and drafter {drafter} stays: {missed}", "bad")
         if missed is not None:
             return
-        while self._chat.engine.phase == "loading" or self._racing():
+        while self._chat.engine.phase == "loading" or self._chat.background.racing:
             await asyncio.sleep(_POLL_S)
         change, before = self._change_next
         settings = self._chat.engine.settings
         if self._chat.engine.pair == pair and all(settings.get(name) == value for name, value in before.items()):
-            self._change(change)
+            self._session.change_all(change)
         else:
-            self._notify(f"{' + '.join(models)} is here", "good")
+            self._app.say(f"{' + '.join(models)} is here", "good")
 
     async def _pull(self, pair: str, names: Sequence[str]) -> str | None:
         """Fetch a pair, or models of it, one by one; None once they are here, else why not, empty if stopped."""
         try:
             for name in names:
-                process = self._processes[pair] = OwnProcess(
+                process = self.processes[pair] = OwnProcess(
                     self.command("models", "pull", name, "--output", "jsonl"), lambda line: self._on_line(pair, line)
                 )
                 self._progress_changed()
                 if await process.run():
                     continue
                 if process.cancelled:
-                    self._notify(f"stopped fetching {name}; the next time goes on from there")
+                    self._app.say(f"stopped fetching {name}; the next time goes on from there")
                     return ""
                 return process.last_words
         finally:
-            self._processes.pop(pair, None)
+            self.processes.pop(pair, None)
             del self.fetching[pair]
         return None
 
     async def _load_fetched(self, name: str) -> None:
         """Load what was fetched once no reply is being written, if it is still what was asked for last."""
         if name != self._load_next:
-            key = self._key_of("pair")
-            self._notify(f"{name} is here; {f'{key} or ' if key else ''}/pair {name} loads it", "good")
+            key = self._app.key_of("pair")
+            self._app.say(f"{name} is here; {f'{key} or ' if key else ''}/pair {name} loads it", "good")
             return
         if self._busy:
-            self._notify(f"{name} is here; it is loaded when this is over", "good")
+            self._app.say(f"{name} is here; it is loaded when this is over", "good")
         while self._busy and name == self._load_next:
             await asyncio.sleep(_POLL_S)
         if name == self._load_next:
             self._chat.background.fetched = self._load_next = ""
-            await self._load({"pair": name})
+            await self._session.load({"pair": name})
 
     @property
     def _busy(self) -> bool:
-        return self._chat.running is not None or self._chat.engine.phase == "loading" or self._racing()
+        return self._chat.running is not None or self._chat.engine.phase == "loading" or self._chat.background.racing
 
     def _on_line(self, name: str, line: bytes) -> None:
         try:
@@ -286,7 +275,7 @@ class PairLibrary:
 
     def _progress_changed(self) -> None:
         self._chat.background.fetching = " · ".join(_short(name, event) for name, event in self.fetching.items())
-        self._redraw()
+        self._app.redraw()
         self._listener()
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Generate
+from specchat.engine.protocol.commands import Generate, Message
 from specchat.engine.protocol.events import Died, Event, Failed, Finished, Prefilled, RoundDone, Started
 from specchat.errors import UsageError
 from specchat.store.records import Chat as ChatRecord
@@ -34,6 +33,7 @@ class Background:
     serving: str = ""  # the address at which other programs may use the engine
     waiting_client: str = ""  # one of them whose reply waits until the engine is free
     replaying: bool = False  # a recording is played in place of the chat, or is about to be
+    racing: bool = False  # a race or a benchmark has the engine
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The messages of a chat that are mounted as widgets: a window of the chat around the reading position.
+"""The messages that are mounted as widgets: a window of the chat around the reading position.
 
 Layout takes time in proportion to the mounted messages, so a chat of ten thousand messages is never mounted whole:
 messages are removed at one end as others are mounted at the other.
@@ -6,17 +6,17 @@ messages are removed at one end as others are mounted at the other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
+from textual.containers import VerticalScroll
+from textual.layout import WidgetPlacement
+from textual.message import Message
 from textual.widget import Widget
 
 from specchat.tui.state.turn import Turn
-from specchat.tui.widgets.messages import MessageView, NewerView, OlderView, lines_of, view_of
-from specchat.tui.widgets.transcript_messages import Shortened
-
-if TYPE_CHECKING:
-    from specchat.tui.widgets.transcript import Transcript
+from specchat.tui.textual_patches.widget_parts import scroll_silently
+from specchat.tui.widgets.messages import MessageView, NewerView, OlderView, UserView, lines_of, view_of
+from specchat.tui.widgets.reply_view import ReplyView
 
 KEPT_LINES = 200
 """Lines that stay mounted when the page is pruned."""
@@ -28,22 +28,31 @@ STEP_LINES = 40
 """About how many lines are mounted when the user reaches an end of the page."""
 
 
-class MountedPage:
+class MountedPage(VerticalScroll):
     """The turns before the page, the mounted views, and the turns after the page: together the whole chat."""
 
-    def __init__(self, transcript: Transcript) -> None:
+    class Shortened(Message):
+        """Messages were removed from the page."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
         self.older: list[Turn] = []
         self.newer: list[Turn] = []  # the next one last
-        self._transcript = transcript
+        self.reading = ReadingPosition(self)
+
+    @property
+    def views(self) -> list[MessageView]:
+        """Messages on the page, oldest first."""
+        return [child for child in self.children if isinstance(child, UserView | ReplyView)]
 
     @property
     def turns(self) -> list[Turn]:
         """The whole chat, oldest first."""
-        return [*self.older, *(view.turn for view in self._transcript.views), *reversed(self.newer)]
+        return [*self.older, *(view.turn for view in self.views), *reversed(self.newer)]
 
     async def open(self, turns: Sequence[Turn], at_start: bool = False) -> None:
         """Mount the last of these turns (or the first), and keep the rest unmounted."""
-        await self._remove(self._transcript.children)
+        await self._remove(self.children)
         self.older, self.newer = [], []
         if at_start:
             self.newer = list(reversed(turns))
@@ -53,14 +62,14 @@ class MountedPage:
             await self._mount(self._take_turns(self.older, self._kept_lines())[::-1])
         await self._update_ends()
 
-    async def add(self, turn: Turn) -> None:
+    async def show(self, turn: Turn) -> None:
         """Show one more turn at the end of the chat."""
         await self.to_end()
         await self._mount([turn])
 
     async def change(self, turns: Sequence[Turn]) -> None:
         """Show another chat or branch; the turns that both have in common stay mounted."""
-        views = self._transcript.views
+        views = self.views
         before = [*self.older, *(view.turn for view in views)]
         common = next((i for i, (a, b) in enumerate(zip(before, turns, strict=False)) if a is not b), None)
         kept = (min(len(before), len(turns)) if common is None else common) - len(self.older)
@@ -87,7 +96,7 @@ class MountedPage:
         turns = self._take_turns(self.older, lines)[::-1]
         if not turns:
             return False
-        leaving = self._past_kept_lines(self._transcript.views)
+        leaving = self._past_kept_lines(self.views)
         self.newer += [view.turn for view in reversed(leaving)]
         await self._remove(leaving)
         await self._mount(turns, first=True)
@@ -100,30 +109,29 @@ class MountedPage:
         if not turns:
             return False
         await self._mount(turns)
-        await self.prune(turning=True)
+        await self._remove_oldest()
+        await self._update_ends()
         return True
 
-    async def prune(self, turning: bool = False) -> None:
-        """Remove the oldest messages of a page that has grown too long."""
-        if turning or self._transcript.virtual_size.height > self._kept_lines() + SLACK_LINES:
-            leaving = self._past_kept_lines(self._transcript.views[::-1])[::-1]
-            self.older += [view.turn for view in leaving]
-            await self._remove(leaving)
+    async def prune(self) -> None:
+        """Remove the oldest messages of a page that has grown too long; a line shows how many."""
+        if self.virtual_size.height > self._kept_lines() + SLACK_LINES:
+            await self._remove_oldest()
         await self._update_ends()
 
     async def clear(self) -> None:
         """Remove everything."""
         self.older, self.newer = [], []
-        await self._remove(self._transcript.children)
+        await self._remove(self.children)
 
     def _kept_lines(self) -> int:
         """Lines that stay mounted: at least two windows."""
-        return max(KEPT_LINES, 2 * self._transcript.size.height)
+        return max(KEPT_LINES, 2 * self.size.height)
 
     def _take_turns(self, turns: list[Turn], lines: int) -> list[Turn]:
         """Take turns off the end of a list until they fill so many lines; one at least, if there is one."""
         taken: list[Turn] = []
-        width = self._transcript.size.width - 4
+        width = self.size.width - 4
         while turns and lines > 0:
             taken.append(turns.pop())
             lines -= lines_of(taken[-1], width)
@@ -138,17 +146,20 @@ class MountedPage:
                 return views[index:] if index else views[1:]
         return []
 
+    async def _remove_oldest(self) -> None:
+        leaving = self._past_kept_lines(self.views[::-1])[::-1]
+        self.older += [view.turn for view in leaving]
+        await self._remove(leaving)
+
     async def _remove(self, views: Sequence[Widget]) -> None:
         if views:
-            await self._transcript.remove_children(list(views))
-            self._transcript.post_message(Shortened())
+            await self.remove_children(list(views))
+            self.post_message(self.Shortened())
 
     async def _mount(self, turns: Sequence[Turn], first: bool = False) -> None:
         views = [view_of(turn) for turn in turns]
-        with self._transcript.app.batch_update():  # a reply is not drawn before its blocks are complete
-            await self._transcript.mount_all(
-                views, before=self._transcript.views[0] if first and self._transcript.views else None
-            )
+        with self.app.batch_update():  # a reply is not drawn before its blocks are complete
+            await self.mount_all(views, before=self.views[0] if first and self.views else None)
 
     async def _update_ends(self) -> None:
         """Show at both ends how many messages are not mounted."""
@@ -156,11 +167,39 @@ class MountedPage:
             (OlderView, len(self.older), 0), (NewerView, len(self.newer), None),
         ]  # fmt: skip
         for kind, count, before in ends:
-            shown = next((child for child in self._transcript.children if type(child) is kind), None)
+            shown = next((child for child in self.children if type(child) is kind), None)
             if count and shown is None:
                 shown = kind()
-                await self._transcript.mount(shown, before=before)
+                await self.mount(shown, before=before)
             if count and isinstance(shown, OlderView):
                 shown.count(count)
             elif shown is not None:
                 await shown.remove()
+
+
+class ReadingPosition:
+    """The topmost visible message, and how many of its lines are above the window."""
+
+    def __init__(self, page: VerticalScroll) -> None:
+        self._page = page
+        self._position: tuple[Widget, int] | None = None
+
+    def clear(self) -> None:
+        """Keep no position: the end is followed."""
+        self._position = None
+
+    def remember(self, views: Iterable[Widget]) -> None:
+        """Take the topmost visible one of these views as the reading position."""
+        top = round(self._page.scroll_y)
+        below = (view for view in views if view.virtual_region.bottom > top)
+        view = next(below, None)
+        self._position = None if view is None else (view, top - view.virtual_region.y)
+
+    def restore(self, placements: Iterable[WidgetPlacement], lowest: int) -> None:
+        """During a layout: scroll so that the same lines are visible, at most down to `lowest`."""
+        if self._position is None:
+            return
+        view, above = self._position
+        for placement in placements:
+            if placement.widget is view:
+                scroll_silently(self._page, max(0, min(placement.region.y + above, lowest)))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import suppress
 
-from specchat.tui.ports import KeyNames
-from specchat.tui.state.chat import Chat
+from specchat.config import private_dir
+from specchat.engine.client.replay import Recording
+from specchat.engine.protocol.events import RoundDone
+from specchat.errors import RecordingError
+from specchat.tui.services.context import Context
+from specchat.tui.services.key_bindings import every_key
 from specchat.tui.tree import Marks
 from specchat.tui.tree.growing_tree import GrowingTree
 from specchat.tui.widgets.tour import TourView
@@ -16,8 +20,8 @@ from specchat.tui.widgets.welcome import Welcome
 class StartPages:
     """Mounts and removes the two pages in the transcript."""
 
-    def __init__(self, chat: Chat, transcript: Transcript, marks: Marks) -> None:
-        self._chat, self._transcript, self._marks = chat, transcript, marks
+    def __init__(self, context: Context, transcript: Transcript, marks: Marks) -> None:
+        self._context, self._transcript, self._marks = context, transcript, marks
         self._tree: GrowingTree | None = None
 
     @property
@@ -26,22 +30,30 @@ class StartPages:
         return bool(self._transcript.query(Welcome))
 
     @property
-    def tour_shown(self) -> bool:
-        """Whether the tour is mounted."""
-        return bool(self._transcript.query(TourView))
+    def asks(self) -> bool:
+        """Whether a question of the welcome page can be chosen now."""
+        return self.welcome_shown and self._context.session.player is None
 
     async def show_welcome(self) -> None:
         """Mount the welcome page."""
-        page = Welcome(self._chat, self._marks)
+        page = Welcome(self._context.chat, self._marks)
         await self._transcript.mount(page)
         if self._tree is not None:
             page.play(self._tree)
 
-    def play(self, tree: GrowingTree) -> None:
-        """Show this tree on the welcome page from now on."""
-        self._tree = tree
-        for page in self._transcript.query(Welcome):
-            page.play(tree)
+    def show_recorded_tree(self) -> None:
+        """Let the trees of the demo's first reply grow on the page, or show one of them where the app does not move."""
+        recording = self._context.setup.demo
+        if recording is None:
+            return
+        with suppress(RecordingError):  # the page does without
+            demo = Recording.read(recording)
+            rounds = [event for event in demo.replies()[0] if isinstance(event, RoundDone)]
+            self._tree = tree = GrowingTree(rounds, demo.ready().target)
+            if self._context.app.animation_level == "none":
+                tree.show_branching()
+            for page in self._transcript.query(Welcome):
+                page.play(tree)
 
     def hold_tree(self) -> None:
         """Let the tree stand as it is."""
@@ -59,20 +71,37 @@ class StartPages:
         for page in self._transcript.query(Welcome):
             page.repaint()
 
-    async def show_tour(self, key_of: KeyNames, help_of: Callable[[str], str]) -> None:
+    async def show_first_tour(self) -> bool:
+        """Show the tour if it was never shown on this machine; whether it was shown now."""
+        seen = self._context.setup.toured
+        if seen is None or seen.exists():
+            return False
+        with suppress(OSError):  # the home cannot be written: the tour is shown at every start
+            private_dir(seen.parent)
+            seen.touch(mode=0o600)
+        await self.show_tour()
+        return True
+
+    async def show_tour(self) -> None:
         """Mount the first page of the tour, in place of the welcome page or below the chat."""
         await self._transcript.query("Welcome, TourView").remove()
-        view = TourView(key_of, help_of)
+        known = every_key()
+        view = TourView(self._context.app.key_of, lambda id: known[id].help if id in known else "")
         view.set_class(bool(self._transcript.views), "-below")
         await self._transcript.mount(view)
         self._transcript.scroll_end(animate=False)
 
-    def next_tour_page(self) -> bool:
-        """Show the next page of the tour; False after the last one."""
-        return all(view.next_page() for view in self._transcript.query(TourView))
+    async def turn_tour_page(self) -> None:
+        """Show the next page of the tour; after the last one remove it."""
+        if not all(view.next_page() for view in self._transcript.query(TourView)):
+            await self.leave_tour()
 
-    async def remove_tour(self) -> None:
-        """Remove the tour; the welcome page comes back if the chat is empty."""
+    async def leave_tour(self) -> bool:
+        """Remove the tour, so that an empty chat has its welcome page again; False if it was not shown."""
+        if not self._transcript.query(TourView):
+            return False
         await self._transcript.query(TourView).remove()
         if not self._transcript.views and not self.welcome_shown:
             await self.show_welcome()
+        self._context.app.redraw()  # progress moves to the welcome page
+        return True

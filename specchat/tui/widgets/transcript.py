@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
 from textual.geometry import Size
 from textual.layout import DockArrangeResult
+from textual.message import Message
 from textual.reactive import Reactive, reactive
 from textual.widgets import Markdown
 
 from specchat.tui.state.turn import Turn
 from specchat.tui.text.markdown_blocks import code_blocks
 from specchat.tui.textual_patches.widget_parts import begin_following, is_following, stop_following
-from specchat.tui.widgets.messages import MessageView, NoteView, UserView, text_of
+from specchat.tui.widgets.messages import MessageView, NoteView, text_of
 from specchat.tui.widgets.mounted_page import STEP_LINES, MountedPage
-from specchat.tui.widgets.reading_position import ReadingPosition
 from specchat.tui.widgets.reply_view import ReplyView
-from specchat.tui.widgets.transcript_messages import CopyAsked, EditAsked, Pointed, RegenerateAsked, SwitchAsked
 
 AHEAD_PAGES = 2
 """Window heights of text that stay mounted ahead in the direction of scrolling, so that messages come in unseen."""
 
 
-class Transcript(VerticalScroll):
+class Transcript(MountedPage):
     """All messages; with the focus, keys move between them."""
 
     DEFAULT_CSS = """
@@ -56,10 +55,41 @@ class Transcript(VerticalScroll):
     chosen: reactive[int | None] = reactive(None)
     """Which message the keys point at; None: the end."""
 
+    @dataclass
+    class Pointed(Message):
+        """The user points at this message."""
+
+        turn: Turn
+
+    @dataclass
+    class CopyAsked(Message):
+        """The user wants this text in the clipboard; empty if there is none."""
+
+        text: str
+        what: str = "message"
+
+    @dataclass
+    class RegenerateAsked(Message):
+        """The user wants a question answered again: this one, the one that this reply answers, or the last."""
+
+        turn: Turn | None
+
+    @dataclass
+    class EditAsked(Message):
+        """The user wants to say this differently (or what was said last); `reply`: to edit the reply's text."""
+
+        turn: Turn | None
+        reply: bool
+
+    @dataclass
+    class SwitchAsked(Message):
+        """The user wants to see another branch at this turn, or at the last turn with several."""
+
+        turn: Turn | None
+        step: int
+
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.page = MountedPage(self)
-        self._reading = ReadingPosition(self)
         self._turning = asyncio.Lock()
 
     def watch_chosen(self, before: int | None, now: int | None) -> None:
@@ -70,7 +100,7 @@ class Transcript(VerticalScroll):
                 views[index].set_class(chosen, "-chosen")
                 if chosen:
                     views[index].scroll_visible(animate=False, top=True)
-                    self.post_message(Pointed(views[index].turn))
+                    self.post_message(self.Pointed(views[index].turn))
 
     async def on_older_view_asked(self) -> None:
         """Mount some older messages."""
@@ -107,17 +137,17 @@ class Transcript(VerticalScroll):
         """Point at the first message, or go to the end and follow it."""
         self.chosen = None
         if first:
-            await self.page.to_start()
+            await self.to_start()
             self.chosen = 0 if self.views else None
             self.scroll_home(animate=False)
         else:
-            await self.page.to_end()
+            await self.to_end()
             self.follow()
 
     def action_copy_message(self) -> None:
         """Copy the message pointed at, or the last one."""
         if self.views:
-            self.post_message(CopyAsked(text_of(self.chosen_view() or self.views[-1])))
+            self.post_message(self.CopyAsked(text_of(self.chosen_view() or self.views[-1])))
 
     def action_unfold(self) -> None:
         """Open or fold what is folded in the message pointed at, or in the last one."""
@@ -130,24 +160,24 @@ class Transcript(VerticalScroll):
         views = [view] if (view := self.chosen_view()) else self.views[::-1]
         codes = next((found for view in views if (found := code_blocks(text_of(view)))), [])
         several = f" {len(codes)} of {len(codes)}" if len(codes) > 1 else ""
-        self.post_message(CopyAsked(codes[-1] if codes else "", f"code block{several}"))
+        self.post_message(self.CopyAsked(codes[-1] if codes else "", f"code block{several}"))
 
     def action_regenerate(self) -> None:
         """Request another answer."""
-        self.post_message(RegenerateAsked(self.chosen_turn()))
+        self.post_message(self.RegenerateAsked(self.chosen_turn()))
 
     def action_edit(self, reply: bool = False) -> None:
         """Request to edit a message or a reply."""
-        self.post_message(EditAsked(self.chosen_turn(), reply))
+        self.post_message(self.EditAsked(self.chosen_turn(), reply))
 
     def action_switch(self, step: int) -> None:
         """Request the branch beside this one."""
-        self.post_message(SwitchAsked(self.chosen_turn(), step))
+        self.post_message(self.SwitchAsked(self.chosen_turn(), step))
 
     @property
-    def views(self) -> list[MessageView]:
-        """Messages on the page, oldest first."""
-        return [child for child in self.children if isinstance(child, UserView | ReplyView)]
+    def turning(self) -> bool:
+        """Whether messages are just being mounted at one end and removed at the other."""
+        return self._turning.locked()
 
     def unfinished_replies(self) -> list[ReplyView]:
         """The replies whose end is not shown yet."""
@@ -182,27 +212,23 @@ class Transcript(VerticalScroll):
         """Show these messages; of a long chat the last ones, and more as the user scrolls."""
         with self.app.batch_update():  # drawn once it is complete
             await self.clear()
-            await self.page.open(turns)
-
-    async def show(self, turn: Turn) -> None:
-        """Add one message at the end."""
-        await self.page.add(turn)
+            await self.open(turns)
 
     async def change(self, turns: Sequence[Turn]) -> None:
         """Show another branch of the chat; what both begin with stays where it is."""
         with self.app.batch_update():
-            await self.page.change(turns)
+            await super().change(turns)
 
     async def prune(self) -> None:
         """Remove the oldest messages of a page that has grown too long; a line shows how many."""
         self.chosen = None
-        await self.page.prune()
+        await super().prune()
 
     async def turn_page(self, step: int, lines: int = STEP_LINES) -> bool:
         """Mount older or newer messages and keep the reading position. False where there are none."""
         async with self._turning:
             chosen = self.chosen_view()
-            turned = await (self.page.show_older(lines) if step < 0 else self.page.show_newer(lines))
+            turned = await (self.show_older(lines) if step < 0 else self.show_newer(lines))
             kept = self.views.index(chosen) if chosen in self.views else None
             self.set_reactive(Transcript.chosen, kept)
         return turned
@@ -214,13 +240,13 @@ class Transcript(VerticalScroll):
     async def clear(self) -> None:
         """Begin with an empty page."""
         self.chosen = None
-        self._reading.clear()
-        await self.page.clear()
+        self.reading.clear()
+        await super().clear()
         self.start_at_top()
 
     def follow(self) -> None:
         """Go to the end and stay there."""
-        self._reading.clear()
+        self.reading.clear()
         if self.max_scroll_y > 0:
             self.anchor()
 
@@ -232,12 +258,12 @@ class Transcript(VerticalScroll):
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Save the reading position; mount more messages near the ends of the page."""
         super().watch_scroll_y(old_value, new_value)
-        if self.page.newer:
+        if self.newer:
             self.release_anchor()  # the end of the page is not the end of the chat
         if is_following(self):
-            self._reading.clear()
+            self.reading.clear()
             return
-        self._reading.remember(self.views)
+        self.reading.remember(self.views)
         if new_value != old_value:
             self.call_later(self._mount_ahead, -1 if new_value < old_value else 1)
 
@@ -252,7 +278,7 @@ class Transcript(VerticalScroll):
             begin_following(self)
         elif result.placements:  # an empty page is about to be filled
             stop_following(self)
-        self._reading.restore(result.placements, lowest)
+        self.reading.restore(result.placements, lowest)
         return result
 
     async def _mount_ahead(self, step: int) -> None:

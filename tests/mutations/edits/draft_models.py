@@ -129,7 +129,7 @@ model = self.resources.further[name].model
         "several draft models",
         "lets two members share one cache",
         "Parts.members",
-        "self._with_twins(used & taken)",
+        "self._with_new_caches(used & taken)",
         "self",
         ("tests/drafters/test_several_models.py", "-k", "cache_for_each"),
     ),

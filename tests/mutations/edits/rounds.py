@@ -11,7 +11,7 @@ EDITS = (
         "pruning",
         "drops the likely nodes",
         "EarlyPruning._likely",
-        "(node for node, rank in zip(asked, ranks.tolist(), strict=True) if rank < self.keep)",
+        "(node for node, rank in zip(asked, ranks.tolist(), strict=True) if rank < self._keep)",
         "(node for node, rank in zip(asked, ranks.tolist(), strict=True) if rank >= self.keep)",
         (PRUNING, "-k", "likely or among"),
         quick=True,

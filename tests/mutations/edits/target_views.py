@@ -20,7 +20,7 @@ EDITS = (
     Mutation(
         "drafter layer_skip",
         "reads the text again instead of borrowing it",
-        "ViewDrafter._borrow",
+        "ViewDrafter._hold",
         "self.view.copy_rows_from(text, range(len(text)))",
         "self.view.prefill(text)",
         (LAYER_SKIP, "-k", "go_when"),

@@ -139,8 +139,8 @@ EDITS = (
         "drafter prompt_tokens",
         "reads what was said behind the root, whatever was accepted",
         "MaskRowsDrafter._read",
-        "riding.extra_rows.get(path[-1] if path else ROOT)",
-        "riding.extra_rows.get(ROOT)",
+        "attached.extra_rows.get(path[-1] if path else ROOT)",
+        "attached.extra_rows.get(ROOT)",
         ("tests/drafters/test_mask_rows.py", "-k", "after_the_next_one"),
     ),
     Mutation(

@@ -1,0 +1,195 @@
+"""The trained drafters on this machine: made here, fetched or shipped; which of them fit a target. Torch-free."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from specchat.config import Catalog, DrafterSpec, ModelSpec, own_drafters_dir, shipped_drafters_dir
+from specchat.config.file_reading import open_regular
+from specchat.config.trained_drafters import RefusedDrafter, TrainedDrafter, TrainedDrafters, read_drafter
+from specchat.errors import ConfigError, WeightsError, nearest
+from specchat.models.hub import checksum, model_state
+from specchat.models.hub.model_state import StateKind, bytes_below
+from specchat.models.weights.safetensors_header import read_entries
+
+Origin = Literal["made here", "fetched", "shipped"]
+
+
+@dataclass(frozen=True)
+class FoundDrafter:
+    """A folder that should hold a trained drafter: what it says, or why that cannot be used."""
+
+    name: str
+    folder: Path
+    origin: Origin
+    drafter: TrainedDrafter | None
+    problem: str = ""
+
+    @property
+    def method(self) -> str:
+        return self.drafter.method if self.drafter else ""
+
+
+def found_drafters(catalog: Catalog, methods: Collection[str]) -> dict[str, FoundDrafter]:
+    """Every trained drafter that is here, by name. Of two with one name the user's own wins, then the fetched one.
+
+    Reads descriptions and sizes, no weights.
+
+    Args:
+        methods: names of the methods that have weights.
+    """
+    fetched = [spec for spec in catalog.drafters.values() if model_state.state(spec).kind == "ready"]
+    found = [_found(folder, "shipped", methods) for folder in _folders(shipped_drafters_dir())]
+    found += [_fetched(spec, methods) for spec in fetched]
+    found += [_found(folder, "made here", methods) for folder in _folders(own_drafters_dir())]
+    return {one.name: one for one in found}
+
+
+@dataclass(frozen=True)
+class ListedDrafter:
+    """A trained drafter as lists show it, whether it is here or could be fetched.
+
+    `problem` says why it cannot be used, whatever its state; sizes are of all its files.
+    """
+
+    name: str
+    method: str
+    target: str
+    state: StateKind
+    origin: Origin | Literal["named"]
+    licence: str
+    disk_bytes: int
+    total_bytes: int | None
+    problem: str = ""
+    notes: str = ""
+    drafter: TrainedDrafter | None = None
+
+
+def listed_drafters(catalog: Catalog, methods: Collection[str]) -> list[ListedDrafter]:
+    """Every trained drafter that is here or that models.toml names. Reads no weights."""
+    found = found_drafters(catalog, methods)
+    named = [_named(spec, methods) for spec in catalog.drafters.values() if spec.name not in found]
+    return [*named, *(_here(one, catalog.drafters.get(one.name)) for one in found.values())]
+
+
+def drafters_of(listed: Collection[ListedDrafter], target: ModelSpec) -> list[ListedDrafter]:
+    """Those of the listed that were trained for this target, as far as that is known without hashing its weights."""
+    sha256 = checksum.known_sha256(target)
+
+    def fits(one: ListedDrafter) -> bool:
+        return one.target == target.name if one.drafter is None else one.drafter.target_sha256 == sha256
+
+    return [one for one in listed if fits(one)]
+
+
+def _named(spec: DrafterSpec, methods: Collection[str]) -> ListedDrafter:
+    state = model_state.state(spec)
+    known = spec.method in methods
+    problem = "" if known else f"method {spec.method!r} is not a drafter with weights{nearest(spec.method, methods)}"
+    sizes = (state.disk_bytes, state.total_bytes)
+    return ListedDrafter(
+        spec.name, spec.method, spec.target, state.kind, "named", spec.licence, *sizes, problem, spec.notes
+    )
+
+
+def _here(found: FoundDrafter, spec: DrafterSpec | None) -> ListedDrafter:
+    size, drafter = bytes_below(found.folder), found.drafter
+    notes = spec.notes if spec and found.origin == "fetched" else ""
+    said = (drafter.method, drafter.target) if drafter else ("", "")
+    licence = drafter.licence if drafter else ""
+    return ListedDrafter(found.name, *said, "ready", found.origin, licence, size, size, found.problem, notes, drafter)
+
+
+def drafters_fitting(
+    catalog: Catalog,
+    target: ModelSpec,
+    methods: Collection[str],
+    target_sha256: Callable[[], str],
+) -> TrainedDrafters:
+    """The trained drafters as this target sees them; weights that fit are verified by reading them.
+
+    Args:
+        target_sha256: the checksum of the target's weights; asked for only where there are drafters.
+    """
+    found = found_drafters(catalog, methods)
+    fitting: list[TrainedDrafter] = []
+    refused: dict[str, RefusedDrafter] = {}
+    for name, one in found.items():
+        problem = one.problem
+        if one.drafter is not None and not problem:
+            problem = _stranger(one.drafter, target, target_sha256()) or damage(one.drafter)
+            fitting += [] if problem else [one.drafter]
+        if problem:
+            refused[name] = RefusedDrafter(one.method, problem)
+    fitting.sort(key=lambda drafter: (drafter.made, drafter.name), reverse=True)
+    return TrainedDrafters(target.name, tuple(fitting), refused, _fetchable(catalog, target, found))
+
+
+def damage(drafter: TrainedDrafter) -> str:
+    """What is wrong with the weights; empty where they are what the description says. Reads all of them."""
+    file = drafter.weights
+    try:
+        if problem := _wrong_size(drafter):
+            return problem
+        with open_regular(file) as opened:
+            sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
+        if sha256 != drafter.sha256:
+            return f"{file} has changed: SHA-256 should be {drafter.sha256}, is {sha256}"
+        read_entries(file)
+    except OSError as error:
+        return f"{file} cannot be read: {error.strerror or error}"
+    except WeightsError as error:
+        return str(error)
+    return ""
+
+
+def _wrong_size(drafter: TrainedDrafter) -> str:
+    """What is wrong with the size of the weights, if anything."""
+    try:
+        size = drafter.weights.stat().st_size
+    except OSError as error:
+        return f"{drafter.weights} cannot be read: {error.strerror or error}"
+    return "" if size == drafter.size else f"{drafter.weights} has {size} bytes, and should have {drafter.size}"
+
+
+def _stranger(drafter: TrainedDrafter, target: ModelSpec, sha256: str) -> str:
+    if drafter.target_sha256 == sha256:
+        return ""
+    same = drafter.target == target.name
+    return f"it was trained for {'other weights of ' if same else ''}{drafter.target}" + (
+        "" if same else f", not for {target.name}"
+    )
+
+
+def _folders(place: Path) -> list[Path]:
+    """The folders below a place, in the order of their names; none where it cannot be looked at."""
+    try:
+        return sorted(path for path in place.iterdir() if path.is_dir() and not path.name.startswith((".", "_")))
+    except OSError:
+        return []
+
+
+def _found(folder: Path, origin: Origin, methods: Collection[str], name: str = "") -> FoundDrafter:
+    name = name or folder.name
+    try:
+        drafter = read_drafter(folder, methods, name)
+    except ConfigError as error:
+        return FoundDrafter(name, folder, origin, None, str(error))
+    return FoundDrafter(name, folder, origin, drafter, _wrong_size(drafter))
+
+
+def _fetched(spec: DrafterSpec, methods: Collection[str]) -> FoundDrafter:
+    found = _found(model_state.locate(spec), "fetched", methods, spec.name)
+    problem = found.problem
+    if found.drafter is not None and found.drafter.method != spec.method:
+        problem = f"its method is {found.drafter.method!r}, and models.toml says {spec.method!r}"
+    return replace(found, problem=problem)
+
+
+def _fetchable(catalog: Catalog, target: ModelSpec, found: Mapping[str, FoundDrafter]) -> dict[str, tuple[str, ...]]:
+    absent = [spec for spec in catalog.drafters_for(target.name) if spec.name not in found]
+    return {method: tuple(s.name for s in absent if s.method == method) for method in {s.method for s in absent}}

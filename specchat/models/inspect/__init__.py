@@ -1,1 +1,0 @@
-"""What model files say before they are loaded, and whether this machine can run them."""

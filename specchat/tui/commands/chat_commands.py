@@ -1,0 +1,129 @@
+"""Commands about the chat: new, stored, answered again, said another way, copied, written to a file or a clip."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from specchat.engine.client.race_result import settings_line
+from specchat.engine.protocol.environment import machine
+from specchat.engine.protocol.text import visible
+from specchat.errors import UsageError, nearest
+from specchat.tui.screens.chat_screen import ChatScreen
+from specchat.tui.services.context import Context
+from specchat.tui.state import stored_chat as export
+from specchat.tui.state.turn import changes_text
+from specchat.tui.system.desktop import format_and_file, free_name, stem_of, write_new_file
+from specchat.tui.tree.clip_files import FORMATS as CLIP_FORMATS
+from specchat.tui.tree.clip_frames import frames_of
+
+
+async def new_chat(screen: ChatScreen, _: str) -> None:
+    if screen.chat.background.replaying:
+        raise UsageError(screen.context.app.recording_reason)
+    await screen.current_chat.begin()
+
+
+async def chats(screen: ChatScreen, words: str) -> None:
+    screen.current_chat.choose(words)
+
+
+async def rename(screen: ChatScreen, title: str) -> None:
+    if title:
+        screen.context.archive.rename(" ".join(title.split()))
+    screen.context.app.say(
+        f"this chat is called {screen.chat.title!r}" if screen.chat.title else "the first words will be its name"
+    )
+
+
+async def system(screen: ChatScreen, text: str) -> None:
+    screen.chat.system = "" if text == "-" else (text or screen.chat.system)
+    screen.context.archive.save()
+    said = " ".join(screen.chat.system.split())
+    screen.context.app.say(
+        f"system: {said}" if said else "no system message; /system TEXT sets one, /system - removes it"
+    )
+
+
+async def retry(screen: ChatScreen, _: str) -> None:
+    await screen.replies.ask_again()
+
+
+async def go_on(screen: ChatScreen, _: str) -> None:
+    await screen.replies.go_on()
+
+
+async def edit(screen: ChatScreen, what: str) -> None:
+    if what not in ("", "message", "reply"):
+        raise UsageError(f"{what!r} cannot be edited{nearest(what, ('message', 'reply'))}")
+    screen.replies.edit(screen.transcript.chosen_turn(), reply=what == "reply")
+
+
+async def fork(screen: ChatScreen, text: str) -> None:
+    question = screen.chat.question()
+    if not text or question is None:
+        screen.replies.edit(question)
+    else:
+        await screen.replies.ask_in_place_of(question, text)
+
+
+async def copy(screen: ChatScreen, what: str) -> None:
+    if what not in ("", "reply", "code"):
+        raise UsageError(f"{what!r} cannot be copied{nearest(what, ('reply', 'code'))}")
+    if what == "code":
+        screen.transcript.action_copy_code()
+    elif (text := screen.transcript.reply_text()) is not None:
+        screen.context.app.copy_to_clipboard(text, "reply")
+
+
+async def export_chat(screen: ChatScreen, text: str) -> None:
+    kind, file = format_and_file(text, export.FORMATS)
+    if not screen.chat.turns:
+        raise UsageError("there is no message yet to export")
+    chat, messages = screen.context.archive.current()
+    file = file or free_name(stem_of(chat.title, chat.id), kind, Path.cwd())
+    await asyncio.to_thread(write_new_file, export.FORMATS[kind](chat, messages), file)
+    screen.context.app.say(f"written to {file.absolute()}", "good")
+
+
+async def clip(screen: ChatScreen, text: str) -> None:
+    file = await write_clip(screen.context, *format_and_file(text, CLIP_FORMATS))
+    screen.context.app.say(f"written to {file.absolute()}", "good")
+
+
+async def write_clip(context: Context, format: str, file: Path | None) -> Path:
+    """Write the last rounds of the chat to a file, as a moving picture that says how it was made; returns the file.
+
+    Raises:
+        UsageError: there is nothing to show, or the file is there already.
+    """
+    chat = context.chat
+    if not chat.rounds:
+        raise UsageError("there is no round yet for a clip to show")
+    file = file or free_name(f"clip-{stem_of(chat.title, chat.id)}", format, Path.cwd())
+    frames = frames_of(list(chat.rounds), _about_clip(context))
+    await asyncio.to_thread(write_new_file, await asyncio.to_thread(CLIP_FORMATS[format], frames), file)
+    return file
+
+
+def _about_clip(context: Context) -> list[str]:
+    """Model, hardware, settings and figures of the reply; of a pair that is not loaded only its name is known."""
+    engine, reply = context.chat.engine, context.chat.last_reply()
+    if reply is None:
+        return []
+    ready = engine.ready if engine.ready is not None and reply.facts.pair in ("", engine.ready.pair) else None
+    models = f"{ready.target}{f', draft model {ready.draft}' if ready.draft else ''}" if ready else ""
+    settings = reply.facts.settings or engine.settings
+    return [
+        visible(f"{models} · {ready.device} · {_machine(context)}" if ready else f"pair {reply.facts.pair}"),
+        visible(settings_line(settings, reply.facts.seed or 0, ready.dtype if ready else ""))
+        + visible(changes_text(reply.facts)),
+        visible(f"{reply.figures.line()} · shown slowed down"),
+    ]
+
+
+def _machine(context: Context) -> str:
+    """The machine that the engine runs on."""
+    if context.session.player is not None:
+        return context.session.player.recording.header.machine
+    return machine() if context.session.engine_pid else "another machine"

@@ -1,0 +1,124 @@
+"""What becomes of the text in the prompt: completions and hints while it is typed, then a command or a message."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from textual.timer import Timer
+
+from specchat.engine.protocol.commands import Message
+from specchat.engine.protocol.events import Counted
+from specchat.errors import SpecchatError, UsageError
+from specchat.tui.commands.registry import COMMANDS, Command, find, hint, is_command
+from specchat.tui.screens.chat_screen import ChatScreen
+from specchat.tui.state import attachments
+from specchat.tui.state.prompt_text import Completion, KnownCommand, complete
+from specchat.tui.state.settings_fields import JOINED
+from specchat.tui.text.numbers import count
+
+TYPING_PAUSE_S = 0.3
+MOST_COUNTED = 200_000
+"""Characters; counting longer texts would block the engine for a while."""
+
+
+class PromptInput:
+    """Knows the commands, which the prompt does not."""
+
+    def __init__(self, screen: ChatScreen) -> None:
+        self._screen, self._chat, self._app = screen, screen.chat, screen.context.app
+        self._attachment_size = ("", "")  # a text with something attached, and what is known about its size
+        self._count_timer: Timer | None = None
+
+    async def submit(self, text: str) -> None:
+        """Run a command, or send a message with the files it mentions; a refused text stays in the prompt.
+
+        A refused command is also selected, so that typing replaces it.
+        """
+        text = text.strip("\n")
+        try:
+            if (turn := self._chat.editing) is not None and turn.reply is not None:
+                await self._screen.replies.ask_in_place_of(turn, text)  # no command, and it attaches no files
+                self._screen.prompt.clear()
+            elif found := find(text.strip()):
+                self._accept(text)
+                command, argument = found
+                await command.run(self._screen, argument)
+            else:
+                message = attachments.inline(text[1:] if text.startswith("//") else text, Path.cwd())
+                await self._screen.context_limit.ask(message, lambda: self._accept(text))
+        except SpecchatError as error:
+            self._app.say(str(error), "warn")
+            if is_command(text):
+                self._screen.prompt.restore_refused(text)
+
+    def complete(self, line: str) -> Completion | None:
+        """What Tab may put in place of the word before the cursor."""
+        return complete(line, [self._known(command) for command in COMMANDS.values()], Path.cwd())
+
+    def _known(self, command: Command) -> KnownCommand:
+        return KnownCommand(
+            command.name,
+            bool(command.usage),
+            values=lambda given: command.choices(self._screen, given),
+            joins=lambda given: [command.name, *given][-1] in JOINED,
+            needs=command.needs,
+        )
+
+    def hint(self) -> str:
+        """One line about what is being typed."""
+        prompt = self._screen.prompt
+        if self._screen.command_list.display:
+            return ""
+        about, found = hint(prompt.text), prompt.completion
+        if not about and self._attachment_size[0] == prompt.text and (found is None or len(found.words) == 1):
+            return self._attachment_size[1]
+        if found is None or (about and not found.start):
+            return about
+        names = "  ".join(word.rstrip("/").rpartition("/")[2] + "/" * word.endswith("/") for word in found.words)
+        return f"{about}   {names}" if about else names
+
+    async def changed(self, now: str) -> None:
+        """The text of the prompt, or of an input over it, has changed. Typing clears the remark."""
+        self._update_hint()
+        if now:
+            await self._screen.start_pages.leave_tour()
+            self._screen.start_pages.hold_tree()
+        if now not in ("", self._screen.prompt.written):
+            self._app.say("")
+
+    def _update_hint(self) -> None:
+        """Show the hint for the text; count the tokens of attachments once typing pauses."""
+        self._screen.status.hint(self.hint())
+        if self._count_timer is not None:
+            self._count_timer.stop()
+            self._count_timer = None
+        text = self._screen.prompt.text
+        if ("@" in text or "[pasted" in text) and not text.startswith("/") and self._chat.can_generate:
+            self._count_timer = self._app.set_timer(TYPING_PAUSE_S, self._count_attachments)
+
+    def _count_attachments(self) -> None:
+        """Request the number of tokens of the message with its files and pastes."""
+        shown, full = self._screen.prompt.text, self._screen.prompt.full_text
+        with suppress(UsageError):
+            full = attachments.inline(full, Path.cwd())
+        if full == shown or len(full) > MOST_COUNTED or self._screen.context_limit.waiting:
+            return
+
+        async def known(event: Counted) -> None:
+            holds = f" of {count(event.context_tokens)}" if event.context_tokens else ""
+            self._attachment_size = (shown, f"with what is attached: {count(event.tokens)}{holds} tokens")
+            self._screen.status.hint(self.hint())
+
+        self._screen.context_limit.count([Message("user", full)], known)
+
+    def _accept(self, text: str) -> None:
+        """The text is on its way: it goes into the history, and out of the prompt if it is still there."""
+        prompt = self._screen.prompt
+        known = prompt.sent.problem
+        if prompt.full_text.strip("\n") == text:
+            prompt.accept(text)
+        else:
+            prompt.sent.add(text)
+        if prompt.sent.problem != known:
+            self._app.say(prompt.sent.problem, "warn")

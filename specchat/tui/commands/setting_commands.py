@@ -1,0 +1,127 @@
+"""Commands about pairs and settings, and the values that may follow them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from specchat.errors import SpecchatError, UsageError, cut, meant
+from specchat.tui.screens.chat_screen import ChatScreen
+from specchat.tui.state.settings_fields import Field, field_not_in_use, fields_of, methods_of
+from specchat.tui.text import numbers
+
+PAIR = "pair"
+"""The setting that has a screen of its own and is not a field of the form."""
+
+
+async def pair(screen: ChatScreen, name: str) -> None:
+    if not name:
+        screen.choose_pair()
+        return
+    await screen.context.pairs.choose(name)
+
+
+async def settings(screen: ChatScreen, _: str) -> None:
+    screen.side_panel.toggle_settings()
+
+
+async def set_setting(screen: ChatScreen, text: str) -> None:
+    name_and_value = text.split(maxsplit=1)
+    if len(name_and_value) < 2:
+        raise UsageError("/set wants a name and a value: /set temperature 0.8")
+    await change_setting(screen, *name_and_value)
+
+
+async def save_settings(screen: ChatScreen, what: str) -> None:
+    if what not in ("", "pair"):
+        raise UsageError(f"/save does not know {what!r}; /save keeps the settings as default, /save pair for this pair")
+    if screen.context.session.player is not None:
+        raise UsageError("settings can be saved once a pair is ready")
+    saved = screen.context.settings_files.save(into_pair=what == "pair")
+    screen.side_panel.show_fields()
+    for one in saved:
+        await screen.context.app.note(f"saved {one.line()}".replace(str(Path.home()), "~"))
+    count = sum(len(one.written) + len(one.removed) for one in saved)
+    words = f"saved {count} setting{'s' if count > 1 else ''}" if count else "nothing to save: it starts like this"
+    screen.context.app.say(words)
+    screen.form.show_remark(words)
+
+
+async def choose_method(screen: ChatScreen, name: str, *, setting: str) -> None:
+    if name:
+        await change_setting(screen, setting, name)
+        return
+    fields, known = _fields(screen), bool(screen.side_panel.fields())
+    now = f"{setting} = {fields[setting].value}" if known else f"{setting} comes with the pair"
+    screen.context.app.say(f"{now}; known: {', '.join(fields[setting].info.choices)}")
+
+
+async def change_setting(screen: ChatScreen, name: str, text: str) -> None:
+    """Change a setting by its name, live or by loading again, whichever it takes."""
+    if name == PAIR:
+        await screen.context.pairs.choose(text)
+        return
+    fields = _fields(screen)
+    if name not in fields:
+        _change_option_not_in_use(screen, name, text, [PAIR, *fields])
+        return
+    field = fields[name]
+    value = field.parse(text)
+    if field.info.live:
+        screen.context.session.change(name, value)
+        if screen.chat.engine.phase == "ready":  # else it says itself what becomes of the change
+            screen.context.app.say(f"{name} = {numbers.setting(value)}")
+    else:
+        await screen.context.session.load({name: value})
+
+
+def _change_option_not_in_use(screen: ChatScreen, name: str, text: str, known: Sequence[str]) -> None:
+    """Keep an option of a method that is not in use; raises UsageError where no method has it."""
+    hello, engine = screen.chat.engine.hello, screen.chat.engine
+    found = field_not_in_use(hello, engine.settings, name) if hello is not None else None
+    if found is None:
+        all_of_them = f"; {screen.context.app.key_of('settings') or '/settings'} shows all of them"
+        raise UsageError(f"there is no setting {cut(name, 40)!r}{meant(name, known) or all_of_them}")
+    field, chooses = found
+    value = field.parse(text)
+    screen.context.session.change(name, value)
+    if engine.phase == "ready":
+        method = name.partition(".")[0]
+        kept = f"{name} = {numbers.setting(value)}"
+        screen.context.app.say(f"{kept} holds while {method} is in use · /{chooses} {method} chooses it")
+
+
+def _fields(screen: ChatScreen) -> dict[str, Field]:
+    """What can be set, by name; with the options' own defaults where nobody knows the pair's settings yet."""
+    hello = screen.chat.engine.hello
+    if hello is None:
+        raise UsageError("the engine has not said yet what can be set")
+    return {field.name: field for field in screen.side_panel.fields() or fields_of(hello, {})}
+
+
+def setting_and_value(screen: ChatScreen, given: list[str]) -> Sequence[str]:
+    """What `/set` takes: a setting, then one of its values where they have names."""
+    fields = {field.name: field for field in screen.side_panel.fields()}
+    if not given:
+        return [PAIR, *fields]
+    if given == [PAIR]:
+        return pair_names(screen, [])
+    if len(given) > 1 or given[0] not in fields:
+        return ()
+    info = fields[given[0]].info
+    return ("true", "false") if info.kind == "bool" else info.choices
+
+
+def pair_names(screen: ChatScreen, given: list[str]) -> Sequence[str]:
+    try:
+        return () if given else [pair.name for pair in screen.context.pairs.known()]
+    except SpecchatError:  # a broken file: the screen of pairs reports it
+        return ()
+
+
+def method_names(screen: ChatScreen, given: list[str], *, setting: str) -> Sequence[str]:
+    return (
+        ()
+        if given or not screen.chat.engine.hello
+        else [method.name for method in methods_of(screen.chat.engine.hello.methods, setting)]
+    )

@@ -1,1 +1,0 @@
-"""What the user causes: commands, keys, the prompt, the engine session, playback, races."""

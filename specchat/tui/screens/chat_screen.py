@@ -1,0 +1,237 @@
+"""The chat's screen: what can be done there, and what the messages of its widgets and the keys do at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from textual import on
+from textual.app import SuspendNotSupported
+from textual.events import Key
+
+from specchat.errors import SpecchatError
+from specchat.store.prompt_history import History
+from specchat.tui.screens.chat_view import ChatView
+from specchat.tui.screens.context_limit import ContextLimit, put_back
+from specchat.tui.screens.current_chat import CurrentChat
+from specchat.tui.screens.engine_events import EngineEvents
+from specchat.tui.screens.learning import Learning
+from specchat.tui.screens.pairs import PairsScreen
+from specchat.tui.screens.replies import Replies
+from specchat.tui.screens.search import SearchScreen
+from specchat.tui.screens.show_mode import ShowMode
+from specchat.tui.screens.side_panel import SidePanel
+from specchat.tui.screens.trainings import Trainings
+from specchat.tui.services.context import Context
+from specchat.tui.state.prompt_text import Completion
+from specchat.tui.system import desktop
+from specchat.tui.widgets.command_menu import Described
+from specchat.tui.widgets.transcript import Transcript
+from specchat.tui.widgets.tree_panel import TreePanel
+
+
+class ChatScreen(ChatView):
+    """What takes a while is done in the app's own turn, one after another; this screen handles the rest."""
+
+    def __init__(
+        self,
+        context: Context,
+        history: History | None,
+        complete: Callable[[str], Completion | None],
+        commands: Mapping[str, Described],
+    ) -> None:
+        super().__init__(context, history, complete, commands)
+        self.side_panel = SidePanel(self)
+        self.replies = Replies(self)
+        self.context_limit = ContextLimit(self, self.replies)
+        self.current_chat = CurrentChat(self, self.context_limit)
+        self.show_mode = ShowMode(self, self.side_panel, self.replies)
+        self.trainings = Trainings(self)
+        self.learning = Learning(context)
+        self.events = EngineEvents(self, self.side_panel, self.context_limit, self.current_chat, self.learning)
+
+    def draw(self) -> None:
+        """Update everything whose content may have changed; cheap where nothing has."""
+        self.trainings.update()
+        self.side_panel.update_fields()
+        super().draw()
+
+    def show_player(self) -> None:
+        """Show a recording's controls in place of the prompt, or the prompt, which must take no key while hidden."""
+        player = self.context.session.player
+        self.set_class(player is not None, "-replay")
+        self.replay_bar.show(player)
+        self.prompt.can_focus = player is None
+        self.focus_chat()
+
+    def choose_pair(self) -> None:
+        """Let the user choose a pair, and load it."""
+        chat, pairs, app = self.chat, self.context.pairs, self.context.app
+        chat.background.fetched = ""
+        held = chat.engine.ready.memory_bytes if chat.engine.ready else 0
+
+        async def chosen(name: str | None) -> None:
+            if name:
+                await app.attempt(pairs.choose(name))
+
+        app.push_screen(PairsScreen(pairs, chat.engine.pair, held, chat.written_with), chosen)
+
+    async def ask_question(self, question: str) -> None:
+        """Send a question of the empty page as if it had been typed; the text in the prompt stays there."""
+        await self.context_limit.ask(question, lambda: self.prompt.sent.add(question))
+
+    def copy(self, text: str, what: str) -> None:
+        """Copy a text to the clipboard; an empty one is refused with a remark."""
+        if text:
+            self.context.app.copy_to_clipboard(text, what)
+        else:
+            self.context.app.say(f"there is no {what} to copy")
+
+    def hold(self) -> None:
+        """Hold the rounds, or let them go on; the tree then follows them again."""
+        self.context.speed.hold()
+        if not self.context.speed.halted:
+            self.tree_panel.action_leave()
+
+    def step(self, rounds: int = 1) -> None:
+        """Do this many rounds, then hold."""
+        self.context.speed.step(rounds)
+        self.tree_panel.action_leave()
+
+    def recall_queued(self) -> bool:
+        """Move the queued message back into an empty prompt; False if there is none."""
+        if self.chat.queued is None or self.prompt.text:
+            return False
+        text, self.chat.queued = self.chat.queued, None
+        put_back(text, self)
+        self.queued_message.update()
+        return True
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """The speed has keys while a reply or recording runs, and the focused widget leaves them to it."""
+        if action != "pace":
+            return True
+        what, player, focused = parameters[0], self.context.session.player, self.app.focused
+        if focused is not None and not focused.has_class("-paces"):
+            return False
+        if what == "rewind":
+            return player is not None
+        return what in ("slower", "faster") or player is not None or self.chat.running is not None
+
+    async def action_pace(self, what: str) -> None:
+        """Hold, step, change the speed, or play again."""
+        try:
+            match what:
+                case "hold":
+                    self.hold()
+                case "step":
+                    self.step()
+                case "slower" | "faster":
+                    self.context.speed.change_by(1 if what == "slower" else -1)
+                case "rewind" if self.context.session.player is not None:
+                    await self.current_chat.begin()
+                    self.context.speed.rewind()
+        except SpecchatError as error:
+            self.context.app.say(str(error), "warn")
+
+    async def action_stop(self) -> None:
+        """Leave a replay, take back the queued message, or stop what runs; else focus the prompt and the chat's end."""
+        session, limit = self.context.session, self.context_limit
+        if self.prompt.close_menu():
+            return
+        if session.player is not None:
+            await self.current_chat.leave_replay()
+            self.side_panel.show_fields()
+        elif self.chat.editing is not None:
+            self.replies.leave_edit()
+        elif self.choice or limit.waiting:
+            await limit.answered("back")
+        elif not self.recall_queued() and not await self.start_pages.leave_tour() and not session.stop():
+            self.context.app.say("")
+            self.show_mode.leave()
+            self.side_panel.leave_tree()
+            self.side_panel.look_at(None)
+            self.transcript.follow()
+            self.prompt.focus()
+
+    def action_search(self) -> None:
+        """Look for something that was sent before, and put it into the prompt."""
+        if self._refused_by_recording():
+            return
+
+        def chosen(text: str | None) -> None:
+            if text is not None:
+                self.prompt.write(text)
+            self.prompt.focus()
+
+        self.context.app.push_screen(SearchScreen(self.prompt.sent), chosen)
+
+    def action_open_editor(self) -> None:
+        """Edit the prompt in the user's editor; the app waits."""
+        if self._refused_by_recording():
+            return
+        app = self.context.app
+        try:
+            command = desktop.editor_command()
+            with app.suspend():
+                text = desktop.edit_text(self.prompt.full_text, command)
+        except SuspendNotSupported:
+            app.say("the app cannot make room for an editor here", "warn")
+        except SpecchatError as error:
+            app.say(str(error), "warn")
+        else:
+            self.prompt.write(text)
+            app.say("")
+        app.refresh(layout=True)
+        self.prompt.focus()
+
+    def on_key(self, event: Key) -> None:
+        """Write a character into the prompt that was typed in the chat or at a button and is not a key there."""
+        focused, character = self.app.focused, event.character or ""
+        in_chat = focused is not None and focused.has_class("-paces") and self.context.session.player is None
+        # A blank is a key in the chat, also where it has no effect.
+        typed = character if self.alert.has_focus_within else character.strip() if in_chat else ""
+        if typed and typed.isprintable() and event.key not in self.active_bindings:
+            event.stop()
+            self.prompt.focus()
+            self.prompt.insert(character)
+
+    def on_prompt_taken_back(self) -> None:
+        """Put the queued message back into the prompt."""
+        self.recall_queued()
+
+    def on_prompt_moved_on(self) -> None:
+        """Focus the choices where a message waits for one, else what follows the prompt."""
+        if self.choice and self.alert.shown:
+            self.alert.take_focus()
+        else:
+            self.focus_next()
+
+    def on_settings_form_left(self) -> None:
+        """Hide the settings and focus the prompt."""
+        self.side_panel.toggle_settings()
+
+    def on_transcript_pointed(self, event: Transcript.Pointed) -> None:
+        """Show the rounds of the reply that the user points at."""
+        self.side_panel.look_at(event.turn)
+
+    @on(TreePanel.FollowAsked)
+    def _look_at_newest(self) -> None:
+        self.side_panel.look_at(None)
+
+    def on_transcript_copy_asked(self, event: Transcript.CopyAsked) -> None:
+        """Copy the text to the clipboard."""
+        self.copy(event.text, event.what)
+
+    def on_transcript_shortened(self) -> None:
+        """Collect the memory of removed messages, once the app is idle."""
+        self.context.garbage.schedule()
+
+    def on_transcript_edit_asked(self, event: Transcript.EditAsked) -> None:
+        """Put this message into the prompt, to be sent in another wording."""
+        self.replies.edit(event.turn, reply=event.reply)
+
+    def _refused_by_recording(self) -> bool:
+        """Whether a recording hides the prompt, which must not change unseen; a remark says so."""
+        if self.chat.background.replaying:
+            self.context.app.say(self.context.app.recording_reason, "warn")
+        return self.chat.background.replaying

@@ -1,0 +1,177 @@
+"""Takes the engine's events: applies them to the state, tells the parts of the screen, then draws once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from specchat.engine.protocol.events import (
+    Changed,
+    Counted,
+    Died,
+    Event,
+    Failed,
+    Finished,
+    Hello,
+    Learnt,
+    Notice,
+    Ready,
+    Started,
+)
+from specchat.engine.protocol.text import visible
+from specchat.tui.screens.chat_view import ChatView
+from specchat.tui.screens.context_limit import ContextLimit
+from specchat.tui.screens.current_chat import CurrentChat
+from specchat.tui.screens.learning import Learning
+from specchat.tui.screens.race_run import RunScreen
+from specchat.tui.screens.side_panel import SidePanel
+from specchat.tui.services.engine_server import FIRST_RACE_ID
+
+
+class EngineEvents:
+    """Gives each event to whom it answers: a race, another program, or the chat and what stands around it."""
+
+    def __init__(
+        self,
+        view: ChatView,
+        side_panel: SidePanel,
+        context_limit: ContextLimit,
+        current_chat: CurrentChat,
+        learning: Learning,
+    ) -> None:
+        self._view, self._chat, self._context, self._app = view, view.chat, view.context, view.context.app
+        self._session = view.context.session
+        self._side, self._context_limit, self._current_chat = side_panel, context_limit, current_chat
+        self._learning = learning
+
+    async def take(self) -> None:
+        """Apply all events that arrived, then draw once."""
+        redraw = self._context.pump.begin()
+        events = self._session.link.drain() if self._session.link else []
+        with self._app.batch_update():
+            served, own = self._context.served.dispatch(self._without_those_of_races(events))
+            own = self._view.animation.release(own)
+            if own or redraw or served or self._chat.queued is not None:
+                await self._apply_all(own)
+            self._context_limit.count_unknown()
+            self._context.served.ask_next()
+        self._app.call_after_refresh(self._context.pump.end)
+
+    def _without_those_of_races(self, events: Sequence[Event]) -> list[Event]:
+        """Give all events to the race or benchmark that runs; returns those that are no answers to one."""
+        run = next((screen for screen in self._app.screen_stack if isinstance(screen, RunScreen)), None)
+        if run is not None and events:
+            run.take(events)
+        return [event for event in events if (getattr(event, "id", None) or 0) < FIRST_RACE_ID]
+
+    async def _apply_all(self, events: Sequence[Event]) -> None:
+        for event in events:
+            await self._apply(event)
+        if self._chat.running is None:
+            self._context.speed.reply_ended()
+        for view in self._view.transcript.unfinished_replies():
+            await view.show_new()
+        self._context.archive.save()
+        self._app.redraw()
+        await self._send_queued()
+
+    async def _apply(self, event: Event) -> None:
+        chat = self._chat
+        if isinstance(event, Started) and self._session.player is not None:
+            await self._show_replayed(event)
+        was_writing = chat.running is not None
+        change = chat.engine.changes[0] if chat.engine.changes else {}
+        chat.apply(event)
+        if was_writing or not isinstance(event, Finished):  # the end of a reply that was left shows nothing
+            await self._show_effects(event, change)
+        if isinstance(event, Counted | Failed | Died):
+            await self._context_limit.apply(event)
+        if was_writing and chat.running is None:
+            self._context.garbage.schedule()
+            await self._context_limit.reply_ended()
+
+    async def _send_queued(self) -> None:
+        """Send the message that waited for the reply before it."""
+        chat = self._chat
+        free = chat.can_generate and self._session.player is None and not self._context_limit.waiting
+        deleted = self._context.archive.current_is_deleted  # sending would bring it back
+        if chat.queued is not None and free and not deleted:
+            text, chat.queued = chat.queued, None
+            await self._context_limit.ask(text)
+
+    async def _show_effects(self, event: Event, change: dict[str, Any]) -> None:
+        """Update the settings form and the remark for this event."""
+        match event:
+            case Hello() | Changed():
+                self._side.show_fields()
+            case Died():
+                self._side.show_fields()
+                self._learning.failed()
+                self._app.say("")  # it was about an engine that is gone; the alert says what can be done
+            case Learnt():
+                await self._learning.answered(event)
+            case Ready():
+                await self._on_ready(event)
+            case Finished():
+                cut = event.stop == "length"
+                self._app.say("the reply reached max_tokens; /continue goes on with it" if cut else "")
+                self._app.call_user_back(event)
+            case Notice():
+                await self._app.note(visible(event.text), "warn")
+            case Failed(during="change", missing=missing) if missing and self._context.pairs.here:
+                self._side.show_fields()
+                doing = visible(self._context.pairs.fetch_drafts(missing, change))
+                self._view.form.show_remark(doing)
+                self._app.say(doing)
+            case Failed(during="change"):
+                self._side.show_fields()
+                self._view.form.fail(_setting_name(change), event.message)
+                if not self._view.form.has_focus:
+                    self._app.say(visible(event.message), "warn")
+            case Failed(during="load"):
+                self._side.show_fields()
+                if self._chat.engine.phase == "ready":
+                    await self._note_load_failure(visible(event.message))
+            case Failed():
+                if event.during == "learning":
+                    self._learning.failed()
+                self._app.say(visible(event.message), "bad")
+            case _:
+                pass
+
+    async def _on_ready(self, event: Ready) -> None:
+        self._session.lower_priority_if_shared()
+        self._context.settings_files.read()
+        self._side.show_fields()
+        for note in event.notes:
+            await self._app.note(note, "warn")
+        if not self._view.start_pages.welcome_shown:
+            self._app.say(f"{event.pair} is ready")
+        await self._current_chat.offer_pair()
+        await self._app.attempt(self._serve_from_the_start())
+
+    async def _serve_from_the_start(self) -> None:
+        if told := self._context.server.pair_ready():
+            await self._app.note(told)
+
+    async def _note_load_failure(self, why: str) -> None:
+        """A pair could not be loaded: noted in the chat, unless the user cancelled it."""
+        chat = self._chat
+        if chat.engine.refused:
+            await self._app.note(f"{chat.engine.refused} was not loaded: {why}; {chat.engine.pair} stays in use", "bad")
+        self._app.say(why, "bad" if chat.engine.refused else "warn")
+
+    async def _show_replayed(self, event: Started) -> None:
+        """Show the messages a recorded reply answers, and an empty reply."""
+        turns = self._chat.replay(event)
+        if len(turns) + 1 == len(self._chat.turns):
+            await self._view.transcript.clear()
+        for turn in [*turns, self._chat.turns[-1]]:
+            await self._view.transcript.show(turn)
+
+
+def _setting_name(change: dict[str, object]) -> str:
+    """The setting a change was about: `width`, or `METHOD.OPTION`."""
+    options = change.get("method_options")
+    names = list(options) if isinstance(options, dict) else list(change)
+    return str(names[0]) if names else ""

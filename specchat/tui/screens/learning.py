@@ -1,0 +1,122 @@
+"""Lets the drafter learn from replies, says what it has learnt, and lets it forget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specchat.engine.protocol import commands
+from specchat.engine.protocol.events import Learnt
+from specchat.engine.protocol.text import visible
+from specchat.errors import UsageError, nearest
+from specchat.tui.services.context import Context
+from specchat.tui.text import numbers
+
+_WORDS = ("on", "off", "forget")
+
+
+class Learning:
+    """Sends what the user wants learnt to the engine, keeps the setting, and notes the answers in the chat."""
+
+    def __init__(self, context: Context) -> None:
+        self._app, self._chat, self._session = context.app, context.chat, context.session
+        self._files = context.settings_files
+        self._asked: list[str] = []  # what each answer that is to come is about
+
+    async def run(self, argument: str) -> None:
+        """What follows `/learn`.
+
+        Raises:
+            UsageError: the argument is unknown, or no pair is ready.
+            ConfigError: the setting cannot be kept.
+        """
+        if self._chat.engine.phase != "ready" or self._session.player is not None:
+            raise UsageError("no pair is ready whose drafter could learn")
+        match argument:
+            case "":
+                self._ask("report")
+            case "on" | "off":
+                self._session.change("learn", argument == "on")
+                self._ask(argument)
+                self._files.keep("learn", argument == "on")
+            case "forget":
+                raise UsageError("this erases what the drafter has learnt and the replies it keeps: /learn forget yes")
+            case "forget yes":
+                self._ask("forget", forget=True)
+            case _:
+                raise UsageError(f"/learn does not know {argument!r}{nearest(argument, _WORDS)}")
+
+    async def answered(self, learnt: Learnt) -> None:
+        """The engine has reported what was learnt."""
+        about = self._asked.pop(0) if self._asked else "report"
+        await self._app.note(visible(_note(about, learnt)))
+
+    def failed(self) -> None:
+        """No answer will come."""
+        self._asked.clear()
+
+    def _ask(self, about: str, forget: bool = False) -> None:
+        if self._session.send(commands.Learning(forget)):
+            self._asked.append(about)
+
+
+def _note(about: str, learnt: Learnt) -> str:
+    match about:
+        case "on" if learnt.drafter:
+            privacy = PRIVACY.format(most=numbers.size(learnt.most_bytes))
+            return f"{learnt.drafter} learns while the engine is idle: {privacy}"
+        case "off":
+            return "nothing more is learnt or kept; what was learnt stays in use until /learn forget"
+        case "forget" if learnt.drafter:
+            return f"{learnt.drafter} has forgotten what it learnt: {numbers.size(learnt.freed_bytes)} are erased"
+        case _:
+            return learning_report(learnt)
+
+
+PRIVACY = (
+    "replies from now on are kept to learn from, as their tokens and states of the model: only on the machine of the "
+    "engine, at most {most}. /learn forget erases them; while /learn is off nothing is kept"
+)
+
+
+def learning_report(learnt: Learnt) -> str:
+    """All that is known, in a few sentences."""
+    if not learnt.drafter:
+        return f"nothing is learnt: {learnt.why}"
+    state = "learns from your replies" if learnt.learning else "does not learn now; /learn on lets it"
+    lines = [f"{learnt.drafter} {state}", _amount(learnt)]
+    if learnt.chains:
+        lines.append(_comparison(learnt))
+    if learnt.went_back:
+        times = "once" if learnt.went_back == 1 else f"{learnt.went_back} times"
+        lines.append(f"it went back to its original weights {times}, because it did worse than they")
+    if learnt.disk_bytes:
+        lines.append(f"{numbers.size(learnt.disk_bytes)} on the disk; /learn forget erases it")
+    return "; ".join(lines)
+
+
+def _amount(learnt: Learnt) -> str:
+    if not learnt.replies:
+        return "it has learnt nothing yet"
+    replies = "1 reply" if learnt.replies == 1 else f"{learnt.replies:,} replies"
+    updates = "1 update" if learnt.updates == 1 else f"{learnt.updates:,} updates"
+    return f"learnt from {replies} of {learnt.tokens:,} tokens, in {updates}"
+
+
+def _comparison(learnt: Learnt) -> str:
+    """Both networks on the same text, before it was learnt from: shares right at each depth, and tokens a round."""
+    before, now = (_shares(learnt.chains, right) for right in (learnt.before, learnt.now))
+    lengths = [1 + sum(right) / learnt.chains for right in (learnt.before, learnt.now)]
+    return (
+        f"on {learnt.chains:,} places of new text {_percent(before)} % of its guesses at depth "
+        f"{', '.join(str(depth) for depth in range(1, len(before) + 1))} were right as it was trained, "
+        f"and {_percent(now)} % as it was then: τ {lengths[0]:.2f} → {lengths[1]:.2f} in chains of {len(before)}"
+    )
+
+
+def _shares(chains: int, right: Sequence[int]) -> list[float]:
+    """The share that was right at each depth, of those that were right so far."""
+    return [now / max(1, before) for before, now in zip([chains, *right], right, strict=False)]
+
+
+def _percent(shares: Sequence[float]) -> str:
+    return ", ".join(f"{100 * share:.0f}" for share in shares)

@@ -1,0 +1,113 @@
+"""What the app is given when it is opened, and the services that it builds from that."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from specchat.tui.services.chat_archive import ChatArchive
+from specchat.tui.services.engine_server import FIRST_RACE_ID, EngineServer, ServedReplies, StartServer
+from specchat.tui.services.engine_session import EngineSession, LinkFactory
+from specchat.tui.services.event_pump import EventPump
+from specchat.tui.services.garbage_collection import GarbageCollection
+from specchat.tui.services.pair_library import Judge, PairLibrary, Pairs, Sizes
+from specchat.tui.services.playback_speed import PlaybackSpeed
+from specchat.tui.services.settings_files import SettingsFiles
+from specchat.tui.services.terminal_app import TerminalApp
+from specchat.tui.services.training_runner import TrainingHere
+from specchat.tui.state.chat import Chat
+from specchat.tui.state.races import BenchQuestion
+
+
+@dataclass(frozen=True)
+class AppSetup:
+    """Where engines, pairs, chats and questions come from.
+
+    Args:
+        link_factory: starts an engine, or whatever answers like one.
+        pairs, judge, sizes: the pairs there are, and what tells more about one; see `PairLibrary`.
+        finds_models: whether models that other programs keep on this machine are looked for.
+        demo: a recording to offer where weights cannot be had.
+        engine_here: whether the engine reads this machine's files.
+        store: where chats are kept; None keeps none.
+        toured: the file that says the tour was taken; None takes no tour.
+        questions: what a benchmark asks, ordered so that the first ones cover every category.
+        clock: seconds, of races; only differences count.
+        server: lets other programs use the engine; None lets none.
+        serve_on: the port on which they may from the start; None: not before they are let in.
+        training: what it takes to train drafters on this machine; None where none can be.
+    """
+
+    link_factory: LinkFactory
+    pairs: Pairs = ()
+    judge: Judge | None = None
+    sizes: Sizes | None = None
+    finds_models: bool = False
+    demo: Path | None = None
+    engine_here: bool = True
+    store: Path | None = None
+    toured: Path | None = None
+    questions: Callable[[], Sequence[BenchQuestion]] = tuple
+    clock: Callable[[], float] = time.monotonic
+    server: StartServer | None = None
+    serve_on: int | None = None
+    training: TrainingHere | None = None
+
+    @property
+    def has_demo(self) -> bool:
+        """Whether there is a recording to play."""
+        return self.demo is not None and self.demo.exists()
+
+
+@dataclass(frozen=True)
+class Context:
+    """The services of one app. Screens and commands get it as it is."""
+
+    app: TerminalApp
+    setup: AppSetup
+    tick: Callable[[], object]  # asks the app to take what arrived
+    chat: Chat
+    pump: EventPump
+    garbage: GarbageCollection
+    settings_files: SettingsFiles
+    archive: ChatArchive
+    session: EngineSession
+    speed: PlaybackSpeed
+    pairs: PairLibrary
+    served: ServedReplies
+    server: EngineServer
+    race_ids: Iterator[int]
+
+    @classmethod
+    def of(cls, app: TerminalApp, setup: AppSetup, tick: Callable[[], object]) -> Context:
+        """The services of this app, each built from those before it."""
+        pump = EventPump(tick)
+        session = EngineSession(app, pump, setup.link_factory)
+        served = ServedReplies(session, pump, app)
+        return cls(
+            app=app,
+            setup=setup,
+            tick=tick,
+            chat=app.chat,
+            pump=pump,
+            garbage=GarbageCollection(lambda: pump.idle),
+            settings_files=SettingsFiles(app.chat, here=setup.engine_here),
+            archive=ChatArchive(app, setup.store),
+            session=session,
+            speed=PlaybackSpeed(app, session, pump),
+            pairs=PairLibrary(
+                app,
+                session,
+                setup.pairs,
+                judge=setup.judge,
+                sizes=setup.sizes,
+                here=setup.engine_here,
+                finds_models=setup.finds_models,
+            ),
+            served=served,
+            server=EngineServer(app, served, setup.server, setup.serve_on),
+            race_ids=itertools.count(FIRST_RACE_ID),
+        )

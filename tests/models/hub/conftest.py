@@ -1,0 +1,33 @@
+"""A package index of wheels on this disk, and a record of what pip was asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from specchat.models.hub import package_index
+
+
+@pytest.fixture(autouse=True)
+def index(tmp_path, monkeypatch):
+    """A folder of wheels that stands for the package index, and a home of our own."""
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    monkeypatch.setenv("SPECCHAT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.delenv("SPECCHAT_MIRRORS", raising=False)
+    return folder
+
+
+@pytest.fixture
+def downloaded(monkeypatch):
+    """The packages that pip was asked for, in order; pip really runs."""
+    asked = []
+    real = package_index.download_wheel
+
+    def spy(package, *rest):
+        asked.append(package)
+        return real(package, *rest)
+
+    monkeypatch.setattr(package_index, "download_wheel", spy)
+    return asked
