@@ -146,7 +146,7 @@ def _options(mouse: bool, ascii: bool) -> AppOptions:
 
 
 def shipped_questions() -> list[BenchQuestion]:
-    """What a benchmark in the app asks: the shipped questions without their follow-ups, category by category."""
+    """Questions of a benchmark in the app: the shipped ones without their follow-ups, category by category."""
     from specchat.bench.workloads import own_workload
 
     return [BenchQuestion(question.category, question.turns[0]) for question in own_workload().in_turn()]

@@ -169,7 +169,7 @@ def _left(states: list[State]) -> int | None:
 
 
 def estimate_training(request: TrainingChoices) -> TrainingEstimate:
-    """What this training would take.
+    """Disk and time that this training would take.
 
     Raises:
         UsageError: such a training is not possible.
