@@ -157,7 +157,7 @@ def _judge_floor(report: Report, output: Output) -> int:
 
 
 def _accept_writable(file: Path) -> None:
-    from specchat.config.regular_file import is_named_pipe
+    from specchat.config.file_reading import is_named_pipe
 
     if is_named_pipe(file):
         raise UsageError(f"--save {file} cannot be written: it is a pipe, which may have no reader")

@@ -116,7 +116,7 @@ def remove(
 ) -> None:
     """Delete chats for good."""
     from specchat.store.database import default_path
-    from specchat.store.erasing import erase
+    from specchat.store.writer import erase
 
     with reading() as chats:
         found = [chats.chat(chats.find(id))[0] for id in ids]

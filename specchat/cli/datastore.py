@@ -168,7 +168,7 @@ def _encoded(texts: Iterable[str], vocabulary: TokenTable, most: int) -> Iterato
 
 def _write(file: Path, target: str, vocabulary: TokenTable, texts: list[list[int]]) -> None:
     from specchat.config.datastore_files import DatastoreHeader
-    from specchat.config.file_replacing import replacing
+    from specchat.config.kept_files import replacing
     from specchat.core.vocabulary import table_sha256
     from specchat.indexes.datastore import joined, token_width, write_datastore
 
@@ -250,7 +250,7 @@ def _files_below(folder: Path) -> Iterator[Path]:
 
 def _text_of(file: Path) -> str | None:
     """The file's text, or None where it is not UTF-8."""
-    from specchat.config.regular_file import open_file_or_pipe
+    from specchat.config.file_reading import open_file_or_pipe
 
     try:
         with open_file_or_pipe(file) as opened:

@@ -17,7 +17,7 @@ from specchat.cli.streams import can_ask
 from specchat.cli.training_stops import RunningClock, stoppable
 from specchat.cli.training_verdict import measure, print_verdict
 from specchat.config import ModelSpec
-from specchat.config.drafter_names import whose_name
+from specchat.config.trained_drafters import whose_name
 from specchat.drafters import DRAFTERS
 from specchat.engine.protocol.training_report import Curve, Judged, Needed, Trained, curve_lines
 from specchat.errors import UsageError

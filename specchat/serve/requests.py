@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from specchat.config.unreadable import UNREADABLE
+from specchat.config.file_reading import UNREADABLE
 from specchat.engine.protocol.commands import Message
 from specchat.errors import nearest
 from specchat.serve.api_error import ApiError

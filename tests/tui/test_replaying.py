@@ -46,7 +46,7 @@ async def test_a_recording_plays_its_chat_to_the_end():
         assert app.chat_screen.replay_bar.display
         await wait_for(pilot, lambda: "at the end" in app.chat_screen.replay_bar.render_line(0).text)
         await pilot.press("escape")
-        await wait_for(pilot, lambda: app._exit)
+        await wait_for(pilot, lambda: app.return_code is not None)
     app.context.session.link.close()
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from specchat.config.file_replacing import replacing
+from specchat.config.kept_files import replacing
 from specchat.errors import UsageError
 
 

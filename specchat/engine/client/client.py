@@ -19,7 +19,7 @@ from typing import IO, NoReturn, Protocol, TypeVar
 
 import msgspec
 
-from specchat.config.state_files import read_end
+from specchat.config.kept_files import read_end
 from specchat.engine.protocol.codec import EventReader, encode, lines_of, wrong_greeting
 from specchat.engine.protocol.commands import Command, Quit
 from specchat.engine.protocol.environment import engine_environment

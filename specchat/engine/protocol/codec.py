@@ -12,7 +12,7 @@ from typing import IO, Any, TypeVar
 import msgspec
 from msgspec import ValidationError
 
-from specchat.config.unreadable import UNREADABLE
+from specchat.config.file_reading import UNREADABLE
 from specchat.engine.protocol.bounds import LONGEST_LINE_BYTES
 from specchat.engine.protocol.commands import Change, Command, Compare, Generate, Load
 from specchat.engine.protocol.events import (

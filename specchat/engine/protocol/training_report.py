@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from specchat.config.unreadable import UNREADABLE
+from specchat.config.file_reading import UNREADABLE
 from specchat.engine.protocol.bounds import Name, Rate, Seconds, Share, Whole, Words
 from specchat.engine.protocol.text import one_line
 from specchat.training import StageName

@@ -14,7 +14,7 @@ from typing import BinaryIO, NoReturn, get_args
 
 import msgspec
 
-from specchat.config.unreadable import UNREADABLE
+from specchat.config.file_reading import UNREADABLE
 from specchat.engine.protocol.bounds import LONGEST_LINE_BYTES, Id
 from specchat.engine.protocol.codec import decode_command, encode, lines_of
 from specchat.engine.protocol.commands import Command, Quit

@@ -19,7 +19,7 @@ import msgspec
 
 from specchat import __version__
 from specchat.config import load_catalog
-from specchat.config.state_files import read_json, write_whole
+from specchat.config.kept_files import read_json, write_whole
 from specchat.core.costs import Costs
 from specchat.core.seams import Model
 from specchat.decoding.conversation import Conversation

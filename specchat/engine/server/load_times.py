@@ -13,7 +13,7 @@ import msgspec
 
 from specchat.compiled.build import NativeUnavailable, NotOwnFile, Sources, compile_if_missing, is_compiled
 from specchat.config import ModelSpec
-from specchat.config.state_files import read_json, write_whole
+from specchat.config.kept_files import read_json, write_whole
 from specchat.engine.protocol.events import Event, Loading
 from specchat.indexes.native_suffix_tree import suffix_sources
 from specchat.models.cpu_kernels.build import kernel_sources
