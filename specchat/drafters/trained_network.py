@@ -143,4 +143,4 @@ class TrainedNetworkDrafter(CompiledDrafter):
 
 
 def _likeliest(said: Guessed) -> Likeliest:
-    return Likeliest(said.tokens, said.logprobs, said.totals, logits=False)
+    return Likeliest(said.tokens, said.logprobs, said.logsumexp, logits=False)
