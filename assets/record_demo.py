@@ -16,11 +16,10 @@ from pathlib import Path
 
 from specchat import __version__
 from specchat.engine.client.client import Engine
-from specchat.engine.client.machine_summary import machine
 from specchat.engine.protocol import events
-from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import encode
-from specchat.engine.protocol.commands import Generate, Load
+from specchat.engine.protocol.commands import Generate, Load, Message
+from specchat.engine.protocol.environment import machine
 
 SETTINGS = {
     "pair": "qwen-coder",

@@ -8,8 +8,7 @@ import sys
 
 import numpy as np
 
-from specchat.bench.prompt_sets import find_workload
-from specchat.bench.workloads import _COMPLETE
+from specchat.bench.workloads import _COMPLETE, find_workload
 from specchat.training.prompts import HASHES, word_hashes
 
 TASK = _COMPLETE.split("{prompt}")[0]

@@ -15,9 +15,8 @@ from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.controllers import CONTROLLERS
 from specchat.drafters import DRAFTERS
 from specchat.engine.protocol import events
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Command
-from specchat.engine.protocol.method_info import MethodInfo, OptionInfo
+from specchat.engine.protocol.commands import Command, Message
+from specchat.engine.protocol.events import MethodInfo, OptionInfo
 from specchat.engine.protocol.round_parts import Draw, Piece, Timings, Tree, Verdict
 from specchat.settings import OPTIONS
 from specchat.trees import TREE_POLICIES

@@ -1,13 +1,47 @@
-"""Which configurations are compared: `drafter[:policy[:rule[:controller]]][:key=value…]`, several with commas."""
+"""Configurations to compare: `drafter[:policy[:rule[:controller]]][:key=value…]`; settings in force; a loaded pair."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from specchat.config import load_catalog, settings_of, starting_pair
 from specchat.decoding.families import FAMILIES
+from specchat.engine.protocol.environment import engine_environment
 from specchat.errors import UsageError, nearest
-from specchat.settings import Settings
+from specchat.settings import GREEDY, Settings
+
+if TYPE_CHECKING:
+    from specchat.engine.server.loaded_pair import LoadedPair
+
+
+def prepare_environment(threads: int = 0) -> None:
+    """Set an engine's environment before torch is first imported: waiting threads sleep."""
+    os.environ.update(engine_environment(threads))
+
+
+def settings_in_force(chosen: Mapping[str, Any], **fallback: Any) -> Settings:
+    """The pair's default settings but greedy, then `fallback`, then the chosen ones."""
+    return settings_of(load_catalog().pair(starting_pair(chosen)), GREEDY, fallback, chosen)
+
+
+def load_pair(
+    settings: Settings, say: Callable[[str], None] = lambda what: None, others: Sequence[Settings] = ()
+) -> LoadedPair:
+    """The pair the settings name, with the draft models that they or `others` use; what is missing is fetched first."""
+    from specchat.engine.protocol.events import Event, Loading
+    from specchat.engine.protocol.stage_text import loading_text
+    from specchat.engine.server.pair_loading import Loader
+
+    def emit(event: Event) -> None:
+        if isinstance(event, Loading):
+            share = f" {100 * event.done // event.total} %" if event.total else ""
+            say(f"{loading_text(event)}{share}")
+
+    return Loader(load_catalog(), emit, lambda: False).load(settings, others)
+
 
 AUTO = "auto"
 """The settings as they are: the pair's own defaults, and whatever flags were given."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Protocol
 
+from specchat.bench.circumstances import EnergyMeter
 from specchat.bench.configurations import Configuration
-from specchat.bench.energy import EnergyMeter
 from specchat.bench.measured_reply import Work, Written
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.kept_parts import ControllerCache
@@ -24,7 +24,7 @@ class Contestant(Protocol):
 
     @property
     def name(self) -> str:
-        """What the report calls it."""
+        """Its name in the report."""
 
     def begin(self) -> None:
         """A new question begins: what was learnt from the last one is forgotten, unless it may be kept."""

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from specchat.bench.check_text import SameText
 from specchat.bench.circumstances import Circumstances, PeakMemory
-from specchat.bench.intervals import Interval, ratio_of_totals
-from specchat.bench.measured_reply import Measured
+from specchat.bench.measured_reply import Interval, Measured, ratio_of_totals
 from specchat.bench.perplexity import Perplexity
-from specchat.bench.proof.same_text import SameText
 
 ALL = "all"
 """The group of every question."""

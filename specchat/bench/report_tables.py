@@ -1,15 +1,19 @@
-"""A report as tables for the terminal."""
+"""A report as tables for the terminal, as one JSON object, or as a line for every reply."""
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Iterator
+from typing import Any
 
+import msgspec
 from rich.console import Group as Lines
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from specchat.bench.intervals import Interval
+from specchat.bench.measured_reply import Interval, Measured
 from specchat.bench.report import ALL, Group, Report, Result, Run
 
 
@@ -175,3 +179,40 @@ def _maybe(value: float | None, form: str) -> str:
 def _split(group: Group) -> str:
     shares = (group.draft_share, group.verify_share, group.other_share)
     return "" if None in shares else "/".join(f"{100 * (share or 0.0):.0f}" for share in shares) + " %"
+
+
+def report_json(report: Report) -> bytes:
+    """The report with every measured reply: token ids, not texts."""
+    runs = [
+        {**plain_data(dataclasses.replace(run, measured=())), "measured": list(_replies(run.measured))}
+        for run in report.runs
+    ]
+    data = {**plain_data(dataclasses.replace(report, runs=())), "ok": report.ok, "runs": runs}
+    return msgspec.json.format(msgspec.json.encode(data))
+
+
+def reply_lines(report: Report) -> Iterator[str]:
+    """One JSON object for each measured reply."""
+    for run in report.runs:
+        for reply in _replies(run.measured):
+            yield msgspec.json.encode({"pair": run.pair, "dtype": run.dtype, **reply}).decode()
+
+
+def _replies(measured: tuple[Measured, ...]) -> Iterator[dict[str, Any]]:
+    for reply in measured:
+        data = plain_data(dataclasses.replace(reply, prompt=()))
+        written = data.pop("written")
+        written.pop("text")
+        data["prompt"] = len(reply.prompt)
+        yield {**data, **written}
+
+
+def plain_data(value: Any) -> Any:
+    """Dataclasses as plain values; JSON has no infinity, so a margin without a bound is null."""
+    if isinstance(value, dict):
+        return {str(key): plain_data(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_data(inner) for inner in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain_data(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

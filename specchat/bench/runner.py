@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from specchat.bench.check_text import Comparison, SameText
 from specchat.bench.circumstances import circumstances, peak_memory, reset_peak_memory
-from specchat.bench.configurations import Configuration, parse_configurations, plain_of
+from specchat.bench.configurations import Configuration, load_pair, parse_configurations, plain_of
 from specchat.bench.measured_reply import Measured
-from specchat.bench.pair_setup import load_pair
 from specchat.bench.perplexity import Perplexity, measure_perplexity
-from specchat.bench.proof.same_text import Comparison, SameText
 from specchat.bench.report import Report, Result, Run, summarise
 from specchat.bench.workloads import Question, Workload
 from specchat.config import load_catalog
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure.
+    """The plan of a benchmark.
 
     Args:
         settings: in force for every contestant; each precision and configuration changes its own part.
@@ -201,7 +200,7 @@ class _Precision:
         return ours
 
     def _find_peers(self, pair: LoadedPair, questions: Sequence[Question]) -> list[Contestant]:
-        from specchat.bench.peers.run_peers import find_peers
+        from specchat.bench.peer import find_peers
 
         self._progress.say("loading other engines")
         sample = pair.vocabulary.encode_chat([{"role": "user", "content": questions[0].turns[0]}])

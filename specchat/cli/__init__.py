@@ -5,30 +5,37 @@ from __future__ import annotations
 import gc
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from specchat import __version__
-from specchat.cli.arguments import one_prompt, prepared, refuse_options_before_command
+from specchat.cli.arguments import UNREADABLE, in_one_line, one_prompt, prepared, refuse_options_before_command
 from specchat.cli.bench import bench
 from specchat.cli.chats import app as chats_app
 from specchat.cli.chats import chat_ids
 from specchat.cli.check import check
 from specchat.cli.config import app as config_app
 from specchat.cli.datastore import app as datastore_app
-from specchat.cli.find_models import find
+from specchat.cli.find_models import add, find, forget
 from specchat.cli.flags import Output, takes_settings
 from specchat.cli.models import app as models_app
-from specchat.cli.own_pairs import add, forget
-from specchat.cli.safe_output import guard_terminals
 from specchat.cli.serve import serve
-from specchat.cli.streams import drop_output, flush_output, open_missing_streams, output_error
+from specchat.cli.streams import (
+    drop_output,
+    flush_output,
+    guard_terminals,
+    open_missing_streams,
+    output_error,
+    table_width,
+)
 from specchat.cli.train import train
-from specchat.cli.usage_errors import UNREADABLE, in_one_line
 from specchat.cli.web import web
 from specchat.engine.protocol.text import one_line
 from specchat.errors import InstallationError, SpecchatError, UsageError
+
+if TYPE_CHECKING:
+    from specchat.engine.protocol.events import MethodInfo
 
 app = typer.Typer(
     name="specchat",
@@ -66,7 +73,7 @@ PlainMarks = Annotated[
 ]
 
 _OUTPUT_NOT_READ = 128 + 13
-"""What a shell says of a program that SIGPIPE ended, as it ends most whose output is piped into `head`.
+"""The exit code of a program that SIGPIPE ended, as it ends most whose output is piped into `head`.
 
 The signal itself is not used: what a command has begun is put in order first, and an engine is ended.
 """
@@ -186,9 +193,30 @@ def methods(
     ] = Output.text,
 ) -> None:
     """List every drafter, tree policy, acceptance rule and controller."""
-    from specchat.cli.methods import print_methods
+    import msgspec
 
-    print_methods(output)
+    from specchat.engine.protocol.describe import method_list
+
+    listed = method_list()
+    if output is Output.json:
+        print(msgspec.json.format(msgspec.json.encode(listed)).decode())
+    elif output is Output.jsonl:
+        for method in listed:
+            print(msgspec.json.encode(method).decode())
+    else:
+        _print_methods(listed)
+
+
+def _print_methods(methods: list[MethodInfo]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("family", "name", "what it does", "source", "lossless"):
+        table.add_column(column, no_wrap=column in ("family", "name"), overflow="fold")
+    for method in methods:
+        table.add_row(method.family, method.name, method.summary, method.source, method.lossless)
+    Console(file=sys.stdout, highlight=False, width=table_width()).print(table)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""The command line as it was typed: made readable before it is parsed, and options in the wrong place refused."""
+"""The command line: made readable before it is parsed, and what the parser refuses said in one line."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import re
 import shlex
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import typer
 
 from specchat.engine.protocol.text import visible
-from specchat.errors import UsageError, cut
+from specchat.errors import UsageError, cut, meant
 
 _MAY_BE_ALONE = ("-r", "--resume", "--serve")
 _NEGATIVE = re.compile(r"-[0-9.][0-9.e+-]*")
@@ -106,3 +107,28 @@ def refuse_options_before_command(context: typer.Context) -> None:
 def _was_typed(context: typer.Context, name: str | None) -> bool:
     source = context.get_parameter_source(name) if name else None
     return source is not None and source.name == "COMMANDLINE"
+
+
+UNREADABLE: Any = typer.BadParameter.__base__
+"""The error of a command line that cannot be parsed; typer exports only kinds of it."""
+
+_KINDS = {"int": "a whole number", "float": "a number"}
+"""The parser's words for numbers, and a person's."""
+
+
+def in_one_line(error: Any, arguments: Sequence[str]) -> UsageError | None:
+    """The error with the nearest that works; None where help was asked for by naming no command of a group."""
+    said = cut(str(error.format_message())).rstrip(".")
+    if not said:
+        return None
+    for kind, words in _KINDS.items():
+        said = re.sub(rf"is not a valid {kind}(eger)?( range)?$", f"is not {words}", said)
+    said = said[0].lower() + said[1:].replace(". Did you mean", "; did you mean")
+    command = error.ctx.command_path if error.ctx else ""
+    if options := getattr(error, "possibilities", None):
+        return UsageError(f"no such option: {cut(error.option_name)}{meant(error.option_name, options)}")
+    if said.endswith("?") or not command:
+        return UsageError(said)
+    if said.startswith("no such command") and command == "specchat" and len(arguments) > 1:
+        return UsageError(f"{said}; to ask a question: {asking(arguments)}")
+    return UsageError(f"{said}; {command} -h shows what exists")

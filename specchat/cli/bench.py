@@ -1,14 +1,25 @@
-"""`specchat bench`: plain decoding against what speculates, on this machine, with the texts compared."""
+"""`specchat bench`: plain decoding against what speculates, the app's costs (`ui`), or a GPU's (`gpu`)."""
 
 from __future__ import annotations
 
+import importlib
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from specchat.cli.flags import Output, takes_settings
 from specchat.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from specchat.tui.bench.budgets import BudgetFinding
+
+import specchat
 
 
 @takes_settings
@@ -71,12 +82,8 @@ def bench(
     save = expanded(str(save), "--save") if save is not None else None
     plot = expanded(str(plot), "--plot") if plot is not None else None
     if what == "ui":
-        from specchat.cli.bench_ui import bench_ui
-
         raise typer.Exit(0 if bench_ui(settings, output) else 1)
     if what == "gpu":
-        from specchat.cli.bench_gpu import bench_gpu
-
         raise typer.Exit(bench_gpu(settings, save))
     if what != "model":
         known = nearest(what, ("model", "ui", "gpu"))
@@ -87,3 +94,94 @@ def bench(
     questions = Questions(prompts, categories, limit, first_turns)
     request = Request(compare, floor, questions, dtypes, warm, peers, perplexity, output, save, plot)
     raise typer.Exit(bench_model(settings, request))
+
+
+_FORMS: dict[str, Callable[[float], str]] = {
+    "s": lambda value: f"{value * 1000:.1f} ms",
+    "cores": lambda value: f"{value * 100:.1f} % of a core",
+    "bytes": lambda value: f"{value / 1e6:.1f} MB",
+    "bytes/s": lambda value: f"{value / 1e3:.1f} kB/s",
+}
+
+
+def bench_ui(settings: dict[str, Any], output: Output) -> bool:
+    """Measure, print a table or one JSON object; says whether every budget was kept."""
+    if sys.platform == "win32":
+        raise UsageError("`specchat bench ui` needs pseudo-terminals, which Windows does not have")
+    from specchat.bench.circumstances import circumstances
+    from specchat.tui.bench.budgets import engine_with_app, findings
+
+    found: list[BudgetFinding] = []
+    for finding in chain(findings(_say), engine_with_app(_say, settings) if "pair" in settings else ()):
+        found.append(finding)
+        if output is Output.text:
+            _say("")
+            print(line_of(finding), flush=True)
+    about = asdict(circumstances())
+    if output is Output.text:
+        print(f"{about['processor']}, {about['cores']} cores, load {about['load_average']:.1f} · {about['made']}")
+        print(f"commit {about['commit']} · {about['command']}")
+    else:
+        results = [{**asdict(finding), "kept": finding.within_budget} for finding in found]
+        print(json.dumps({"circumstances": about, "findings": results}))
+    return all(finding.within_budget is not False for finding in found)
+
+
+def line_of(finding: BudgetFinding) -> str:
+    """One line: what it is, the figure, the budget, the verdict."""
+    budget = "" if finding.budget is None else f"≤ {_shown(finding.budget, finding.unit)}"
+    verdict = {True: "kept", False: "NOT KEPT", None: ""}[finding.within_budget]
+    return f"{finding.name:52} {_shown(finding.value, finding.unit):>18}  {budget:20} {verdict}".rstrip()
+
+
+def _shown(value: float, unit: str) -> str:
+    return _FORMS[unit](value) if unit in _FORMS else f"{value:.2f} {unit}"
+
+
+def _say(what: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{what}", end="", file=sys.stderr, flush=True)
+    elif what:
+        print(what, file=sys.stderr)
+
+
+_RESULT = Path("gpu-check/result.json")
+
+
+def bench_gpu(settings: dict[str, Any], save: Path | None) -> int:
+    """Measure, print Markdown, and say how it ended.
+
+    A pair with a draft model is measured against transformers' assisted generation; the target of one without is
+    widened.
+
+    Raises:
+        UsageError: the repository's tools are not here.
+    """
+    from specchat.config import load_catalog
+    from specchat.models.hub import fetching
+
+    repository = Path(specchat.__file__).parents[1]
+    if not (repository / "tools" / "gpu").is_dir():
+        raise UsageError("bench 'gpu' is one of the tools in specchat's repository, which is not here")
+    sys.path.insert(0, str(repository))
+    check = importlib.import_module("tools.gpu.run_parts").check
+    setup_on = importlib.import_module("tools.gpu.setup").Setup.on
+
+    device = settings.get("device", "auto")
+    setup = setup_on(device, tiny=False)
+    if "pair" in settings:
+        catalog = load_catalog()
+        models = catalog.models_of(catalog.pair(settings["pair"]))
+        roles = ("target", "draft") if len(models) == 2 else ("weights",)
+        setup = setup_on(
+            device, False, **{role: fetching.fetch(model) for role, model in zip(roles, models, strict=True)}
+        )
+    return int(check(setup, save or _RESULT, show=_show_on_stdout, say=_say_on_stderr).code)
+
+
+def _show_on_stdout(text: str) -> None:
+    print(text + "\n", flush=True)
+
+
+def _say_on_stderr(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

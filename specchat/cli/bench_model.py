@@ -1,4 +1,4 @@
-"""What `specchat bench` does with a model: choose what is measured, run it, print and write the report."""
+"""`specchat bench` of a model: chooses what is measured, runs it, prints and writes the report."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Questions:
     first_turns: bool
 
     def workload(self) -> Workload:
-        from specchat.bench.prompt_sets import find_workload
+        from specchat.bench.workloads import find_workload
 
         workload = find_workload(self.source)
         if self.categories is not None:
@@ -53,7 +53,7 @@ class Questions:
 
 @dataclass(frozen=True)
 class Request:
-    """What the flags of `specchat bench` ask for, besides the settings."""
+    """The flags of `specchat bench` besides the settings."""
 
     compare: str
     floor: bool
@@ -97,7 +97,7 @@ def bench_model(settings: dict[str, Any], request: Request) -> int:
 
 def _plan(settings: dict[str, Any], request: Request) -> Plan:
     """Everything that can be refused is, before prompts are fetched and models loaded."""
-    from specchat.bench.pair_setup import prepare_environment, settings_in_force
+    from specchat.bench.configurations import prepare_environment, settings_in_force
 
     chosen = settings_in_force(settings, max_tokens=_MAX_TOKENS, seed=0)
     prepare_environment(chosen.threads)  # before torch is imported
@@ -108,7 +108,7 @@ def _plan(settings: dict[str, Any], request: Request) -> Plan:
 
     compare = request.compare
     if request.floor:
-        from specchat.bench.floor import floor_comparison
+        from specchat.bench.interleaved_run import floor_comparison
         from specchat.config import load_catalog
         from specchat.config.datastore_files import datastore_files
         from specchat.config.trained_drafters import DRAFT_MODEL
@@ -132,7 +132,7 @@ def _plan(settings: dict[str, Any], request: Request) -> Plan:
 
 
 def _print(report: Report, output: Output) -> None:
-    from specchat.bench.report_export import reply_lines, report_json
+    from specchat.bench.report_tables import reply_lines, report_json
 
     if output is Output.json:
         print(report_json(report).decode())
@@ -149,7 +149,7 @@ def _print(report: Report, output: Output) -> None:
 
 
 def _judge_floor(report: Report, output: Output) -> int:
-    from specchat.bench.floor import floor_lines, standings
+    from specchat.bench.interleaved_run import floor_lines, standings
 
     if output is Output.text:
         print(*floor_lines(report), sep="\n")
@@ -157,7 +157,7 @@ def _judge_floor(report: Report, output: Output) -> int:
 
 
 def _accept_writable(file: Path) -> None:
-    from specchat.config.regular_file import is_named_pipe
+    from specchat.config.file_reading import is_named_pipe
 
     if is_named_pipe(file):
         raise UsageError(f"--save {file} cannot be written: it is a pipe, which may have no reader")
@@ -167,7 +167,7 @@ def _accept_writable(file: Path) -> None:
 
 
 def _save(report: Report, file: Path) -> None:
-    from specchat.bench.report_export import report_json
+    from specchat.bench.report_tables import report_json
 
     try:
         file.write_bytes(report_json(report))

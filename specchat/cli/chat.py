@@ -1,19 +1,20 @@
-"""Opening the app: on an engine, or on a recording."""
+"""Opening the app on an engine or a recording: its terminal, its setup, and the log of an error that ended it."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import sys
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from specchat.cli.crash_log import crash_line
 from specchat.cli.start_engine import engine_log, start_engine
-from specchat.cli.terminal import take_terminal
 from specchat.config import (
     AppOptions,
     load_catalog,
@@ -27,8 +28,8 @@ from specchat.config import (
 )
 from specchat.engine.client.client import Link
 from specchat.engine.client.replay import Player, Recording
-from specchat.engine.protocol.text import visible
-from specchat.errors import SpecchatError
+from specchat.engine.protocol.text import one_line, visible
+from specchat.errors import SpecchatError, UsageError, cut
 from specchat.store.database import default_path
 from specchat.store.prompt_history import History
 from specchat.tui.app import SpecchatApp, run_app
@@ -36,11 +37,12 @@ from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.services.context import AppSetup
 from specchat.tui.services.engine_server import RunningServer, parse_port
 from specchat.tui.services.key_bindings import problems
-from specchat.tui.services.training_runner import TrainingCost, TrainingHere
+from specchat.tui.services.training_runner import TrainingEstimate, TrainingHere
 from specchat.tui.state.pair_list import PairInfo
 from specchat.tui.state.races import BenchQuestion
 from specchat.tui.state.stored_chat import conversation
 from specchat.tui.state.training import Training, TrainingChoices
+from specchat.tui.system.terminal import ExitGuard, bound_environment
 from specchat.tui.text.line_filters import needs_ascii
 from specchat.tui.text.theme import unknown_theme
 
@@ -144,7 +146,7 @@ def _options(mouse: bool, ascii: bool) -> AppOptions:
 
 
 def shipped_questions() -> list[BenchQuestion]:
-    """What a benchmark in the app asks: the shipped questions without their follow-ups, category by category."""
+    """Questions of a benchmark in the app: the shipped ones without their follow-ups, category by category."""
     from specchat.bench.workloads import own_workload
 
     return [BenchQuestion(question.category, question.turns[0]) for question in own_workload().in_turn()]
@@ -178,7 +180,7 @@ def _serve(
     asked: Callable[[str], None],
     ended: Callable[[str], None],
 ) -> RunningServer:
-    from specchat.cli.app_server import serve_from_app
+    from specchat.cli.serving import serve_from_app
 
     return serve_from_app(port, connect, asked, ended)
 
@@ -192,10 +194,10 @@ def _known_pairs() -> list[PairInfo]:
     return known_pairs()
 
 
-def _estimated(request: TrainingChoices) -> TrainingCost:
-    from specchat.cli.training_estimate import estimated
+def _estimated(request: TrainingChoices) -> TrainingEstimate:
+    from specchat.cli.pair_states import estimate_training
 
-    return estimated(request)
+    return estimate_training(request)
 
 
 def _pairs_elsewhere() -> list[PairInfo]:
@@ -214,3 +216,49 @@ def _sized(info: PairInfo) -> PairInfo:
     from specchat.cli.pair_states import sized_by_hub
 
     return sized_by_hub(info)
+
+
+MOST_LOGS = 10
+"""So many files are kept, the newest ones."""
+
+
+def crash_line(error: Exception) -> str:
+    """Write the traceback to a file; returns the line that names the error and the file."""
+    said = one_line(f"specchat: internal error: {type(error).__name__}: {cut(str(error))}")
+    written = "".join(traceback.format_exception(error))
+    try:
+        return f"{said}; what it was doing is in {_keep(written)}"
+    except OSError as problem:
+        return f"{written}\n{said}; its log could not be written: {problem.filename}: {problem.strerror}"
+
+
+def _keep(text: str) -> Path:
+    """Write a log, readable by the user alone; the oldest ones make room for it."""
+    folder = private_dir(state_dir() / "logs")
+    file = folder / f"crash-{datetime.now():%Y%m%d-%H%M%S-%f}.log"
+    file.touch(mode=0o600)
+    file.write_text(text, encoding="utf-8", errors="backslashreplace")
+    for old in sorted(folder.glob("crash-*.log"))[:-MOST_LOGS]:
+        old.unlink(missing_ok=True)
+    return file
+
+
+def take_terminal() -> ExitGuard:
+    """Make sure there is a terminal for the app; what is returned ends the app when the terminal goes away.
+
+    Raises:
+        UsageError: input or output is not a terminal (and no browser stands in for one).
+    """
+    if "TEXTUAL_DRIVER" not in os.environ and not (_is_terminal(sys.__stdin__) and _is_terminal(sys.__stdout__)):
+        raise UsageError("the app needs a terminal to draw in; without one there is: specchat run 'your question'")
+    bound_environment(os.environ)
+    guard = ExitGuard()
+    guard.watch()
+    return guard
+
+
+def _is_terminal(stream: object) -> bool:
+    try:
+        return bool(stream.isatty())  # type: ignore[attr-defined]
+    except (AttributeError, ValueError):  # none at all, or closed
+        return False

@@ -11,7 +11,7 @@ import typer
 from specchat.cli.flags import Output, takes_settings
 
 if TYPE_CHECKING:
-    from specchat.bench.proof.check import Proof
+    from specchat.bench.check import Proof
 
 
 class Budget(StrEnum):
@@ -40,13 +40,13 @@ def check(
     caught. A check that had nothing to test, as where no guess was made, is skipped and says why. Exit code 0 if none
     failed, 1 if one did.
     """
-    from specchat.bench.pair_setup import prepare_environment, settings_in_force
+    from specchat.bench.configurations import prepare_environment, settings_in_force
 
     chosen = settings_in_force(settings)
     prepare_environment(chosen.threads)
 
-    from specchat.bench.proof.check import prove
-    from specchat.bench.proof.effort import EFFORTS
+    from specchat.bench.check import prove
+    from specchat.bench.checked_combination import EFFORTS
 
     shown = sys.stderr.isatty()
 
@@ -69,7 +69,7 @@ def check(
 def _print_json(proof: Proof, indent: bool) -> None:
     import msgspec
 
-    from specchat.bench.report_export import plain_data
+    from specchat.bench.report_tables import plain_data
 
     data = msgspec.json.encode({**plain_data(proof), "ok": proof.ok})
     print((msgspec.json.format(data) if indent else data).decode())

@@ -1,8 +1,9 @@
-"""`specchat datastore`: build, list and remove the stores of text that the drafter `datastore` looks into."""
+"""`specchat datastore`: build, list and remove stores of text to look guesses up in; texts from files and chats."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specchat.cli.chats import AsJson
-from specchat.cli.confirm import confirmed
 from specchat.cli.flags import model_names
-from specchat.cli.sizes import sized
+from specchat.cli.progress import sized
+from specchat.cli.streams import confirmed
+from specchat.errors import StoreError, UsageError, nearest, short
 
 if TYPE_CHECKING:
     from specchat.config.datastore_files import DatastoreFile, DatastoreHeader
@@ -24,7 +26,7 @@ _MOST_TOKENS = 8_000_000
 
 
 def _known(incomplete: str) -> list[str]:
-    """What shell completion offers for a name."""
+    """Names of datastores, for shell completion."""
     from specchat.config.datastore_files import datastore_files
 
     return [one.name for one in datastore_files() if one.name.startswith(incomplete)]
@@ -53,11 +55,9 @@ def build(
     replace: Annotated[bool, typer.Option("--replace", help="replace the datastore of this name")] = False,
 ) -> None:
     """Build a datastore from files, folders or your chats. It stays on this machine, and only you can read it."""
-    from specchat.bench.pair_setup import settings_in_force
-    from specchat.cli.datastore_texts import texts_of_chats, texts_of_files
+    from specchat.bench.configurations import settings_in_force
     from specchat.config import load_catalog
     from specchat.config.datastore_files import datastore_path
-    from specchat.errors import UsageError, short
 
     file, catalog = datastore_path(name), load_catalog()
     if file.exists() and not replace:
@@ -101,7 +101,6 @@ def remove(
 ) -> None:
     """Delete datastores for good."""
     from specchat.config.datastore_files import datastore_files
-    from specchat.errors import StoreError, UsageError, nearest, short
 
     found = {one.name: one.file for one in datastore_files()}
     for name in names:
@@ -169,9 +168,8 @@ def _encoded(texts: Iterable[str], vocabulary: TokenTable, most: int) -> Iterato
 
 def _write(file: Path, target: str, vocabulary: TokenTable, texts: list[list[int]]) -> None:
     from specchat.config.datastore_files import DatastoreHeader
-    from specchat.config.file_replacing import replacing
+    from specchat.config.kept_files import replacing
     from specchat.core.vocabulary import table_sha256
-    from specchat.errors import StoreError
     from specchat.indexes.datastore import joined, token_width, write_datastore
 
     size, made = vocabulary.size, datetime.now(UTC).isoformat(timespec="seconds")
@@ -186,3 +184,94 @@ def _write(file: Path, target: str, vocabulary: TokenTable, texts: list[list[int
     name = file.stem
     typer.echo(f"{name}: {_contents(header)}, {sized(header.file_bytes)}")
     typer.echo(f"try it: specchat --drafter datastore --set datastore.store={name}")
+
+
+_LARGEST_BYTES = 64 << 20
+"""Larger files in folders are left out: logs and data, not texts."""
+
+_MOST_BYTES = 1 << 30
+"""A file that is named is read whole."""
+
+_LOOKED_AT_BYTES = 8192
+"""A zero byte among the first so many bytes tells that a file is not text."""
+
+_PIECE_CHARACTERS = 1 << 20
+"""Texts are handed on in pieces of about so many characters, cut between lines."""
+
+_MOST_CHATS = 1_000_000
+
+
+def texts_of_files(paths: Sequence[Path]) -> Iterator[str]:
+    """The texts of files, and of the files below folders, in order.
+
+    A file that is named must be UTF-8 text. In folders, what is hidden, a link, not text, or too large is skipped.
+
+    Raises:
+        UsageError: a path does not exist, or a named file is not text.
+    """
+    for path in paths:
+        if os.path.isdir(path):  # never raises
+            for file in _files_below(path):
+                text = _text_of(file) if file.stat().st_size <= _LARGEST_BYTES else None
+                yield from _pieces(text or "")
+            continue
+        text = _text_of(path)
+        if text is None:
+            raise UsageError(f"{path} is not UTF-8 text")
+        yield from _pieces(text)
+
+
+def texts_of_chats() -> Iterator[str]:
+    """The texts of user and model in the chats that are kept on this machine.
+
+    Raises:
+        StoreError: the chats cannot be read.
+    """
+    from specchat.store.chats import Chats
+    from specchat.store.database import default_path, open_to_read
+
+    if not default_path().exists():
+        return
+    with open_to_read(default_path()) as connection:
+        chats = Chats(connection)
+        for found in chats.summaries(limit=_MOST_CHATS):
+            for message in chats.chat(found.id)[1]:
+                yield from _pieces(message.content)
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    for where, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            file = Path(where) / name
+            if not name.startswith(".") and os.path.isfile(file) and not file.is_symlink():
+                yield file
+
+
+def _text_of(file: Path) -> str | None:
+    """The file's text, or None where it is not UTF-8."""
+    from specchat.config.file_reading import open_file_or_pipe
+
+    try:
+        with open_file_or_pipe(file) as opened:
+            data = opened.read(_LOOKED_AT_BYTES)
+            if b"\0" in data:
+                return None
+            data += opened.read(_MOST_BYTES + 1 - len(data))
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror or error}") from None
+    if len(data) > _MOST_BYTES:
+        raise UsageError(f"{file} is larger than {_MOST_BYTES >> 20} MiB; split it")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _pieces(text: str) -> Iterator[str]:
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start + _PIECE_CHARACTERS) + 1 or len(text)
+        if text[start:end].strip():
+            yield text[start:end]
+        start = end

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _PACKAGES = ("torch", "transformers", "textual", "rich", "typer", "gguf", "huggingface_hub")
 _LIBRARIES = ("torch", "tokenizers", "safetensors", "huggingface_hub", "gguf", "transformers")
-"""What the engine cannot do without."""
+"""Libraries that the engine cannot do without."""
 
 
 def print_report() -> None:
@@ -66,7 +66,7 @@ def print_costs(settings: dict[str, Any], plot: Path | None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from specchat.bench.pair_setup import load_pair, settings_in_force
+    from specchat.bench.configurations import load_pair, settings_in_force
     from specchat.bench.plots import Curve, accept_plot_file, draw_costs
     from specchat.config.directories import expanded
     from specchat.decoding.pass_times import break_down, measure_plain

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from specchat.cli.sizes import sized
+from specchat.cli.progress import sized
 from specchat.engine.protocol.text import one_line, visible
 
 if TYPE_CHECKING:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from specchat.cli.confirm import confirmed
-from specchat.cli.fetch_progress import print_event, reporter
 from specchat.cli.flags import model_names
 from specchat.cli.model_list import print_json, print_table
-from specchat.cli.sizes import sized
+from specchat.cli.progress import fetch_reporter, print_event, sized
+from specchat.cli.streams import confirmed
 
 if TYPE_CHECKING:
     from specchat.config import Catalog, DrafterSpec, WeightsSpec
@@ -91,7 +90,7 @@ def check(name: Name) -> None:
     chosen, left = _split(name)
     for spec in (*chosen, *_here(left), *_drafters_here(name)):
         try:
-            with reporter() as report:
+            with fetch_reporter() as report:
                 files = _interruptible(partial(fetching.check, spec, report))
         except Cancelled:
             raise
@@ -146,7 +145,7 @@ def _pulled(spec: WeightsSpec, output: PullOutput) -> str:
     _refuse_unknown_method(spec)
     if spec.scripted:
         return f"{spec.name}: has no weights, nothing to pull"
-    with reporter() if output == "text" else nullcontext(print_event) as report:
+    with fetch_reporter() if output == "text" else nullcontext(print_event) as report:
         path = _interruptible(partial(fetching.fetch, spec, report))
     return f"{spec.name}: ready at {path}"
 
@@ -174,7 +173,7 @@ def _here(specs: Iterable[_Spec]) -> list[_Spec]:
 
 
 def _unused(spec: WeightsSpec, pair: str) -> str:
-    """What to say of a draft model that was not pulled with its pair."""
+    """A remark on a draft model that was not pulled with its pair."""
     from specchat.models.hub import model_state
 
     state = model_state.state(spec)
@@ -187,7 +186,7 @@ def _unused(spec: WeightsSpec, pair: str) -> str:
 
 
 def _split(name: str) -> tuple[tuple[WeightsSpec, ...], tuple[WeightsSpec, ...]]:
-    """What a name stands for: a pair's models, a model, or a trained drafter; and draft models that the pair leaves."""
+    """The specs that a name stands for: a pair's models, a model, or a trained drafter; and draft models left out."""
     from specchat.cli.pair_states import models_in_use, unused_drafts
     from specchat.config import load_catalog
     from specchat.errors import UsageError, nearest

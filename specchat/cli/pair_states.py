@@ -1,11 +1,12 @@
-"""Every pair with its present state: what is here, what can be fetched, what would not work and why."""
+"""Every pair with its present state: here, to be fetched, or impossible and why; and what a training would take."""
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 
 from specchat.compiled.machine import free_bytes, has_graphics_card
-from specchat.config import Catalog, HubSource, ModelSpec, PairSpec, load_catalog, settings_of
+from specchat.config import Catalog, HubSource, ModelSpec, PairSpec, cache_dir, load_catalog, settings_of
 from specchat.decoding.families import methods_with_weights
 from specchat.drafters.choice import choose_drafter, drafts_used
 from specchat.engine.protocol.text import visible
@@ -13,10 +14,25 @@ from specchat.errors import UsageError, WeightsError
 from specchat.models.hub import model_state
 from specchat.models.hub import repositories as hub
 from specchat.models.hub.model_state import State, StateKind
-from specchat.models.hub.pair_check import check_pair
+from specchat.models.hub.pair_check import check_pair, place_of
 from specchat.models.hub.trained_drafters import ListedDrafter, drafters_of, listed_drafters
-from specchat.models.weights.model_files import needed_bytes, parameters_of, processor_precision
+from specchat.models.weights.model_files import (
+    describe_model,
+    needed_bytes,
+    parameters_of,
+    processor_precision,
+)
+from specchat.training.limits import (
+    refuse_hiding,
+    refuse_impossible,
+    refuse_replacing_start,
+    start_named,
+    trainable_target,
+    training_cost,
+)
+from specchat.tui.services.training_runner import TrainingEstimate
 from specchat.tui.state.pair_list import PairInfo
+from specchat.tui.state.training import TrainingChoices
 
 
 def known_pairs() -> list[PairInfo]:
@@ -150,3 +166,24 @@ def _left(states: list[State]) -> int | None:
     if any(state.total_bytes is None for state in missing):
         return None
     return sum(max(0, (state.total_bytes or 0) - state.disk_bytes) for state in missing)
+
+
+def estimate_training(request: TrainingChoices) -> TrainingEstimate:
+    """Disk and time that this training would take.
+
+    Raises:
+        UsageError: such a training is not possible.
+        WeightsError: the target's files cannot be read.
+    """
+    refuse_impossible(request.drafter, request.prompts, request.tokens, request.hours, request.name)
+    refuse_hiding(request.name)
+    refuse_replacing_start(request.name, request.start)
+    target = trainable_target(request.pair)
+    if request.start:
+        start_named(request.start, target, request.drafter)
+    if (place := place_of(target)) is None:
+        raise UsageError(f"{target.name} is not on this machine; `specchat models pull {request.pair}` fetches it")
+    described = describe_model(place)
+    cost = training_cost(request.drafter, request.tokens, described.parameters, described.hidden)
+    folder = next(step for step in (cache_dir(), *cache_dir().parents) if step.exists())
+    return TrainingEstimate(cost.disk_bytes, cost.seconds, shutil.disk_usage(folder).free)

@@ -16,29 +16,13 @@ from specchat.cli.flags import Output
 from specchat.cli.run_output import Outputs
 from specchat.cli.start_engine import engine_log, start_engine
 from specchat.cli.streams import piped_text
-from specchat.engine.client.client import Engine
+from specchat.engine.client.client import Engine, EngineFailure, raise_death
 from specchat.engine.client.speedup import speedup_of, speedup_text
 from specchat.engine.protocol import events
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Cancel, Generate, Load
-from specchat.errors import EngineError, SpecchatError, UsageError
+from specchat.engine.protocol.commands import Cancel, Generate, Load, Message
+from specchat.errors import UsageError
 
 _REPLY = 1
-
-
-class EngineFailure(SpecchatError):
-    """The engine's own one-line failure, with its exit code."""
-
-    def __init__(self, failed: events.Failed) -> None:
-        super().__init__(failed.message)
-        self.exit_code = failed.exit_code
-
-
-def death(event: events.Died) -> EngineError:
-    """An engine's death as an error, with its last message."""
-    last = event.last_words.strip().split("\n")[-1]
-    code = "" if event.returncode is None else f" (exit code {event.returncode})"
-    return EngineError(f"the engine died{code}{f': {last}' if last else ''}")
 
 
 Writes = Callable[[Engine, Outputs, list[Message]], int]
@@ -66,7 +50,7 @@ def with_engine(
 ) -> int:
     """Start an engine for one question, and let it go whatever happens."""
     messages = [Message("system", system)] if system else []
-    messages.append(Message("user", asked(prompt)))
+    messages.append(Message("user", read_prompt(prompt)))
     with Outputs(output, record, [text for text in (prompt, system) if text]) as outputs:
         process = start_engine(engine, settings)
         try:
@@ -133,7 +117,7 @@ class _Run:
             case events.Failed():
                 raise EngineFailure(event)
             case events.Died():
-                raise death(event)
+                raise_death(event)
         return None
 
     def _say(self, text: str) -> None:
@@ -171,8 +155,8 @@ def stats_line(stats: events.Stats) -> str:
     )
 
 
-def asked(given: str | None) -> str:
-    """The prompt from the command line, from standard input, or from both (the input follows the prompt)."""
+def read_prompt(given: str | None) -> str:
+    """The prompt of the command line, what standard input holds, or both, the input after the prompt."""
     piped = piped_text(given is not None)
     parts = [part for part in (given, piped) if part]
     if not parts:

@@ -13,14 +13,13 @@ from typing import Any
 import msgspec
 
 from specchat.cli.flags import Output
-from specchat.cli.run import EngineFailure, death, near_ties_of, with_engine
+from specchat.cli.run import near_ties_of, with_engine
 from specchat.cli.run_output import Outputs
-from specchat.engine.client.client import Engine
+from specchat.engine.client.client import Engine, EngineFailure, raise_death
 from specchat.engine.client.race import RACE_DEFAULTS, SIDES, Heat, Race, fresh_seed, refuse_plain
 from specchat.engine.client.race_result import race_result, settings_line
 from specchat.engine.protocol import events
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Load
+from specchat.engine.protocol.commands import Load, Message
 from specchat.errors import EngineError
 
 _NAMES = {"plain": "plain decoding", "speculative": "speculative"}
@@ -84,7 +83,7 @@ class _RaceOutput:
             case events.Failed() if self.race is None:
                 raise EngineFailure(event)
             case events.Died():
-                raise death(event)
+                raise_death(event)
             case _ if self.race is not None:
                 self._race_on(self.race, event)
 

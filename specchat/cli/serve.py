@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import socket
 import sys
-from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
 
 from specchat.cli.flags import takes_settings
-from specchat.cli.listening import AllowRemote, EngineOption, Host, Port, address_of, is_here, listening, refuse_remote
-from specchat.cli.start_engine import check_pair, engine_log, start_engine
+from specchat.cli.listening import AllowRemote, EngineOption, Host, Port, is_here, listening, refuse_remote
 from specchat.errors import UsageError, installs
 
 KEY_VARIABLE = "SPECCHAT_SERVE_KEY"
@@ -43,48 +39,14 @@ def serve(
     if watch and not sys.stdout.isatty():
         raise UsageError("--watch draws on a terminal, and standard output is not one")
     check_packages()
+
+    from specchat.cli.serving import serve_on
+    from specchat.cli.start_engine import check_pair
+
     if not engine:
         check_pair(settings)
     with listening(host, port) as door:
-        _answer(settings, door, is_here(host), key, queue, watch, engine)
-
-
-def _answer(
-    settings: dict[str, Any], door: socket.socket, guarded: bool, key: str | None, queue: int, watch: bool, engine: str
-) -> None:
-    """Serve on this socket until interrupted."""
-    from specchat.cli.flags import Output
-    from specchat.cli.run_output import Outputs
-    from specchat.cli.serve_watch import TreeWatch
-    from specchat.engine.protocol.events import Loading, Notice, Ready
-    from specchat.serve.access import Access, fresh_key
-    from specchat.serve.loaded_engine import LoadedEngine
-    from specchat.serve.server import serve_requests
-
-    progress = Outputs(Output.text, None)
-    trees = TreeWatch() if watch else None
-    address, port = door.getsockname()[:2]
-    access = Access(address, port, guarded, key or fresh_key())
-
-    def tell(pair: Ready) -> None:
-        shown = access.key if key is None else f"as {KEY_VARIABLE} says"
-        progress.clear_progress()
-        print(f"specchat serves {pair.pair} at {address_of(door)}/v1   (Ctrl+C ends it)\nkey: {shown}", flush=True)
-
-    def inform(event: Loading | Notice) -> None:
-        if isinstance(event, Loading):
-            progress.loading(event)
-        else:
-            progress.notice(event.text)
-
-    loaded = LoadedEngine(lambda wake: start_engine(engine, settings, wake), settings, inform)
-    try:
-        asyncio.run(serve_requests(loaded, door, access, queue, tell, trees.hear if trees else lambda event: None))
-    finally:
-        if trees is not None:
-            trees.close()
-        with suppress(OSError):
-            engine_log().unlink()
+        serve_on(settings, door, is_here(host), key, queue, watch, engine)
 
 
 def check_packages() -> None:

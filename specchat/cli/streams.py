@@ -1,13 +1,18 @@
-"""Standard input and output, whatever the shell connected them to: closed, full, or not text."""
+"""Standard input and output, whatever the shell connected them to; text that cannot steer a terminal; questions."""
 
 from __future__ import annotations
 
+import io
 import os
 import select
 import stat
 import sys
 from contextlib import suppress
+from typing import TextIO
 
+import typer
+
+from specchat.engine.protocol.text import safe_on_terminal
 from specchat.errors import SpecchatError, UsageError
 
 _PIPE_PATIENCE_S = 0.5
@@ -68,7 +73,7 @@ def drop_output() -> None:
 
 
 def piped_text(have_prompt: bool) -> str:
-    """What stands on standard input, unless it is a terminal; with a prompt a silent pipe is not waited for.
+    """The text on standard input, unless it is a terminal; with a prompt a silent pipe is not waited for.
 
     Raises:
         UsageError: it is not UTF-8, longer than any context, or cannot be read.
@@ -95,3 +100,52 @@ def piped_text(have_prompt: bool) -> str:
 def _is_pipe() -> bool:
     mode = os.fstat(sys.stdin.fileno()).st_mode
     return os.name != "nt" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
+
+
+class SafeTerminal(io.TextIOWrapper):
+    """A terminal that takes colours and progress lines, and shows all other codes as symbols."""
+
+    def write(self, text: str) -> int:
+        """Write the text as it can be shown."""
+        super().write(safe_on_terminal(text))
+        return len(text)
+
+
+def guard_terminals() -> None:
+    """From now on print to terminals in this way; what goes into files and pipes stays as it is."""
+    sys.stdout, sys.stderr = _guarded(sys.stdout), _guarded(sys.stderr)
+
+
+def _guarded(stream: TextIO) -> TextIO:
+    if stream is None or not stream.isatty() or not hasattr(stream, "buffer"):
+        return stream
+    stream.flush()
+    return SafeTerminal(stream.buffer, stream.encoding, stream.errors, line_buffering=True)
+
+
+def confirmed(yes: bool, doing: str, question: str, otherwise: str) -> bool:
+    """Whether the user agrees.
+
+    Args:
+        yes: they said so in advance.
+        doing: what needs the answer, for the refusal, such as "removing chats".
+        otherwise: printed where they do not want it.
+
+    Raises:
+        UsageError: standard input is not a terminal.
+    """
+    from specchat.errors import UsageError
+
+    if yes:
+        return True
+    if not can_ask():
+        raise UsageError(f"{doing} needs confirmation and standard input is not a terminal: add --yes")
+    if typer.confirm(question):
+        return True
+    typer.echo(otherwise)
+    return False
+
+
+def can_ask() -> bool:
+    """Whether standard input is a terminal."""
+    return sys.stdin.isatty()

@@ -1,4 +1,4 @@
-"""Runs a training for the command line: loads the target, shows how far it is, says what came of it."""
+"""A training on the command line: loads the target, shows how far it is, says what came of it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import typer
 
-from specchat.cli.confirm import can_ask
 from specchat.cli.flags import Output
-from specchat.cli.sizes import sized
-from specchat.cli.training_progress import print_report, reporter
+from specchat.cli.progress import print_report, sized, stage_reporter
+from specchat.cli.streams import can_ask
 from specchat.cli.training_stops import RunningClock, stoppable
 from specchat.cli.training_verdict import measure, print_verdict
 from specchat.config import ModelSpec
-from specchat.config.drafter_names import whose_name
+from specchat.config.trained_drafters import whose_name
 from specchat.drafters import DRAFTERS
-from specchat.engine.protocol.training_report import Curve, Judged, Needed, Trained
-from specchat.engine.protocol.training_text import curve_lines
+from specchat.engine.protocol.training_report import Curve, Judged, Needed, Trained, curve_lines
 from specchat.errors import UsageError
 from specchat.models.hub.disk import Progress
 from specchat.training.limits import CHATS, fetched_start, trainable_target
@@ -56,7 +54,7 @@ class RunOptions:
 
 def run_training(request: TrainingRequest, how: RunOptions) -> int:
     """Train, and print what came of it; the exit code."""
-    from specchat.bench.pair_setup import prepare_environment, settings_in_force
+    from specchat.bench.configurations import prepare_environment, settings_in_force
 
     settings = settings_in_force({"pair": request.pair, "threads": how.threads})
     target = trainable_target(request.pair)
@@ -81,7 +79,7 @@ def _train(
 
     job: Job | None = None
     try:
-        with reporter(clock, as_reports=output is Output.jsonl) as tell:
+        with stage_reporter(clock, as_reports=output is Output.jsonl) as tell:
             start, reference = _earlier(request.start, "--from", tell), _earlier(request.reference, "--reference", tell)
             job = Job(request, _subject(settings, target, tell), tell, clock, start, reference)
             _say_needs(job.needs, output)
@@ -97,7 +95,7 @@ def _train(
 
 def _measure(settings: Settings, trained: TrainedDrafter, clock: RunningClock, output: Output) -> Judged | None:
     try:
-        with reporter(clock, as_reports=output is Output.jsonl) as tell:
+        with stage_reporter(clock, as_reports=output is Output.jsonl) as tell:
             return measure(settings, trained, tell, clock)
     except KeyboardInterrupt:
         typer.echo(f"stopped; {trained.name} is trained, and was not measured", err=True)
@@ -120,7 +118,7 @@ def _subject(settings: Settings, target: ModelSpec, tell: Tell) -> Subject:
     Raises:
         UsageError: it runs through transformers, which reads no texts side by side.
     """
-    from specchat.bench.pair_setup import load_pair
+    from specchat.bench.configurations import load_pair
     from specchat.decoding.assemble import sampling
     from specchat.models.decoder.decoder import Decoder
     from specchat.models.decoder.pruning import PrunableFile
@@ -181,7 +179,7 @@ def _say_how_to_go_on(request: TrainingRequest) -> None:
 
 
 def _say_trained(pair: str, trained: TrainedDrafter, output: Output, *, complete: bool = True) -> None:
-    """What lies in the drafter's folder now; JSON is printed at the end, with the verdict."""
+    """Describe the drafter's folder; JSON is printed at the end, with the verdict."""
     figures, data = trained.figures, trained.data
     tau, depths = figures["chain_tau_held_out"], figures["right_by_depth_held_out"]
     curve = Curve(list(figures["curve_tokens"]), list(figures["curve_tau"]))

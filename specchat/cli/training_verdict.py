@@ -1,4 +1,4 @@
-"""What a trained drafter is worth: a short bench against the pair's default, and whether to use it from now on."""
+"""The verdict on a trained drafter: a short bench against the pair's default, and whether to use it from now on."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import typer
 from specchat.cli.training_stops import RunningClock
 from specchat.drafters import DRAFTERS
 from specchat.drafters.members import Member
-from specchat.engine.protocol.training_report import DEFAULT, PLAIN, Judged, MeasuredWay
-from specchat.engine.protocol.training_text import table_lines, verdict_line
+from specchat.engine.protocol.training_report import DEFAULT, PLAIN, Judged, MeasuredWay, table_lines, verdict_line
 
 if TYPE_CHECKING:
     from specchat.bench.report import Report, Result

@@ -8,7 +8,6 @@ from typing import Any
 
 from specchat.cli.flags import as_flags, takes_settings
 from specchat.cli.listening import AllowRemote, EngineOption, Host, Port, is_here, listening, refuse_remote
-from specchat.cli.start_engine import check_pair
 from specchat.errors import UsageError, installs
 
 _WHY = (
@@ -31,6 +30,7 @@ def web(
     """
     refuse_remote(host, allow_remote, _WHY)
     try:
+        from specchat.cli.start_engine import check_pair
         from specchat.cli.web_site import Site
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in ("textual_serve", "aiohttp"):

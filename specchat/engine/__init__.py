@@ -1,1 +1,1 @@
-"""The process boundary: the protocol, the far side that runs the models, and the near side that needs no torch."""
+"""The process boundary: the protocol, the server that runs the models, and the client, which needs no torch."""

@@ -17,9 +17,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from specchat.engine.protocol.text import one_line
 from specchat.errors import cut
 from specchat.serve.access import Access
-from specchat.serve.answers import model_card
+from specchat.serve.answers import JsonAnswer, ReplyResponse, error_response, model_card
 from specchat.serve.api_error import ApiError
-from specchat.serve.reply_response import JsonAnswer, ReplyResponse, error_response
 from specchat.serve.requests import Form, read_request
 from specchat.serve.scheduler import Scheduler
 

@@ -6,21 +6,13 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from specchat.engine.client.client import Link
+from specchat.engine.client.client import EngineFailure, Link
 from specchat.engine.protocol.commands import Command, Load
 from specchat.engine.protocol.events import Died, Event, Failed, Loading, Notice, Ready
-from specchat.errors import EngineError, SpecchatError
+from specchat.errors import EngineError
 
 Start = Callable[[Callable[[], None]], Link]
 """Starts an engine; what it is given is called from another thread after an event arrived."""
-
-
-class LoadFailed(SpecchatError):
-    """The engine's own reason why the pair could not be loaded, with its exit code."""
-
-    def __init__(self, failed: Failed) -> None:
-        super().__init__(failed.message)
-        self.exit_code = failed.exit_code
 
 
 class LoadedEngine:
@@ -89,7 +81,7 @@ class LoadedEngine:
                     self._hear(progress)
                 case Failed() as failed:
                     self.close()
-                    raise LoadFailed(failed)
+                    raise EngineFailure(failed)
                 case Died() as died:
                     self.close()
                     raise EngineError(f"the engine died while it loaded the pair{last_words(died)}")

@@ -10,11 +10,9 @@ from racers import quick_pair, quick_settings
 
 from specchat.acceptance import recursion
 from specchat.acceptance.follow import Follow
-from specchat.bench.proof.check_law import check_law, check_set_law
-from specchat.bench.proof.check_text import always_wrong, check_adversary, check_greedy, check_seeded, check_twin
-from specchat.bench.proof.checked_combination import CheckedCombination
-from specchat.bench.proof.effort import Effort
-from specchat.bench.proof.finding import FAILED, PASSED, SKIPPED
+from specchat.bench.check_law import check_law, check_set_law
+from specchat.bench.check_text import always_wrong, check_adversary, check_greedy, check_seeded, check_twin
+from specchat.bench.checked_combination import FAILED, PASSED, SKIPPED, CheckedCombination, Effort
 from specchat.core import context as contexts
 from specchat.core.noise import Stream
 from specchat.core.reading import HeadTensors

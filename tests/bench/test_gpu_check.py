@@ -14,18 +14,16 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
-from specchat.bench.gpu import bandwidth, run_parts
-from specchat.bench.gpu.markdown import section
-from specchat.bench.gpu.part_result import Goal, Outcome
-from specchat.bench.gpu.results import Done, Results
-from specchat.bench.gpu.rounds import wide_trees
-from specchat.bench.gpu.run_parts import PARTS, check
-from specchat.bench.gpu.setup import Setup
-from specchat.bench.gpu.shapes import large
-from specchat.bench.gpu.text import open_small, refuse_models_as_drafters, widened_pair
 from specchat.errors import CombinationError, UsageError
 from specchat.models.backends.widened import Sizes
 from specchat.settings import Settings
+from tools.gpu import bandwidth, run_parts
+from tools.gpu.random_model import large
+from tools.gpu.results import Done, Goal, Outcome, Results, section
+from tools.gpu.rounds import wide_trees
+from tools.gpu.run_parts import PARTS, check
+from tools.gpu.setup import Setup
+from tools.gpu.text import open_small, refuse_models_as_drafters, widened_pair
 
 ROOT = Path(__file__).parents[2]
 ABSENT = ("typer", "textual", "rich", "msgspec", "platformdirs", "tomlkit", "gguf")
@@ -34,7 +32,7 @@ import sys
 for name in {ABSENT!r}:
     sys.modules[name] = None
 import runpy
-runpy.run_module("specchat.bench.gpu", run_name="__main__")
+runpy.run_module("tools.gpu", run_name="__main__")
 """
 WORDS = "the of is in and to for what how with that this you it on as are an be or by"
 TINY = Setup(torch.device("cpu"), "float32", tiny=True)
@@ -134,7 +132,7 @@ def test_every_part_is_told_as_tables_with_goals_beside_figures(run, part):
 
 def test_a_run_says_what_is_needed_to_repeat_it(run):
     done, written = run
-    assert written["circumstances"]["command"].startswith("python -m specchat.bench.gpu --tiny --device cpu --out")
+    assert written["circumstances"]["command"].startswith("python -m tools.gpu --tiny --device cpu --out")
     for known in (written["circumstances"]["versions"]["torch"], written["circumstances"]["made"][:10], "testing"):
         assert known in done.stdout
 
@@ -202,9 +200,7 @@ def test_a_part_that_breaks_does_not_stop_the_others(tmp_path, monkeypatch):
 
     monkeypatch.setattr(bandwidth, "measure", break_)
     monkeypatch.setitem(run_parts.PARTS, "fine", "measures nothing")
-    monkeypatch.setitem(
-        sys.modules, "specchat.bench.gpu.fine", type("Part", (), {"measure": lambda *_: Outcome({"a": 1})})
-    )
+    monkeypatch.setitem(sys.modules, "tools.gpu.fine", type("Part", (), {"measure": lambda *_: Outcome({"a": 1})}))
     said, shown = [], []
     verdict = check(TINY, tmp_path / "r.json", ["bandwidth", "fine"], say=said.append, show=shown.append)
     assert (verdict.broken, verdict.code) == (("bandwidth",), 2)
@@ -244,7 +240,7 @@ def test_a_widened_model_is_never_drafted_for_by_a_model(models):
 
 def test_the_script_finds_python_and_writes_a_report(tmp_path):
     done = subprocess.run(
-        [ROOT / "bench" / "gpu.sh", tmp_path / "out", "--tiny", "--device", "cpu", "bandwidth"],
+        [ROOT / "tools" / "gpu.sh", tmp_path / "out", "--tiny", "--device", "cpu", "bandwidth"],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHON": sys.executable},

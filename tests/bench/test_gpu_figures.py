@@ -4,19 +4,17 @@ import pytest
 import transformers
 from test_gpu_check import TINY
 
-from specchat.bench.gpu.clocks import HOST_PARTS, WAIT, HostClock, covered
-from specchat.bench.gpu.gaps import idle_share
-from specchat.bench.gpu.part_result import Goal
-from specchat.bench.gpu.prediction import predicted_ratio
-from specchat.bench.gpu.random_model import random_model, random_prompt, read_bytes, spoken_tokens
-from specchat.bench.gpu.rounds import PLAIN, Running, wide_trees
-from specchat.bench.gpu.shapes import large, middling
-from specchat.bench.gpu.text_comparison import ContestantResult, faults
+from specchat.bench.check_text import Divergence, SameText
 from specchat.bench.measured_reply import Measured, Work, Written
-from specchat.bench.proof.same_text import Divergence, SameText
 from specchat.bench.report import Group
 from specchat.core.costs import Costs
 from specchat.decoding.teacher_forcing import Margin
+from tools.gpu.gaps import idle_share
+from tools.gpu.random_model import large, middling, random_model, random_prompt, read_bytes, spoken_tokens
+from tools.gpu.results import Goal
+from tools.gpu.rounds import PLAIN, Running, wide_trees
+from tools.gpu.setup import HOST_PARTS, WAIT, HostClock, covered
+from tools.gpu.text_comparison import ContestantResult, faults, predicted_ratio
 
 
 def test_a_goal_is_reached_from_its_own_side():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.bench.pair_setup import settings_in_force
+from specchat.bench.configurations import settings_in_force
 from specchat.bench.runner import Bench, Plan
 from specchat.bench.workloads import own_workload
 from specchat.config import load_catalog, settings_of

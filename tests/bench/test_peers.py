@@ -9,10 +9,9 @@ import pytest
 import torch
 from racers import quick_pair, quick_settings
 
-from specchat.bench.energy import EnergyMeter
-from specchat.bench.peer import Pass, Peer
-from specchat.bench.peers.run_peers import find_peers
-from specchat.bench.peers.transformers_generate import _Generate
+from specchat.bench.circumstances import EnergyMeter
+from specchat.bench.peer import Pass, Peer, find_peers
+from specchat.bench.peer_engines import _Generate
 
 CPU = torch.device("cpu")
 

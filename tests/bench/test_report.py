@@ -7,14 +7,13 @@ import json
 import pytest
 from rich.console import Console
 
+from specchat.bench.check_text import Divergence, SameText
 from specchat.bench.circumstances import PeakMemory, circumstances
 from specchat.bench.measured_reply import Measured, Work, Written
 from specchat.bench.perplexity import Perplexity
 from specchat.bench.plots import accept_plot_file, draw
-from specchat.bench.proof.same_text import Divergence, SameText
 from specchat.bench.report import Report, Result, Run, summarise
-from specchat.bench.report_export import reply_lines, report_json
-from specchat.bench.report_tables import report_tables
+from specchat.bench.report_tables import reply_lines, report_json, report_tables
 from specchat.decoding.teacher_forcing import Margin
 from specchat.errors import UsageError
 

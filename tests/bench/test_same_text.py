@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from specchat.bench.check_text import Comparison
 from specchat.bench.measured_reply import Measured, Written
-from specchat.bench.proof.same_text import Comparison
 from specchat.core.sampling import Sampling
 from specchat.models.backends.scripted import ScriptedModel, random_says
 

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from specchat.bench.intervals import ratio_of_totals
-from specchat.bench.proof.chi_square import fit, tail
+from specchat.bench.check_law import fit, tail
+from specchat.bench.measured_reply import ratio_of_totals
 
 
 def test_equal_ratios_have_no_spread():

@@ -9,8 +9,7 @@ from collections import Counter
 
 import pytest
 
-from specchat.bench.prompt_sets import find_workload
-from specchat.bench.workloads import load_workload, own_workload
+from specchat.bench.workloads import find_workload, load_workload, own_workload
 from specchat.errors import ConfigError, UsageError, WeightsError
 
 

@@ -10,10 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from specchat.bench import floor
-from specchat.bench.gpu import run_parts
-from specchat.bench.gpu.run_parts import Verdict
-from specchat.bench.gpu.setup import Setup
+from specchat.bench import interleaved_run as floor
 from specchat.bench.interleaved_run import InterleavedRun
 from specchat.cli.bench import bench
 from specchat.cli.check import check
@@ -23,6 +20,9 @@ from specchat.models import model_loading
 from specchat.models.hub import fetching
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
+from tools.gpu import run_parts
+from tools.gpu.run_parts import Verdict
+from tools.gpu.setup import Setup
 
 app = typer.Typer()
 app.command()(bench)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from specchat.cli.crash_log import MOST_LOGS, crash_line
+from specchat.cli.chat import MOST_LOGS, crash_line
 from specchat.config import state_dir
 
 chat = importlib.import_module("specchat.cli.chat")  # the package has a command of this name
@@ -37,7 +37,7 @@ def test_only_the_newest_files_are_kept():
 
 def test_where_no_file_can_be_written_the_traceback_is_in_the_terminal(monkeypatch, tmp_path):
     (tmp_path / "taken").write_text("")
-    monkeypatch.setattr("specchat.cli.crash_log.state_dir", lambda: tmp_path / "taken")
+    monkeypatch.setattr("specchat.cli.chat.state_dir", lambda: tmp_path / "taken")
     told, _, line = crash_line(planted()).rpartition("\n\n")
     assert told.startswith("Traceback")
     assert line.startswith("specchat: internal error: RuntimeError: planted in two lines; its log could not be written")

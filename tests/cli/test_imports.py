@@ -55,7 +55,6 @@ def test_the_first_picture_waits_for_nothing_that_comes_later(tmp_path):
         "aiohttp",
         "specchat.bench",
         "specchat.tui.bench",
-        "specchat.cli.bench_ui",
     )
     ended = subprocess.run(
         [sys.executable, "-c", FIRST_PICTURE.format(names=names)],
@@ -70,4 +69,26 @@ def test_the_first_picture_waits_for_nothing_that_comes_later(tmp_path):
         },
     )
     assert "LOADED" in ended.stdout, ended.stderr
+    assert ended.stdout.split("LOADED")[-1].split() == []
+
+
+HELP = """
+import sys
+sys.argv = ["specchat", "--help"]
+from specchat.cli import main
+try:
+    main()
+except SystemExit:
+    print("LOADED", *[name for name in sys.modules if name in {names!r}])
+"""
+
+
+def test_help_imports_no_server_no_event_loop_and_no_part_that_a_command_needs():
+    names = (
+        "asyncio", "msgspec", "torch", "textual", "uvicorn", "starlette", "specchat.serve", "specchat.engine.client",
+        "specchat.engine.server", "specchat.tui", "specchat.bench", "specchat.training", "specchat.config",
+    )  # fmt: skip
+    program = HELP.format(names=names)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert "Usage: specchat" in ended.stdout
     assert ended.stdout.split("LOADED")[-1].split() == []

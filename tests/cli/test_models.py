@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from specchat.cli.fetch_progress import Lines
 from specchat.cli.models import app
+from specchat.cli.progress import FetchLines
 from specchat.config import cache_dir, config_dir, load_catalog, private_dir
 from specchat.errors import SpecchatError, UsageError, WeightsError
 from specchat.models.hub import model_state
@@ -173,7 +173,7 @@ def test_remove_without_a_terminal_wants_a_yes():
 
 @pytest.mark.parametrize(("answer", "left"), [("n\n", "ready"), ("y\n", "missing")])
 def test_remove_does_as_it_is_answered(answer, left, monkeypatch):
-    monkeypatch.setattr("specchat.cli.confirm.can_ask", lambda: True)
+    monkeypatch.setattr("specchat.cli.streams.can_ask", lambda: True)
     run("pull", "tiny")
     said = run("remove", "tiny-model", answer=answer).stdout
     assert f"Remove the weights of tiny-model ({SIZE})?" in said
@@ -252,7 +252,7 @@ def test_help_imports_nothing_heavy():
 
 
 def test_plain_lines_come_at_intervals_and_once_at_the_end(capsys):
-    lines = Lines(interval_s=3600)
+    lines = FetchLines(every_s=3600)
     for done in (0, 10, 50, 100, 100):
         lines(Progress("fetch", "x", done, 100, 5e6))
     lines(Progress("verify", "x", 1, 100))

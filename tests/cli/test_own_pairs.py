@@ -155,7 +155,7 @@ def test_what_came_with_specchat_cannot_be_forgotten():
 def test_forgetting_asks_first(tmp_path, monkeypatch):
     add("mine", "--target", str(gguf(tmp_path / "t.gguf")))
     assert isinstance(run("forget", "mine").exception, UsageError)
-    monkeypatch.setattr("specchat.cli.confirm.can_ask", lambda: True)
+    monkeypatch.setattr("specchat.cli.streams.can_ask", lambda: True)
     assert "nothing changed" in run("forget", "mine", answer="n\n").stdout
     assert "mine" in load_catalog().pairs
     run("forget", "mine", answer="y\n")

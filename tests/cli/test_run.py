@@ -16,8 +16,8 @@ from specchat.cli.flags import Output
 from specchat.cli.run_output import Outputs, command_line
 from specchat.decoding.families import methods
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import decode_event
+from specchat.engine.protocol.commands import Message
 
 PROGRAM = [sys.executable, "-m", "specchat"]
 SCRIPTED = ["--pair", "scripted", "--seed", "7"]

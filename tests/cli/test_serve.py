@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from specchat.cli.serve_watch import TreeWatch
+from specchat.cli.serving import TreeWatch
 from specchat.engine.client.replay import Recording
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Message
 
 DEMO = Path(__file__).parents[2] / "assets/demo.jsonl"
 

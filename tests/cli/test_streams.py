@@ -10,8 +10,7 @@ import sys
 import pytest
 
 from specchat.engine.protocol import codec
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Generate
+from specchat.engine.protocol.commands import Generate, Message
 from specchat.models.machine import threads_for
 
 SCRIPTED = "run --pair scripted --seed 7 --max-tokens 4"

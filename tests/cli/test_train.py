@@ -20,14 +20,13 @@ from typer.testing import CliRunner
 
 from specchat.bench.configurations import parse_configurations
 from specchat.cli import training_run, training_verdict
+from specchat.cli.pair_states import estimate_training
+from specchat.cli.progress import StageLines, stage_reporter
 from specchat.cli.train import train
-from specchat.cli.training_estimate import estimated
-from specchat.cli.training_progress import Lines, reporter
 from specchat.cli.training_verdict import Way, as_configuration, judge, print_verdict, use, ways_to_use
 from specchat.config import cache_dir, data_dir, load_catalog, own_drafters_dir, settings_of
 from specchat.config.trained_drafters import read_drafter
-from specchat.engine.protocol.training_report import Curve, Judged, MeasuredWay
-from specchat.engine.protocol.training_text import curve_lines, table_lines
+from specchat.engine.protocol.training_report import Curve, Judged, MeasuredWay, curve_lines, table_lines
 from specchat.errors import SpecchatError, UsageError
 from specchat.models.hub.checksum import weights_sha256
 from specchat.settings import Settings
@@ -116,14 +115,14 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_loaded(arguments, 
 
 def test_the_apps_dialog_refuses_them_too():
     with pytest.raises(UsageError, match="'smol-hydra-2' is free"):
-        estimated(TrainingChoices("smol", "hydra", "self", 400_000, 0.0, "smol-hydra"))
+        estimate_training(TrainingChoices("smol", "hydra", "self", 400_000, 0.0, "smol-hydra"))
     with pytest.raises(UsageError, match="names no trained drafter; did you mean 'smol-hydra'"):
-        estimated(TrainingChoices("smol", "hydra", "self", 400_000, 0.0, "mine", "smol-hidra"))
+        estimate_training(TrainingChoices("smol", "hydra", "self", 400_000, 0.0, "mine", "smol-hidra"))
     (own_drafters_dir() / "mine").mkdir(parents=True)
     with pytest.raises(
         UsageError, match="is also the drafter that --from names, and would be replaced; 'mine-2' is free"
     ):
-        estimated(TrainingChoices("smol", "hydra", "self", 400_000, 0.0, "mine", "mine"))
+        estimate_training(TrainingChoices("smol", "hydra", "self", 400_000, 0.0, "mine", "mine"))
 
 
 @pytest.fixture
@@ -360,7 +359,7 @@ def test_the_curve_is_drawn_in_text():
 
 def test_lines_of_progress_say_what_how_far_and_how_long_still(capsys):
     now = [100.0]
-    lines = Lines(lambda: now[0])
+    lines = StageLines(lambda: now[0])
     for at, done in ((100.0, 0.0), (105.0, 10.0), (130.0, 50.0), (160.0, 100.0)):
         now[0] = at
         lines(Stage("replies", done, 100.0, "tokens", f"{done:.0f} texts"))
@@ -380,7 +379,7 @@ def test_bars_say_what_how_far_how_long_and_as_much_of_the_rest_as_fits(monkeypa
     monkeypatch.setattr(sys, "stderr", terminal)
     for name, value in {"COLUMNS": "80", "TERM": "xterm", "NO_COLOR": "1"}.items():
         monkeypatch.setenv(name, value)
-    with reporter(time.monotonic, as_reports=False) as tell:
+    with stage_reporter(time.monotonic, as_reports=False) as tell:
         tell(Stage("loading", 0, 0, "", "reading the model"))
         tell(Stage("learning", 0.6, 1.0, "share", "τ 1.39 (best 1.39), right by depth 0.26 0.29 0.43 0.56"))
     shown = [line.rstrip() for line in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.getvalue()).splitlines()]

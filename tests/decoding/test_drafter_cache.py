@@ -11,8 +11,7 @@ from specchat.decoding.kept_parts import KEPT_DRAFTERS, DrafterCache
 from specchat.drafters.choice import choose
 from specchat.drafters.parts import Parts
 from specchat.drafters.suffix import Suffix
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Generate, Load, Statistics
+from specchat.engine.protocol.commands import Generate, Load, Message, Statistics
 from specchat.engine.protocol.events import Event, Finished
 from specchat.engine.server.command_queue import CommandQueue
 from specchat.engine.server.worker import Worker

@@ -11,8 +11,7 @@ import pytest
 
 from specchat.engine.client.client import Engine
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Command, Generate, Load
+from specchat.engine.protocol.commands import Command, Generate, Load, Message
 
 PATIENCE_S = 30
 SCRIPTED = {"pair": "scripted", "max_tokens": 60}

@@ -10,11 +10,10 @@ import pytest
 from specchat.decoding import reply_events as stopwatch
 from specchat.decoding.reply_events import Stopwatch
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Cancel, Generate, Load, SecondReply
-from specchat.engine.server import alternation
-from specchat.engine.server.alternation import SLICE_TOKENS, AlternatingReply, alternate
+from specchat.engine.protocol.commands import Cancel, Generate, Load, Message, SecondReply
+from specchat.engine.server import replies as alternation
 from specchat.engine.server.command_queue import CommandQueue
+from specchat.engine.server.replies import SLICE_TOKENS, AlternatingReply, alternate
 from specchat.engine.server.worker import Worker
 
 HELLO = [Message("user", "What are you?")]
@@ -97,7 +96,7 @@ def test_what_the_machine_does_meanwhile_is_done_to_both(clock):
 def engine(away_from_home: None) -> tuple[Worker, list[ev.Event]]:
     heard: list[ev.Event] = []
     worker = Worker(CommandQueue(), heard.append)
-    worker._answer(Load({"pair": "scripted", "max_tokens": 60}))
+    worker.answer(Load({"pair": "scripted", "max_tokens": 60}))
     heard.clear()
     return worker, heard
 
@@ -114,10 +113,10 @@ def tokens_of(heard: list[ev.Event], id: int) -> list[int]:
 def test_turns_change_no_text(engine, settings):
     worker, heard = engine
     plain = settings | {"controller": "off"}
-    worker._answer(Generate(1, HELLO, 7, plain))
-    worker._answer(Generate(2, HELLO, 7, settings))
-    worker._answer(Generate(3, HELLO, 7, plain, SecondReply(4, settings)))
-    worker._answer(Generate(5, HELLO, 7, settings, SecondReply(6, plain)))
+    worker.answer(Generate(1, HELLO, 7, plain))
+    worker.answer(Generate(2, HELLO, 7, settings))
+    worker.answer(Generate(3, HELLO, 7, plain, SecondReply(4, settings)))
+    worker.answer(Generate(5, HELLO, 7, settings, SecondReply(6, plain)))
     assert len(tokens_of(heard, 1)) == 60
     assert tokens_of(heard, 1) == tokens_of(heard, 3) == tokens_of(heard, 6)
     assert tokens_of(heard, 2) == tokens_of(heard, 4) == tokens_of(heard, 5)
@@ -125,7 +124,7 @@ def test_turns_change_no_text(engine, settings):
 
 def test_the_sides_alternate_and_each_has_its_own_clock(engine):
     worker, heard = engine
-    worker._answer(Generate(3, HELLO, 7, {"controller": "off"}, SecondReply(4, {})))
+    worker.answer(Generate(3, HELLO, 7, {"controller": "off"}, SecondReply(4, {})))
     rounds = [event for event in heard if isinstance(event, ev.RoundDone)]
     assert len(runs([str(round.id) for round in rounds])) > 4
     for id in (3, 4):
@@ -139,9 +138,9 @@ def test_the_sides_alternate_and_each_has_its_own_clock(engine):
 @pytest.mark.parametrize(("one", "other"), [({}, {}), ({"controller": "off"}, {"controller": "off"})])
 def test_one_of_two_must_be_plain_decoding(engine, one, other):
     worker, heard = engine
-    worker._answer(Generate(3, HELLO, 7, one, SecondReply(4, other)))
+    worker.answer(Generate(3, HELLO, 7, one, SecondReply(4, other)))
     assert [event.exit_code for event in heard if isinstance(event, ev.Failed)] == [2]
-    worker._answer(Generate(5, HELLO, 7))
+    worker.answer(Generate(5, HELLO, 7))
     assert tokens_of(heard, 5)
 
 
@@ -149,7 +148,7 @@ def test_one_of_two_must_be_plain_decoding(engine, one, other):
 def test_cancelling_either_stops_both(engine, id):
     worker, heard = engine
     worker._commands.receive(Cancel(id))
-    worker._answer(Generate(3, HELLO, 7, {"controller": "off"}, SecondReply(4, {})))
+    worker.answer(Generate(3, HELLO, 7, {"controller": "off"}, SecondReply(4, {})))
     assert [(event.id, event.stop) for event in heard if isinstance(event, ev.Finished)] == [
         (3, "cancelled"), (4, "cancelled"),
     ]  # fmt: skip
@@ -157,7 +156,7 @@ def test_cancelling_either_stops_both(engine, id):
 
 def test_the_second_cache_is_let_go_when_the_chat_goes_on(engine):
     worker, _ = engine
-    worker._answer(Generate(3, HELLO, 7, {"controller": "off"}, SecondReply(4, {})))
-    assert worker._pair.open._twin is not None
-    worker._answer(Generate(5, HELLO, 7))
-    assert worker._pair.open._twin is None
+    worker.answer(Generate(3, HELLO, 7, {"controller": "off"}, SecondReply(4, {})))
+    assert worker._pair.open._second is not None
+    worker.answer(Generate(5, HELLO, 7))
+    assert worker._pair.open._second is None

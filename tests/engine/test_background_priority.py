@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from specchat.engine.server.background_priority import background_priority
+from specchat.engine.server.idle_time import background_priority
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the policy is Linux's")
 

@@ -7,9 +7,8 @@ import subprocess
 import sys
 
 from specchat.engine.protocol import events
-from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import decode_event, encode
-from specchat.engine.protocol.commands import Generate, Load
+from specchat.engine.protocol.commands import Generate, Load, Message
 
 ABSENT = ("typer", "textual", "rich", "click", "tomlkit", "platformdirs")
 

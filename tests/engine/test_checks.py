@@ -16,9 +16,8 @@ from fake import hello, ready, rounds_of, started, stats_of
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.bounds import LONGEST_LINE_BYTES, MOST_NODES
-from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import EventReader, decode_command, decode_event, encode, lines_of
-from specchat.engine.protocol.commands import Statistics
+from specchat.engine.protocol.commands import Message, Statistics
 from specchat.engine.protocol.round_parts import Source
 from specchat.engine.server.command_queue import CommandQueue
 from specchat.engine.server.host import receive

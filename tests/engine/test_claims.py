@@ -11,13 +11,11 @@ from bench.racers import quick_pair, quick_settings
 from specchat.core.reading import HeadTensors
 from specchat.decoding import combinations
 from specchat.decoding.conversation import Conversation
-from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import encode
-from specchat.engine.protocol.commands import Compare
+from specchat.engine.protocol.commands import Compare, Message
 from specchat.engine.protocol.events import Changed, Losslessness
-from specchat.engine.server.event_conversion import encode_messages, loss_message
+from specchat.engine.server.event_conversion import Comparing, encode_messages, loss_message
 from specchat.engine.server.loaded_pair import LoadedPair
-from specchat.engine.server.reply_comparison import Comparing
 from specchat.models.backends.scripted import ScriptedModel, ScriptedVocabulary, scripted_says
 
 

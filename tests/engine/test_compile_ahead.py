@@ -13,8 +13,7 @@ from specchat.compiled.build import NativeUnavailable, Sources, find_compiler, l
 from specchat.config import load_catalog
 from specchat.engine.protocol.events import Loading
 from specchat.engine.server import pair_loading
-from specchat.engine.server.compile_ahead import COMPILING, CompileAhead
-from specchat.engine.server.load_times import LoadTimes, ReadingProgress, load_key
+from specchat.engine.server.load_times import COMPILING, CompileAhead, LoadTimes, ReadingProgress, load_key
 from specchat.engine.server.pair_loading import Loader
 from specchat.settings import Settings
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Message
 from specchat.engine.protocol.round_parts import Source
 from specchat.engine.server.copy_sources import CopySources
 from specchat.models.backends.scripted import PASSAGES

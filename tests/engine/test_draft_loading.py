@@ -11,10 +11,9 @@ from contracts.models import own_decoder, shared_network
 from specchat.config import config_dir, load_catalog, private_dir
 from specchat.core.memory import MemoryLimit
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Change, Command, Generate, Load, SecondReply
+from specchat.engine.protocol.commands import Change, Command, Generate, Load, Message, SecondReply
 from specchat.engine.server.command_queue import CommandQueue
-from specchat.engine.server.memory_limit import limit_with_drafts
+from specchat.engine.server.memory import limit_with_drafts
 from specchat.engine.server.pair_loading import Loader
 from specchat.engine.server.worker import Worker
 from specchat.errors import CombinationError
@@ -58,7 +57,7 @@ class Spoken:
 
     def answer(self, command: Command) -> list[ev.Event]:
         self.heard.clear()
-        self.worker._answer(command)
+        self.worker.answer(command)
         return [event for event in self.heard if not isinstance(event, ev.Loading)]
 
 

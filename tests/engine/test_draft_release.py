@@ -10,10 +10,9 @@ import pytest
 
 from specchat.drafters import DRAFTERS
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import decode_event, encode
-from specchat.engine.protocol.commands import Change, Generate, Load, Pace, Quit, SecondReply
-from specchat.engine.server import current_pair
+from specchat.engine.protocol.commands import Change, Generate, Load, Message, Pace, Quit, SecondReply
+from specchat.engine.server import open_pair as current_pair
 from specchat.engine.server.command_queue import CommandQueue
 from specchat.engine.server.worker import Worker
 
@@ -36,7 +35,7 @@ class Engine:
     def say(self, *commands: object) -> list[ev.Event]:
         self.heard.clear()
         for command in commands:
-            self.worker._answer(command)
+            self.worker.answer(command)
         return self.heard
 
     def idle(self) -> list[str]:

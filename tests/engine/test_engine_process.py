@@ -15,9 +15,8 @@ from engine_driver import HELLO, PATIENCE_S, SCRIPTED, Driver
 
 from specchat.engine.client.client import Engine, engine_environment, local_command
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import decode_event, encode
-from specchat.engine.protocol.commands import Cancel, Change, Count, Generate, Load, Statistics
+from specchat.engine.protocol.commands import Cancel, Change, Count, Generate, Load, Message, Statistics
 from specchat.errors import EngineError
 
 

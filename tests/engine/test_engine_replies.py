@@ -12,8 +12,7 @@ from specchat.core.tree import ROOT
 from specchat.decoding.speculate import Speculator
 from specchat.engine.client.speedup import add_round, speedup_of
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Cancel, Change, Compare, Count, Generate, Load, Pace
+from specchat.engine.protocol.commands import Cancel, Change, Compare, Count, Generate, Load, Message, Pace
 from specchat.engine.server.command_queue import CommandQueue
 from specchat.engine.server.worker import Worker
 
@@ -59,9 +58,9 @@ def test_a_reply_that_says_log_probabilities_needs_logits_of_every_pass(away_fro
 
     monkeypatch.setattr(Speculator, "submit", noted)
     worker = Worker(CommandQueue(), lambda event: None)
-    worker._answer(Load({"pair": "scripted", "max_tokens": 9, "temperature": 0.0, "repetition_penalty": 1.0}))
+    worker.answer(Load({"pair": "scripted", "max_tokens": 9, "temperature": 0.0, "repetition_penalty": 1.0}))
     for logprobs in (True, False):
-        worker._answer(Generate(1, HELLO, 7, logprobs=logprobs))
+        worker.answer(Generate(1, HELLO, 7, logprobs=logprobs))
         assert {request.needs.logits for request in requests} == {logprobs}
         requests.clear()
 

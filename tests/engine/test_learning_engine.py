@@ -15,8 +15,7 @@ from engine_driver import Driver
 from specchat.config import own_drafters_dir, state_dir
 from specchat.config.drafter_states import DrafterStateFile, erase_state
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Change, Count, Statistics
+from specchat.engine.protocol.commands import Change, Count, Message, Statistics
 
 TESTS = Path(__file__).parents[1]
 SERVE = f"""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from types import SimpleNamespace
 
 import pytest
 from contracts.kit import Letters, collect, converse
@@ -14,10 +13,10 @@ from specchat.config import state_dir
 from specchat.config.drafter_states import kept_states
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafters
 from specchat.engine.server import kept_drafters
-from specchat.engine.server.kept_drafters import KeptDrafters
-from specchat.engine.server.learning_report import learning_report
+from specchat.engine.server.kept_drafters import KeptDrafters, learning_report
 from specchat.models.backends.transformers_model import ReferenceModel
 from specchat.settings import Settings
+from specchat.training.learning_network import LearningNetwork
 
 NAME = "hydra-32-3-61-0.67"
 SETTINGS = {"drafter": "hydra", "policy": "chain", "controller": "fixed", "nodes": 3, "depth": 3, "width": 1}
@@ -35,8 +34,7 @@ class Session:
         settings = {**SETTINGS, "max_tokens": 24, "learn": learn, **settings}
         self.conversation = converse(target, vocabulary=Letters(V), resources=resources, **settings)
         self.kept.learn(learn)
-        self.loaded = SimpleNamespace(trained=trained)
-        self.idle = SimpleNamespace(kept=self.kept)
+        self.trained = trained
 
     def reply(self):
         tokens = collect(self.conversation.reply([3, 5, 9, 5, 3, 7], 7)).tokens
@@ -47,7 +45,10 @@ class Session:
         self.kept.work(lambda: False)
 
     def learnt(self):
-        return learning_report(self, forget=False)
+        return self.report(forget=False)
+
+    def report(self, forget):
+        return learning_report(self.conversation, self.trained, self.kept, forget)
 
 
 def state_file():
@@ -115,16 +116,13 @@ def test_what_was_learnt_by_other_weights_is_not_used(monkeypatch):
     first = Session()
     first.reply()
     first.rest()
-    monkeypatch.setattr("specchat.training.learning_network.LearningNetwork", renamed)
+    made = LearningNetwork
+    monkeypatch.setattr(
+        "specchat.training.learning_network.LearningNetwork", lambda head, target, _: made(head, target, "12" * 32)
+    )
     second = Session()
     assert "learnt from other weights than those that are here now" in second.said[0]
     assert second.learnt().replies == 0
-
-
-def renamed(load, make, target, sha256):
-    from specchat.training.learning_network import LearningNetwork
-
-    return LearningNetwork(load, make, target, "12" * 32)
 
 
 def test_forgetting_erases_the_file_and_what_drafts():
@@ -132,13 +130,13 @@ def test_forgetting_erases_the_file_and_what_drafts():
     session.reply()
     session.rest()
     size = session.learnt().disk_bytes
-    report = learning_report(session, forget=True)
+    report = session.report(forget=True)
     assert report.freed_bytes == size
     assert (report.replies, report.disk_bytes) == (0, 0)
     assert kept_states() == {}
     session.kept.save()
     assert kept_states() == {}, "nothing comes back"
-    assert learning_report(session, forget=True).freed_bytes == 0
+    assert session.report(forget=True).freed_bytes == 0
 
 
 def test_off_keeps_nothing_and_what_was_learnt_stays_in_use():
@@ -172,7 +170,7 @@ def test_a_reply_apart_is_not_learnt_from():
 def test_where_nothing_can_learn_one_line_says_what_to_do(changes, trained, why):
     session = Session(**changes)
     if not trained:
-        session.loaded = SimpleNamespace(trained=NO_TRAINED)
+        session.trained = NO_TRAINED
     report = session.learnt()
     assert (report.drafter, report.why) == ("", why)
 

@@ -13,10 +13,9 @@ import torch
 from contracts.models import own_decoder, shared_network, source_of
 from tiny_models import tiny_gguf
 
-from specchat.engine.server import memory_limit
+from specchat.engine.server import memory as memory_limit
 from specchat.engine.server.loaded_pair import LoadedPair
-from specchat.engine.server.memory import watch_peak
-from specchat.engine.server.memory_limit import limit_memory, refuse_by_size
+from specchat.engine.server.memory import limit_memory, refuse_by_size, watch_peak
 from specchat.engine.server.open_pair import OpenPair
 from specchat.errors import MemoryLimitTooLow
 from specchat.memory_size import memory_text, parse_memory

@@ -12,9 +12,11 @@ import pytest
 
 from specchat.core.costs import Costs
 from specchat.engine.protocol.commands import Load
-from specchat.engine.server import idle_measuring, profiles, worker
+from specchat.engine.server import idle_time as idle_measuring
+from specchat.engine.server import idle_time as profiles
+from specchat.engine.server import worker
 from specchat.engine.server.command_queue import CommandQueue
-from specchat.engine.server.profiles import ProfileStore
+from specchat.engine.server.idle_time import ProfileStore
 from specchat.engine.server.worker import Worker
 
 COSTS = Costs(((1, 0.004), (2, 0.005), (4, 0.008)), ((1, 0.001), (4, 0.002)))
@@ -83,7 +85,7 @@ def loaded(away_from_home: None, monkeypatch: pytest.MonkeyPatch) -> Worker:
     """A worker with a pair, and no waiting for commands that do not come."""
     monkeypatch.setattr(worker, "_IDLE_S", 0.0)
     one = Worker(CommandQueue(), lambda event: None)
-    one._answer(Load({"pair": "scripted"}))
+    one.answer(Load({"pair": "scripted"}))
     return one
 
 
@@ -126,7 +128,7 @@ def test_an_old_profile_is_planned_with_until_a_new_one_is_there(loaded, monkeyp
         "measured": (entry.measured - profiles.OLD * 2).isoformat(),
     }
     loaded._pair._store.file.write_text(json.dumps(data))
-    loaded._answer(Load({"pair": "scripted"}))
+    loaded.answer(Load({"pair": "scripted"}))
     assert loaded._pair.open.idle.measuring.profile.costs.verify == costs.verify
     measuring(monkeypatch, COSTS)
     idle(loaded, 1)

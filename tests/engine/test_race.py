@@ -10,8 +10,7 @@ import pytest
 from specchat.engine.client.race import Race, refuse_plain
 from specchat.engine.client.race_result import race_result, settings_line
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Cancel, Compare, Generate
+from specchat.engine.protocol.commands import Cancel, Compare, Generate, Message
 from specchat.engine.protocol.round_parts import Piece, Timings, Tree, Verdict
 from specchat.errors import UsageError
 from specchat.settings import OPTIONS

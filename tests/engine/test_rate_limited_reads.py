@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from specchat.engine.client.rate_limited_reads import APART_S, rate_limited
+from specchat.engine.client.client import APART_S, rate_limited
 
 
 class Clock:

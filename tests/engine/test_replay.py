@@ -14,9 +14,8 @@ from fake import hello, ready, rounds_of, started, stats_of
 
 from specchat.engine.client.replay import Player, Recording, timeline
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import encode
-from specchat.engine.protocol.commands import Cancel, Change, Generate, Load, Quit
+from specchat.engine.protocol.commands import Cancel, Change, Generate, Load, Message, Quit
 from specchat.errors import RecordingError
 
 HEADER = ev.Header(ev.PROTOCOL, "0", "2026-01-01T00:00:00Z")

@@ -9,9 +9,8 @@ import pytest
 
 from specchat.config import config_dir, private_dir
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Generate, Load
-from specchat.engine.server import current_pair
+from specchat.engine.protocol.commands import Generate, Load, Message
+from specchat.engine.server import open_pair as current_pair
 from specchat.engine.server.command_queue import CommandQueue
 from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.engine.server.pair_loading import Loader
@@ -53,11 +52,11 @@ def switch(heard: list[ev.Event], **settings: Any) -> list[ev.Event]:
     """What is said to a switch to `new`."""
     commands = CommandQueue()
     worker = Worker(commands, heard.append)
-    worker._answer(Load({"pair": "old", "max_tokens": 5}))
+    worker.answer(Load({"pair": "old", "max_tokens": 5}))
     heard.clear()
-    worker._answer(Load({"pair": "new", **settings}))
+    worker.answer(Load({"pair": "new", **settings}))
     said = list(heard)
-    worker._answer(Generate(1, [Message("user", "What are you?")], 7))
+    worker.answer(Generate(1, [Message("user", "What are you?")], 7))
     return [event for event in said if not isinstance(event, ev.Loading)]
 
 

@@ -16,8 +16,7 @@ from specchat.config import config_dir, load_catalog, own_drafters_dir
 from specchat.config.trained_drafters import TrainedDrafters
 from specchat.decoding.combinations import drafters_to_fetch, refuse_unknown_drafts
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Change, Command, Generate, Load
+from specchat.engine.protocol.commands import Change, Command, Generate, Load, Message
 from specchat.engine.server.command_queue import CommandQueue
 from specchat.engine.server.worker import Worker
 from specchat.errors import CombinationError
@@ -36,7 +35,7 @@ class Engine:
 
     def answer(self, command: Command) -> list[Any]:
         self.heard.clear()
-        self.worker._answer(command)
+        self.worker.answer(command)
         return [event for event in self.heard if not isinstance(event, ev.Loading)]
 
     def proposers(self) -> set[str]:

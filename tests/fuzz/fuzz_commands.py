@@ -7,7 +7,6 @@ import random
 from pathlib import Path
 
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import EventReader, encode
 from specchat.engine.protocol.commands import (
     Cancel,
@@ -18,6 +17,7 @@ from specchat.engine.protocol.commands import (
     Generate,
     Learning,
     Load,
+    Message,
     Pace,
     Quit,
     Statistics,

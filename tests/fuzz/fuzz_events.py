@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import EventReader, encode
+from specchat.engine.protocol.commands import Message
 from tests.fuzz.message_mutations import mutated, shifted
 from tests.fuzz.streams import before_ready, others, reply
 

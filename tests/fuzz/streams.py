@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tui"))
 from fake import LOSS, SETTINGS, hello, ready, rounds_of, started, stats_of
 
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Message
 
 TEXT = "A *short* answer:\n\n```python\nx = 1\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\nDone. 你好 🎉\n"
 HEADER = ev.Header(ev.PROTOCOL, "0", "2026-01-01T00:00:00Z")

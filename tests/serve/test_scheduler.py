@@ -11,7 +11,7 @@ from serve.kit import ObedientEngine
 
 from specchat.engine.protocol import commands as co
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Message
 from specchat.errors import SpecchatError
 from specchat.serve import scheduler as scheduler_module
 from specchat.serve.answers import Answer, usage

@@ -168,4 +168,4 @@ async def telling(d: Driver, round: ev.RoundDone) -> None:
     """The engine does one more round, which is told slowly."""
     d.link.put(round)
     await wait_for(d.pilot, lambda: d.view.animation.round is round)
-    d.view.animation._timer.pause()  # the test turns the pages itself
+    d.view.animation.timer.pause()  # the test turns the pages itself

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Command
+from specchat.engine.protocol.commands import Command, Message
 from specchat.engine.protocol.describe import option_info
-from specchat.engine.protocol.method_info import MethodInfo, OptionInfo
+from specchat.engine.protocol.events import MethodInfo, OptionInfo
 from specchat.engine.protocol.round_parts import Draw, Piece, Timings, Tree, Verdict
 from specchat.registry import NoOptions, options_of
 from specchat.settings import OPTIONS

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from specchat.cli.bench_ui import line_of
+from specchat.cli.bench import line_of
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Generate, Load
 from specchat.tui.bench.budgets import BudgetFinding

@@ -8,8 +8,7 @@ from fake import FakeLink, hello, ready, rounds_of, started, stats_of
 from textual.widgets import Markdown
 
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Cancel, Count, Generate
+from specchat.engine.protocol.commands import Cancel, Count, Generate, Message
 from specchat.tui.widgets.messages import NewerView, OlderView, UserView, text_of
 from specchat.tui.widgets.reply_view import ReplyView
 
@@ -26,10 +25,9 @@ async def test_a_reply_streams_into_markdown_and_ends_with_its_figures():
         told = "".join(piece.text for round in rounds for piece in round.pieces)
         assert d.app.chat.turns[-1].reply.text == told
         assert markdown_of(d) == told
-        assert "200\u00a0tok ·" in d.app.query_one(ReplyView)._figures.text
+        assert "200\u00a0tok ·" in d.app.query_one(ReplyView).figures_text
         assert (
-            "2.7×\u00a0±\u00a00.1\u00a0(12\u00a0plain\u00a0rounds\u00a0here)"
-            in d.app.query_one(ReplyView)._figures.text
+            "2.7×\u00a0±\u00a00.1\u00a0(12\u00a0plain\u00a0rounds\u00a0here)" in d.app.query_one(ReplyView).figures_text
         )
         assert "lossless" in d.drawn(d.view.stats)
         assert "2.7× ± 0.1  12 plain rounds here" in d.drawn(d.view.stats)
@@ -65,7 +63,7 @@ async def test_escape_stops_at_the_next_round_and_keeps_the_text():
         assert d.link.last(Cancel) == Cancel(generate.id)
         await d.hear(ev.Finished(generate.id, "cancelled", "", stats_of(rounds[:9]), 1.0))
         assert d.app.chat.turns[-1].reply.text == "".join(p.text for r in rounds[:9] for p in r.pieces)
-        assert d.app.query_one(ReplyView)._figures.text.startswith("stopped")
+        assert d.app.query_one(ReplyView).figures_text.startswith("stopped")
         await d.say("go on")
         assert [m.role for m in d.link.last(Generate).messages] == ["user", "assistant", "user"]
 
@@ -221,7 +219,7 @@ async def test_no_speed_up_is_claimed_without_plain_rounds():
         rounds = await d.reply(upto=6, finish=False)
         assert "—  0 of 8 plain rounds" in d.drawn(d.view.stats)
         await d.hear(ev.Finished(1, "end", "", stats_of(rounds, speedup=None, plain_rounds=0), 1.0))
-        assert "×\u00a0plain\u00a0—" in d.app.query_one(ReplyView)._figures.text
+        assert "×\u00a0plain\u00a0—" in d.app.query_one(ReplyView).figures_text
 
 
 async def test_ctrl_c_stops_first_and_quits_only_when_pressed_twice():
@@ -235,7 +233,7 @@ async def test_ctrl_c_stops_first_and_quits_only_when_pressed_twice():
         assert d.app.is_running
         assert "again" in d.drawn(d.view.notice)
         await d.pilot.press("ctrl+c")
-        assert d.app._exit
+        assert d.app.return_code == 0
 
 
 async def test_an_engine_that_does_not_stop_cannot_keep_the_user():
@@ -244,7 +242,7 @@ async def test_an_engine_that_does_not_stop_cannot_keep_the_user():
         await d.reply(upto=3, finish=False)
         await d.pilot.press("ctrl+c", "ctrl+c", "ctrl+c")
         assert sum(isinstance(c, Cancel) for c in d.link.sent) == 1
-        assert d.app._exit
+        assert d.app.return_code == 0
 
 
 async def test_ctrl_c_copies_what_is_selected_in_the_prompt():
@@ -253,7 +251,7 @@ async def test_ctrl_c_copies_what_is_selected_in_the_prompt():
         d.view.prompt.select_all()
         await d.pilot.press("ctrl+c")
         assert d.app.clipboard == "copy me"
-        assert not d.app._exit
+        assert d.app.return_code is None
 
 
 async def test_a_long_chat_keeps_a_short_page_and_gives_the_rest_back_on_request(monkeypatch):

@@ -7,8 +7,7 @@ from driving import driving, wait_for
 from fake import LOSS, SETTINGS
 
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Change, Generate, Load
+from specchat.engine.protocol.commands import Change, Generate, Load, Message
 from specchat.errors import UsageError
 from specchat.tui.commands.registry import COMMANDS, find, help_sections, hint
 from specchat.tui.screens.help_and_log import HelpScreen

@@ -12,7 +12,7 @@ from fake import SETTINGS, hello, ready, rounds_of, started, stats_of
 from msgspec.structs import replace
 
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Message
 from specchat.tui.app import SpecchatApp
 
 sys.path.insert(0, str(Path(__file__).parents[2]))

@@ -117,8 +117,9 @@ async def test_leaving_stops_what_is_being_fetched(tmp_path):
         pulls(d, tmp_path / "gate")
         await d.say("/pair smol-1.7b")
         await until(d, "⇣ smol-1.7b 40 %")
-        process = d.app.context.pairs._processes["smol-1.7b"]._process
-    assert process.returncode is not None
+        process = d.app.context.pairs.processes["smol-1.7b"]
+        assert process.pid is not None
+    assert process.pid is None
 
 
 async def test_without_a_pair_in_use_the_engine_fetches_at_once(tmp_path):

@@ -194,7 +194,7 @@ async def test_leaving_stops_the_heat_and_what_still_comes_of_it_is_not_the_chat
         await d.hear(*rounds[5:7], ended(rounds[:7], "cancelled"))
         assert d.app.chat.turns == []
         assert d.app.chat.can_generate
-        assert not d.app._exit
+        assert d.app.return_code is None
 
 
 async def test_r_runs_the_same_race_again():

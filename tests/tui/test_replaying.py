@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 from specchat.engine.client.replay import Player, Recording
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import encode
-from specchat.engine.protocol.commands import Generate
+from specchat.engine.protocol.commands import Generate, Message
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_read
 from specchat.tui.app import SpecchatApp
@@ -47,7 +46,7 @@ async def test_a_recording_plays_its_chat_to_the_end():
         assert app.chat_screen.replay_bar.display
         await wait_for(pilot, lambda: "at the end" in app.chat_screen.replay_bar.render_line(0).text)
         await pilot.press("escape")
-        await wait_for(pilot, lambda: app._exit)
+        await wait_for(pilot, lambda: app.return_code is not None)
     app.context.session.link.close()
 
 

@@ -117,12 +117,11 @@ def test_a_plain_reply_claims_no_drafting():
     assert counted([plain]).speedup is None
 
 
-@given(st.integers(1, 80), st.integers(0, 20), st.integers(0, 60), st.booleans())
-def test_the_panel_fits_any_room(width, height, count, lossless):
+@given(st.integers(1, 80), st.integers(0, 20), st.integers(0, 60), st.booleans(), st.sampled_from(["", "bfloat16"]))
+def test_the_panel_fits_any_room(width, height, count, lossless, near_ties):
     figures = counted(rounds_of()[:count])
-    facts = StatsFacts(
-        figures, ev.Losslessness(lossless, "a reason of several words that goes on"), 120, 8192, 2_000_000_000, True
-    )
+    loss = ev.Losslessness(lossless, "a reason of several words that goes on", near_ties)
+    facts = StatsFacts(figures, loss, 120, 8192, 2_000_000_000, True)
     lines = stats_lines(facts, width, height)
     assert len(lines) <= height
     if width >= 26:
@@ -168,6 +167,20 @@ def test_the_reason_for_lossless_is_said_whole_or_not_at_all():
         said = " ".join("".join(text for text, _ in line).strip() for line in stats_lines(facts, 41, height))
         assert (reason in said) == (height >= 5)
         assert ("rule" in said) == (height >= 5)
+
+
+@pytest.mark.parametrize(
+    ("width", "badge"),
+    [
+        (42, "✓ lossless, up to near-ties of bfloat16"),
+        (28, "✓ lossless, up to near-ties"),
+        (22, "✓ lossless ≈ near-ties"),
+        (14, "✓ lossless ≈"),
+    ],
+)
+def test_lossless_names_the_near_ties_up_to_which_it_holds_in_every_width(width, badge):
+    facts = StatsFacts(loss=ev.Losslessness(True, "the target's own draw decides", "bfloat16"))
+    assert "".join(text for text, _ in stats_lines(facts, width, 1)[0]) == badge
 
 
 def test_narrow_figures_are_said_shorter_and_not_cut():

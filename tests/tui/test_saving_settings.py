@@ -50,7 +50,7 @@ async def test_the_keys_that_save_do_so_during_a_search_too():
         alt_s = events.Key("alt+s", "s")  # what a terminal sends: the letter comes with it
         d.view.form.post_message(alt_s)
         await d.pilot.pause()
-        assert d.view.form._form.query == "temp"
+        assert d.view.form.editor.query == "temp"
         await d.hear(
             ev.Changed({**settings_message(settings_of(load_catalog().pair("smol"))), "temperature": 0.8}, LOSS)
         )

@@ -8,10 +8,10 @@ import pytest
 from driving import Driver, driving, wait_for
 from fake import LOSS, SETTINGS, ready, rounds_of, started, stats_of
 
-from specchat.engine.client.guest_link import GuestLink
+from specchat.engine.client.client import GuestLink
 from specchat.engine.protocol import commands as co
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Message
 from specchat.errors import EngineError
 
 QUESTION = [Message("user", "Why is the sky blue?")]

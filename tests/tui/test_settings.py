@@ -286,7 +286,7 @@ async def test_words_meant_for_the_prompt_search_and_change_no_setting(words):
         await d.hear(ev.Changed({**SETTINGS, "width": 5}, LOSS))
         sent = len(d.link.sent)
         await d.pilot.press("f2", *(key_of_character(character) for character in words))
-        form = d.view.form._form
+        form = d.view.form.editor
         assert (form.staged, form.typed, form.searching) == ({}, None, True)
         assert form.query == words.lstrip("jk").strip()
         await d.pilot.press(*["backspace"] * (len(words) + 2))

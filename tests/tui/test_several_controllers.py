@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from specchat.controllers import choose_controllers
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Change
-from specchat.engine.protocol.method_info import MethodInfo, OptionInfo
+from specchat.engine.protocol.events import MethodInfo, OptionInfo
 from specchat.errors import UsageError
 from specchat.settings import Settings
 

@@ -181,8 +181,8 @@ def test_a_round_in_slow_motion(snap_compare, size):
         await pilot.press("tab", "full_stop")
         links[0].put(rounds_of()[23])
         await wait_for(pilot, lambda: pilot.app.chat_screen.animation.round is not None)
-        pilot.app.chat_screen.animation._timer.pause()
-        while pilot.app.chat_screen.animation._depth < 2:
+        pilot.app.chat_screen.animation.timer.pause()
+        while pilot.app.chat_screen.animation.depth < 2:
             pilot.app.chat_screen.animation.advance()
         await pilot.pause()
 

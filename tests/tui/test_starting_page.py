@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from specchat.config import shipped_file
 from specchat.engine.client.replay import Recording
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Message
 from specchat.tui.text.cells import width_of
 from specchat.tui.tree import ASCII, UNICODE, draw, growing_tree, picture_of
 from specchat.tui.tree.growing_tree import GrowingTree, depths_of, growing_tree_lines, grown_to

@@ -10,8 +10,7 @@ from fake import hello
 
 from specchat.engine.client.client import Engine
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Generate
+from specchat.engine.protocol.commands import Generate, Message
 from specchat.tui.screens.help_and_log import LogScreen
 from specchat.tui.widgets.tour import _ABOUT, _CHANGES, _MARKS, TourView
 from specchat.tui.widgets.welcome import Welcome

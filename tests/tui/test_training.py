@@ -80,7 +80,7 @@ async def test_a_training_rests_while_a_reply_is_written(trainer):
 async def test_a_training_has_the_lowest_priority(trainer):
     async with driving(training=trainer.here) as d:
         await begun(d, trainer)
-        process = d.view.trainings.runner._process
+        process = d.view.trainings.runner.process
         assert os.getpriority(os.PRIO_PROCESS, process.pid) == 19
         assert os.getpgid(process.pid) == process.pid
         assert os.getsid(process.pid) == os.getsid(0), "Linux weighs sessions before priorities"
@@ -117,7 +117,7 @@ async def test_a_paused_training_ends_with_the_app_and_nothing_is_lost(trainer):
         await begun(d, trainer)
         await writing(d)
         await d.until("‖ learning 42 %")
-        process = d.view.trainings.runner._process
+        process = d.view.trainings.runner.process
     assert process.pid is None
     assert msgspec.json.decode((trainer.folder / "training.json").read_bytes(), type=TrainingChoices) == REQUEST
 

@@ -144,7 +144,7 @@ async def test_a_node_of_the_first_round_stays_chosen_while_the_round_is_still_b
         d.view.hold()
         d.link.put(broad())
         await wait_for(d.pilot, lambda: not d.view.animation.finished)
-        d.view.animation._timer.pause()
+        d.view.animation.timer.pause()
         d.view.tree_panel.focus()
         await d.pilot.press("right", "less_than_sign")
         assert d.view.tree_panel.chosen == d.view.tree_panel.round.verdict.path[0]
@@ -189,10 +189,10 @@ async def test_what_is_chosen_is_never_out_of_sight(size):
         round = max(rounds_of(), key=lambda r: len(r.tree.tokens))
         await walking(d, round, "home")
         for node in range(nodes_of(round)):
-            d.view.tree_panel._choose(node)
+            d.view.tree_panel.choose(node)
             await d.pilot.pause()
             d.drawn(d.view.tree_panel)
-            assert node in d.view.tree_panel._drawing.shown
+            assert node in d.view.tree_panel.drawing.shown
 
 
 async def test_what_is_chosen_is_seen_without_colour(monkeypatch):

@@ -1,1 +1,1 @@
-"""The near side of the process boundary: client, replay, race. Imports no torch."""
+"""The client's side of the process boundary: links to an engine, replay, race. Imports no torch."""

@@ -1,46 +1,74 @@
-"""The near side of the process boundary: starts an engine, sends commands, collects events. Imports no torch.
+"""Links to an engine: a process that is started here, or another client of one that runs. Imports no torch.
 
 The engine may be a child process here or `ssh box specchat engine`; this side knows no difference.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import queue
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import IO, NoReturn, Protocol, TypeVar
 
 import msgspec
 
-from specchat.config.state_files import read_end
-from specchat.engine.client.rate_limited_reads import rate_limited
-from specchat.engine.client.waiting_events import take_all
+from specchat.config.kept_files import read_end
 from specchat.engine.protocol.codec import EventReader, encode, lines_of, wrong_greeting
 from specchat.engine.protocol.commands import Command, Quit
 from specchat.engine.protocol.environment import engine_environment
-from specchat.engine.protocol.events import Died, Event
-from specchat.errors import EngineError, short
+from specchat.engine.protocol.events import Died, Event, Failed
+from specchat.errors import EngineError, SpecchatError, short
 from specchat.models.weights.foreign_code import ENDED_BY, MAPPED_FILE_LOST
+
+_Item = TypeVar("_Item")
+
+
+def take_all(waiting: queue.SimpleQueue[_Item]) -> list[_Item]:
+    """All items that wait now, oldest first; returns at once."""
+    items: list[_Item] = []
+    while True:
+        try:
+            items.append(waiting.get_nowait())
+        except queue.Empty:
+            return items
+
 
 _SIGNALS = {
     ENDED_BY: "the model's tokenizer or chat template used up its processor time and was ended",
     MAPPED_FILE_LOST: "a model's file could no longer be read: it was shortened or replaced, or its disk failed",
     getattr(signal, "SIGKILL", None): "it was killed, as the system does when memory runs out",
 }
-"""What an engine that a signal ended cannot say itself."""
+"""Causes of death that an engine which a signal ended cannot say itself."""
 
 _LOOK_UP_S = 0.25
 """Waiting for an event is resumed so often. A signal that comes in the few microseconds before a wait begins does not
 end it, and Ctrl+C would have no effect until the next event (measured: 15 of 926 signals at random moments)."""
 
 
+class EngineFailure(SpecchatError):
+    """The engine's own one-line failure, with its exit code."""
+
+    def __init__(self, failed: Failed) -> None:
+        super().__init__(failed.message)
+        self.exit_code = failed.exit_code
+
+
+def raise_death(event: Died) -> NoReturn:
+    """Raise an engine's death as an error, with its last message."""
+    last = event.last_words.strip().split("\n")[-1]
+    code = "" if event.returncode is None else f" (exit code {event.returncode})"
+    raise EngineError(f"the engine died{code}{f': {last}' if last else ''}")
+
+
 class Link(Protocol):
-    """Whatever answers commands with events: an engine process, or a recording being played."""
+    """Answers commands with events: an engine process, or a recording being played."""
 
     def send(self, command: Command) -> None:
         """Hand over one command; never blocks for long, never raises because the other side is gone."""
@@ -173,3 +201,72 @@ class Engine:
         except OSError:
             words = ""
         return f"{words}\n{_SIGNALS.get(-returncode, '')}".strip()
+
+
+APART_S = 0.02
+"""Seconds from one read to the next, at least. What comes after a longer silence comes at once."""
+
+_AT_ONCE_BYTES = 1 << 17
+"""More than a pipe holds."""
+
+
+def rate_limited(
+    stream: IO[bytes], clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], object] = time.sleep
+) -> IO[bytes]:
+    """The same bytes, from the pipe below the stream; what the stream holds itself is not seen."""
+    return io.BufferedReader(_RateLimited(stream, clock, sleep), _AT_ONCE_BYTES)
+
+
+class _RateLimited(io.RawIOBase):
+    def __init__(self, stream: IO[bytes], clock: Callable[[], float], sleep: Callable[[float], object]) -> None:
+        self._stream = stream  # kept open
+        self._clock, self._sleep = clock, sleep
+        self._not_before = 0.0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, room: memoryview) -> int:  # type: ignore[override]
+        early_s = self._not_before - self._clock()
+        if early_s > 0:
+            self._sleep(early_s)
+        data = os.read(self._stream.fileno(), len(room))
+        self._not_before = self._clock() + APART_S
+        room[: len(data)] = data
+        return len(data)
+
+
+class GuestLink:
+    """A `Link` without a process of its own. Guest and owner may run in different threads.
+
+    Args:
+        wake: called after an answer arrived.
+        wake_owner: called after a command was handed over.
+    """
+
+    def __init__(self, wake: Callable[[], None], wake_owner: Callable[[], None]) -> None:
+        self._wake, self._wake_owner = wake, wake_owner
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
+
+    def send(self, command: Command) -> None:
+        """Hand a command to the owner."""
+        self._commands.put(command)
+        self._wake_owner()
+
+    def drain(self) -> list[Event]:
+        """All answers since the last call, oldest first; returns at once."""
+        return take_all(self._events)
+
+    def close(self) -> None:
+        """Leave; the owner stops what is being done for this guest."""
+        self.send(Quit())
+
+    def commands(self) -> list[Command]:
+        """For the owner: all commands since the last call, oldest first; returns at once."""
+        return take_all(self._commands)
+
+    def answer(self, event: Event) -> None:
+        """For the owner: pass an event on."""
+        self._events.put(event)
+        self._wake()

@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Cancel, Command, Compare, Generate, SecondReply
+from specchat.engine.protocol.commands import Cancel, Command, Compare, Generate, Message, SecondReply
 from specchat.engine.protocol.events import Compared, Died, Event, Failed, Finished, Prefilled, RoundDone, Started
 from specchat.errors import UsageError
 from specchat.settings import GREEDY
@@ -154,7 +153,7 @@ class Race:
         return self._next()
 
     def stop(self) -> Command | None:
-        """What stops it at the next round; None if there is nothing to stop."""
+        """The command that stops the race at the next round; None if there is nothing to stop."""
         if self.ended:
             return None
         self.phase = "stopped"
@@ -250,7 +249,7 @@ class Race:
 
 
 def _conditions(begun: Started) -> str:
-    """What must be the same for both sides, as text."""
+    """The settings that must be the same for both sides, as text."""
     return repr((begun.pair, sorted((name, value) for name, value in begun.settings.items() if name != "controller")))
 
 

@@ -1,7 +1,7 @@
 """Commands to the engine: one JSON object per line, each with its `type`.
 
-The types of the fields say which values they take; `codec` holds every command to them, and `checks` to what types
-cannot say.
+The types of the fields say which values they take; `codec` holds every command to them and to
+what types cannot say.
 """
 
 from __future__ import annotations
@@ -10,8 +10,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from specchat.engine.protocol.bounds import Id, Seconds, Seed, Token, Whole
-from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.bounds import Id, Role, Seconds, Seed, Token, Whole
+
+
+class Message(Struct, frozen=True):
+    """One turn of a chat. `role` is `system`, `user` or `assistant`."""
+
+    role: Role
+    content: str
 
 
 class Load(Struct, frozen=True, tag_field="type", tag="load"):
@@ -110,7 +116,7 @@ class Statistics(Struct, frozen=True, tag_field="type", tag="statistics"):
 
 
 class Learning(Struct, frozen=True, tag_field="type", tag="learning"):
-    """What has the drafter in use learnt from replies? With `forget` it forgets that first. Answered by Learnt."""
+    """Ask what the drafter in use has learnt from replies; with `forget` it forgets that first. Answered by Learnt."""
 
     forget: bool = False
 

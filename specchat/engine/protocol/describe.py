@@ -9,7 +9,7 @@ from typing import Any
 from specchat import __version__
 from specchat.decoding.families import methods
 from specchat.engine.protocol import events
-from specchat.engine.protocol.method_info import MethodInfo, OptionInfo
+from specchat.engine.protocol.events import MethodInfo, OptionInfo
 from specchat.registry import Option, options_of
 from specchat.settings import OPTIONS, Settings
 

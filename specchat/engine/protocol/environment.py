@@ -1,8 +1,9 @@
-"""The environment variables that an engine's process needs before torch is loaded."""
+"""Environment variables that an engine needs before torch is loaded, and the machine in a few words."""
 
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Mapping
 
 
@@ -24,3 +25,8 @@ def engine_environment(threads: int = 0, base: Mapping[str, str] = os.environ) -
     environment.setdefault("TOKENIZERS_PARALLELISM", "false")
     environment.setdefault("PYTHONUNBUFFERED", "1")
     return environment
+
+
+def machine() -> str:
+    """`Linux x86_64, 2 cores`."""
+    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"

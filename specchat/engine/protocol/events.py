@@ -1,8 +1,8 @@
 """Events from the engine: one JSON object per line, each with its `type`.
 
 The same events drive the app, `specchat run`, recordings, replay, tests and benchmarks. A recording is a `Header` line
-followed by events. The types of the fields say which values they take; `codec` holds every event to them, and `checks`
-to what types cannot say.
+followed by events. The types of the fields say which values they take; `codec` holds every event to them and to
+what types cannot say.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from msgspec import Struct
 from specchat.engine.protocol.bounds import (
     ExitCode,
     Id,
+    Kind,
     Margin,
     Name,
     Rate,
@@ -22,9 +23,36 @@ from specchat.engine.protocol.bounds import (
     Whole,
     Words,
 )
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.method_info import MethodInfo, OptionInfo
+from specchat.engine.protocol.commands import Message
 from specchat.engine.protocol.round_parts import Piece, Timings, Tree, Verdict
+
+
+class OptionInfo(Struct, frozen=True):
+    """One option, as the settings panel needs it. `kind` is int, float, str or bool."""
+
+    name: Name
+    kind: Kind
+    default: Any
+    help: Words
+    unit: Name = ""
+    minimum: float | None = None
+    maximum: float | None = None
+    least_above_zero: float | None = None
+    choices: list[Name] = []
+    live: bool = True
+
+
+class MethodInfo(Struct, frozen=True):
+    """One method, as `specchat methods` prints it."""
+
+    family: Name
+    name: Name
+    summary: Words
+    source: Words
+    lossless: Words
+    options: list[OptionInfo] = []
+    needs_draft_model: bool = False
+
 
 PROTOCOL = 1
 """Raised when a message changes its meaning; host and client must agree on it."""

@@ -1,13 +1,14 @@
-"""What a training in a process of its own says: one JSON object per line, each with its `type`, checked here alone."""
+"""Messages of a training in its own process, one JSON object per line with its `type`; and its results in words."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
 
-from specchat.config.unreadable import UNREADABLE
+from specchat.config.file_reading import UNREADABLE
 from specchat.engine.protocol.bounds import Name, Rate, Seconds, Share, Whole, Words
 from specchat.engine.protocol.text import one_line
 from specchat.training import StageName
@@ -19,7 +20,7 @@ STAGES = ("loading", "replies", "states", "learning", "measuring")
 """The stages of a training, in their order."""
 
 PLAIN, DEFAULT = "plain", "default"
-"""What every verdict measures first: plain decoding, and what the pair starts with."""
+"""The two ways that every verdict measures first: plain decoding, and the pair's default."""
 
 Tau = Annotated[float, Meta(ge=1, le=64)]
 Ratio = Annotated[float, Meta(ge=0, le=1e6)]
@@ -28,7 +29,7 @@ Setting = bool | Whole | float | Name
 
 
 class Needed(Struct, frozen=True, tag_field="type", tag="needed"):
-    """What the training takes, said before the first text is written."""
+    """Disk and memory that the training takes, said before the first text is written."""
 
     weights: Whole  # numbers that are learnt
     disk_bytes: Whole
@@ -122,3 +123,50 @@ def decode_report(line: bytes) -> Report:
         return _reports.decode(line)
     except UNREADABLE as error:
         raise msgspec.DecodeError(one_line(str(error))) from None
+
+
+_BAR = 40
+
+
+def table_lines(judged: Judged) -> list[str]:
+    """Each way with its ratio to plain decoding, the range of that, and its mean tokens a round."""
+    wide = max(len(way.name) for way in judged.ways)
+    return [f"{'':{wide}}  × plain  (95 %)       τ", *(_table_line(way, wide) for way in judged.ways)]
+
+
+def verdict_line(judged: Judged, name: str, pair: str) -> str:
+    """Which way is the quickest.
+
+    Args:
+        name: of the trained drafter.
+    """
+    ratios = {way.name: way.ratio for way in judged.ways}
+    default = ratios.get(DEFAULT, 0.0)
+    if not judged.best:
+        return f"{pair}'s default stays the quickest: {default:.2f} × plain; nothing was changed"
+    return f"quickest: {name} {judged.best}, {ratios[judged.best]:.2f} × plain, {pair}'s default {default:.2f} ×"
+
+
+def curve_lines(curve: Curve, most: int = 64) -> list[str]:
+    """τ over the tokens seen, as bars of text: at most so many points, the last one among them."""
+    points = _thinned(curve.points, most)
+    scale = _BAR / max(max((tau for _, tau in points), default=1.0) - 1.0, 1e-9)
+    return [f"{tokens:>11,}  {tau:.2f}  {'█' * round((tau - 1.0) * scale)}".rstrip() for tokens, tau in points]
+
+
+def span(seconds: float) -> str:
+    """A time to wait, roughly: `40 s`, `25 min`, `2.5 h`."""
+    minutes = round(seconds / 60)
+    return f"{seconds:.0f} s" if seconds < 90 else f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+
+
+def _thinned(points: Sequence[tuple[int, float]], most: int) -> list[tuple[int, float]]:
+    step = -(-len(points) // most)
+    return list(points) if step <= 1 else list(reversed(points[::-1][::step]))
+
+
+def _table_line(way: MeasuredWay, wide: int) -> str:
+    between = "" if way.low is None or way.high is None else f"{way.low:.2f}–{way.high:.2f}"
+    tau = "" if way.tau is None else f"{way.tau:.2f}"
+    wrong = "" if way.same_text else "  its texts are not the target's own"
+    return f"{way.name:{wide}}  {way.ratio:7.2f}  {between:11}  {tau:>4}{wrong}".rstrip()

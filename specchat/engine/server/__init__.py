@@ -1,1 +1,1 @@
-"""The far side of the process boundary: runs the models, with torch."""
+"""The server's side of the process boundary: runs the models, with torch."""

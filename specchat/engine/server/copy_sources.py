@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 
 from specchat.decoding.vocabulary import Vocabulary
-from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Message
 from specchat.engine.protocol.round_parts import Part, Source
 
 _TOKENS_BEFORE = 8

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from specchat.core.round import Ledger, Round
 from specchat.core.speedup import RoundIntervals
 from specchat.core.tree import ROOT, TokenTree
+from specchat.decoding.assemble import sampling
 from specchat.decoding.combinations import LosslessClaim
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.reply_events import ReplyEnded, ReplyStarted, RoundWritten
-from specchat.decoding.teacher_forcing import FirstDivergence
+from specchat.decoding.teacher_forcing import Comparer, FirstDivergence
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.engine.protocol import events, round_parts
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Compare, Generate
+from specchat.engine.protocol.commands import Compare, Generate, Message
 from specchat.engine.protocol.describe import settings_message
 from specchat.engine.server.copy_sources import CopySources
 from specchat.engine.server.loaded_pair import LoadedPair
@@ -74,7 +74,7 @@ def changed_message(pair: LoadedPair, conversation: Conversation, *, grown: bool
 
 
 def loss_message(claim: LosslessClaim, pair: LoadedPair) -> events.Losslessness:
-    """What may be claimed for the combination in force on this pair."""
+    """The claim for the combination in force on this pair."""
     return events.Losslessness(claim.lossless, claim.reason, pair.near_ties if claim.lossless else "")
 
 
@@ -142,7 +142,7 @@ def _pieces(written: RoundWritten, copies: CopySources) -> list[round_parts.Piec
 
 
 def target_logprobs(round: Round) -> tuple[list[float | None], float | None]:
-    """What the target itself gives each node after its parent, at temperature 1 and before any truncation.
+    """The target's log-probabilities of each node after its parent, at temperature 1 and before any truncation.
 
     Known for the children of visited nodes and for the bonus token. One copy to the host for all of them.
     """
@@ -233,6 +233,27 @@ def finished_message(id: int, ended: ReplyEnded, stats: events.Stats) -> events.
         at_s=ended.at_s,
         stop_string=ended.stop_string,
     )
+
+
+class Comparing:
+    """Compares replies over one target, whose own text it goes by."""
+
+    def __init__(self, pair: LoadedPair) -> None:
+        self._target = pair.target.model  # not the pair: its draft models may go
+        self._exact = pair.exact
+        self._comparer: Comparer | None = None
+
+    def answer(self, command: Compare, conversation: Conversation, prompt: list[int]) -> events.Compared:
+        """Where the command's two replies to the prompt part, if they do.
+
+        Raises:
+            UsageError: a token that the target does not have.
+        """
+        if self._comparer is None:
+            self._comparer = Comparer(self._target, exact=self._exact)
+        law = sampling(conversation.settings.but(command.apart or {}))
+        divergence = self._comparer.first_divergence(prompt, command.plain, command.other, law, command.seed)
+        return compared_message(command, divergence, conversation.vocabulary)
 
 
 def compared_message(asked: Compare, divergence: FirstDivergence | None, vocabulary: Vocabulary) -> events.Compared:

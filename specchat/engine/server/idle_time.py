@@ -1,18 +1,121 @@
-"""What is done for a loaded pair while no command waits: passes are timed, then drafters work; and what they keep."""
+"""Work for a loaded pair while no command waits: timing passes for the controllers, then the drafters' own.
+
+Measured times are kept in a small file: per pair, device, precision and threads, until they are old or no longer true.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated
 
+import msgspec
+
+from specchat import __version__
 from specchat.config import load_catalog
+from specchat.config.kept_files import read_json, write_whole
+from specchat.core.costs import Costs
+from specchat.core.seams import Model
 from specchat.decoding.conversation import Conversation
+from specchat.decoding.profiling import measure_costs
 from specchat.drafters.parts import PairResources
-from specchat.engine.server.background_priority import background_priority
-from specchat.engine.server.idle_measuring import IdleMeasuring
 from specchat.engine.server.kept_drafters import KeptDrafters
 from specchat.engine.server.loaded_pair import LoadedPair
-from specchat.engine.server.profiles import ProfileStore
 from specchat.models.hub import checksum
+from specchat.models.machine import processor_name
+
+_MOST = 200
+
+OLD = timedelta(days=30)
+"""After so long passes are timed again: systems, drivers and cooling change."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """Passes by rows, and by what and when they were timed."""
+
+    verify: tuple[tuple[int, float], ...]
+    draft: tuple[tuple[int, float], ...]
+    processor: str
+    version: str
+    measured: Annotated[datetime, msgspec.Meta(tz=True)]
+
+    @property
+    def costs(self) -> Costs:
+        return Costs(self.verify, self.draft)
+
+    @property
+    def old(self) -> bool:
+        """Whether to measure again when there is time. A clock that was set back makes a measurement old."""
+        return not timedelta(0) <= datetime.now(UTC) - self.measured <= OLD
+
+
+@dataclass(frozen=True)
+class ProfileStore:
+    """A small JSON file. Whatever cannot be read counts as not measured."""
+
+    file: Path
+
+    def get(self, key: str, processor: str) -> Entry | None:
+        """The measurement under this key, by this processor and this version, if it can be true."""
+        entry = self._all().get(key)
+        if entry is None or (entry.processor, entry.version) != (processor, __version__) or not entry.costs.plausible:
+            return None
+        return entry
+
+    def put(self, key: str, processor: str, costs: Costs) -> Entry:
+        """Remember a measurement, if it can be written."""
+        entry = Entry(costs.verify, costs.draft, processor, __version__, datetime.now(UTC).replace(microsecond=0))
+        others = [one for one in self._all().items() if one[0] != key]
+        kept = dict([*others, (key, entry)][-_MOST:])
+        with suppress(OSError):
+            write_whole(self.file, msgspec.json.format(msgspec.json.encode(kept)))
+        return entry
+
+    def _all(self) -> dict[str, Entry]:
+        return read_json(self.file, dict[str, Entry]) or {}
+
+
+_ATTEMPTS = 3
+"""Tries for each loaded pair. A machine too busy for all of them runs without a measurement."""
+
+_log = logging.getLogger(__name__)
+
+
+class IdleMeasuring:
+    """Costs of one pair's passes: from the store, or measured and stored there."""
+
+    def __init__(self, store: ProfileStore, pair: LoadedPair) -> None:
+        self._store = store
+        self._pair = pair
+        self._attempts = _ATTEMPTS
+        self.profile: Entry | None = store.get(pair.key, processor_name(pair.device))
+
+    @property
+    def due(self) -> bool:
+        """Whether the costs are unknown or were measured too long ago, and tries are left."""
+        return self._attempts > 0 and (self.profile is None or self.profile.old)
+
+    def measure(self, conversation: Conversation, interrupted: Callable[[], bool]) -> None:
+        """Measure, store and use the costs. An interrupted measurement is not counted; a failed one is the last."""
+        draft: Model | None = self._pair.draft.model if self._pair.draft else None
+        try:
+            costs = measure_costs(conversation.target, draft, interrupted)
+        except Exception:
+            _log.exception("while measuring")
+            self._attempts = 0
+            return
+        if costs is None:
+            return
+        self._attempts -= 1
+        if costs.plausible:
+            self.profile = self._store.put(self._pair.key, processor_name(self._pair.device), costs)
+            conversation.learn_costs(costs)
 
 
 class IdleTime:
@@ -46,5 +149,23 @@ class IdleTime:
         self.measuring = IdleMeasuring(self._store, pair)
 
     def resources(self, pair: LoadedPair) -> PairResources:
-        """What the pair's drafters may be made from; those that learn are kept."""
+        """The pair's resources for its drafters; those drafters that learn are kept."""
         return pair.resources.keeping(self.kept.keep)
+
+
+_CAN_GO_BACK = sys.platform == "linux"
+"""A thread that raised its niceness cannot lower it again. Linux's batch policy can be left, and takes turns later."""
+
+
+@contextmanager
+def background_priority() -> Iterator[None]:
+    """Run the block at a lower priority: this thread gets the processor after those of other programs."""
+    if not _CAN_GO_BACK or os.sched_getscheduler(0) != os.SCHED_OTHER:
+        yield
+        return
+    parameters = os.sched_param(0)
+    os.sched_setscheduler(0, os.SCHED_BATCH, parameters)
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, os.SCHED_OTHER, parameters)

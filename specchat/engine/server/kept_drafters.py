@@ -10,9 +10,15 @@ from collections.abc import Callable, Iterator
 from functools import cache
 
 from specchat.config.drafter_states import DrafterStateFile, erase_state, kept_states
+from specchat.config.trained_drafters import TrainedDrafters
 from specchat.core.drafting_networks import IdleWorker, KeepsState, LearningFigures, LearnsFromReplies
 from specchat.core.seams import Drafter
+from specchat.decoding.combinations import trained_in_use
+from specchat.decoding.conversation import Conversation
+from specchat.engine.protocol import events
 from specchat.errors import SpecchatError
+from specchat.indexes.reply_buffer import MOST_BYTES
+from specchat.settings import Settings
 
 SLICE_S = 0.02
 """A drafter's idle work is asked for in slices of this length: a command waits no longer."""
@@ -61,7 +67,7 @@ class KeptDrafters:
         self.due = True
 
     def learnt(self, name: str) -> LearningFigures | None:
-        """What the drafter with this name has learnt from replies; None where it is not in use."""
+        """Figures of the learning from replies of the drafter with this name; None where it is not in use."""
         return next((drafter.learnt for known, drafter in self._learners() if known == name), None)
 
     def kept_bytes(self, name: str) -> int:
@@ -176,3 +182,40 @@ class KeptDrafters:
 
 def _checksum(state: bytes) -> str:
     return hashlib.sha256(state).hexdigest()
+
+
+def learning_report(
+    conversation: Conversation, trained: TrainedDrafters, kept: KeptDrafters, forget: bool
+) -> events.Learnt:
+    """The report on the drafter in use that learns from replies; with `forget`, after it has forgotten them."""
+    conversation.build_parts()
+    settings = conversation.settings
+    name = next(iter(trained_in_use(settings, trained)), "")
+    freed = kept.forget(name) if forget and name else 0
+    learnt = kept.learnt(name) or LearningFigures()
+    return events.Learnt(
+        drafter=name,
+        learning=settings.learn,
+        replies=learnt.replies,
+        tokens=learnt.tokens,
+        kept_tokens=learnt.kept_tokens,
+        updates=learnt.updates,
+        went_back=learnt.went_back,
+        chains=learnt.chains,
+        before=list(learnt.before),
+        now=list(learnt.now),
+        disk_bytes=kept.kept_bytes(name) if name else 0,
+        freed_bytes=freed,
+        most_bytes=MOST_BYTES,
+        why="" if name else _why_not(settings, trained),
+    )
+
+
+def _why_not(settings: Settings, trained: TrainedDrafters) -> str:
+    """Why nothing is learnt, and what to do about it."""
+    if not trained.fitting:
+        return f"no drafter was trained for {trained.target}; `specchat train {settings.pair}` makes one"
+    nearest = trained.fitting[0]
+    if settings.controller == "off":
+        return f"controller 'off' drafts nothing; with another one {nearest.name} can learn"
+    return f"drafter {settings.drafter!r} is not trained; drafter {nearest.method!r} uses {nearest.name}, which learns"

@@ -1,17 +1,22 @@
-"""How long reading a pair took the last time, so that reading it again can say how long it still takes."""
+"""Progress of loading a pair: how long reading it took the last time, and the C that is compiled meanwhile."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
+from specchat.compiled.build import NativeUnavailable, NotOwnFile, Sources, compile_if_missing, is_compiled
 from specchat.config import ModelSpec
-from specchat.config.state_files import read_json, write_whole
+from specchat.config.kept_files import read_json, write_whole
 from specchat.engine.protocol.events import Event, Loading
+from specchat.indexes.native_suffix_tree import suffix_sources
+from specchat.models.cpu_kernels.build import kernel_sources
 from specchat.settings import Settings
 
 _MOST = 200
@@ -77,6 +82,32 @@ class ReadingProgress:
 
 
 def load_key(settings: Settings, models: Iterable[ModelSpec]) -> str:
-    """What decides how long reading these models takes."""
+    """The key of a loading time: models, device, number format and kernels."""
     names = "+".join(model.name for model in models)
     return "|".join((names, settings.device, settings.dtype, settings.kernels))
+
+
+COMPILING = "compiling kernels, once"
+
+
+class CompileAhead:
+    """Compilation in the background; code that needs a library before it is ready waits for it."""
+
+    def __init__(self, wanted: Callable[[], list[Sources]] = lambda: [kernel_sources(), suffix_sources()]) -> None:
+        """Begin with what is missing of `wanted`; what cannot be compiled is reported by those that load it."""
+        self._thread: threading.Thread | None = None
+        with suppress(NativeUnavailable):
+            if missing := [sources for sources in wanted() if not is_compiled(sources)]:
+                self._thread = threading.Thread(target=_compile, args=(missing,), name="compiling", daemon=True)
+                self._thread.start()
+
+    @property
+    def doing(self) -> str:
+        """The work in words; empty once it is done."""
+        return COMPILING if self._thread is not None and self._thread.is_alive() else ""
+
+
+def _compile(missing: list[Sources]) -> None:
+    with suppress(NativeUnavailable, NotOwnFile, OSError):
+        for sources in missing:
+            compile_if_missing(sources)

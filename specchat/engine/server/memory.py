@@ -1,15 +1,24 @@
-"""The engine's memory: how much its models take, and giving back what is no longer used."""
+"""The engine's memory: what its models take, the setting `memory`, giving memory back, and running out of it."""
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import torch
 
 from specchat.compiled.machine import peak_process_bytes, process_bytes, reset_peak
-from specchat.errors import NoMemoryLeft, cut
+from specchat.core.memory import LEAST_TOKENS, MemoryLimit, PairMemory
+from specchat.decoding.assemble import early_map_bytes, made_networks
+from specchat.errors import CombinationError, MemoryLimitTooLow, NoMemoryLeft, cut
+from specchat.memory_size import memory_text, parse_memory
+from specchat.models.machine import available_bytes
+from specchat.models.model_loading import Loaded
+from specchat.models.weights.model_files import describe_model
+from specchat.settings import Settings
 
 
 def set_aside() -> None:
@@ -27,7 +36,7 @@ def free_memory() -> None:
 
 
 def memory_bytes(device: torch.device) -> int:
-    """What the models on this device take: torch's tensors on CUDA, elsewhere the whole process."""
+    """Bytes that the models on this device take: torch's tensors on CUDA, elsewhere the whole process."""
     if device.type == "cuda":
         return int(torch.cuda.memory_allocated(device))
     return process_bytes()
@@ -54,3 +63,90 @@ def watch_peak(device: torch.device) -> Callable[[], int]:
         torch.cuda.reset_peak_memory_stats(device)
         return lambda: int(torch.cuda.max_memory_allocated(device))
     return peak_process_bytes if reset_peak() else process_bytes
+
+
+_RESERVE_BYTES = 48_000_000
+"""Bytes that Python, torch and the tokenizer take in the first replies and keep."""
+
+_LEAST_BYTES = 0.5625
+"""Bytes that a weight takes at least: 4 bits, and a scale for every 32 of them."""
+
+
+def refuse_by_size(name: str, path: Path, settings: Settings) -> None:
+    """Refuse a model whose weights alone are beyond the limit, before they are read.
+
+    Raises:
+        MemoryLimitTooLow: with what they take.
+    """
+    limit = parse_memory(settings.memory)
+    if not limit:
+        return
+    least = int(describe_model(path).parameters * _LEAST_BYTES)
+    if least > limit:
+        raise MemoryLimitTooLow(
+            f"memory = {settings.memory} is too little for {name}: its weights alone take {memory_text(least)} or more"
+        )
+
+
+def limit_memory(
+    settings: Settings, device: torch.device, target: Loaded, drafts: Sequence[Loaded]
+) -> tuple[MemoryLimit, tuple[str, ...]]:
+    """The models' limit of memory; limits the context for it where needed, with a note.
+
+    Without a stated limit it is what the machine has free now.
+
+    Raises:
+        MemoryLimitTooLow: with the least that works.
+    """
+    base = memory_bytes(device) + (0 if device.type == "cuda" else _RESERVE_BYTES)
+    stated = parse_memory(settings.memory)
+    if not stated:
+        return MemoryLimit(base + (available_bytes(device) or 1 << 50), base, watch_peak(device)), ()
+    made = made_networks(settings, target.prunable)
+    map_bytes = early_map_bytes(settings, target.model)
+    pair = PairMemory(target.model, tuple(draft.model for draft in drafts), made=made, map_bytes=map_bytes)
+    tokens = pair.most_tokens(stated - base)
+    if not tokens and map_bytes:  # early pruning works without its map
+        pair = dataclasses.replace(pair, map_bytes=0)
+        tokens = pair.most_tokens(stated - base)
+    if not tokens:
+        least = memory_text(base + pair.plain_bytes(LEAST_TOKENS))
+        raise MemoryLimitTooLow(
+            f"memory = {settings.memory} is too little for pair {settings.pair!r}: {least} is the least that works"
+        )
+    notes: tuple[str, ...] = ()
+    if tokens < target.model.context_tokens:
+        notes = (f"context limited to {tokens} tokens by memory = {settings.memory}",)
+    for model in (target.model, *(draft.model for draft in drafts), *(network.stand_in for network in made)):
+        model.limit_context_(min(tokens, model.context_tokens))
+    return MemoryLimit(stated, base, watch_peak(device)), notes
+
+
+def limit_with_drafts(
+    limit: MemoryLimit, settings: Settings, target: Loaded, loaded: Sequence[Loaded], added: Sequence[Loaded]
+) -> MemoryLimit:
+    """The limit once these draft models are there too; their contexts become no longer than the target's.
+
+    Raises:
+        CombinationError: a stated limit leaves too little for them beside that context.
+    """
+    base = limit.base_bytes + sum(draft.weight_bytes for draft in added)
+    if settings.memory:
+        for draft in added:
+            draft.model.limit_context_(min(target.model.context_tokens, draft.model.context_tokens))
+        models = tuple(draft.model for draft in (*loaded, *added))
+        least = base + PairMemory(target.model, models).plain_bytes(target.model.context_tokens)
+        if least > limit.bytes:
+            raise CombinationError(
+                f"drafter {settings.drafter!r} uses draft model {added[0].name}, for which memory = {settings.memory} "
+                f"leaves too little with this context: {memory_text(least)} is the least; nearest that works: to load "
+                "the pair with this drafter, which limits the context"
+            )
+    return dataclasses.replace(limit, base_bytes=base)
+
+
+def limit_without_drafts(limit: MemoryLimit | None, released: Sequence[Loaded]) -> MemoryLimit | None:
+    """The limit once the memory of these draft models is given back; the context stays as it is."""
+    return limit and dataclasses.replace(
+        limit, base_bytes=limit.base_bytes - sum(draft.weight_bytes for draft in released)
+    )

@@ -18,11 +18,9 @@ from specchat.decoding.families import methods_with_weights
 from specchat.decoding.vocabulary import TransformersVocabulary, Vocabulary
 from specchat.drafters.choice import choose_drafter, drafts_used
 from specchat.engine.protocol.events import Event, Loading
-from specchat.engine.server.compile_ahead import CompileAhead
-from specchat.engine.server.load_times import LoadTimes, ReadingProgress, load_key
+from specchat.engine.server.load_times import CompileAhead, LoadTimes, ReadingProgress, load_key
 from specchat.engine.server.loaded_pair import LoadedDraft, LoadedPair
-from specchat.engine.server.memory import set_aside
-from specchat.engine.server.memory_limit import limit_memory, limit_with_drafts, refuse_by_size
+from specchat.engine.server.memory import limit_memory, limit_with_drafts, refuse_by_size, set_aside
 from specchat.errors import TokenizerMismatch, WeightsNotHere
 from specchat.models.backends.scripted import ScriptedVocabulary
 from specchat.models.hub import checksum, fetching, model_state

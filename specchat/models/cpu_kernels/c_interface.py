@@ -124,7 +124,7 @@ class CHeadAsked(ctypes.Structure):
     _fields_ = [
         ("tokens", ctypes.c_void_p),
         *[(name, ctypes.c_int32) for name in ("named", "apart")],
-        *[(name, ctypes.c_void_p) for name in ("highest", "logits", "totals")],
+        *[(name, ctypes.c_void_p) for name in ("highest", "logits", "logsumexp")],
     ]
 
 

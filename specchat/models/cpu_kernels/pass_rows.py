@@ -253,7 +253,7 @@ class WholePasses:
         if taps is not None:
             whole.tapped, (whole.tap_of, whole.taps) = len(taps.states.layers), taps.addresses
         whole.states = said.states_address
-        whole.tokens, whole.named, whole.apart, whole.highest, whole.logits, whole.totals = said.asked
+        whole.tokens, whole.named, whole.apart, whole.highest, whole.logits, whole.logsumexp = said.asked
         kernels.read(threads, decoder, about, whole)
         if watch is not None and taps is not None:
             watch.keep(taps.states)

@@ -121,12 +121,13 @@ class LayerWatch:
 
     def _of_nodes(self, said: HeadOutput, count: int) -> HeadTensors:
         """What a head said of the nodes, of which so many are alive and come first."""
-        likeliest, highest, totals = (
-            None if each is None else self._spread(each[:count]) for each in (said.likeliest, said.highest, said.totals)
+        likeliest, highest, logsumexp = (
+            None if each is None else self._spread(each[:count])
+            for each in (said.likeliest, said.highest, said.logsumexp)
         )
         reads = None if self._pruned else said.log_probabilities
         return HeadTensors(
-            self._spread(said.logits[:count]), likeliest, totals, highest, said.tokens, log_probabilities=reads
+            self._spread(said.logits[:count]), likeliest, logsumexp, highest, said.tokens, log_probabilities=reads
         )
 
     def _ask(self, hook: LayerHook, layer: int, hidden: Tensor) -> list[int] | None:

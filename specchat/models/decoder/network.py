@@ -194,21 +194,21 @@ class Network(Protocol):
         heads. Zeros for layers without attention.
         """
 
-    def read(self, running: Pass, totals: bool = False, needs: HeadNeeds = EVERYTHING) -> HeadOutput:
-        """What the head makes of the states of the rows behind the missing tokens; `totals` as `head` takes it.
+    def read(self, running: Pass, logsumexp: bool = False, needs: HeadNeeds = EVERYTHING) -> HeadOutput:
+        """What the head makes of the states of the rows behind the missing tokens; `logsumexp` as `head` takes it.
 
         It may leave out what `needs` says is not looked at, and compute that if somebody does look at it.
         """
 
-    def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
-        """What the final norm and the head make of (n, d) states; `totals` are computed only for draft models."""
+    def head(self, hidden: Tensor, logsumexp: bool = False) -> HeadOutput:
+        """What the final norm and the head make of (n, d) states; `logsumexp` is computed only for draft models."""
 
 
 @torch.inference_mode()
-def layers_then_head(network: Network, running: Pass, totals: bool) -> HeadOutput:
+def layers_then_head(network: Network, running: Pass, logsumexp: bool) -> HeadOutput:
     """`read` in two steps."""
     hidden, missing = network.run(running), running.plan.missing
-    return network.head(hidden[missing:] if missing else hidden, totals)
+    return network.head(hidden[missing:] if missing else hidden, logsumexp)
 
 
 @dataclass(frozen=True)

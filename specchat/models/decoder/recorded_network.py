@@ -100,14 +100,14 @@ class GraphNetwork:
     def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
         return self._eager.trimmed_head(tokens)
 
-    def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
-        return self._eager.head(hidden, totals)
+    def head(self, hidden: Tensor, logsumexp: bool = False) -> HeadOutput:
+        return self._eager.head(hidden, logsumexp)
 
     def chunk_scores(self, running: Pass, chunk_tokens: int) -> Tensor:
         return self._eager.chunk_scores(running, chunk_tokens)
 
-    def read(self, running: Pass, totals: bool = False, needs: HeadNeeds = EVERYTHING) -> HeadOutput:
-        return layers_then_head(self, running, totals)
+    def read(self, running: Pass, logsumexp: bool = False, needs: HeadNeeds = EVERYTHING) -> HeadOutput:
+        return layers_then_head(self, running, logsumexp)
 
     def pass_bytes(self, rows: int, seen: int, logits: bool) -> int:
         return self._eager.pass_bytes(rows, seen, logits)  # buffers of recordings stay: they count as held

@@ -98,7 +98,7 @@ class TrimmedHead(Generic[Rows]):
         places = said.likeliest
         assert places is not None, "every head that guesses names the likeliest"
         tokens = self.tokens.to(said.logits.device)
-        return HeadTensors(said.logits, tokens[places.long()], said.totals, said.highest, tokens)
+        return HeadTensors(said.logits, tokens[places.long()], said.logsumexp, said.highest, tokens)
 
     def _new(self, tokens: Sequence[int]) -> list[int]:
         """What has no row of these tokens and of those that wait."""

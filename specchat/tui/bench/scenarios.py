@@ -18,8 +18,7 @@ from textual.pilot import Pilot
 
 from specchat.engine.client.client import Engine
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Generate, Load
+from specchat.engine.protocol.commands import Generate, Load, Message
 from specchat.tui.app import SpecchatApp
 from specchat.tui.bench.scripted_engine import TEXTS, ScriptedLink, rounds_of
 from specchat.tui.services.context import AppSetup

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from specchat.engine.client.machine_summary import machine
 from specchat.engine.client.race_result import settings_line
+from specchat.engine.protocol.environment import machine
 from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError, nearest
 from specchat.tui.screens.chat_screen import ChatScreen

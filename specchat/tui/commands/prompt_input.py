@@ -7,11 +7,10 @@ from pathlib import Path
 
 from textual.timer import Timer
 
-from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Message
 from specchat.engine.protocol.events import Counted
 from specchat.errors import SpecchatError, UsageError
-from specchat.tui.commands.command import Command
-from specchat.tui.commands.registry import COMMANDS, find, hint, is_command
+from specchat.tui.commands.registry import COMMANDS, Command, find, hint, is_command
 from specchat.tui.screens.chat_screen import ChatScreen
 from specchat.tui.state import attachments
 from specchat.tui.state.prompt_text import Completion, KnownCommand, complete

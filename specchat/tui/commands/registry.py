@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
@@ -12,12 +13,33 @@ from textual.content import Content
 
 from specchat.errors import UsageError, cut, meant
 from specchat.tui.commands import chat_commands, setting_commands, view_commands
-from specchat.tui.commands.command import Command
 from specchat.tui.screens.chat_screen import ChatScreen
 from specchat.tui.screens.help_and_log import HelpScreen
 from specchat.tui.services.key_bindings import key_sections
+from specchat.tui.state.prompt_text import values_of_usage
 from specchat.tui.state.settings_fields import FAMILIES
 from specchat.tui.tree import MODES
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command that the user can run by name."""
+
+    name: str
+    help: str
+    run: Callable[[ChatScreen, str], Awaitable[None]]
+    usage: str = ""  # what follows the name; in brackets if it may be left out
+    binding: str = ""  # the id of its key, where that is not its name
+    values: Callable[[ChatScreen, list[str]], Sequence[str]] | None = None  # what may follow these arguments
+
+    def choices(self, screen: ChatScreen, given: list[str]) -> Sequence[str]:
+        """The values that may follow the arguments given so far."""
+        return self.values(screen, given) if self.values else values_of_usage(self.usage, len(given))
+
+    @property
+    def needs(self) -> int:
+        """How many arguments must be given."""
+        return sum(not word.startswith("[") for word in self.usage.split())
 
 
 async def _help(screen: ChatScreen, _: str) -> None:

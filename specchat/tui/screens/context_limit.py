@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Count
+from specchat.engine.protocol.commands import Count, Message
 from specchat.engine.protocol.events import Counted, Died, Failed
 from specchat.engine.protocol.text import visible
 from specchat.tui.screens.chat_view import ChatView

@@ -11,7 +11,7 @@ from textual.containers import Container, VerticalScroll
 from textual.events import Resize
 
 from specchat.engine.client.race import SIDES, Race, Side
-from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Message
 from specchat.engine.protocol.events import RoundDone
 from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError

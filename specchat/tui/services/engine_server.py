@@ -9,9 +9,7 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from specchat.engine.client.client import Link
-from specchat.engine.client.guest_link import GuestLink
-from specchat.engine.client.waiting_events import take_all
+from specchat.engine.client.client import GuestLink, Link, take_all
 from specchat.engine.protocol.commands import Cancel, Change, Command, Generate, Load, Quit
 from specchat.engine.protocol.events import Changed, Died, Event, Failed, Finished, Ready
 from specchat.errors import EngineError, UsageError, short

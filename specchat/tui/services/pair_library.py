@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 
 from specchat.config import starting_pair, user_settings, users_models
-from specchat.config.own_pairs import forget_pair
-from specchat.config.settings_saving import start_with
+from specchat.config.settings_saving import forget_pair, start_with
 from specchat.engine.protocol.codec import decode_event
 from specchat.engine.protocol.events import Loading
 from specchat.errors import ConfigError, SpecchatError, UsageError, nearest
@@ -61,7 +60,7 @@ class PairLibrary:
         self._change_next: tuple[dict[str, Any], dict[str, Any]] = ({}, {})  # settings that wait, and those before
         self._pairs = pairs
         self._judge = judge
-        self._processes: dict[str, OwnProcess] = {}
+        self.processes: dict[str, OwnProcess] = {}
         self._listener: Callable[[], None] = lambda: None
 
     def known(self) -> list[PairInfo]:
@@ -160,13 +159,13 @@ class PairLibrary:
 
     def cancel(self, name: str) -> bool:
         """Stop the download of this pair; the next one resumes it. False if there was none."""
-        if process := self._processes.get(name):
+        if process := self.processes.get(name):
             process.cancel()
         return process is not None
 
     async def close(self) -> None:
         """Stop all downloads, and searching."""
-        await asyncio.gather(self.found.close(), *(process.end() for process in self._processes.values()))
+        await asyncio.gather(self.found.close(), *(process.end() for process in self.processes.values()))
 
     def set_listener(self, listener: Callable[[], None] | None) -> None:
         """Call this function whenever downloads have progressed; None: no function."""
@@ -232,7 +231,7 @@ class PairLibrary:
         """Fetch a pair, or models of it, one by one; None once they are here, else why not, empty if stopped."""
         try:
             for name in names:
-                process = self._processes[pair] = OwnProcess(
+                process = self.processes[pair] = OwnProcess(
                     self.command("models", "pull", name, "--output", "jsonl"), lambda line: self._on_line(pair, line)
                 )
                 self._progress_changed()
@@ -243,7 +242,7 @@ class PairLibrary:
                     return ""
                 return process.last_words
         finally:
-            self._processes.pop(pair, None)
+            self.processes.pop(pair, None)
             del self.fetching[pair]
         return None
 

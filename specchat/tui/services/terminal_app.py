@@ -27,7 +27,6 @@ from specchat.tui.text.cells import cut
 from specchat.tui.text.key_names import hint, names_of
 from specchat.tui.text.line_filters import AsciiFilter, BrowserGlyphFilter, ControlCodeFilter
 from specchat.tui.text.theme import DARK, MONO, OWN
-from specchat.tui.textual_patches.compositing import MainScreen
 from specchat.tui.textual_patches.fixed_app import FixedApp, take_pastes_whole
 
 LONGEST_TITLE = 60
@@ -94,10 +93,6 @@ class TerminalApp(FixedApp):
 
             return BrowserDriver
         return driver
-
-    def get_default_screen(self) -> MainScreen:
-        """The screen of the chat."""
-        return MainScreen(id="_default")
 
     def listen_for_end(self) -> None:
         """From now on a signal or hang-up ends the app in an orderly way."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
+from specchat.config.file_reading import UNREADABLE
 from specchat.config.settings_saving import set_all_for_pair
 from specchat.config.toml_editing import replace_text
-from specchat.config.unreadable import UNREADABLE
 from specchat.engine.protocol.text import one_line
 from specchat.engine.protocol.training_report import decode_report
 from specchat.errors import ConfigError, UsageError
@@ -22,18 +22,16 @@ from specchat.tui.system.processes import OwnProcess, own_command
 _MOST_BYTES = 1 << 16
 
 
-class TrainingCost(Protocol):
-    """What a training takes."""
+@dataclass(frozen=True)
+class TrainingEstimate:
+    """What a training would take: bytes of disk and seconds of one core; and how much of the disk is free."""
 
-    @property
-    def disk_bytes(self) -> int: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def free_bytes(self) -> int: ...
+    disk_bytes: int
+    seconds: float
+    free_bytes: int
 
 
-Estimate = Callable[[TrainingChoices], TrainingCost]
+Estimate = Callable[[TrainingChoices], TrainingEstimate]
 """Raises SpecchatError if that training is not possible."""
 
 
@@ -71,7 +69,7 @@ class TrainingRunner:
         self.command: Callable[..., list[str]] = own_command
         self._chat, self._unfinished = chat, unfinished
         self._redraw, self._run, self._ended = redraw, run, ended
-        self._process: OwnProcess | None = None
+        self.process: OwnProcess | None = None
 
     def start(self, request: TrainingChoices, *, resume: bool = False) -> None:
         """Train this.
@@ -80,14 +78,14 @@ class TrainingRunner:
             UsageError: a training is running.
             ConfigError: what was asked for cannot be remembered.
         """
-        if self._process is not None:
+        if self.process is not None:
             raise UsageError("one drafter is being trained already; /train stop ends that")
         self._remember(request)
         training = self._chat.background.training = Training(request)
-        self._process = OwnProcess(
+        self.process = OwnProcess(
             self.command(*request.words(resume=resume)), lambda line: self._on_line(training, line), in_background=True
         )
-        self._run(self._watch(training, self._process))
+        self._run(self._watch(training, self.process))
         self._redraw()
 
     def stop(self) -> None:
@@ -96,15 +94,15 @@ class TrainingRunner:
         Raises:
             UsageError: none is running.
         """
-        if self._process is None or self._chat.background.training is None:
+        if self.process is None or self._chat.background.training is None:
             raise UsageError("no drafter is being trained")
         self._chat.background.training.phase = "stopping"
-        self._process.cancel()
+        self.process.cancel()
         self._redraw()
 
     def pause(self, busy: bool) -> None:
         """Pause the training while the engine is busy, or let it go on."""
-        training, process = self._chat.background.training, self._process
+        training, process = self._chat.background.training, self.process
         if training is None or process is None or training.phase not in ("running", "paused"):
             return
         process.pause(busy)
@@ -146,8 +144,8 @@ class TrainingRunner:
 
     async def close(self) -> None:
         """Stop the training; what it has done is kept."""
-        if self._process is not None:
-            await self._process.end()
+        if self.process is not None:
+            await self.process.end()
 
     async def _watch(self, training: Training, process: OwnProcess) -> None:
         done, problem = False, ""
@@ -156,7 +154,7 @@ class TrainingRunner:
         except OSError as error:
             problem = f"it could not be started: {error.strerror or error}"
         finally:
-            self._process = None
+            self.process = None
         training.phase = "done" if done else "stopped" if process.cancelled else "failed"
         training.problem = "" if done or process.cancelled else problem or process.last_words
         if done:

@@ -8,8 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Generate
+from specchat.engine.protocol.commands import Generate, Message
 from specchat.engine.protocol.events import Died, Event, Failed, Finished, Prefilled, RoundDone, Started
 from specchat.errors import UsageError
 from specchat.store.records import Chat as ChatRecord

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from specchat.engine.protocol.events import Loading
 from specchat.engine.protocol.text import visible
 from specchat.tui.text import numbers
-from specchat.tui.text.cells import ScreenLine, bar, clip, cut, padded, width_of, wrap
+from specchat.tui.text.cells import ScreenLine, bar, clip, cut, padded, width_of, wrapped_lines
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def pair_lines(
     """The lines, and the index of the first visible pair. `hint` gives the text for the key of a binding."""
     if not state.pairs:
         said = visible(state.said)
-        return [[(said[a:b].strip(), "warn")] for a, b in wrap(said, width)] if said else [
+        return [[(line, "warn")] for line in wrapped_lines(said, width)] if said else [
             [("no pairs are known", "dim")]
         ], 0
     longest = max(cell_len(pair.name) for pair in state.pairs)
@@ -222,7 +222,7 @@ def _memory(state: PairListState, pair: PairInfo) -> str:
 
 def _wrapped(text: str, width: int, most: int = 2) -> list[str]:
     """The text in at most so many lines, the last one cut."""
-    lines = [text[a:b].strip() for a, b in wrap(text, width)] if text and most > 0 else []
+    lines = wrapped_lines(text, width) if text and most > 0 else []
     return [*lines[: most - 1], cut(" ".join(lines[most - 1 :]), width)] if len(lines) > most else lines
 
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specchat.engine.client.race import SIDES, Heat, Race, Side
-from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Command
+from specchat.engine.protocol.commands import Command, Message
 from specchat.engine.protocol.events import Event
 
 _SHORTEST_BAR = 64

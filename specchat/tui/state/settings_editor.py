@@ -9,7 +9,7 @@ from specchat.engine.protocol.text import visible
 from specchat.tui.state.setting_effect import SettingEffect
 from specchat.tui.state.settings_fields import Field
 from specchat.tui.text import numbers
-from specchat.tui.text.cells import ScreenLine, cut, padded, width_of, wrap
+from specchat.tui.text.cells import ScreenLine, cut, padded, width_of, wrap, wrapped_lines
 
 Kind = Literal["heading", "field", "error", "save", "save_pair", "reload"]
 
@@ -184,7 +184,7 @@ def _lines(line: Line, chosen: bool, form: Form, width: int) -> list[ScreenLine]
     if line.kind == "heading":
         return [[(line.text, "strong")]]
     if line.kind == "error":
-        screen_lines = [line.text[a:b].strip() for a, b in wrap(line.text, max(8, width - 4))][:_ERROR_LINES]
+        screen_lines = wrapped_lines(line.text, max(8, width - 4))[:_ERROR_LINES]
         return [
             [("  " + ("✕ " if index == 0 else "  ") + screen_line, "bad")]
             for index, screen_line in enumerate(screen_lines)

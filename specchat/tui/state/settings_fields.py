@@ -8,8 +8,7 @@ from typing import Any
 
 from specchat.controllers import controller_names
 from specchat.drafters.members import names_in
-from specchat.engine.protocol.events import Hello
-from specchat.engine.protocol.method_info import MethodInfo, OptionInfo
+from specchat.engine.protocol.events import Hello, MethodInfo, OptionInfo
 from specchat.errors import UsageError, cut, nearest
 from specchat.registry import Option
 

@@ -12,7 +12,7 @@ from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.setting_effect import SettingEffect
 from specchat.tui.system.processes import CoreShares
 from specchat.tui.text import numbers
-from specchat.tui.text.cells import ScreenLine, bar, cut, spark, width_of, wrap
+from specchat.tui.text.cells import ScreenLine, bar, cut, spark, width_of, wrapped_lines
 
 _LABEL = 9
 
@@ -146,19 +146,29 @@ def _split(figures: Figures, width: int) -> list[ScreenLine]:
 
 def _lossless(loss: Losslessness, width: int) -> list[ScreenLine]:
     """The badge, and why, in at most two lines more."""
-    badge: ScreenLine = [("✓ lossless", "good")] if loss.lossless else [("! lossy", "warn")]
+    badge: ScreenLine = [(_badge(loss, width), "good" if loss.lossless else "warn")]
     reason = visible(loss.reason)
     if width_of(badge) + 2 + width_of([(reason, "")]) <= width:
         return [[*badge, ("  " + reason, "dim")]]
     room = max(1, width - 2)
-    lines = [reason[a:b].strip() for a, b in wrap(reason, room)]
+    lines = wrapped_lines(reason, room)
     kept = [*lines[:1], cut(" ".join(lines[1:]), room)] if len(lines) > 2 else lines
     return [badge, *([("  " + line, "dim")] for line in kept)]
 
 
+def _badge(loss: Losslessness, width: int) -> str:
+    """What the combination promises. Near-ties that may break the promise are named, in whatever words fit."""
+    if not loss.lossless:
+        return "! lossy"
+    if not loss.near_ties:
+        return "✓ lossless"
+    ties = f", up to near-ties of {visible(loss.near_ties)}", ", up to near-ties", " ≈ near-ties"
+    return "✓ lossless" + next((words for words in ties if len(words) + 10 <= width), " ≈")
+
+
 def _plan(plan: str, width: int) -> list[ScreenLine]:
     """All of what the controller said, wrapped beside its label."""
-    parts = [plan[a:b].strip() for a, b in wrap(plan, max(8, width - _LABEL))]
+    parts = wrapped_lines(plan, max(8, width - _LABEL))
     return [[*_label("" if at else "plan"), (part, "dim")] for at, part in enumerate(parts)]
 
 

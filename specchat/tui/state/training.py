@@ -10,11 +10,21 @@ from msgspec import Meta, Struct
 
 from specchat.engine.protocol.bounds import Name
 from specchat.engine.protocol.text import one_line
-from specchat.engine.protocol.training_report import STAGES, Judged, Needed, Reached, Report, Trained
-from specchat.engine.protocol.training_text import curve_lines, span, table_lines, verdict_line
+from specchat.engine.protocol.training_report import (
+    STAGES,
+    Judged,
+    Needed,
+    Reached,
+    Report,
+    Trained,
+    curve_lines,
+    span,
+    table_lines,
+    verdict_line,
+)
 from specchat.training.limits import CHATS
 from specchat.tui.text import numbers
-from specchat.tui.text.cells import Run, ScreenLine, bar, clip, cut, spark, width_of, wrap
+from specchat.tui.text.cells import Run, ScreenLine, bar, clip, cut, spark, width_of, wrapped_lines
 
 Phase = Literal["running", "paused", "stopping", "done", "stopped", "failed"]
 
@@ -218,7 +228,7 @@ def _percent(report: Reached) -> str:
 
 
 def _wrapped(text: str, role: str, width: int) -> list[ScreenLine]:
-    return [[(text[start:end].strip(), role)] for start, end in wrap(text, max(1, width))]
+    return [[(line, role)] for line in wrapped_lines(text, max(1, width))]
 
 
 def estimate_text(disk_bytes: int, seconds: float, free_bytes: int) -> Sequence[Run]:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Message
 from specchat.engine.protocol.events import Losslessness, RoundDone, Started
 from specchat.engine.protocol.packed_rounds import pack_rounds, path_only, unpack_rounds
 from specchat.engine.protocol.text import visible

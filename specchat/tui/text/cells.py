@@ -152,6 +152,11 @@ def wrap(text: str, width: int) -> list[tuple[int, int]]:
     return lines
 
 
+def wrapped_lines(text: str, width: int) -> list[str]:
+    """The screen lines of a line of text, without the blanks at their ends; at least one."""
+    return [text[start:end].strip() for start, end in wrap(text, width)]
+
+
 def _hard_breaks(text: str, start: int, end: int, width: int) -> list[int]:
     """Where a word longer than a screen line must be broken: after a no-break space if there is one in the line, and
     never before its first character.

@@ -7,7 +7,7 @@ from typing import Literal
 
 from specchat.engine.protocol.events import RoundDone
 from specchat.engine.protocol.round_parts import Draw, Source
-from specchat.tui.text.cells import ScreenLine, clip, width_of, wrap
+from specchat.tui.text.cells import ScreenLine, clip, width_of, wrapped_lines
 from specchat.tui.tree.picture import Marks, drafted_of, label, picture_of, proposers_of
 
 _PARTS = {
@@ -132,7 +132,7 @@ def _share(logprob: float) -> str:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    return [text[start:end].strip() for start, end in wrap(text, max(1, width))] if text else []
+    return wrapped_lines(text, max(1, width)) if text else []
 
 
 Step = Literal["parent", "child", "previous", "next", "root", "bonus"]

@@ -164,6 +164,11 @@ class ReplyView(GrowingLines, Vertical):
         self._thought.unfolded = unfolded
 
     @property
+    def figures_text(self) -> str:
+        """The line under the reply."""
+        return self._figures.text
+
+    @property
     def unfinished(self) -> bool:
         """Whether the end of the reply is not on the screen yet."""
         return not self._ended

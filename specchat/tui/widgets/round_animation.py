@@ -42,9 +42,9 @@ class RoundAnimation:
         self._tree_panel, self._tree_strip = tree_panel, tree_strip
         self._subtitle, self._transcript = subtitle, transcript
         self._held: list[Event] = []
-        self._depth = 0
+        self.depth = 0
         self._depths_per_step = 1
-        self._timer: Timer | None = None
+        self.timer: Timer | None = None
         self._newest_shown: RoundDone | None = None  # the newest round whose verdict was shown
         self._rejected_shown = False  # its rejected guess is on the screen
 
@@ -57,7 +57,7 @@ class RoundAnimation:
     @property
     def finished(self) -> bool:
         """Whether the whole verdict has been shown, or the reply of the round no longer runs."""
-        return self.round is None or self._depth > len(self.round.verdict.path) + 1 or not self._is_running(self.round)
+        return self.round is None or self.depth > len(self.round.verdict.path) + 1 or not self._is_running(self.round)
 
     def release(self, events: Sequence[Event]) -> list[Event]:
         """The events that may be applied now. Only the newest round is animated; earlier ones are released at once."""
@@ -75,7 +75,7 @@ class RoundAnimation:
 
     def advance(self) -> None:
         """Show the verdict of the next depth; after the last one the round is added to the chat."""
-        self._depth += self._depths_per_step
+        self.depth += self._depths_per_step
         if self.finished:
             self._pump.wake()
         else:
@@ -134,27 +134,27 @@ class RoundAnimation:
 
     def _start_timer(self, kept: list[Event]) -> None:
         self._stop()
-        self._held, self._depth = kept, 0
+        self._held, self.depth = kept, 0
         self._newest_shown = self.round
         assert self.round is not None, "the held events begin with a round"
         depths, time_s = len(self.round.verdict.path) + 2, 0.8 * self._display_s(kept)
         depth_s = max(SHORTEST_DEPTH_S, min(DEPTH_S, time_s / depths))
         self._depths_per_step = max(1, math.ceil(depths * depth_s / time_s))
-        self._timer = self._app.set_interval(depth_s, self.advance)
+        self.timer = self._app.set_interval(depth_s, self.advance)
         self._show()
 
     def _show(self) -> None:
         round = self.round
         assert round is not None, "a round is animated only while it is held"
         if not self._chat.shown_rounds.looks_back:
-            self._tree_panel.reveal(round, self._depth)
-        self._tree_strip.reveal(round, self._depth)
-        self._set_preview(preview(round, self._depth))
+            self._tree_panel.reveal(round, self.depth)
+        self._tree_strip.reveal(round, self.depth)
+        self._set_preview(preview(round, self.depth))
 
     def _stop(self) -> None:
-        if self._timer is not None:
-            self._timer.stop()
-            self._timer = None
+        if self.timer is not None:
+            self.timer.stop()
+            self.timer = None
             self._set_preview([])
         self._held = []
 

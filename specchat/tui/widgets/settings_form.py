@@ -44,7 +44,7 @@ class SettingsForm(PaintedLines, can_focus=True):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._form = Form()
+        self.editor = Form()
         self._effect: SettingEffect | None = None
         self._effect_version: object = None
         self._visible_lines: list[Line] = []
@@ -79,7 +79,7 @@ class SettingsForm(PaintedLines, can_focus=True):
 
     def on_key(self, event: events.Key) -> None:
         """Handle typing of a value or a search, which letters begin; Escape ends typing, the search, then the form."""
-        form = self._form
+        form = self.editor
         if form.typed is None and (not form.searching or event.key in keys_of(self, "settings.save")):
             self._form_key(event)
         else:
@@ -91,20 +91,20 @@ class SettingsForm(PaintedLines, can_focus=True):
     def _form_key(self, event: events.Key) -> None:
         if event.key == "escape":
             event.stop()
-            if self._form.query:
-                self._form.search("")
+            if self.editor.query:
+                self.editor.search("")
             else:
                 self.post_message(self.Left())
-        elif event.character and (event.character.isdigit() or event.character == ".") and self._form.current:
+        elif event.character and (event.character.isdigit() or event.character == ".") and self.editor.current:
             event.stop()
-            self._form.begin_typing(event.character)
+            self.editor.begin_typing(event.character)
         elif (letter := typed_by(event)).isalpha() and event.key not in keys_of(self, "settings."):
             event.stop()
-            self._form.searching = True  # words meant for the prompt change nothing here
-            self._form.search(letter)
+            self.editor.searching = True  # words meant for the prompt change nothing here
+            self.editor.search(letter)
 
     def _value_key(self, event: events.Key) -> None:
-        form = self._form
+        form = self.editor
         assert form.typed is not None, "a value is being typed"
         if event.key == "enter":
             self._accept_typed(form.typed)
@@ -116,7 +116,7 @@ class SettingsForm(PaintedLines, can_focus=True):
             form.typed += letter
 
     def _search_key(self, event: events.Key) -> None:
-        form = self._form
+        form = self.editor
         if event.key == "escape":
             form.searching = False
             form.search("")
@@ -130,31 +130,31 @@ class SettingsForm(PaintedLines, can_focus=True):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """While a value is typed, every key belongs to it; a search leaves the keys that save."""
-        return self._form.typed is None and (not self._form.searching or action == "save")
+        return self.editor.typed is None and (not self.editor.searching or action == "save")
 
     def action_move(self, step: int) -> None:
         """Choose another line."""
-        self._form.move(step)
+        self.editor.move(step)
         self.repaint()
 
     def action_edge(self, index: int) -> None:
         """Choose the first or last line."""
-        self._form.choose_end(index != 0)
+        self.editor.choose_end(index != 0)
         self.repaint()
 
     def action_step(self, direction: int) -> None:
         """One step more or less, or the next choice."""
-        if self._form.current:
-            self._choose(self._form.stepped(direction))
+        if self.editor.current:
+            self._choose(self.editor.stepped(direction))
 
     def action_reset(self) -> None:
         """Back to what was shipped."""
-        if field := self._form.current:
+        if field := self.editor.current:
             self._choose(field.default)
 
     def action_find(self) -> None:
         """Show only what fits what is typed now."""
-        self._form.searching = True
+        self.editor.searching = True
         self.repaint()
 
     def action_save(self, into_pair: bool) -> None:
@@ -163,13 +163,13 @@ class SettingsForm(PaintedLines, can_focus=True):
 
     def action_edit(self) -> None:
         """Type a value, take the next choice, or do what the line says."""
-        line, field = self._form.line, self._form.current
+        line, field = self.editor.line, self.editor.current
         if field is not None and not field.typed:
             self.action_step(1)
         elif field is not None:
-            self._form.begin_typing()
+            self.editor.begin_typing()
         elif line is not None and line.kind == "reload":
-            staged, self._form.staged = self._form.staged, {}
+            staged, self.editor.staged = self.editor.staged, {}
             self.post_message(self.ReloadAsked(staged))
         elif line is not None:
             self.action_save(line.kind == "save_pair")
@@ -178,14 +178,14 @@ class SettingsForm(PaintedLines, can_focus=True):
     def on_click(self, event: events.Click) -> None:
         """Choose the line that was clicked."""
         y = event.y - 1
-        lines = self._form.selectable_lines
+        lines = self.editor.selectable_lines
         if 0 <= y < len(self._visible_lines) and self._visible_lines[y] in lines:
-            self._form.at = lines.index(self._visible_lines[y])
+            self.editor.at = lines.index(self._visible_lines[y])
             self.repaint()
 
     def show(self, fields: list[Field], pair: str = "", remark: str = "") -> None:
         """Show these fields, and a remark on the border."""
-        self._form.show(fields, pair)
+        self.editor.show(fields, pair)
         self._remark = remark
         self.repaint()
 
@@ -197,7 +197,7 @@ class SettingsForm(PaintedLines, can_focus=True):
 
     def fail(self, name: str, message: str) -> None:
         """Say beside a field why its change was refused; the value in force is shown again."""
-        self._form.fail(name, message)
+        self.editor.fail(name, message)
         self.repaint()
 
     def show_remark(self, text: str) -> None:
@@ -207,7 +207,7 @@ class SettingsForm(PaintedLines, can_focus=True):
 
     def repaint(self) -> None:
         """The state has changed: lines and border."""
-        form = self._form
+        form = self.editor
         looked = form.query + ("▏" if form.searching else "")
         self.border_title = Content(f"settings /{looked}" if looked else "settings")
         todo = f"{len(form.staged)} to apply · End Enter" if form.staged else ""
@@ -217,24 +217,24 @@ class SettingsForm(PaintedLines, can_focus=True):
 
     def paint(self, width: int, height: int) -> list[ScreenLine]:
         """The lines around the chosen one, and its description at the bottom."""
-        lines, self._visible_lines, self._top = form_lines(self._form, self._effect, width, height, self._top)
+        lines, self._visible_lines, self._top = form_lines(self.editor, self._effect, width, height, self._top)
         return lines
 
     def _choose(self, value: Any) -> None:
-        field = self._form.current
+        field = self.editor.current
         assert field is not None, "only a field takes a value"
-        if self._form.set_value(value):
+        if self.editor.set_value(value):
             self.post_message(self.Chosen(field.name, value))
         self.repaint()
 
     def _accept_typed(self, typed: str) -> None:
-        field, self._form.typed = self._form.current, None
+        field, self.editor.typed = self.editor.current, None
         if field is None:
             return
         try:
             self._choose(field.parse(typed))
         except UsageError as error:
-            self._form.fail(field.name, str(error))
+            self.editor.fail(field.name, str(error))
 
 
 class SettingsScreen(ModalScreen[None]):

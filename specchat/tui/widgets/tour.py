@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from textual.message import Message
 
-from specchat.tui.text.cells import ScreenLine, width_of, wrap
+from specchat.tui.text.cells import ScreenLine, width_of, wrap, wrapped_lines
 from specchat.tui.widgets.painted_lines import PaintedLines
 
 PAGES = 3
@@ -141,14 +141,14 @@ class TourView(PaintedLines):
 
 
 def _lines(text: str, column: int) -> list[ScreenLine]:
-    return [[(text[a:b].strip(), "text")] for a, b in wrap(text, column)]
+    return [[(line, "text")] for line in wrapped_lines(text, column)]
 
 
 def _entry(name: str, role: str, said: str, indent: int, column: int) -> list[ScreenLine]:
     """A name and what it means, wrapped beside it, or below it where too little room is beside it."""
     if column - indent < LEAST_BESIDE:
         return [[(name, role)], *([("  ", ""), (said[a:b].strip(), "text")] for a, b in wrap(said, max(8, column - 2)))]
-    parts = [said[a:b].strip() for a, b in wrap(said, column - indent)]
+    parts = wrapped_lines(said, column - indent)
     first: ScreenLine = [(name.ljust(indent), role), (parts[0], "text")]
     return [first, *([(" " * indent, ""), (part, "text")] for part in parts[1:])]
 

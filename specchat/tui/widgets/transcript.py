@@ -174,6 +174,11 @@ class Transcript(MountedPage):
         """Request the branch beside this one."""
         self.post_message(self.SwitchAsked(self.chosen_turn(), step))
 
+    @property
+    def turning(self) -> bool:
+        """Whether messages are just being mounted at one end and removed at the other."""
+        return self._turning.locked()
+
     def unfinished_replies(self) -> list[ReplyView]:
         """The replies whose end is not shown yet."""
         return [view for view in self.views if isinstance(view, ReplyView) and view.unfinished]

@@ -12,7 +12,7 @@ from textual.reactive import reactive
 
 from specchat.engine.protocol.events import RoundDone
 from specchat.tui.state.reply_figures import Figures
-from specchat.tui.text.cells import ScreenLine, wrap
+from specchat.tui.text.cells import ScreenLine, wrapped_lines
 from specchat.tui.tree import ASCII, UNICODE, Drawing, Mode, SteadyDrawing, fitting_mode, picture_of
 from specchat.tui.tree.node_details import Step, neighbour
 from specchat.tui.tree.panel_lines import (
@@ -78,7 +78,7 @@ class TreePanel(PaintedLines, can_focus=True):
         self._chosen: int | None = None
         self._hovered: int | None = None
         self._steady = SteadyDrawing(self._marks)
-        self._drawing = Drawing([], [])
+        self.drawing = Drawing([], [])
         self._columns = Columns()
         self._ribbon: Ribbon | None = None
         self._ribbon_line = 0
@@ -97,7 +97,7 @@ class TreePanel(PaintedLines, can_focus=True):
         """Show details of the node under the pointer, unless rounds are still coming."""
         offset = event.get_content_offset(self)
         still = self._frozen or self._pinned is not None
-        self._hover(self._drawing.node_at(offset.x, offset.y) if offset and still else None)
+        self._hover(self.drawing.node_at(offset.x, offset.y) if offset and still else None)
 
     def on_leave(self) -> None:
         """Hide the details."""
@@ -107,10 +107,10 @@ class TreePanel(PaintedLines, can_focus=True):
         """Choose the node that was clicked, or turn to the round whose column was."""
         if (offset := event.get_content_offset(self)) is None:
             return
-        node = self._drawing.node_at(offset.x, offset.y)
+        node = self.drawing.node_at(offset.x, offset.y)
         turned = self._ribbon.round_at(offset.x, offset.y - self._ribbon_line) if self._ribbon else None
         if node is not None:
-            self._choose(node)
+            self.choose(node)
         elif turned is not None:
             self._turn_to(turned)
 
@@ -119,9 +119,9 @@ class TreePanel(PaintedLines, can_focus=True):
         if (round := self.round) is None:
             return
         if self._chosen is None:
-            self._choose(neighbour(round, 0, step if step in ("root", "bonus") else "child"))
+            self.choose(neighbour(round, 0, step if step in ("root", "bonus") else "child"))
         else:
-            self._choose(neighbour(round, self._chosen, step))
+            self.choose(neighbour(round, self._chosen, step))
 
     def action_turn(self, by: int) -> None:
         """Select an earlier or later round; past the last one, follow again."""
@@ -204,7 +204,7 @@ class TreePanel(PaintedLines, can_focus=True):
         self._ribbon = None
         round = self.round
         if round is None:
-            return [[(self._empty[start:end].strip(), "dim")] for start, end in wrap(self._empty, width)]
+            return [[(line, "dim")] for line in wrapped_lines(self._empty, width)]
         upto = self._revealed[1] if self._revealed is not None and self._pinned is None else None
         picture = picture_of(round, self._marks, upto, self._chosen)
 
@@ -212,14 +212,14 @@ class TreePanel(PaintedLines, can_focus=True):
             return self._steady.draw(round, picture, width, lines, self.mode, self._chosen)
 
         if fitting_mode(self.mode, width, height) == "strip":
-            self._drawing = drawn(height)
-            return self._drawing.lines
+            self.drawing = drawn(height)
+            return self.drawing.lines
         about = self._details(round, width, height)
         last = legend_lines(picture, width, height, self._marks)
         if not about or height >= _ALL_FROM_LINES:
             last = [*self._ribbon_lines(width, height), *last]
-        self._drawing = drawn(height - len(about) - len(last))
-        lines = self._drawing.lines
+        self.drawing = drawn(height - len(about) - len(last))
+        lines = self.drawing.lines
         if not about:
             room = height - len(last) - max(len(lines), height // 2) - 1  # a small tree keeps half: less jumps
             about = earlier_rounds_lines(self._before(round), width, height, self._marks, room=room)
@@ -258,7 +258,7 @@ class TreePanel(PaintedLines, can_focus=True):
         self._chosen = None if self._chosen is None else neighbour(self._pinned, 0, "child")
         self._update_title()
 
-    def _choose(self, node: int) -> None:
+    def choose(self, node: int) -> None:
         self._pinned, self._chosen, self._hovered = self.round, node, None
         self._update_title()
 

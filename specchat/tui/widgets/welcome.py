@@ -7,7 +7,7 @@ from textual.message import Message
 
 from specchat.tui.state.chat import Chat
 from specchat.tui.text import numbers
-from specchat.tui.text.cells import ScreenLine, bar, cut, width_of, wrap
+from specchat.tui.text.cells import ScreenLine, bar, cut, width_of, wrapped_lines
 from specchat.tui.text.key_names import hint
 from specchat.tui.tree import Marks
 from specchat.tui.tree.growing_tree import NARROWEST, GrowingTree, growing_tree_lines
@@ -125,7 +125,7 @@ class Welcome(PaintedLines):
         """Each question with its key, wrapped if the height allows it; the one under the pointer stands out."""
         keys = [hint(self, f"question.{which}", "") for which in ("first", "second", "third")]
         wide = max(map(len, keys)) + 1
-        wrapped = [[said[start:end].strip() for start, end in wrap(said, column - wide)] for said in QUESTIONS]
+        wrapped = [wrapped_lines(said, column - wide) for said in QUESTIONS]
         if sum(map(len, wrapped)) > height:
             wrapped = [[cut(said, column - wide)] for said in QUESTIONS]
         self._asked_by = [at for at, parts in enumerate(wrapped) for _ in parts]
@@ -178,7 +178,7 @@ def _about(width: int, column: int) -> list[ScreenLine]:
 
 
 def _paragraph(text: str, column: int, role: str) -> list[ScreenLine]:
-    return [[(text[a:b].strip(), role)] for a, b in wrap(text, column)]
+    return [[(line, role)] for line in wrapped_lines(text, column)]
 
 
 def _fitted(lines: list[ScreenLine], room: int) -> tuple[list[ScreenLine], int]:

@@ -1,0 +1,201 @@
+"""transformers' own `generate` and llama.cpp as peers, each plain and with its prompt lookup."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from specchat.bench.circumstances import EnergyMeter
+from specchat.bench.peer import Pass, Peer
+from specchat.settings import Settings
+
+if TYPE_CHECKING:
+    from specchat.engine.server.loaded_pair import LoadedPair
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from specchat.engine.server.loaded_pair import LoadedPair
+
+_ASSISTANT = "assistant_model"
+
+_LOOKUP_TOKENS = 10
+"""The number in transformers' own documentation."""
+
+
+def transformers_peers(pair: LoadedPair, settings: Settings, target_path: Path, draft_path: Path | None) -> list[Peer]:
+    """Plain and prompt lookup, and assisted generation where the pair has a draft model."""
+    dtype = torch.float32 if pair.precision == "float32" else torch.bfloat16  # it has no kernels for 8 and 4 bits here
+    assistant = _load(draft_path, dtype, pair.device) if draft_path is not None else None
+    return peers_over(_load(target_path, dtype, pair.device), assistant, pair, settings)
+
+
+def peers_over(network: Any, assistant: Any | None, pair: LoadedPair, settings: Settings) -> list[Peer]:
+    """The same over networks of transformers that are loaded already."""
+    ways: dict[str, dict[str, Any]] = {
+        "transformers": {},
+        "transformers prompt lookup": {"prompt_lookup_num_tokens": _LOOKUP_TOKENS},
+    }
+    if assistant is not None:
+        ways["transformers assisted"] = {_ASSISTANT: assistant}
+    version = importlib.metadata.version("transformers")
+    return [
+        Peer(
+            name=name,
+            generate=_Generate(network, pair, how),
+            eos_ids=pair.vocabulary.eos_ids,
+            max_tokens=settings.max_tokens,
+            meter=EnergyMeter(pair.device),
+            use_threads=torch.set_num_threads,
+            about={"version": version, "dtype": str(network.dtype).removeprefix("torch.")},
+        )
+        for name, how in ways.items()
+    ]
+
+
+class _Generate:
+    """One way of calling `generate`. Each pass is noted by a stopping criterion, which is asked after every pass."""
+
+    def __init__(self, network: Any, pair: LoadedPair, how: dict[str, Any]) -> None:
+        self._network = network
+        self._device = pair.device
+        self._eos = sorted(pair.vocabulary.eos_ids)
+        self._how = {name: value for name, value in how.items() if name != _ASSISTANT}
+        self._with = {name: value for name, value in how.items() if name == _ASSISTANT}
+
+    def __call__(self, prompt: list[int], most: int) -> Iterator[Pass]:
+        from transformers import GenerationConfig, StoppingCriteriaList
+
+        seen: list[Pass] = []
+        read = len(prompt)
+
+        def note(ids: Any, scores: Any, **_: Any) -> Any:
+            nonlocal read
+            now = time.perf_counter()
+            row = ids[0, read:].tolist()
+            read = ids.shape[1]
+            seen.append(Pass(row, now))
+            return torch.zeros(ids.shape[0], dtype=torch.bool, device=ids.device)
+
+        ends = {"eos_token_id": self._eos, "pad_token_id": self._eos[0]}
+        config = GenerationConfig(do_sample=False, max_new_tokens=most, use_cache=True, **ends, **self._how)
+        ids = torch.tensor([prompt], device=self._device)
+        with torch.inference_mode():
+            self._network.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                generation_config=config,
+                stopping_criteria=StoppingCriteriaList([note]),
+                **self._with,
+            )
+        yield from (one for one in seen if one.tokens)
+
+
+def _load(path: Path, dtype: torch.dtype, device: torch.device) -> Any:
+    """The network once more, with transformers' own cache and attention; its own generation defaults taken off."""
+    from transformers import GenerationConfig
+    from transformers.utils.logging import disable_progress_bar
+
+    from specchat.models.backends.transformers_network import load_network
+    from specchat.models.model_loading import open_config
+
+    disable_progress_bar()
+    network = load_network(path, open_config(path)[1], dtype)
+    network.generation_config = GenerationConfig()
+    return network.eval().to(device)
+
+
+_LLAMA_LOOKUP_TOKENS = {"cpu": 2, "cuda": 10}
+"""The numbers in its own documentation, for processors and for graphics cards."""
+
+_CONTEXT_TOKENS = 4096
+
+_PATIENCE_S = 300
+
+_TRIAL = """
+import sys
+from llama_cpp import Llama
+next(Llama(sys.argv[1], n_ctx=64, n_threads=1, n_threads_batch=1, verbose=False).generate([1, 2, 3], temp=0.0))
+"""
+
+
+def llama_peers(pair: LoadedPair, settings: Settings, path: Path) -> list[Peer]:
+    """Plain, and with prompt lookup. Its weights stay as quantised as the file has them."""
+    from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
+
+    lookup = LlamaPromptLookupDecoding(num_pred_tokens=_LLAMA_LOOKUP_TOKENS.get(pair.device.type, 10))
+    version = importlib.metadata.version("llama-cpp-python")
+    peers: list[Peer] = []
+    for name, draft in (("llama.cpp", None), ("llama.cpp prompt lookup", lookup)):
+        engine = _Engine(path, min(_CONTEXT_TOKENS, pair.target.model.context_tokens), draft, pair.device.type)
+        peers.append(
+            Peer(
+                name=name,
+                generate=engine,
+                eos_ids=pair.vocabulary.eos_ids,
+                max_tokens=settings.max_tokens,
+                meter=EnergyMeter(pair.device),
+                use_threads=engine.use_threads,
+                about={"version": version, "weights": path.name},
+            )
+        )
+    return peers
+
+
+def why_not(path: Path) -> str | None:
+    """Why this installation cannot read the file, or None. Tried in a process of its own: a crash must not end ours."""
+    try:
+        tried = subprocess.run([sys.executable, "-c", _TRIAL, str(path)], capture_output=True, timeout=_PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        return f"reading one token took more than {_PATIENCE_S} s"
+    if tried.returncode < 0:
+        return f"it crashes on this machine (signal {-tried.returncode}); it may have been built for another processor"
+    if tried.returncode:
+        said = tried.stderr.decode(errors="replace").strip().split("\n")
+        return f"it cannot read {path.name}: {said[-1]}"
+    return None
+
+
+class _Engine:
+    """One loaded file; loaded when first used, and again when the number of threads changes."""
+
+    def __init__(self, path: Path, context_tokens: int, draft: Any, device: str) -> None:
+        self._path = path
+        self._context_tokens = context_tokens
+        self._draft = draft
+        self._layers_on_gpu = -1 if device == "cuda" else 0
+        self._threads = 0
+        self._llama: Any = None
+
+    def use_threads(self, threads: int) -> None:
+        if threads != self._threads:
+            self._threads, self._llama = threads, None
+
+    def __call__(self, prompt: list[int], most: int) -> Iterator[Pass]:
+        """Greedy tokens, one at a time; those that come in one pass come almost at once."""
+        llama = self._loaded()
+        llama.reset()
+        for token in llama.generate(prompt, temp=0.0, top_k=1, repeat_penalty=1.0):
+            yield Pass([int(token)], time.perf_counter())
+
+    def _loaded(self) -> Any:
+        if self._llama is None:
+            from llama_cpp import Llama
+
+            self._llama = Llama(
+                str(self._path),
+                n_ctx=self._context_tokens,
+                n_threads=self._threads,
+                n_threads_batch=self._threads,
+                n_gpu_layers=self._layers_on_gpu,
+                draft_model=self._draft,
+                logits_all=self._draft is not None,
+                verbose=False,
+            )
+        return self._llama

@@ -1,1 +1,0 @@
-"""Other engines on the same weights and prompts."""

@@ -1,1 +1,0 @@
-"""Checks that speculation changes the speed and nothing else."""

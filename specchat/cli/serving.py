@@ -1,0 +1,209 @@
+"""Serving: from the command line, where `--watch` draws the trees of the replies, and from a running app."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from specchat.cli.flags import Output
+from specchat.cli.listening import address_of, listening
+from specchat.cli.run import stats_line
+from specchat.cli.run_output import Outputs
+from specchat.cli.serve import KEY_VARIABLE, check_packages, own_key
+from specchat.cli.start_engine import engine_log, start_engine
+from specchat.engine.client.client import Link
+from specchat.engine.protocol.events import Died, Event, Failed, Finished, Loading, Notice, Ready, RoundDone, Started
+from specchat.engine.protocol.text import one_line, visible
+from specchat.errors import SpecchatError
+from specchat.tui.tree import layout
+
+HOST = "127.0.0.1"
+QUEUE = 64
+"""Requests that may wait while another is answered."""
+
+_GOODBYE_S = 3.0
+"""How long replies that are being sent may take when the app stops its server."""
+
+_BEAT_S = 0.08
+"""The least time between two pictures; each shows a real round."""
+
+_TREE_LINES, _TEXT_LINES = 12, 4
+
+_STYLES = {
+    "root": "bold", "accepted": "blue", "bonus": "yellow", "rejected": "red strike", "crossed": "red",
+    "unreached": "dim", "pruned": "dim", "cut": "dim", "river": "blue", "line": "dim", "dim": "dim", "bar": "blue",
+    "agreed": "cyan",
+}  # fmt: skip
+"""How the roles of a drawn line look here; glyphs say the same."""
+
+
+class TreeWatch:
+    """Draws what it hears: one picture while a reply is written, one line when it is over."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(highlight=False)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False)
+        self._asked = ""
+        self._text = ""
+        self._drawn_s = 0.0
+
+    def hear(self, event: Event) -> None:
+        """Take an event of the reply that is being written."""
+        match event:
+            case Started():
+                self._asked = one_line(event.messages[-1].content if event.messages else event.text or "")
+                self._text = ""
+                self._console.print(self._line(f"› {self._asked}", "bold"))
+                self._live.start()
+            case RoundDone():
+                self._text = (self._text + "".join(piece.text for piece in event.pieces))[-4000:]
+                if time.monotonic() - self._drawn_s >= _BEAT_S:
+                    self._drawn_s = time.monotonic()
+                    self._live.update(self._picture(event), refresh=True)
+            case Finished():
+                self._end(f"{stats_line(event.stats)} · {event.stop}")
+            case Failed():
+                self._end(f"refused: {one_line(event.message)}")
+            case Died():
+                self._end("the engine died; it is being started again")
+            case _:
+                pass
+
+    def close(self) -> None:
+        """Leave the terminal as it was found."""
+        self._live.stop()
+
+    def _end(self, words: str) -> None:
+        self._live.stop()
+        self._console.print(self._line(f"  {words}", "dim"))
+
+    def _picture(self, round: RoundDone) -> Text:
+        """The end of the text so far, and below it the round's tree."""
+        width, height = self._console.width, self._console.height
+        lines = max(1, min(_TREE_LINES, height - _TEXT_LINES - 2))
+        picture = Text("\n".join(_last_lines(visible(self._text), width, _TEXT_LINES)) + "\n")
+        for line in layout(round, width - 1, lines):
+            for text, role in line:
+                picture.append(text, _STYLES.get(role, ""))
+            picture.append("\n")
+        return picture
+
+    def _line(self, words: str, style: str) -> Text:
+        line = Text(words, style)
+        line.truncate(self._console.width - 1, overflow="ellipsis")
+        return line
+
+
+def _last_lines(text: str, width: int, count: int) -> list[str]:
+    """The last lines that the text takes in a terminal of this width."""
+    lines = [line[at : at + width - 1] for line in text.split("\n") for at in range(0, max(1, len(line)), width - 1)]
+    return lines[-count:]
+
+
+def serve_on(
+    settings: dict[str, Any], door: socket.socket, guarded: bool, key: str | None, queue: int, watch: bool, engine: str
+) -> None:
+    """Serve on this socket until interrupted."""
+    from specchat.serve.access import Access, fresh_key
+    from specchat.serve.loaded_engine import LoadedEngine
+    from specchat.serve.server import serve_requests
+
+    progress = Outputs(Output.text, None)
+    trees = TreeWatch() if watch else None
+    address, port = door.getsockname()[:2]
+    access = Access(address, port, guarded, key or fresh_key())
+
+    def tell(pair: Ready) -> None:
+        shown = access.key if key is None else f"as {KEY_VARIABLE} says"
+        progress.clear_progress()
+        print(f"specchat serves {pair.pair} at {address_of(door)}/v1   (Ctrl+C ends it)\nkey: {shown}", flush=True)
+
+    def inform(event: Loading | Notice) -> None:
+        if isinstance(event, Loading):
+            progress.loading(event)
+        else:
+            progress.notice(event.text)
+
+    loaded = LoadedEngine(lambda wake: start_engine(engine, settings, wake), settings, inform)
+    try:
+        asyncio.run(serve_requests(loaded, door, access, queue, tell, trees.hear if trees else lambda event: None))
+    finally:
+        if trees is not None:
+            trees.close()
+        with suppress(OSError):
+            engine_log().unlink()
+
+
+def serve_from_app(
+    port: int,
+    connect: Callable[[Callable[[], None]], Link],
+    asked: Callable[[str], None],
+    ended: Callable[[str], None],
+) -> AppServer:
+    """Start the server on this port of this machine, or on the next one that is free; see `StartServer`."""
+    check_packages()
+    return AppServer(listening(HOST, port, say=lambda told: None), connect, asked, ended)
+
+
+class AppServer:
+    """A server that answers until it is stopped."""
+
+    def __init__(
+        self,
+        door: socket.socket,
+        connect: Callable[[Callable[[], None]], Link],
+        asked: Callable[[str], None],
+        ended: Callable[[str], None],
+    ) -> None:
+        from specchat.serve.access import Access, fresh_key
+
+        chosen = own_key()
+        self.address = address_of(door)
+        self._access = Access(HOST, door.getsockname()[1], True, chosen or fresh_key())
+        self.key = f"that {KEY_VARIABLE} says" if chosen else self._access.key
+        self._door, self._connect, self._asked, self._ended = door, connect, asked, ended
+        self._loop = asyncio.new_event_loop()
+        self._stopped = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="server", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Answer nothing more; replies that are being sent get a moment."""
+        with suppress(RuntimeError):  # it has ended already
+            self._loop.call_soon_threadsafe(self._stopped.set)
+        self._thread.join(_GOODBYE_S)
+
+    def _run(self) -> None:
+        from specchat.serve.loaded_engine import LoadedEngine
+        from specchat.serve.server import serve_requests
+
+        engine = LoadedEngine(self._connect, {})
+        why = ""
+        try:
+            self._loop.run_until_complete(
+                serve_requests(
+                    engine,
+                    self._door,
+                    self._access,
+                    QUEUE,
+                    ready=lambda pair: None,
+                    begins=lambda asked: self._asked(asked.client),
+                    stopped=self._stopped,
+                )
+            )
+        except SpecchatError as error:
+            why = str(error)
+        finally:
+            self._door.close()
+            self._loop.close()
+        if not self._stopped.is_set():
+            self._ended(why or "the server has ended")
