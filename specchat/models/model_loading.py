@@ -46,7 +46,7 @@ from specchat.models.weights.transformers_cache import (
     remember_config,
     remembered_config,
 )
-from specchat.models.weights.weight_source import RoundedSource, WeightSource
+from specchat.models.weights.weight_source import AdjustedSource, WeightSource
 
 _LOCAL = {"local_files_only": True, "trust_remote_code": False}
 """Nothing is fetched, no code is run."""
@@ -163,7 +163,7 @@ def load_model(
             with said_by(path):
                 shape = Shape.of(config)
             source, shape = open_weights(path, shape, family)
-            source = RoundedSource(source) if guesses and precision == "int4" else source
+            source = AdjustedSource(source, rounds=True) if guesses and precision == "int4" else source
             network, why_slow = own_network(shape, source, precision, device, kernels)
             decoder = Decoder(network, context_tokens, drafts, name=spec.name)
             model: Model = decoder
@@ -228,7 +228,9 @@ def _narrower_network(
     precision: str, device: torch.device, kernels: str, shape: Shape, source: WeightSource
 ) -> Network:
     """A network that only guesses: in 4 bits, all its weights are."""
-    return own_network(shape, RoundedSource(source) if precision == "int4" else source, precision, device, kernels)[0]
+    return own_network(
+        shape, AdjustedSource(source, rounds=True) if precision == "int4" else source, precision, device, kernels
+    )[0]
 
 
 def load_tokenizer(name: str, path: Path) -> tuple[Any, frozenset[int]]:

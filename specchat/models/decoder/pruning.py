@@ -21,7 +21,7 @@ from specchat.models.decoder.shape import Shape
 from specchat.models.decoder.weight_check import prepared
 from specchat.models.weights.weight_source import (
     ALL_ROWS,
-    ForwardingSource,
+    AdjustedSource,
     FourBit,
     RowChoice,
     StoredRows,
@@ -136,7 +136,7 @@ class KeptUnits:
         )
 
 
-class PrunedSource(ForwardingSource):
+class PrunedSource(AdjustedSource):
     """The rows and columns of the heads and channels that are kept; everything else as it is."""
 
     def __init__(self, source: WeightSource, kept: KeptUnits, head_dim: int) -> None:
