@@ -170,7 +170,7 @@ def test_every_package_stands_on_a_floor_and_imports_from_floors_below() -> None
 
 @pytest.mark.parametrize(
     ("call", "only"),
-    [(r"\bFileLock\(|\bflock\(", "config/file_locking.py"), (r"\bfsync\(", "config/file_replacing.py")],
+    [(r"\bFileLock\(|\bflock\(", "config/kept_files.py"), (r"\bfsync\(", "config/kept_files.py")],
 )
 def test_locking_and_flushing_are_done_in_one_place_each(call: str, only: str) -> None:
     package = ROOT / "specchat"

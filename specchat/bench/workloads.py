@@ -12,10 +12,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from specchat.config import PACKAGE, cache_dir, private_dir
+from specchat.config.catalog import mirror_tables
 from specchat.config.directories import expanded
-from specchat.config.mirrors import mirror_tables
-from specchat.config.toml_checks import TableLocation
-from specchat.config.user_named_file import json_line, read_named
+from specchat.config.file_reading import json_line, read_named
+from specchat.config.toml_file import TableLocation
 from specchat.errors import UsageError, WeightsError, cut, nearest, short
 
 OWN = Path(__file__).with_name("prompts.jsonl")
@@ -113,7 +113,7 @@ def _question(record: Any, where: str) -> Question:
 
 
 OWN_NAME = "own"
-"""What our own questions are called on the command line."""
+"""The name of our own questions on the command line."""
 
 _LARGEST_BYTES = 64 << 20
 

@@ -23,7 +23,7 @@ app = typer.Typer(help="List, read, search, export, import and remove chats.", n
 
 
 def chat_ids(incomplete: str) -> list[tuple[str, str]]:
-    """What shell completion offers for an id: ids with this beginning, and their chats' titles."""
+    """Ids with this beginning, and their chats' titles, for shell completion."""
     from specchat.errors import SpecchatError
 
     try:
@@ -116,7 +116,7 @@ def remove(
 ) -> None:
     """Delete chats for good."""
     from specchat.store.database import default_path
-    from specchat.store.erasing import erase
+    from specchat.store.writer import erase
 
     with reading() as chats:
         found = [chats.chat(chats.find(id))[0] for id in ids]

@@ -26,7 +26,7 @@ _MOST_TOKENS = 8_000_000
 
 
 def _known(incomplete: str) -> list[str]:
-    """What shell completion offers for a name."""
+    """Names of datastores, for shell completion."""
     from specchat.config.datastore_files import datastore_files
 
     return [one.name for one in datastore_files() if one.name.startswith(incomplete)]
@@ -168,7 +168,7 @@ def _encoded(texts: Iterable[str], vocabulary: TokenTable, most: int) -> Iterato
 
 def _write(file: Path, target: str, vocabulary: TokenTable, texts: list[list[int]]) -> None:
     from specchat.config.datastore_files import DatastoreHeader
-    from specchat.config.file_replacing import replacing
+    from specchat.config.kept_files import replacing
     from specchat.core.vocabulary import table_sha256
     from specchat.indexes.datastore import joined, token_width, write_datastore
 
@@ -222,7 +222,7 @@ def texts_of_files(paths: Sequence[Path]) -> Iterator[str]:
 
 
 def texts_of_chats() -> Iterator[str]:
-    """What user and model said in the chats that are kept on this machine.
+    """The texts of user and model in the chats that are kept on this machine.
 
     Raises:
         StoreError: the chats cannot be read.
@@ -250,7 +250,7 @@ def _files_below(folder: Path) -> Iterator[Path]:
 
 def _text_of(file: Path) -> str | None:
     """The file's text, or None where it is not UTF-8."""
-    from specchat.config.regular_file import open_file_or_pipe
+    from specchat.config.file_reading import open_file_or_pipe
 
     try:
         with open_file_or_pipe(file) as opened:

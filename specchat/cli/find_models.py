@@ -59,7 +59,7 @@ def _chosen(findings: Findings, wanted: str) -> FoundPair:
 
 def _add(catalog: Catalog, found: FoundPair) -> str:
     """Write the pair down, as `models add` does; what to say about it."""
-    from specchat.config.own_pairs import write_pair
+    from specchat.config.settings_saving import write_pair
     from specchat.errors import DamagedWeights
     from specchat.models.hub.add_pair import NewPair
 
@@ -163,7 +163,7 @@ def add(
         _add_drafter(name, target, drafter, bool(drafts))
         return
     from specchat.config import load_catalog
-    from specchat.config.own_pairs import write_pair
+    from specchat.config.settings_saving import write_pair
     from specchat.models.hub.add_pair import NewPair
 
     with TemporaryDirectory() as scratch:
@@ -198,7 +198,7 @@ def _add_drafter(name: str, target: str, source: str, with_draft: bool) -> None:
 def forget(name: OwnName, yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False) -> None:
     """Take a pair of your own out of models.toml; its weights stay (`specchat models remove` deletes those)."""
     from specchat.config import load_catalog, users_models
-    from specchat.config.own_pairs import forget_pair, own_pair
+    from specchat.config.settings_saving import forget_pair, own_pair
 
     own_pair(load_catalog(), name)
     if not confirmed(yes, f"forgetting {name}", f"Forget {name}?", "nothing changed"):

@@ -15,7 +15,7 @@ import msgspec
 
 from specchat import __version__
 from specchat.cli.flags import Output
-from specchat.config.regular_file import open_to_write
+from specchat.config.file_reading import open_to_write
 from specchat.engine.protocol import events
 from specchat.engine.protocol.codec import encode
 from specchat.engine.protocol.environment import machine

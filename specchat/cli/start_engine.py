@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.config import load_catalog, private_dir, starting_pair, state_dir, user_settings
-from specchat.config.running_process import is_running
+from specchat.config.kept_files import is_running
 from specchat.engine.client.client import Engine
 from specchat.errors import UsageError
 

@@ -80,7 +80,7 @@ def train(
     it says next. Every stage can be stopped with Ctrl+C and gone on with by --resume. Nothing leaves this machine.
     """
     from specchat.cli.training_run import RunOptions, run_training
-    from specchat.config.drafter_names import suggested_name
+    from specchat.config.trained_drafters import suggested_name
     from specchat.training.limits import method_of, refuse_unknown_loss, start_named, trainable_target
     from specchat.training.training_request import TrainingRequest, is_begun
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from specchat.compiled.machine import has_developer_tools, is_macos
 from specchat.config.directories import cache_dir, private_dir
-from specchat.config.file_locking import locked
+from specchat.config.kept_files import locked
 from specchat.errors import ModelError, installs
 
 _PATIENCE_S = 120

@@ -1,6 +1,6 @@
 """Where specchat keeps things, and what models.toml, config.toml and mirrors.toml say, as frozen values."""
 
-from specchat.config.catalog import load_catalog, users_models
+from specchat.config.catalog import PACKAGE, load_catalog, load_mirrors, users_models
 from specchat.config.directories import (
     cache_dir,
     config_dir,
@@ -11,10 +11,17 @@ from specchat.config.directories import (
     shipped_file,
     state_dir,
 )
-from specchat.config.mirrors import load_mirrors
-from specchat.config.setting_layers import flat, settings_of, shipped_settings, starting_pair
-from specchat.config.tables import PACKAGE
-from specchat.config.user_config import AppOptions, user_app, user_keys, user_settings, users_config
+from specchat.config.user_config import (
+    AppOptions,
+    flat,
+    settings_of,
+    shipped_settings,
+    starting_pair,
+    user_app,
+    user_keys,
+    user_settings,
+    users_config,
+)
 from specchat.config.values import (
     COMPANION_SUFFIXES,
     WEIGHT_SUFFIXES,

@@ -12,9 +12,8 @@ from typing import Annotated
 import msgspec
 
 from specchat.config.directories import data_dir
-from specchat.config.regular_file import open_regular
-from specchat.config.toml_checks import NAME
-from specchat.config.unreadable import UNREADABLE
+from specchat.config.file_reading import UNREADABLE, open_regular
+from specchat.config.toml_file import NAME
 from specchat.errors import CombinationError, StoreError, UsageError, cut, nearest, short
 
 HEADER_BYTES = 4096

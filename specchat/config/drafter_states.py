@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.config.directories import state_dir
-from specchat.config.file_replacing import replacing
-from specchat.config.toml_checks import NAME
+from specchat.config.kept_files import replacing
+from specchat.config.toml_file import NAME
 from specchat.errors import StoreError, UsageError, nearest, short
 
 MOST_BYTES = 256 << 20

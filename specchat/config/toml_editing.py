@@ -12,10 +12,8 @@ from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import InlineTable, Item, Table
 
 from specchat.config.directories import private_dir
-from specchat.config.file_locking import locked
-from specchat.config.file_replacing import replacing
-from specchat.config.toml_checks import TableLocation
-from specchat.config.toml_file import parse_if_there, tables
+from specchat.config.kept_files import locked, replacing
+from specchat.config.toml_file import TableLocation, parse_if_there, tables
 from specchat.errors import ConfigError
 
 Document = MutableMapping[str, Any]

@@ -1,15 +1,141 @@
-"""A TOML file of the user as text and as tables; any bytes give either tables or a one-line error."""
+"""TOML files, parsed and checked strictly: every complaint names file, line, table and key."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
-from specchat.config.regular_file import open_regular
-from specchat.config.toml_checks import TableLocation
-from specchat.errors import ConfigError, cut
+from specchat.config.file_reading import open_regular
+from specchat.errors import ConfigError, UsageError, cut, nearest, short
+from specchat.registry import Option
+from specchat.settings import OPTIONS, Settings
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_WORDS = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    date: "a date",
+}
+_KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
+
+
+@dataclass(frozen=True)
+class TableLocation:
+    """A table of a file, so that whatever is wrong with it can be pointed at."""
+
+    file: Path
+    text: str
+    table: str = ""
+    index: int = 0  # which of several [[table]]s
+
+    def inside(self, table: str, index: int = 0) -> TableLocation:
+        return dataclasses.replace(self, table=table, index=index)
+
+    def where(self, key: str) -> str:
+        """`models.toml, line 12: [pairs.smol]`."""
+        line = self._line_of(key if key in self.text else key.rsplit(".", 1)[-1])
+        table = f" [{_shown(self.table)}]" if self.table else ""
+        return f"{self.file}{f', line {line}' if line else ''}:{table}"
+
+    def says(self, key: str) -> str:
+        """`models.toml, line 12: [pairs.smol] draft`."""
+        return f"{self.where(key)} {_shown(key)}".rstrip()
+
+    def error(self, key: str, problem: str) -> ConfigError:
+        return ConfigError(f"{self.says(key)} {problem}")
+
+    def read(
+        self, table: dict[str, Any], kinds: Mapping[str, type], required: tuple[str, ...] = (), within: str = ""
+    ) -> dict[str, Any]:
+        """The table's values, every key known and of its kind, none of the required ones missing."""
+        for key, value in table.items():
+            if key not in kinds:
+                given = "" if isinstance(value, dict | list) else f"= {short(value)} "
+                raise self.error(within + key, f"{given}is not known here{nearest(key, kinds)}")
+            self.typed(within + key, value, kinds[key])
+        for key in required:
+            if key not in table:
+                raise self.error(within + key, "is missing")
+        return dict(table)
+
+    def typed(self, key: str, value: Any, kind: type, allowed: str = "") -> Any:
+        fits = isinstance(value, (int, float) if kind is float else kind)
+        if not fits or (isinstance(value, bool) and kind is not bool):
+            raise self.error(key, f"= {short(value)} is not {_WORDS.get(kind, 'a table')}{allowed}")
+        return value
+
+    def table_at(self, key: str, value: Any) -> dict[str, Any]:
+        table: dict[str, Any] = self.typed(key, value, dict)
+        return table
+
+    def named(self, name: str) -> None:
+        if not NAME.fullmatch(name):
+            raise self.error("", f"= {short(name)} is not a valid name: letters, digits, '.', '_' and '-'")
+
+    def settings(self, given: dict[str, Any]) -> dict[str, Any]:
+        """The given settings in the form `Settings` holds them, each checked by its own option."""
+        return {key: self._setting(key, value) for key, value in given.items()}
+
+    def _setting(self, key: str, value: Any) -> Any:
+        if key == "method_options":
+            value = dict(_flat(self.table_at(key, value)))
+        elif key == "stop":
+            for text in (texts := self.typed(key, value, list)):
+                self.typed(key, text, str)
+            value = list(texts)
+        elif option := OPTIONS.get(key):
+            self.typed(key, value, _KINDS[option.kind], _range(option))
+        try:
+            return getattr(Settings().but({key: value}), key)
+        except UsageError as error:
+            named = "" if key in str(error) else f" {_shown(key)}:"
+            raise ConfigError(f"{self.where(key)}{named} {error}") from None
+
+    def _line_of(self, key: str) -> int | None:
+        """The line that sets this key in this table, or the table's own; TOML readers do not tell."""
+        header: int | None = None
+        own, seen = not self.table, 0
+        for number, line in enumerate(self.text.splitlines(), 1):
+            if heading := re.match(r"\s*\[\[?([^\[\]]+)\]\]?\s*(#|$)", line):
+                name = re.sub(r"[\"'\s]", "", heading[1])
+                if not self.table and key and key == name.split(".")[0]:
+                    return number
+                own = name == self.table and seen == self.index
+                seen += name == self.table
+                header = number if own else header
+            if own and key and re.search(rf"(^|[{{,])\s*[\"']?{re.escape(key)}[\"']?\s*[=.]", line):
+                return number
+        if header is None and "." in self.table:  # an inline table stands in its parent's lines
+            return self.inside(self.table.rpartition(".")[0])._line_of(key)
+        return header
+
+
+def _shown(key: str) -> str:
+    """A key as an error shows it: quoted unless it is a plain one."""
+    return key if re.fullmatch(r"[\w. -]{0,100}", key, re.ASCII) else short(key)
+
+
+def _range(option: Option) -> str:
+    return f" ({option.range_text()})" if option.range_text() else ""
+
+
+def _flat(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """`"METHOD.OPTION" = value` and `METHOD.OPTION = value` mean the same."""
+    for key, value in options.items():
+        if isinstance(value, dict):
+            yield from ((f"{key}.{inner}", v) for inner, v in value.items())
+        else:
+            yield key, value
+
 
 _LARGEST_BYTES = 4 << 20
 """Far more than is written by hand; some parsers take time quadratic in the length."""

@@ -1,19 +1,20 @@
-"""A trained drafter on disk, a folder with drafter.toml and weights.safetensors: read, checked and written here."""
+"""Trained drafters: what a folder's drafter.toml says of its weights, and names that no other drafter has."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from specchat.config.tables import accept_checksum
-from specchat.config.toml_checks import NAME, TableLocation
-from specchat.config.toml_file import parse, tables
+from specchat.config.catalog import accept_checksum, load_catalog
+from specchat.config.directories import shipped_drafters_dir
+from specchat.config.toml_file import NAME, TableLocation, parse, tables
 from specchat.config.values import DRAFTER_FILES
 from specchat.errors import CombinationError, ConfigError, nearest, short
 
@@ -245,3 +246,30 @@ def _is_number(value: Any) -> bool:
 def _in_utc(made: date) -> datetime:
     moment = made if isinstance(made, datetime) else datetime.combine(made, time())
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def suggested_name(pair: str, drafter: str, taken: Callable[[str], bool] = lambda name: False) -> str:
+    """The default name of a drafter: its pair and its method.
+
+    Args:
+        taken: which names are not to be suggested either.
+    """
+    return free_name(f"{pair}-{drafter}", taken)
+
+
+def free_name(name: str, taken: Callable[[str], bool] = lambda name: False) -> str:
+    """This name, with a number from 2 on where another drafter has this name, or it is `taken`."""
+    named = load_catalog().drafters
+    names = (name if number == 1 else f"{name}-{number}" for number in count(1))
+    return next(one for one in names if not (_is_shipped(one) or one in named or taken(one)))
+
+
+def whose_name(name: str) -> str:
+    """In words, where the drafter of this name comes from, if not from a training; else empty."""
+    if _is_shipped(name):
+        return "comes with specchat"
+    return "is named in models.toml" if name in load_catalog().drafters else ""
+
+
+def _is_shipped(name: str) -> bool:
+    return (shipped_drafters_dir() / name).exists()

@@ -1,4 +1,4 @@
-"""What the user's config.toml says: settings of their own, key bindings, and how the app behaves."""
+"""The user's config.toml, and the settings that a pair starts with: the narrower of two places wins."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from specchat.config.directories import config_dir
-from specchat.config.toml_checks import TableLocation
-from specchat.config.toml_file import parse_if_there
+from specchat.config.toml_file import TableLocation, parse_if_there
+from specchat.config.values import PairSpec
 from specchat.errors import nearest, short
+from specchat.settings import Settings
 
 Problems = Callable[[Mapping[str, str]], Iterable[tuple[str, str]]]
 """What is wrong with a table of texts: pairs of a key and why its value is invalid."""
@@ -100,3 +101,39 @@ def _flat(table: Mapping[str, Any], within: str = "") -> Iterable[tuple[str, Any
 def _user_config() -> tuple[TableLocation, dict[str, Any]]:
     place, data = parse_if_there(users_config()) or (TableLocation(users_config(), ""), {})
     return place, place.read(data, _TABLES)
+
+
+def starting_pair(wanted: Mapping[str, Any]) -> str:
+    """The pair that is loaded where this is wanted: the one it names, else the user's, else the shipped default.
+
+    Raises:
+        ConfigError: config.toml says something we cannot accept.
+    """
+    pair = wanted.get("pair")
+    return str(user_settings().get("pair", Settings().pair) if pair is None else pair)
+
+
+def shipped_settings(pair: PairSpec) -> Settings:
+    """What the pair would start with if the user had written nothing."""
+    return Settings().but({**pair.defaults, "pair": pair.name})
+
+
+def settings_of(pair: PairSpec, *wanted: Mapping[str, Any]) -> Settings:
+    """What the pair starts with: as shipped, the user's for every pair, the user's for this one, then what is wanted.
+
+    Raises:
+        ConfigError: config.toml says something we cannot accept.
+        UsageError: what is wanted is unknown or out of range.
+    """
+    settings = shipped_settings(pair)
+    for layer in (user_settings(), pair.own, *wanted, {"pair": pair.name}):
+        settings = settings.but(layer)
+    return settings
+
+
+def flat(settings: Settings) -> dict[str, Any]:
+    """The settings by the names a user writes: `width`, `suffix.depth`; the pair's name is left out."""
+    values = {name: getattr(settings, name) for name in settings.__dataclass_fields__}
+    options = values.pop("method_options")
+    values.pop("pair")
+    return {**values, **options}

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specchat.config.datastore_files import HEADER_BYTES, SUFFIX_BYTES, DatastoreHeader, read_header
-from specchat.config.regular_file import open_regular
+from specchat.config.file_reading import open_regular
 from specchat.errors import StoreError
 
 

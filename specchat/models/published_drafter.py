@@ -20,8 +20,8 @@ from torch import Tensor
 
 from specchat.config import HubSource, ModelSpec, own_drafters_dir
 from specchat.config.directories import expanded
-from specchat.config.file_replacing import replacing, unfinished
-from specchat.config.toml_checks import NAME
+from specchat.config.kept_files import replacing, unfinished
+from specchat.config.toml_file import NAME
 from specchat.config.trained_drafters import WEIGHTS, TrainedDrafter, read_drafter, write_drafter
 from specchat.errors import DamagedWeights, ModelError, UsageError, short
 from specchat.models.decoder.shape import Shape, said_by, unsupported

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from specchat.config.unreadable import UNREADABLE
+from specchat.config.file_reading import UNREADABLE
 from specchat.engine.protocol.commands import Message
 from specchat.errors import nearest
 from specchat.serve.api_error import ApiError
@@ -166,7 +166,7 @@ class Asked:
 
 
 def read_request(body: bytes, form: Form, client: str = "") -> Asked:
-    """What a body asks for.
+    """The request in a body.
 
     Raises:
         ApiError: it is not a JSON object, or a field is missing, unknown, of a wrong kind or not supported.

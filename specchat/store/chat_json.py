@@ -9,8 +9,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from specchat.config.regular_file import open_file_or_pipe
-from specchat.config.unreadable import UNREADABLE
+from specchat.config.file_reading import UNREADABLE, open_file_or_pipe
 from specchat.errors import UsageError, cut, short
 from specchat.store.chats import Chats
 from specchat.store.records import LARGEST_ROUNDS_BYTES, Chat, Message, is_time, new_id, now

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
-from specchat.config.unreadable import UNREADABLE
+from specchat.config.file_reading import UNREADABLE
 from specchat.errors import StoreError, UsageError, nearest
 from specchat.store.records import Chat, Facts, Message, Status, Summary, now
 

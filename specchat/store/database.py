@@ -1,4 +1,4 @@
-"""Open the file the chats are in: make it, bring it up to date, put a damaged one aside."""
+"""The file the chats are in: its tables, bringing it up to date, putting a damaged one aside."""
 
 from __future__ import annotations
 
@@ -13,9 +13,102 @@ from itertools import count
 from pathlib import Path
 
 from specchat.config import private_dir, state_dir
-from specchat.config.file_locking import locked
+from specchat.config.kept_files import locked
 from specchat.errors import StoreError, cut, short
-from specchat.store import schema
+
+_TABLES = """
+CREATE TABLE chats (
+    id TEXT PRIMARY KEY,
+    title TEXT NOT NULL,
+    renamed INTEGER NOT NULL,
+    system TEXT NOT NULL,
+    created TEXT NOT NULL,
+    updated TEXT NOT NULL,
+    leaf TEXT,
+    deleted TEXT
+) STRICT;
+
+CREATE INDEX chats_by_time ON chats (updated);
+
+CREATE TABLE messages (
+    number INTEGER PRIMARY KEY,
+    chat TEXT NOT NULL REFERENCES chats (id) ON DELETE CASCADE,
+    id TEXT NOT NULL,
+    parent TEXT,
+    role TEXT NOT NULL,
+    content TEXT NOT NULL,
+    created TEXT NOT NULL,
+    status TEXT NOT NULL,
+    owner TEXT,  -- the running specchat that writes this reply
+    pieces TEXT,
+    facts TEXT,
+    UNIQUE (chat, id),
+    FOREIGN KEY (chat, parent) REFERENCES messages (chat, id) DEFERRABLE INITIALLY DEFERRED
+) STRICT;
+
+CREATE INDEX messages_by_parent ON messages (chat, parent);
+CREATE INDEX messages_unfinished ON messages (owner) WHERE status = 'streaming';
+
+CREATE VIRTUAL TABLE words USING fts5 (
+    content, content = 'messages', content_rowid = 'number', tokenize = 'unicode61 remove_diacritics 2', prefix = '2 3'
+);
+
+CREATE TRIGGER words_added AFTER INSERT ON messages BEGIN
+    INSERT INTO words (rowid, content) VALUES (new.number, new.content);
+END;
+
+CREATE TRIGGER words_removed AFTER DELETE ON messages BEGIN
+    INSERT INTO words (words, rowid, content) VALUES ('delete', old.number, old.content);
+END;
+
+CREATE TRIGGER words_changed AFTER UPDATE OF content ON messages BEGIN
+    INSERT INTO words (words, rowid, content) VALUES ('delete', old.number, old.content);
+    INSERT INTO words (rowid, content) VALUES (new.number, new.content);
+END;
+"""
+
+_LEFT_OUT = """
+ALTER TABLE chats ADD COLUMN sent_from TEXT;
+"""
+
+_SPEED_UPS = """
+UPDATE messages
+SET facts = json_remove(facts, '$.stats.speedup', '$.stats.speedup_source', '$.stats.plain_tokens_per_s')
+WHERE CASE WHEN json_valid(facts) THEN json_type(facts, '$.stats.speedup_source') IS NOT NULL ELSE 0 END;
+"""
+"""Speed-ups used to be computed from a measurement of another hour; they are not based on plain rounds of the reply."""
+
+_ROUNDS = """
+CREATE TABLE rounds (
+    number INTEGER PRIMARY KEY REFERENCES messages (number) ON DELETE CASCADE,
+    data BLOB NOT NULL
+) STRICT;
+"""
+"""In a table of their own, because they are larger than all else, and lists and searches need not read past them."""
+
+_DRAFTS = """
+CREATE TABLE drafts (
+    chat TEXT PRIMARY KEY REFERENCES chats (id) ON DELETE CASCADE,
+    text TEXT NOT NULL
+) STRICT;
+"""
+"""The text that was in the prompt when a chat was left."""
+
+_DRAFTS_WITHOUT_CHAT = """
+CREATE TABLE new_drafts (
+    chat TEXT UNIQUE REFERENCES chats (id) ON DELETE CASCADE,  -- none: for the next new chat
+    text TEXT NOT NULL
+) STRICT;
+
+INSERT INTO new_drafts SELECT chat, text FROM drafts;
+DROP TABLE drafts;
+ALTER TABLE new_drafts RENAME TO drafts;
+"""
+"""Chats without messages are not stored, and yet something may have been written in their prompt."""
+
+MIGRATIONS: list[str] = [_TABLES, _LEFT_OUT, _SPEED_UPS, _ROUNDS, _DRAFTS, _DRAFTS_WITHOUT_CHAT]
+"""Step n leads from version n to n + 1; a step that was released is never edited."""
+
 
 BUSY_S = 2.0
 """How long to wait for another specchat that is writing."""
@@ -173,14 +266,14 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _refuse_newer(connection: sqlite3.Connection, path: Path) -> None:
-    found, known = _version(connection), len(schema.MIGRATIONS)
+    found, known = _version(connection), len(MIGRATIONS)
     if found > known:
         raise StoreError(f"{path} is of a newer specchat (version {found}, this one knows {known}); update specchat")
 
 
 def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
     """Refuse views in the place of tables, other triggers and other virtual tables: their queries may never end."""
-    known = _objects(tuple(schema.MIGRATIONS[: _version(connection)]))
+    known = _objects(tuple(MIGRATIONS[: _version(connection)]))
     for name, (kind, sql) in _objects_of(connection).items():
         if (kind == "trigger" or name in known) and known.get(name) != (kind, sql):
             raise StoreError(f"{path}: not a file of chats as specchat keeps them: {kind} {short(name)} is foreign")
@@ -203,7 +296,7 @@ def _objects_of(connection: sqlite3.Connection) -> dict[str, tuple[str, str]]:
 def _outdated(connection: sqlite3.Connection) -> int:
     """The older version that the tables are of; 0 where they are new, or not there yet."""
     found = _version(connection)
-    return found if found < len(schema.MIGRATIONS) else 0
+    return found if found < len(MIGRATIONS) else 0
 
 
 def _up_to_date(connection: sqlite3.Connection) -> sqlite3.Connection:
@@ -217,10 +310,10 @@ def _up_to_date(connection: sqlite3.Connection) -> sqlite3.Connection:
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
-    found, wanted = _version(connection), len(schema.MIGRATIONS)
+    found, wanted = _version(connection), len(MIGRATIONS)
     if found == wanted:
         return
-    steps = "".join(schema.MIGRATIONS[found:])
+    steps = "".join(MIGRATIONS[found:])
     try:
         connection.executescript(f"BEGIN EXCLUSIVE;\n{steps}\nPRAGMA user_version = {wanted};\nCOMMIT;")
     except sqlite3.Error:

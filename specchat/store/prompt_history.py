@@ -10,10 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from specchat.config.file_locking import locked
-from specchat.config.file_replacing import replacing
-from specchat.config.state_files import read_end
-from specchat.config.unreadable import UNREADABLE
+from specchat.config.file_reading import UNREADABLE
+from specchat.config.kept_files import locked, read_end, replacing
 
 FILE = "prompts.jsonl"
 """Its name, beside the chats."""

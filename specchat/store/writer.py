@@ -1,19 +1,73 @@
-"""Writes chats on a thread of its own, so that a slow disk blocks neither the app nor the engine."""
+"""Writes chats on a thread of its own, so that a slow disk blocks neither the app nor the engine.
+
+Each running specchat holds a file lock, by which others know whose replies are still being written. What removed chats
+leave in freed pages, in copies of older versions and among the sent prompts is erased here too.
+"""
 
 from __future__ import annotations
 
+import mmap
 import sqlite3
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from specchat.config import private_dir
+from specchat.config.file_reading import open_regular
+from specchat.config.kept_files import locked
 from specchat.errors import StoreError
-from specchat.store.chats import Chats
-from specchat.store.database import is_damage, open_to_write, saying
-from specchat.store.erasing import erase
-from specchat.store.process_lock import ProcessLock, is_gone, sweep
+from specchat.store.chats import Chats, Removed
+from specchat.store.database import is_damage, open_copy, open_to_write, saying
+from specchat.store.prompt_history import FILE, History
+from specchat.store.records import new_id
+
+YOUNG_S = 60.0
+
+
+class ProcessLock:
+    """This process's lock. A process number may be reused by another process; a lock is not."""
+
+    def __init__(self, folder: Path) -> None:
+        self.name = new_id()
+        self._file = _file(private_dir(folder), self.name)
+        self._held = ExitStack()
+        self._held.enter_context(locked(self._file, 0))
+
+    def leave(self) -> None:
+        """Release the lock: this process is ending."""
+        self._held.close()
+        with suppress(OSError):
+            self._file.unlink(missing_ok=True)
+
+
+def is_gone(folder: Path, name: str | None) -> bool:
+    """Whether the specchat of this name has ended, however it did."""
+    if name is None or not (file := _file(folder, name)).exists():
+        return True
+    try:
+        with locked(file, 0):
+            pass
+    except TimeoutError:
+        return False
+    with suppress(OSError):
+        file.unlink(missing_ok=True)
+    return True
+
+
+def sweep(folder: Path) -> None:
+    """Remove what processes left that were killed; a young file may be about to be locked."""
+    for file in folder.glob("*.lock"):
+        with suppress(OSError):
+            if time.time() - file.stat().st_mtime > YOUNG_S:
+                is_gone(folder, file.stem)
+
+
+def _file(folder: Path, name: str) -> Path:
+    return folder / f"{name}.lock"
+
 
 FLUSH_S = 0.8
 """A reply that is being written is flushed this often."""
@@ -184,3 +238,45 @@ class Writer:
 
 def _open_early(chats: Chats, name: str) -> None:
     """The first job: opens the file, so that a problem with saving is reported at once, not at the first message."""
+
+
+def erase(path: Path, chats: Chats, removed: Removed) -> list[str]:
+    """Erase the words of chats that were removed from the file at `path`, from it and from the files beside it.
+
+    Returns:
+        A line for every file that may hold them still. Damaged files are never changed.
+    """
+    if not removed.ids:
+        return []
+    left: list[str] = []
+    try:
+        with saying(path):
+            chats.compact()
+    except StoreError as error:
+        left.append(f"{error}; it may hold their words until the next removal")
+    for copy in sorted(path.parent.glob(f"{path.name}.v*.bak")):
+        try:
+            with open_copy(copy) as connection:
+                older = Chats(connection)
+                with older.transaction():
+                    older.remove(*filter(older.holds, removed.ids))
+                older.compact()
+        except StoreError as error:
+            left.append(f"{error}; it may hold them still")
+    for damaged in sorted(path.parent.glob(f"{path.name}.damaged-*")):
+        if _names(damaged, removed.ids):
+            left.append(f"{damaged} holds them still: delete it if no other chat in it is to be saved")
+    sent = History(path.with_name(FILE))
+    sent.forget(removed.sent)
+    return [*left, *([f"{path.with_name(FILE)}: {sent.problem}"] if sent.problem else [])]
+
+
+def _names(file: Path, ids: tuple[str, ...]) -> bool:
+    """Whether one of the ids stands in a file; one that cannot be read counts as naming them."""
+    try:
+        with open_regular(file) as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return any(data.find(id.encode()) >= 0 for id in ids)
+    except ValueError:  # an empty file
+        return False
+    except OSError:
+        return True

@@ -11,8 +11,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 
-from specchat.config.file_locking import locked
-from specchat.config.file_replacing import replacing
+from specchat.config.kept_files import locked, replacing
 from specchat.errors import NotEnoughMemory, TrainingError
 from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads.head import HEAD_TOKENS, SharedWeights

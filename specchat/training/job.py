@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from specchat.config import private_dir
-from specchat.config.file_replacing import replacing, unfinished
+from specchat.config.kept_files import replacing, unfinished
 from specchat.config.trained_drafters import DESCRIPTION, WEIGHTS, TrainedDrafter, read_drafter, write_drafter
 from specchat.core.sampling import Sampling
 from specchat.decoding.vocabulary import Vocabulary

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from specchat.config import ModelSpec, load_catalog, own_drafters_dir
 from specchat.config.directories import expanded
-from specchat.config.drafter_names import free_name, whose_name
-from specchat.config.toml_checks import NAME
-from specchat.config.trained_drafters import TrainedDrafter
+from specchat.config.toml_file import NAME
+from specchat.config.trained_drafters import TrainedDrafter, free_name, whose_name
 from specchat.errors import UsageError, nearest, short
 from specchat.models.draft_heads import FAMILIES, LEAST_TEXTS, methods
 from specchat.models.hub import checksum, fetching

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from specchat.config.user_named_file import json_line, read_named
+from specchat.config.file_reading import json_line, read_named
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.errors import TrainingError, UsageError
 from specchat.store.chats import Chats

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.config import cache_dir, own_drafters_dir, private_dir
-from specchat.config.drafter_names import free_name
+from specchat.config.trained_drafters import free_name
 from specchat.errors import TrainingError
 from specchat.training.limits import (
     CHATS,

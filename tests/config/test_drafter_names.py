@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specchat.config import load_catalog, users_models
 from specchat.config.directories import shipped_drafters_dir
-from specchat.config.drafter_names import suggested_name, whose_name
+from specchat.config.trained_drafters import suggested_name, whose_name
 
 
 def test_a_name_that_comes_with_specchat_gets_a_number() -> None:

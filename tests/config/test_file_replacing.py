@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from specchat.config.file_replacing import creating, replacing
+from specchat.config.kept_files import creating, replacing
 
 
 @pytest.fixture

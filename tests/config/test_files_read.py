@@ -17,11 +17,10 @@ from specchat.cli.run_output import Record
 from specchat.config.catalog import load_catalog
 from specchat.config.datastore_files import datastore_files, datastores_dir, read_header
 from specchat.config.directories import config_dir
-from specchat.config.regular_file import open_regular
+from specchat.config.file_reading import open_regular, read_named
 from specchat.config.toml_editing import change_file
 from specchat.config.toml_file import parse, parse_if_there
 from specchat.config.trained_drafters import read_drafter
-from specchat.config.user_named_file import read_named
 from specchat.engine.client.replay import Recording
 from specchat.errors import ConfigError, StoreError, UsageError, WeightsError
 from specchat.models.weights.config_file import read_object

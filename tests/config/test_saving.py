@@ -20,7 +20,7 @@ from specchat.config import (
     users_config,
     users_models,
 )
-from specchat.config.file_locking import locked
+from specchat.config.kept_files import locked
 from specchat.config.settings_saving import save, set_for_pair, set_general, start_with, unset
 from specchat.config.toml_editing import Document, change_file, put
 from specchat.engine.protocol.describe import settings_message

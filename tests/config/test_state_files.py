@@ -7,7 +7,7 @@ import os
 import msgspec
 import pytest
 
-from specchat.config.state_files import MOST_BYTES, read_end, read_json, read_small, write_whole
+from specchat.config.kept_files import MOST_BYTES, read_end, read_json, read_small, write_whole
 
 
 def pipe(file):

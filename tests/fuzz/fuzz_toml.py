@@ -9,8 +9,16 @@ from random import Random
 from unittest.mock import patch
 
 from specchat.config import load_catalog, settings_of, user_app, user_keys, user_settings
-from specchat.config.own_pairs import forget_pair
-from specchat.config.settings_saving import set_app, set_for_pair, set_general, set_key, start_with, unset, unset_in
+from specchat.config.settings_saving import (
+    forget_pair,
+    set_app,
+    set_for_pair,
+    set_general,
+    set_key,
+    start_with,
+    unset,
+    unset_in,
+)
 from specchat.errors import SpecchatError
 from specchat.models.hub import model_state
 from specchat.tui.services.key_bindings import problems

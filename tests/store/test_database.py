@@ -16,14 +16,14 @@ import pytest
 from kit import chat, talk
 
 from specchat.errors import StoreError
-from specchat.store import database, schema
+from specchat.store import database
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_read, open_to_write
 from specchat.tui.state.chat import Chat as ChatOnScreen
 from specchat.tui.state.stored_chat import FORMATS, turn_of
 from specchat.tui.text.numbers import when
 
-NEWEST = len(schema.MIGRATIONS)
+NEWEST = len(database.MIGRATIONS)
 
 
 def kept(path: Path) -> list[str]:
@@ -49,7 +49,7 @@ def test_reading_makes_nothing(path: Path) -> None:
 
 def test_an_older_file_is_copied_and_then_brought_up_to_date(path: Path, chats: Chats, monkeypatch) -> None:
     talk(chats, "a", "hi")
-    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, "ALTER TABLE chats ADD COLUMN mood TEXT;"])
+    monkeypatch.setattr(database, "MIGRATIONS", [*database.MIGRATIONS, "ALTER TABLE chats ADD COLUMN mood TEXT;"])
     connection = open_to_write(path).connection
     assert connection.execute("SELECT id, mood FROM chats").fetchall() == [("a", None)]
     copy = path.with_name(f"chats.db.v{NEWEST}.bak")
@@ -64,7 +64,7 @@ def first(path: Path) -> list[tuple]:
     """A file as the first version left it; what stands in its tables."""
     path.parent.mkdir()
     connection = sqlite3.connect(path, isolation_level=None)
-    connection.executescript(schema.MIGRATIONS[0] + "PRAGMA user_version = 1; PRAGMA journal_mode = WAL;")
+    connection.executescript(database.MIGRATIONS[0] + "PRAGMA user_version = 1; PRAGMA journal_mode = WAL;")
     connection.execute("INSERT INTO chats VALUES ('a', 'hi', 1, 'be brief', '2026', '2027', 'n', NULL)")
     for number, message in enumerate(("m", "n")):
         parent = "m" if number else None
@@ -132,9 +132,9 @@ def test_speed_ups_without_plain_rounds_are_forgotten_and_nothing_else(path: Pat
 
 def test_a_step_that_fails_leaves_the_file_as_it_was(path: Path, chats: Chats, monkeypatch) -> None:
     talk(chats, "a", "hi")
-    broken = [*schema.MIGRATIONS, "ALTER TABLE chats ADD COLUMN mood TEXT; INSERT INTO nowhere VALUES (1);"]
+    broken = [*database.MIGRATIONS, "ALTER TABLE chats ADD COLUMN mood TEXT; INSERT INTO nowhere VALUES (1);"]
     with monkeypatch.context() as patch:
-        patch.setattr(schema, "MIGRATIONS", broken)
+        patch.setattr(database, "MIGRATIONS", broken)
         with pytest.raises(StoreError, match="nowhere"):
             open_to_write(path)
     connection = open_to_write(path).connection

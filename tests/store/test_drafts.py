@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from specchat.store import schema
+from specchat.store import database
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_write
 
@@ -13,7 +13,7 @@ from specchat.store.database import open_to_write
 def test_drafts_of_new_chats_are_kept_beside_each_other_and_leave_together(path: Path) -> None:
     path.parent.mkdir()
     before = sqlite3.connect(path)
-    before.executescript("".join(schema.MIGRATIONS[:5]) + "PRAGMA user_version = 5;")
+    before.executescript("".join(database.MIGRATIONS[:5]) + "PRAGMA user_version = 5;")
     before.execute("INSERT INTO chats VALUES ('a', 'hi', 1, '', '2026', '2027', NULL, NULL, NULL)")
     before.execute("INSERT INTO drafts VALUES ('a', 'of a chat')")
     before.commit()

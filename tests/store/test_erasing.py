@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 from kit import chat, said, talk
 
-from specchat.store import schema
+from specchat.store import database
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_write
-from specchat.store.erasing import erase
 from specchat.store.prompt_history import History
-from specchat.store.writer import Writer
+from specchat.store.writer import Writer, erase
 
 GONE, STAYS = "quixotrope", "zephyrwood"
 
@@ -29,7 +28,7 @@ def home(path: Path) -> Path:
     """Chats with two copies of older versions, and what was sent. The chat `gone` has words that no other has."""
     path.parent.mkdir()
     older = sqlite3.connect(path, isolation_level=None)
-    older.executescript("".join(schema.MIGRATIONS[:2]) + "PRAGMA user_version = 2;")
+    older.executescript("".join(database.MIGRATIONS[:2]) + "PRAGMA user_version = 2;")
     Chats(older).save(chat("gone", GONE))
     Chats(older).save(chat("stays", STAYS))
     for id, word in (("gone", GONE), ("stays", STAYS)):

@@ -10,7 +10,7 @@ import pytest
 from kit import answered, chat, said, talk
 
 from specchat.errors import UsageError
-from specchat.store import schema
+from specchat.store import database
 from specchat.store.chat_json import read_json, take_in, write_json
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_write
@@ -58,7 +58,7 @@ def test_the_rounds_of_the_oldest_replies_are_forgotten_first_and_the_texts_stay
 def test_a_file_from_before_rounds_were_stored_is_brought_up_to_date(path: Path) -> None:
     path.parent.mkdir()
     before = sqlite3.connect(path, isolation_level=None)
-    before.executescript("".join(schema.MIGRATIONS[:3]) + "PRAGMA user_version = 3;")
+    before.executescript("".join(database.MIGRATIONS[:3]) + "PRAGMA user_version = 3;")
     before.execute("INSERT INTO chats VALUES ('a', 'hi', 0, '', '2026', '2027', 'm', NULL, NULL)")
     row = (1, "a", "m", None, "assistant", "text", "2026", "done", None, "[4]", None)
     before.execute(f"INSERT INTO messages VALUES ({', '.join('?' * len(row))})", row)

@@ -19,9 +19,8 @@ from specchat.store import database
 from specchat.store import writer as writer_module
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_read, open_to_write
-from specchat.store.process_lock import ProcessLock, is_gone
 from specchat.store.records import Message
-from specchat.store.writer import Writer
+from specchat.store.writer import ProcessLock, Writer, is_gone
 
 
 class Listener:
@@ -196,7 +195,7 @@ import sys, time
 sys.path.insert(0, {tests!r})
 from pathlib import Path
 from kit import WHEN, answered, chat, said
-from specchat.store.process_lock import ProcessLock, is_gone
+from specchat.store.writer import ProcessLock, is_gone
 from specchat.store.records import Message
 from specchat.store.writer import Writer
 

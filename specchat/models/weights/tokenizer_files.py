@@ -18,7 +18,7 @@ from typing import Any, TypedDict
 try:
     import msgspec
 
-    from specchat.config.unreadable import UNREADABLE
+    from specchat.config.file_reading import UNREADABLE
 except ImportError:  # the checks on a GPU run without it
     msgspec = None  # type: ignore[assignment]
 

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.config.directories import cache_dir, private_dir
-from specchat.config.file_replacing import put_on_disk, replacing
-from specchat.config.running_process import is_running
+from specchat.config.kept_files import is_running, put_on_disk, replacing
 from specchat.errors import WeightsError
 from specchat.models.weights.config_file import CONFIG, is_name, read_config, read_object, read_whole
 from specchat.models.weights.foreign_code import first_line, one_line

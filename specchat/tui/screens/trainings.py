@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specchat.config import own_drafters_dir
-from specchat.config.drafter_names import suggested_name
+from specchat.config.trained_drafters import suggested_name
 from specchat.errors import UsageError
 from specchat.tui.screens.chat_view import ChatView
 from specchat.tui.screens.training import Answer, TrainForm, TrainingScreen

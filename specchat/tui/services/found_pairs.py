@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from specchat.config.unreadable import UNREADABLE
+from specchat.config.file_reading import UNREADABLE
 from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError
 from specchat.tui.state.pair_list import PairInfo

@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 
 from specchat.config import starting_pair, user_settings, users_models
-from specchat.config.own_pairs import forget_pair
-from specchat.config.settings_saving import start_with
+from specchat.config.settings_saving import forget_pair, start_with
 from specchat.engine.protocol.codec import decode_event
 from specchat.engine.protocol.events import Loading
 from specchat.errors import ConfigError, SpecchatError, UsageError, nearest

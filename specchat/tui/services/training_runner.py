@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
+from specchat.config.file_reading import UNREADABLE
 from specchat.config.settings_saving import set_all_for_pair
 from specchat.config.toml_editing import replace_text
-from specchat.config.unreadable import UNREADABLE
 from specchat.engine.protocol.text import one_line
 from specchat.engine.protocol.training_report import decode_report
 from specchat.errors import ConfigError, UsageError
@@ -22,18 +22,16 @@ from specchat.tui.system.processes import OwnProcess, own_command
 _MOST_BYTES = 1 << 16
 
 
-class TrainingCost(Protocol):
-    """What a training takes."""
+@dataclass(frozen=True)
+class TrainingEstimate:
+    """What a training would take: bytes of disk and seconds of one core; and how much of the disk is free."""
 
-    @property
-    def disk_bytes(self) -> int: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def free_bytes(self) -> int: ...
+    disk_bytes: int
+    seconds: float
+    free_bytes: int
 
 
-Estimate = Callable[[TrainingChoices], TrainingCost]
+Estimate = Callable[[TrainingChoices], TrainingEstimate]
 """Raises SpecchatError if that training is not possible."""
 
 

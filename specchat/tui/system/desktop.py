@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from specchat.config.file_replacing import creating
+from specchat.config.kept_files import creating
 from specchat.errors import SpecchatError, UsageError, meant
 
 OSC_52_MOST = 74_994

@@ -1,13 +1,27 @@
-"""Opens files without waiting for anybody: regular ones, and pipes that a shell put in a file's place."""
+"""Opens files without waiting for anybody, and reads those that the user names within bounds.
+
+Regular files, and pipes that a shell put in a file's place.
+"""
 
 from __future__ import annotations
 
 import errno
+import io
+import json
 import os
 import stat
+import zlib
 from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+import msgspec
+
+from specchat.errors import UsageError, cut
+
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""No JSON, or not of the expected type; text that is not UTF-8; brackets without end."""
+
 
 _WITHOUT_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
@@ -67,3 +81,55 @@ def _is_nameless_pipe(file: Path) -> bool:
         return False
     real = os.path.realpath(file)
     return is_pipe and (real.startswith("/dev/fd/") or not os.path.lexists(real))
+
+
+MOST_BYTES = 256 << 20
+"""Far more than the largest collections of prompts have."""
+
+_GZIP = b"\x1f\x8b"
+
+
+def read_named(file: Path, named: str = "", most: int = MOST_BYTES) -> str:
+    """The text of a file, which may be gzipped, or of a pipe `<(…)`.
+
+    Args:
+        named: what errors call it, if not by its path.
+        most: bytes that it may have, unpacked.
+
+    Raises:
+        UsageError: it cannot be read, is larger, or is not UTF-8.
+    """
+    named = named or str(file)
+    try:
+        with open_file_or_pipe(file) as opened:
+            data = opened.read(most + 1)
+        if data.startswith(_GZIP):
+            import gzip
+
+            with gzip.open(io.BytesIO(data)) as unpacked:
+                data = unpacked.read(most + 1)
+        if len(data) > most:
+            raise UsageError(f"{named} cannot be read: it is larger than {most >> 20} MiB")
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"{named} cannot be read: it is not UTF-8 in line {line}") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise UsageError(f"{named} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def json_line(line: str, where: str) -> Any:
+    """What one line of JSON says.
+
+    Args:
+        where: file and line, for the error.
+
+    Raises:
+        UsageError: it is not JSON.
+    """
+    try:
+        return json.loads(line)
+    except RecursionError:
+        raise UsageError(f"{where} is not JSON: it is nested too deep") from None
+    except ValueError as error:  # JSONDecodeError is one, and so is a number of more digits than Python reads
+        raise UsageError(f"{where} is not JSON: {cut(str(error))}") from None

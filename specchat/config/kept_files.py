@@ -1,4 +1,7 @@
-"""Puts a file in the place of another, or of none, in one step: however the program ends, what is there is whole."""
+"""Files that specchat writes: replaced in one step, locked, and small ones of state read within bounds.
+
+However the program ends, what is there is whole.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
+
+import msgspec
 
 from specchat.config.directories import private_dir
+from specchat.config.file_reading import UNREADABLE
 
 
 @contextmanager
@@ -112,3 +119,84 @@ def put_names_on_disk(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+@contextmanager
+def locked(lock: Path, patience_s: float) -> Iterator[None]:
+    """Hold a lock file. It stays behind, because removing it would let two processes hold one each.
+
+    Raises:
+        TimeoutError: another process, or another part of this one, holds it for longer than `patience_s` seconds.
+        OSError: it cannot be written, or its folder is not there.
+    """
+    from filelock import FileLock, Timeout  # no start without a lock pays for it
+
+    held = FileLock(lock, timeout=patience_s, mode=0o600)
+    try:
+        held.acquire()
+    except Timeout:
+        raise TimeoutError(f"another program holds {lock}") from None
+    try:
+        yield
+    finally:
+        held.release()
+
+
+def is_running(process: int) -> bool:
+    """Whether a process of this number is running, whoever's it is. Where asking would end it, it counts as running."""
+    if os.name == "nt":  # there, to signal a process is to end it
+        return True
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:  # another user's process
+        return True
+    return True
+
+
+Kind = TypeVar("Kind")
+
+MOST_BYTES = 1 << 20
+"""Far more than such a file ever has."""
+
+
+def read_small(file: Path, most: int = MOST_BYTES) -> bytes:
+    """The bytes of a regular file of at most `most` bytes; b"" where there is no such file."""
+    try:
+        if not file.is_file():
+            return b""
+        with file.open("rb") as opened:
+            data = opened.read(most + 1)
+    except OSError:
+        return b""
+    return data if len(data) <= most else b""
+
+
+def read_end(file: Path, most: int) -> bytes:
+    """The last bytes of a file that only grows, at most so many.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with file.open("rb") as opened:
+        opened.seek(max(0, opened.seek(0, os.SEEK_END) - most))
+        return opened.read(most)
+
+
+def read_json(file: Path, kind: type[Kind]) -> Kind | None:
+    """What the file says, if it is small and says something of this kind."""
+    try:
+        return msgspec.json.decode(read_small(file), type=kind)
+    except UNREADABLE:
+        return None
+
+
+def write_whole(file: Path, data: bytes) -> None:
+    """Put the data in the place of what was there, in one step; its folder is made.
+
+    Raises:
+        OSError: the disk does not take it.
+    """
+    with replacing(file, durable=False) as draft:
+        draft.write_bytes(data)
