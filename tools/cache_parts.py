@@ -82,7 +82,7 @@ def long_prompts(pair: Any) -> dict[str, list[int]]:
 
 
 def reply(pair: Any, settings: Any, choice: str, prompt: list[int], tokens: int) -> tuple[list[int], Counter[str]]:
-    """What is written, and counts of rounds."""
+    """The tokens that are written, and counts of rounds."""
     from specchat.core.context import Context
     from specchat.core.noise import Noise
     from specchat.decoding.assemble import assemble, sampling

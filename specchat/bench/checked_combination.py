@@ -48,7 +48,7 @@ PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found, in a sentence and in figures."""
+    """The result of one check, in a sentence and in figures."""
 
     claim: str
     status: str

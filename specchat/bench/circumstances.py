@@ -30,7 +30,7 @@ _PACKAGES = ("torch", "transformers", "llama-cpp-python")
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What is needed to judge a figure or to measure it again."""
+    """Hardware, versions and command: needed to judge a figure or to measure it again."""
 
     made: str
     command: str

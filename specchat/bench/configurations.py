@@ -1,4 +1,4 @@
-"""What is compared: `drafter[:policy[:rule[:controller]]][:key=value…]`; settings in force, and the pair, loaded."""
+"""Configurations to compare: `drafter[:policy[:rule[:controller]]][:key=value…]`; settings in force; a loaded pair."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def prepare_environment(threads: int = 0) -> None:
-    """What an engine's environment says, before torch is first imported: waiting threads sleep."""
+    """Set an engine's environment before torch is first imported: waiting threads sleep."""
     os.environ.update(engine_environment(threads))
 
 
 def settings_in_force(chosen: Mapping[str, Any], **fallback: Any) -> Settings:
-    """What the pair starts with but greedy, then `fallback`, then what was asked for."""
+    """The pair's default settings but greedy, then `fallback`, then the chosen ones."""
     return settings_of(load_catalog().pair(starting_pair(chosen)), GREEDY, fallback, chosen)
 
 

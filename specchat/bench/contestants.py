@@ -24,7 +24,7 @@ class Contestant(Protocol):
 
     @property
     def name(self) -> str:
-        """What the report calls it."""
+        """Its name in the report."""
 
     def begin(self) -> None:
         """A new question begins: what was learnt from the last one is forgotten, unless it may be kept."""

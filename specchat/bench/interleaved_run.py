@@ -153,7 +153,7 @@ def floor_comparison(
 
 
 def standings(report: Report) -> list[Standing]:
-    """What was measured of them, the slowest first."""
+    """Their measured ratios, the slowest first."""
     found = [
         Standing(result.name, group.ratio)
         for run in report.runs

@@ -60,7 +60,7 @@ class Measured:
 
     @property
     def about(self) -> tuple[str, int]:
-        """What two replies must share to be compared."""
+        """Question and turn, which two replies must share to be compared."""
         return self.question_id, self.turn
 
     @property

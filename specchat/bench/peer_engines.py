@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _ASSISTANT = "assistant_model"
 
 _LOOKUP_TOKENS = 10
-"""What transformers' own documentation uses."""
+"""The number in transformers' own documentation."""
 
 
 def transformers_peers(pair: LoadedPair, settings: Settings, target_path: Path, draft_path: Path | None) -> list[Peer]:
@@ -112,7 +112,7 @@ def _load(path: Path, dtype: torch.dtype, device: torch.device) -> Any:
 
 
 _LLAMA_LOOKUP_TOKENS = {"cpu": 2, "cuda": 10}
-"""What its own documentation advises for processors and for graphics cards."""
+"""The numbers in its own documentation, for processors and for graphics cards."""
 
 _CONTEXT_TOKENS = 4096
 

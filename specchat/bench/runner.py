@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure.
+    """The plan of a benchmark.
 
     Args:
         settings: in force for every contestant; each precision and configuration changes its own part.

@@ -113,7 +113,7 @@ def _question(record: Any, where: str) -> Question:
 
 
 OWN_NAME = "own"
-"""What our own questions are called on the command line."""
+"""The name of our own questions on the command line."""
 
 _LARGEST_BYTES = 64 << 20
 

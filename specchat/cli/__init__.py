@@ -73,7 +73,7 @@ PlainMarks = Annotated[
 ]
 
 _OUTPUT_NOT_READ = 128 + 13
-"""What a shell says of a program that SIGPIPE ended, as it ends most whose output is piped into `head`.
+"""The exit code of a program that SIGPIPE ended, as it ends most whose output is piped into `head`.
 
 The signal itself is not used: what a command has begun is put in order first, and an engine is ended.
 """

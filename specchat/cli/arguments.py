@@ -113,11 +113,11 @@ UNREADABLE: Any = typer.BadParameter.__base__
 """The error of a command line that cannot be parsed; typer exports only kinds of it."""
 
 _KINDS = {"int": "a whole number", "float": "a number"}
-"""What the parser calls numbers, and what a person does."""
+"""The parser's words for numbers, and a person's."""
 
 
 def in_one_line(error: Any, arguments: Sequence[str]) -> UsageError | None:
-    """What is wrong and what is nearest to it; None where help was asked for by naming no command of a group."""
+    """The error with the nearest that works; None where help was asked for by naming no command of a group."""
     said = cut(str(error.format_message())).rstrip(".")
     if not said:
         return None

@@ -1,4 +1,4 @@
-"""What `specchat bench` does with a model: choose what is measured, run it, print and write the report."""
+"""`specchat bench` of a model: chooses what is measured, runs it, prints and writes the report."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Questions:
 
 @dataclass(frozen=True)
 class Request:
-    """What the flags of `specchat bench` ask for, besides the settings."""
+    """The flags of `specchat bench` besides the settings."""
 
     compare: str
     floor: bool

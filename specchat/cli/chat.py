@@ -37,7 +37,7 @@ from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.services.context import AppSetup
 from specchat.tui.services.engine_server import RunningServer, parse_port
 from specchat.tui.services.key_bindings import problems
-from specchat.tui.services.training_runner import TrainingCost, TrainingHere
+from specchat.tui.services.training_runner import TrainingEstimate, TrainingHere
 from specchat.tui.state.pair_list import PairInfo
 from specchat.tui.state.races import BenchQuestion
 from specchat.tui.state.stored_chat import conversation
@@ -146,7 +146,7 @@ def _options(mouse: bool, ascii: bool) -> AppOptions:
 
 
 def shipped_questions() -> list[BenchQuestion]:
-    """What a benchmark in the app asks: the shipped questions without their follow-ups, category by category."""
+    """Questions of a benchmark in the app: the shipped ones without their follow-ups, category by category."""
     from specchat.bench.workloads import own_workload
 
     return [BenchQuestion(question.category, question.turns[0]) for question in own_workload().in_turn()]
@@ -194,10 +194,10 @@ def _known_pairs() -> list[PairInfo]:
     return known_pairs()
 
 
-def _estimated(request: TrainingChoices) -> TrainingCost:
-    from specchat.cli.pair_states import estimated
+def _estimated(request: TrainingChoices) -> TrainingEstimate:
+    from specchat.cli.pair_states import estimate_training
 
-    return estimated(request)
+    return estimate_training(request)
 
 
 def _pairs_elsewhere() -> list[PairInfo]:

@@ -23,7 +23,7 @@ app = typer.Typer(help="List, read, search, export, import and remove chats.", n
 
 
 def chat_ids(incomplete: str) -> list[tuple[str, str]]:
-    """What shell completion offers for an id: ids with this beginning, and their chats' titles."""
+    """Ids with this beginning, and their chats' titles, for shell completion."""
     from specchat.errors import SpecchatError
 
     try:

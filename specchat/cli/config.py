@@ -120,7 +120,7 @@ def _read_everything() -> None:
 
 
 def _print_written(pair: str | None) -> None:
-    """What the user wrote, as `name = value` with its place; everything, or what is for one pair."""
+    """Lines `name = value` that the user wrote, each with its place; all, or those for one pair."""
     lines = list(_written(pair))
     width = max((len(left) for left, _ in lines), default=0)
     for left, where in lines:

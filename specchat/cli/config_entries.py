@@ -1,4 +1,4 @@
-"""What `specchat config` can read and write: settings, options of methods, how the app behaves, keys."""
+"""Entries that `specchat config` reads and writes: settings, options of methods, how the app behaves, keys."""
 
 from __future__ import annotations
 

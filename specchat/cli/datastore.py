@@ -26,7 +26,7 @@ _MOST_TOKENS = 8_000_000
 
 
 def _known(incomplete: str) -> list[str]:
-    """What shell completion offers for a name."""
+    """Names of datastores, for shell completion."""
     from specchat.config.datastore_files import datastore_files
 
     return [one.name for one in datastore_files() if one.name.startswith(incomplete)]
@@ -222,7 +222,7 @@ def texts_of_files(paths: Sequence[Path]) -> Iterator[str]:
 
 
 def texts_of_chats() -> Iterator[str]:
-    """What user and model said in the chats that are kept on this machine.
+    """The texts of user and model in the chats that are kept on this machine.
 
     Raises:
         StoreError: the chats cannot be read.

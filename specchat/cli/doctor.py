@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _PACKAGES = ("torch", "transformers", "textual", "rich", "typer", "gguf", "huggingface_hub")
 _LIBRARIES = ("torch", "tokenizers", "safetensors", "huggingface_hub", "gguf", "transformers")
-"""What the engine cannot do without."""
+"""Libraries that the engine cannot do without."""
 
 
 def print_report() -> None:

@@ -107,7 +107,7 @@ def _parameter(name: str, kind: Any, extra: Any) -> inspect.Parameter:
 
 
 def _completion(setting: str) -> Callable[[str], list[str]]:
-    """What shell completion offers for a setting."""
+    """Names of settings, for shell completion."""
 
     def names(incomplete: str) -> list[str]:
         with suppress(SpecchatError):  # the command itself reports a broken file

@@ -94,7 +94,7 @@ def _resolved(host: str, port: int) -> tuple[int, int, int, str, tuple[Any, ...]
 
 
 def address_of(door: socket.socket) -> str:
-    """What others call this socket: `http://127.0.0.1:8000`."""
+    """The address of this socket for others: `http://127.0.0.1:8000`."""
     host, port = door.getsockname()[:2]
     if ipaddress.ip_address(host).is_unspecified:
         host = socket.gethostname()

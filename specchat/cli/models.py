@@ -173,7 +173,7 @@ def _here(specs: Iterable[_Spec]) -> list[_Spec]:
 
 
 def _unused(spec: WeightsSpec, pair: str) -> str:
-    """What to say of a draft model that was not pulled with its pair."""
+    """A remark on a draft model that was not pulled with its pair."""
     from specchat.models.hub import model_state
 
     state = model_state.state(spec)
@@ -186,7 +186,7 @@ def _unused(spec: WeightsSpec, pair: str) -> str:
 
 
 def _split(name: str) -> tuple[tuple[WeightsSpec, ...], tuple[WeightsSpec, ...]]:
-    """What a name stands for: a pair's models, a model, or a trained drafter; and draft models that the pair leaves."""
+    """The specs that a name stands for: a pair's models, a model, or a trained drafter; and draft models left out."""
     from specchat.cli.pair_states import models_in_use, unused_drafts
     from specchat.config import load_catalog
     from specchat.errors import UsageError, nearest

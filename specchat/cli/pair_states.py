@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from specchat.compiled.machine import free_bytes, has_graphics_card
 from specchat.config import Catalog, HubSource, ModelSpec, PairSpec, cache_dir, load_catalog, settings_of
@@ -30,6 +30,7 @@ from specchat.training.limits import (
     trainable_target,
     training_cost,
 )
+from specchat.tui.services.training_runner import TrainingEstimate
 from specchat.tui.state.pair_list import PairInfo
 from specchat.tui.state.training import TrainingChoices
 
@@ -167,17 +168,8 @@ def _left(states: list[State]) -> int | None:
     return sum(max(0, (state.total_bytes or 0) - state.disk_bytes) for state in missing)
 
 
-@dataclass(frozen=True)
-class Estimated:
-    """Bytes of disk and seconds of one core; and how much of the disk is free."""
-
-    disk_bytes: int
-    seconds: float
-    free_bytes: int
-
-
-def estimated(request: TrainingChoices) -> Estimated:
-    """What this training would take.
+def estimate_training(request: TrainingChoices) -> TrainingEstimate:
+    """Disk and time that this training would take.
 
     Raises:
         UsageError: such a training is not possible.
@@ -194,4 +186,4 @@ def estimated(request: TrainingChoices) -> Estimated:
     described = describe_model(place)
     cost = training_cost(request.drafter, request.tokens, described.parameters, described.hidden)
     folder = next(step for step in (cache_dir(), *cache_dir().parents) if step.exists())
-    return Estimated(cost.disk_bytes, cost.seconds, shutil.disk_usage(folder).free)
+    return TrainingEstimate(cost.disk_bytes, cost.seconds, shutil.disk_usage(folder).free)

@@ -73,7 +73,7 @@ def drop_output() -> None:
 
 
 def piped_text(have_prompt: bool) -> str:
-    """What stands on standard input, unless it is a terminal; with a prompt a silent pipe is not waited for.
+    """The text on standard input, unless it is a terminal; with a prompt a silent pipe is not waited for.
 
     Raises:
         UsageError: it is not UTF-8, longer than any context, or cannot be read.

@@ -179,7 +179,7 @@ def _say_how_to_go_on(request: TrainingRequest) -> None:
 
 
 def _say_trained(pair: str, trained: TrainedDrafter, output: Output, *, complete: bool = True) -> None:
-    """What lies in the drafter's folder now; JSON is printed at the end, with the verdict."""
+    """Describe the drafter's folder; JSON is printed at the end, with the verdict."""
     figures, data = trained.figures, trained.data
     tau, depths = figures["chain_tau_held_out"], figures["right_by_depth_held_out"]
     curve = Curve(list(figures["curve_tokens"]), list(figures["curve_tau"]))

@@ -1,4 +1,4 @@
-"""What a trained drafter is worth: a short bench against the pair's default, and whether to use it from now on."""
+"""The verdict on a trained drafter: a short bench against the pair's default, and whether to use it from now on."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Site:
 
     @property
     def address(self) -> str:
-        """What to open in a browser."""
+        """The address to open in a browser."""
         return f"{address_of(self._door)}/?key={self._access.key}"
 
     def serve(self, ready: Callable[[], None]) -> None:

@@ -16,7 +16,7 @@ Scores = np.ndarray[Any, np.dtype[np.float64]]
 def penalised_candidates(
     tokens: Tokens,
     logprobs: Scores,
-    totals: Scores,
+    logsumexp: Scores,
     sampling: Sampling,
     counts: Counts,
     paths: Sequence[Sequence[int]],
@@ -27,7 +27,7 @@ def penalised_candidates(
 
     Args:
         tokens, logprobs: (n, C) candidates, and their log-probabilities before penalties.
-        totals: (n,) what is added to a row's log-probabilities to make logits of them.
+        logsumexp: (n,) what is added to a row's log-probabilities to make logits of them.
         counts: what the text holds.
         paths: n times the tokens drafted since the text ended, down to the node that the row follows.
 
@@ -35,7 +35,7 @@ def penalised_candidates(
         Two arrays (n, C).
     """
     amounts = np.array([counts.often(row, path) for row, path in zip(tokens.tolist(), paths, strict=True)])
-    changed = penalised_logits(logprobs + totals[:, None], amounts, sampling) - totals[:, None]
+    changed = penalised_logits(logprobs + logsumexp[:, None], amounts, sampling) - logsumexp[:, None]
     mass = 1.0 + (np.exp(changed) - np.exp(logprobs)).sum(axis=1, keepdims=True)
     changed -= np.log(np.maximum(mass, 1e-9))
     order = np.argsort(-changed, axis=1, kind="stable")

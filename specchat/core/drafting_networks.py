@@ -50,14 +50,14 @@ class Guessed:
         tokens: (n, C) the likeliest, best first.
         logprobs: (n, C) their log-probabilities among the tokens that can be guessed.
         possible: (H,) the tokens that can be guessed.
-        totals: (n,) what was taken from the logits to make log-probabilities of them.
+        logsumexp: (n,) what was taken from the logits to make log-probabilities of them.
         compute_logits: () → (n, H) of all of them; few rules ask.
     """
 
     tokens: Tokens
     logprobs: Logprobs
     possible: Tokens
-    totals: Logprobs
+    logsumexp: Logprobs
     compute_logits: Callable[[], Tensor]
 
     @property
@@ -69,7 +69,7 @@ class Guessed:
         """What follows these of the n nodes, each as often as it is named."""
         some = list(rows)
         return Guessed(
-            self.tokens[some], self.logprobs[some], self.possible, self.totals[some], lambda: self.logits[some]
+            self.tokens[some], self.logprobs[some], self.possible, self.logsumexp[some], lambda: self.logits[some]
         )
 
 

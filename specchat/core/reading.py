@@ -68,11 +68,11 @@ class Reading:
         named = _named(self.extra_row_likeliest, rows, count)
         return best_tokens(self.extra_row_logits[rows], count)[1].tolist() if named is None else named
 
-    def totals_after(self, nodes: Sequence[int]) -> Tensor:
+    def logsumexp_after(self, nodes: Sequence[int]) -> Tensor:
         """(n,) float32: what is to be taken from the logits after these nodes to make log-probabilities of them."""
         rows = [self.row(node) for node in nodes]
-        if self.said.totals is not None:
-            return self.said.totals[rows]
+        if self.said.logsumexp is not None:
+            return self.said.logsumexp[rows]
         if self.logits.device.type != "cpu" or not rows:
             return torch.logsumexp(self.logits[rows].float(), dim=-1)
         # One by one, without a copy of the rows: for a copy torch wakes its threads, which takes longer than the sums.
@@ -91,8 +91,8 @@ class Reading:
             return self.said.log_probabilities(rows, tokens)
         asked = list(dict.fromkeys(nodes))
         place = {node: at for at, node in enumerate(asked)}
-        totals = self.totals_after(asked)[torch.tensor([place[node] for node in nodes])]
-        found: list[float] = (self.logits[torch.tensor(rows), torch.tensor(tokens)].float() - totals).tolist()
+        logsumexp = self.logsumexp_after(asked)[torch.tensor([place[node] for node in nodes])]
+        found: list[float] = (self.logits[torch.tensor(rows), torch.tensor(tokens)].float() - logsumexp).tolist()
         return found
 
     def rows(self, nodes: Sequence[int]) -> list[int]:
@@ -141,7 +141,7 @@ class HeadOutput(Protocol):
         found on the way."""
 
     @property
-    def totals(self) -> Tensor | None:
+    def logsumexp(self) -> Tensor | None:
         """(n,) logarithm of the sum of the exponentials of the logits, likewise."""
 
     @property
@@ -158,7 +158,7 @@ class HeadOutput(Protocol):
 
     @property
     def in_memory(self) -> NamedInMemory | None:
-        """`likeliest`, `highest` and `totals` without tensors, where they lie in memory side by side."""
+        """`likeliest`, `highest` and `logsumexp` without tensors, where they lie in memory side by side."""
 
     @property
     def row_in_memory(self) -> Callable[[int], RowInMemory] | None:
@@ -175,7 +175,7 @@ class HeadTensors:
 
     logits: Tensor
     likeliest: Tensor | None = None
-    totals: Tensor | None = None
+    logsumexp: Tensor | None = None
     highest: Tensor | None = None
     tokens: Tensor | None = None
     first: Sequence[int] | None = None
@@ -196,14 +196,14 @@ class NamedInMemory(NamedTuple):
         named: K, so many of each row.
         likeliest: address of (n, K) int32 tokens, best first.
         highest: of (n, K) float32, their logits.
-        totals: of (n,) float32, the logarithms of the sums of the exponentials of the logits.
+        logsumexp: of (n,) float32, the logarithms of the sums of the exponentials of the logits.
     """
 
     width: int
     named: int
     likeliest: int
     highest: int
-    totals: int
+    logsumexp: int
 
 
 class RowInMemory(NamedTuple):

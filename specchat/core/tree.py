@@ -242,18 +242,18 @@ class PointRows(Sequence[Sequence[Guess]]):
         tokens: (F, K) different tokens for each node, the likeliest first.
         values: (F, K) their log-probabilities, or logits, never rising along a row; −inf, at the end of a row, where
             there is no token.
-        totals: (F,) what is to be taken from logits to make log-probabilities of them; else zeros.
+        logsumexp: (F,) what is to be taken from logits to make log-probabilities of them; else zeros.
         proposer: the drafter's name.
     """
 
-    __slots__ = ("proposer", "tokens", "totals", "values")
+    __slots__ = ("logsumexp", "proposer", "tokens", "values")
 
     def __init__(
-        self, tokens: list[list[int]], values: list[list[float]], totals: list[float] | None, proposer: str
+        self, tokens: list[list[int]], values: list[list[float]], logsumexp: list[float] | None, proposer: str
     ) -> None:
-        """`totals` is None for log-probabilities."""
+        """`logsumexp` is None for log-probabilities."""
         self.tokens, self.values, self.proposer = tokens, values, proposer
-        self.totals = totals or [0.0] * len(tokens)
+        self.logsumexp = logsumexp or [0.0] * len(tokens)
 
     def __len__(self) -> int:
         """F: the nodes it is about."""
@@ -261,7 +261,7 @@ class PointRows(Sequence[Sequence[Guess]]):
 
     def rows(self) -> Iterator[tuple[list[int], list[float], float]]:
         """For each node its tokens, their values, and what is to be taken from these."""
-        return zip(self.tokens, self.values, self.totals, strict=True)
+        return zip(self.tokens, self.values, self.logsumexp, strict=True)
 
     @overload
     def __getitem__(self, place: int) -> list[Guess]: ...
@@ -273,15 +273,15 @@ class PointRows(Sequence[Sequence[Guess]]):
         """The guesses below a node, the best first."""
         if isinstance(place, slice):
             return [self[at] for at in range(len(self))[place]]
-        each, total = zip(self.tokens[place], self.values[place], strict=True), self.totals[place]
+        each, total = zip(self.tokens[place], self.values[place], strict=True), self.logsumexp[place]
         return [point(token, value - total, self.proposer) for token, value in each if value > -math.inf]
 
 
 def joined(rows: Sequence[PointRows]) -> PointRows:
     """The rows of one drafter (at least one), one after the other."""
     each = [(tokens, values, total) for some in rows for tokens, values, total in some.rows()]
-    tokens, values, totals = map(list, zip(*each, strict=True))
-    return PointRows(tokens, values, totals, rows[0].proposer)
+    tokens, values, logsumexp = map(list, zip(*each, strict=True))
+    return PointRows(tokens, values, logsumexp, rows[0].proposer)
 
 
 def as_points(proposal: Sequence[Sequence[Guess]]) -> Sequence[Sequence[Guess]]:

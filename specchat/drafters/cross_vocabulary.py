@@ -106,9 +106,9 @@ class CrossVocabulary(CompiledDrafter):
         if self._draft is None:
             return [() for _ in frontier]
         said = self._say(tree, frontier, width if context.sampling.by_logits else _CANDIDATES)
-        tokens, logprobs = said.tokens, said.values.astype(np.float64) - said.totals.astype(np.float64)[:, None]
+        tokens, logprobs = said.tokens, said.values.astype(np.float64) - said.logsumexp.astype(np.float64)[:, None]
         if not context.sampling.by_logits:
-            tokens, logprobs = self._in_chat(tree, frontier, tokens, logprobs, said.totals, context)
+            tokens, logprobs = self._in_chat(tree, frontier, tokens, logprobs, said.logsumexp, context)
         return points_of(tokens, logprobs, width, self.proposer)
 
     def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> CompiledNetwork:
@@ -157,7 +157,7 @@ class CrossVocabulary(CompiledDrafter):
         read = {row: place.node for row, place in enumerate(places) if place and not place.owed and place.node in said}
         size = (len(nodes), count + 1)
         tokens, values = np.full(size, -1, dtype=np.int32), np.full(size, -np.inf, dtype=np.float32)
-        totals = np.zeros(len(nodes), dtype=np.float32)
+        logsumexp = np.zeros(len(nodes), dtype=np.float32)
         for row, place in enumerate(places):
             if place is not None and place.owed:
                 tokens[row, 0], values[row, 0] = place.owed[0], 0.0
@@ -165,8 +165,8 @@ class CrossVocabulary(CompiledDrafter):
             rows = list(read)
             some = self._translated_after([nodes[row] for row in rows], list(read.values()), count)
             width = some.tokens.shape[1]
-            tokens[rows, :width], values[rows, :width], totals[rows] = some.tokens, some.values, some.totals
-        return Likeliest(tokens, values, totals, logits=True)
+            tokens[rows, :width], values[rows, :width], logsumexp[rows] = some.tokens, some.values, some.logsumexp
+        return Likeliest(tokens, values, logsumexp, logits=True)
 
     def _translated_after(self, nodes: Sequence[int], read: Sequence[int], count: int) -> Likeliest:
         """The same for nodes that stand at these nodes of the draft model's tree."""
@@ -240,7 +240,13 @@ class CrossVocabulary(CompiledDrafter):
             self._said.add(unread, likeliest_of(reading, _CANDIDATES, self._model.vocab_size), None)
 
     def _in_chat(
-        self, tree: TokenTree, nodes: Sequence[int], tokens: Tokens, logprobs: Scores, totals: Floats, context: Context
+        self,
+        tree: TokenTree,
+        nodes: Sequence[int],
+        tokens: Tokens,
+        logprobs: Scores,
+        logsumexp: Floats,
+        context: Context,
     ) -> tuple[Tokens, Scores]:
         """The same guesses as the chat's penalties and the target's noise order them; what is owed stays certain."""
         rows = [row for row, node in enumerate(nodes) if node in self._translated and logprobs[row, 0] > -np.inf]
@@ -248,7 +254,7 @@ class CrossVocabulary(CompiledDrafter):
             some, each = np.maximum(tokens[rows], 0), logprobs[rows]
             if context.sampling.penalised:
                 paths = [tree.path_tokens(nodes[row]) for row in rows]
-                about = totals[rows].astype(np.float64), context.sampling, context.counts, paths
+                about = logsumexp[rows].astype(np.float64), context.sampling, context.counts, paths
                 some, each = penalised_candidates(some, each, *about)
             if not context.sampling.greedy:
                 some, each = coupled(some, each, [context.position(tree, nodes[row]) for row in rows], context)

@@ -32,7 +32,7 @@ class _Said(NamedTuple):
 
     tokens: Tokens
     logprobs: Scores
-    totals: Scores
+    logsumexp: Scores
 
 
 class Jacobi(Drafter):
@@ -120,9 +120,11 @@ class Jacobi(Drafter):
         """The candidates place by place: what stands before a place is penalised there."""
         line: list[list[int]] = []
         for place, row in enumerate(zip(*said, strict=True)):
-            tokens, logprobs, totals = (part[None] for part in row)
+            tokens, logprobs, logsumexp = (part[None] for part in row)
             path = [candidates[0] for candidates in line]
-            tokens, logprobs = penalised_candidates(tokens, logprobs, totals, context.sampling, context.counts, [path])
+            tokens, logprobs = penalised_candidates(
+                tokens, logprobs, logsumexp, context.sampling, context.counts, [path]
+            )
             if self._noisy:
                 tokens, _ = coupled(tokens, logprobs, [len(context.history) + place], context)
             line.append(tokens[0].tolist())
@@ -171,6 +173,6 @@ def _likely(reading: Reading, nodes: Sequence[int], extra_rows: Sequence[int], c
         assert reading.extra_row_logits is not None, "they rode along"
         rows.append(reading.extra_row_logits[list(extra_rows)])
     logits = torch.cat(rows).float()
-    totals = torch.logsumexp(logits, dim=-1).double()
-    values = logits.gather(1, torch.tensor(best, device=logits.device)).double() - totals[:, None]
-    return _Said(np.array(best), values.cpu().numpy(), totals.cpu().numpy())
+    logsumexp = torch.logsumexp(logits, dim=-1).double()
+    values = logits.gather(1, torch.tensor(best, device=logits.device)).double() - logsumexp[:, None]
+    return _Said(np.array(best), values.cpu().numpy(), logsumexp.cpu().numpy())

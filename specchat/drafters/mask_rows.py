@@ -80,7 +80,7 @@ class MaskRowsDrafter(Drafter):
         for node in nodes:
             if node not in self._by_node:
                 row = slice(tree.depths[node], tree.depths[node] + 1)
-                said = Likeliest(likeliest.tokens[row], likeliest.values[row], likeliest.totals[row], logits=True)
+                said = Likeliest(likeliest.tokens[row], likeliest.values[row], likeliest.logsumexp[row], logits=True)
                 self._by_node.add([node], said, logits[row])
         guesses = points_below(
             self._by_node, tree, nodes, width, context,
@@ -129,8 +129,8 @@ class MaskRowsDrafter(Drafter):
             return None
         said = logits[numbers.start : numbers.stop, : self._vocab_size].float()
         values, tokens = said.topk(min(_CANDIDATES, said.shape[1]), dim=1)
-        totals = torch.logsumexp(said, dim=1)
-        return Likeliest(tokens.cpu().numpy(), values.cpu().numpy(), totals.cpu().numpy(), logits=True), said
+        logsumexp = torch.logsumexp(said, dim=1)
+        return Likeliest(tokens.cpu().numpy(), values.cpu().numpy(), logsumexp.cpu().numpy(), logits=True), said
 
     def _logits(self, node: int) -> Tensor:
         """(V,) logits after a node."""

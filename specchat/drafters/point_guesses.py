@@ -104,18 +104,20 @@ class Likeliest(NamedTuple):
     Args:
         tokens: (R, C) the tokens.
         values: (R, C) their log-probabilities, or their logits; −inf, at the end of a row, where there is no token.
-        totals: (R,) what is to be taken from logits to make log-probabilities of them.
+        logsumexp: (R,) what is to be taken from logits to make log-probabilities of them.
         logits: whether the values are logits.
     """
 
     tokens: Tokens
     values: Floats
-    totals: Floats
+    logsumexp: Floats
     logits: bool
 
     def named(self) -> Named:
         """The same as compiled code takes it: logits, to the bit where they had 32 bits to begin with."""
-        return named_of(self.tokens, self.values if self.logits else self.values + self.totals[:, None], self.totals)
+        return named_of(
+            self.tokens, self.values if self.logits else self.values + self.logsumexp[:, None], self.logsumexp
+        )
 
 
 class LikeliestByNode(Generic[Source]):
@@ -153,8 +155,8 @@ class LikeliestByNode(Generic[Source]):
             said, rows = places[0][0], [row for _, row, _ in places]
             if any(each is not said for each, _, _ in places):
                 return joined([self.points([node], width, proposer) for node in nodes])
-        totals = said.totals[rows].tolist() if said.logits else None
-        return PointRows(said.tokens[rows, :width].tolist(), said.values[rows, :width].tolist(), totals, proposer)
+        logsumexp = said.logsumexp[rows].tolist() if said.logits else None
+        return PointRows(said.tokens[rows, :width].tolist(), said.values[rows, :width].tolist(), logsumexp, proposer)
 
     def rows(self, nodes: Sequence[int]) -> Likeliest:
         """What was said after these nodes, of passes that say as much."""
@@ -164,27 +166,31 @@ class LikeliestByNode(Generic[Source]):
         said = places[0][0]
         if all(each is said for each, _, _ in places):
             rows = [row for _, row, _ in places]
-            return Likeliest(said.tokens[rows], said.values[rows], said.totals[rows], said.logits)
+            return Likeliest(said.tokens[rows], said.values[rows], said.logsumexp[rows], said.logits)
         tokens = np.stack([said.tokens[row] for said, row, _ in places])
         values = np.stack([said.values[row] for said, row, _ in places])
-        return Likeliest(tokens, values, np.array([said.totals[row] for said, row, _ in places]), places[0][0].logits)
+        return Likeliest(
+            tokens, values, np.array([said.logsumexp[row] for said, row, _ in places]), places[0][0].logits
+        )
 
     def best(self, node: int) -> tuple[int, float]:
         """The likeliest token after a node, and its log-probability."""
         said, row, _ = self._at[node]
-        return int(said.tokens[row, 0]), float(said.values[row, 0]) - (float(said.totals[row]) if said.logits else 0.0)
+        return int(said.tokens[row, 0]), float(said.values[row, 0]) - (
+            float(said.logsumexp[row]) if said.logits else 0.0
+        )
 
     def candidates(self, tree: TokenTree, nodes: Sequence[int], context: Context) -> tuple[Tokens, Scores]:
         """For each of F nodes the likeliest tokens by the chat's penalties, and log-probabilities: (F, C) each."""
         said = self.rows(nodes)
-        tokens, totals = said.tokens, said.totals.astype(np.float64)
+        tokens, logsumexp = said.tokens, said.logsumexp.astype(np.float64)
         logprobs: Scores = said.values.astype(np.float64)
         if said.logits:
-            logprobs -= totals[:, None]
+            logprobs -= logsumexp[:, None]
         if not context.sampling.penalised:
             return tokens, logprobs
         paths = [tree.path_tokens(node) for node in nodes]
-        return penalised_candidates(tokens, logprobs, totals, context.sampling, context.counts, paths)
+        return penalised_candidates(tokens, logprobs, logsumexp, context.sampling, context.counts, paths)
 
 
 def likeliest_of(reading: Reading, count: int, vocab_size: int) -> Likeliest:
@@ -194,7 +200,9 @@ def likeliest_of(reading: Reading, count: int, vocab_size: int) -> Likeliest:
         vocab_size: tokens from this number on are rows of padding, which are never proposed.
     """
     named, highest = reading.said.likeliest, reading.said.highest
-    totals = _on_host(reading.totals_after(reading.nodes) if reading.said.totals is None else reading.said.totals)
+    logsumexp = _on_host(
+        reading.logsumexp_after(reading.nodes) if reading.said.logsumexp is None else reading.said.logsumexp
+    )
     if named is not None and highest is not None and (named.shape[1] >= count or reading.said.tokens is not None):
         # numpy alone: after a pass torch's own code has left the caches, and every call of it takes tens of µs.
         tokens: Tokens = _on_host(named)[:, :count]
@@ -207,7 +215,7 @@ def likeliest_of(reading: Reading, count: int, vocab_size: int) -> Likeliest:
         values = np.where(tokens < vocab_size, values, -np.inf)
         order = np.argsort(np.isneginf(values), axis=1, kind="stable")
         tokens, values = np.take_along_axis(tokens, order, 1), np.take_along_axis(values, order, 1)
-    return Likeliest(tokens, values, totals, logits=True)
+    return Likeliest(tokens, values, logsumexp, logits=True)
 
 
 def named_by(reading: Reading, count: int, vocab_size: int) -> Named:

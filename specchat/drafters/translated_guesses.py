@@ -26,14 +26,14 @@ class TranslatedGuesses(NamedTuple):
         named: (R, C) the draft tokens.
         own: (R, C + 1) the target's tokens that they begin with, and last what an n-gram is; −1 where there is none.
         values: (R, C + 1) their logits; −inf where there is none.
-        totals: (R,) what is to be taken from logits to make log-probabilities of them.
+        logsumexp: (R,) what is to be taken from logits to make log-probabilities of them.
         merged: row → that n-gram.
     """
 
     named: Tokens
     own: Tokens
     values: Floats
-    totals: Floats
+    logsumexp: Floats
     merged: Mapping[int, Merged]
 
     @classmethod
@@ -44,12 +44,12 @@ class TranslatedGuesses(NamedTuple):
         every[:, :-1], every[:, -1] = own, -1
         values[:, :-1], values[:, -1] = said.values[:, :count], -np.inf
         for row, (_, token, logprob) in merged.items():
-            total = float(said.totals[row])
+            total = float(said.logsumexp[row])
             left = math.log(max(1e-9, -math.expm1(logprob - (float(values[row, 0]) - total))))
             values[row, 0] += left
             every[row, -1], values[row, -1] = token, logprob + total
         values[every < 0] = -np.inf
-        return cls(named, every, values, said.totals, merged)
+        return cls(named, every, values, said.logsumexp, merged)
 
     def source(self, row: int, token: int) -> tuple[int, ...]:
         """The draft tokens that say how this guess goes on; none where it was not guessed."""
@@ -76,7 +76,7 @@ class TranslatedGuesses(NamedTuple):
             order = np.argsort(-values, axis=1, kind="stable")
             order += np.arange(0, order.size, order.shape[1])[:, None]
             own, values = own.take(order), values.take(order)
-        return Likeliest(np.where(values > -np.inf, own, -1), values, self.totals, logits=True)
+        return Likeliest(np.where(values > -np.inf, own, -1), values, self.logsumexp, logits=True)
 
     def _join(self, row: int, values: Floats) -> None:
         """Let the first of equal guesses have what all of them have."""
@@ -86,11 +86,11 @@ class TranslatedGuesses(NamedTuple):
         for token, equal in columns.items():
             if token >= 0 and len(equal) > 1:
                 values[equal] = -np.inf
-                values[equal[0]] = self._together(row, equal)[1] + self.totals[row]
+                values[equal[0]] = self._together(row, equal)[1] + self.logsumexp[row]
 
     def _together(self, row: int, columns: Sequence[int]) -> tuple[int, float]:
         """Of several guesses of one token the likeliest says how it goes on; their probabilities add up."""
-        logprobs = (self.values[row, list(columns)].astype(np.float64) - float(self.totals[row])).tolist()
+        logprobs = (self.values[row, list(columns)].astype(np.float64) - float(self.logsumexp[row])).tolist()
         best, total = columns[0], logprobs[0]
         for column, logprob in zip(columns[1:], logprobs[1:], strict=True):
             best, total = column if logprob > total else best, float(np.logaddexp(total, logprob))

@@ -31,13 +31,13 @@ class Named(NamedTuple):
     Args:
         tokens: address of (R, MOST_WIDTH) int32, the likeliest first; −1 behind the last.
         logits: of (R, MOST_WIDTH) float32, theirs; −inf behind the last.
-        totals: of (R,) float32, what is to be taken from logits to make log-probabilities of them.
+        logsumexp: of (R,) float32, what is to be taken from logits to make log-probabilities of them.
         memory: what keeps them there.
     """
 
     tokens: int
     logits: int
-    totals: int
+    logsumexp: int
     memory: object
 
 
@@ -46,13 +46,13 @@ Read = Callable[[Sequence[int], Sequence[int], int], Named]
 behind row −1. The last argument is how many tokens will be looked at after each."""
 
 
-def named_of(tokens: Tokens, logits: Floats, totals: Floats) -> Named:
+def named_of(tokens: Tokens, logits: Floats, logsumexp: Floats) -> Named:
     """These (R, C), (R, C) and (R,), of up to MOST_WIDTH tokens, on the host."""
     rows, count = tokens.shape
     # Made by numpy: after a pass torch's own code has left the caches.
     every = np.full((rows, MOST_WIDTH), -1, dtype=np.int32)
     theirs = np.full((rows, MOST_WIDTH), -np.inf, dtype=np.float32)
-    every[:, :count], theirs[:, :count], sums = tokens, logits, totals.astype(np.float32)
+    every[:, :count], theirs[:, :count], sums = tokens, logits, logsumexp.astype(np.float32)
     return Named(every.ctypes.data, theirs.ctypes.data, sums.ctypes.data, (every, theirs, sums))
 
 
@@ -94,7 +94,7 @@ class CalledNetwork:
             raise self._error
 
     def _answer(
-        self, _: int | None, count: int, behind: int, tokens: int, width: int, said: int, logits: int, totals: int
+        self, _: int | None, count: int, behind: int, tokens: int, width: int, said: int, logits: int, logsumexp: int
     ) -> int:
         read, size = self._read(), _BYTES * count
         assert read is not None, "a drafter reads as long as it is there"
@@ -105,7 +105,7 @@ class CalledNetwork:
             return FAILED
         memmove(said, named.tokens, size * MOST_WIDTH)
         memmove(logits, named.logits, size * MOST_WIDTH)
-        memmove(totals, named.totals, size)
+        memmove(logsumexp, named.logsumexp, size)
         return DONE
 
 
@@ -114,4 +114,4 @@ def as_named(output: HeadOutput, vocab_size: int) -> Named | None:
     named = output.in_memory
     if named is None or named.named != MOST_WIDTH or named.width > vocab_size:
         return None
-    return Named(named.likeliest, named.highest, named.totals, output)
+    return Named(named.likeliest, named.highest, named.logsumexp, output)

@@ -46,7 +46,7 @@ from specchat.models.weights.transformers_cache import (
     remember_config,
     remembered_config,
 )
-from specchat.models.weights.weight_source import RoundedSource, WeightSource
+from specchat.models.weights.weight_source import AdjustedSource, WeightSource
 
 _LOCAL = {"local_files_only": True, "trust_remote_code": False}
 """Nothing is fetched, no code is run."""
@@ -64,7 +64,7 @@ def open_config(path: Path) -> tuple[Path, Any]:
 
 
 def known_config(path: Path) -> tuple[Path, Any]:
-    """The same, or what is remembered of it where our own decoder runs the model: transformers need not be asked.
+    """A configuration as remembered, where our own decoder runs the model; else as `open_config` has it.
 
     Raises:
         WeightsError: a file cannot be read, or holds invalid values.
@@ -93,7 +93,7 @@ _SCRIPTED = {"target": (6, 0.012), "draft": (2, 0.003)}
 
 
 _CONVERTING_BYTES = 200_000_000
-"""What converting a tokenizer takes beside the weights: libraries, and the file's table of tokens."""
+"""Memory that converting a tokenizer takes beside the weights: libraries, and the file's table of tokens."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def load_model(
             with said_by(path):
                 shape = Shape.of(config)
             source, shape = open_weights(path, shape, family)
-            source = RoundedSource(source) if guesses and precision == "int4" else source
+            source = AdjustedSource(source, rounds=True) if guesses and precision == "int4" else source
             network, why_slow = own_network(shape, source, precision, device, kernels)
             decoder = Decoder(network, context_tokens, drafts, name=spec.name)
             model: Model = decoder
@@ -228,7 +228,9 @@ def _narrower_network(
     precision: str, device: torch.device, kernels: str, shape: Shape, source: WeightSource
 ) -> Network:
     """A network that only guesses: in 4 bits, all its weights are."""
-    return own_network(shape, RoundedSource(source) if precision == "int4" else source, precision, device, kernels)[0]
+    return own_network(
+        shape, AdjustedSource(source, rounds=True) if precision == "int4" else source, precision, device, kernels
+    )[0]
 
 
 def load_tokenizer(name: str, path: Path) -> tuple[Any, frozenset[int]]:

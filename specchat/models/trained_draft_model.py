@@ -14,7 +14,7 @@ from specchat.models.draft_heads.loading import load_network, read_tokens
 from specchat.models.model_loading import Loaded
 from specchat.models.weights.weight_source import (
     ALL_ROWS,
-    ForwardingSource,
+    AdjustedSource,
     FourBit,
     RowChoice,
     StoredRows,
@@ -60,7 +60,7 @@ def load_trained_draft(trained: TrainedDrafter, target: Loaded) -> Loaded:
     )
 
 
-class LayersBetween(ForwardingSource):
+class LayersBetween(AdjustedSource):
     """Layers of a trained draft model between a target's embedding and its head, whose norm has the factors of both."""
 
     def __init__(self, source: WeightSource, layers: DraftLanguageModel, place: str) -> None:

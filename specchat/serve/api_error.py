@@ -43,7 +43,7 @@ class ApiError(Exception):
 
     @property
     def kind(self) -> str:
-        """What OpenAI calls the error's type."""
+        """The error's type in OpenAI's terms."""
         return {429: "rate_limit_error"}.get(self.status, SERVER if self.status >= 500 else INVALID)
 
     @property

@@ -166,7 +166,7 @@ class Asked:
 
 
 def read_request(body: bytes, form: Form, client: str = "") -> Asked:
-    """What a body asks for.
+    """The request in a body.
 
     Raises:
         ApiError: it is not a JSON object, or a field is missing, unknown, of a wrong kind or not supported.

@@ -64,13 +64,13 @@ class Scheduler:
 
     @property
     def pair(self) -> Ready:
-        """What is loaded, or was loaded last."""
+        """The pair that is loaded, or was loaded last."""
         assert self._engine.ready is not None, "a server begins with a loaded pair"
         return self._engine.ready
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the model may be called: the pair's name, or the target's."""
+        """Names of the model: the pair's, and the target's."""
         return tuple(dict.fromkeys((self.pair.pair, self.pair.target)))
 
     def submit(self, asked: Asked) -> Ticket:

@@ -97,7 +97,7 @@ def _law(reading: Reading, nodes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     found = torch.zeros(len(nodes), LIKELIEST, dtype=torch.int32)
     log_p = torch.full((len(nodes), LIKELIEST), -torch.inf)
     found[:, :count] = torch.from_numpy(likeliest)
-    log_p[:, :count] = logits - reading.totals_after(nodes).cpu()[:, None]
+    log_p[:, :count] = logits - reading.logsumexp_after(nodes).cpu()[:, None]
     return found, log_p
 
 

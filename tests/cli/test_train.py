@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from specchat.bench.configurations import parse_configurations
 from specchat.cli import training_run, training_verdict
-from specchat.cli.pair_states import estimated
+from specchat.cli.pair_states import estimate_training
 from specchat.cli.progress import StageLines, stage_reporter
 from specchat.cli.train import train
 from specchat.cli.training_verdict import Way, as_configuration, judge, print_verdict, use, ways_to_use
@@ -115,14 +115,14 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_loaded(arguments, 
 
 def test_the_apps_dialog_refuses_them_too():
     with pytest.raises(UsageError, match="'smol-hydra-2' is free"):
-        estimated(TrainingChoices("smol", "hydra", "self", 400_000, 0.0, "smol-hydra"))
+        estimate_training(TrainingChoices("smol", "hydra", "self", 400_000, 0.0, "smol-hydra"))
     with pytest.raises(UsageError, match="names no trained drafter; did you mean 'smol-hydra'"):
-        estimated(TrainingChoices("smol", "hydra", "self", 400_000, 0.0, "mine", "smol-hidra"))
+        estimate_training(TrainingChoices("smol", "hydra", "self", 400_000, 0.0, "mine", "smol-hidra"))
     (own_drafters_dir() / "mine").mkdir(parents=True)
     with pytest.raises(
         UsageError, match="is also the drafter that --from names, and would be replaced; 'mine-2' is free"
     ):
-        estimated(TrainingChoices("smol", "hydra", "self", 400_000, 0.0, "mine", "mine"))
+        estimate_training(TrainingChoices("smol", "hydra", "self", 400_000, 0.0, "mine", "mine"))
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ ALL_SAMPLINGS = pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMP
 class Heard:
     """A `HeadOutput` that says everything, and notes what was asked for beyond what is needed."""
 
-    totals = highest = tokens = log_probabilities = row_in_memory = None
+    logsumexp = highest = tokens = log_probabilities = row_in_memory = None
 
     def __init__(self, logits: Tensor, needs: HeadNeeds, beyond: list[str]) -> None:
         self._logits, self._needs, self._beyond = logits, needs, beyond

@@ -253,7 +253,7 @@ def test_a_trimmed_head_gives_its_tokens_the_logits_of_the_whole_one(subject):
         assert some.said.likeliest is not None
         assert some.said.highest is not None
         torch.testing.assert_close(some.said.highest[0], some.logits[0].topk(some.said.highest.shape[1]).values)
-        torch.testing.assert_close(some.totals_after([0, 1]), some.logits[:2].logsumexp(dim=-1), **CLOSE)
+        torch.testing.assert_close(some.logsumexp_after([0, 1]), some.logits[:2].logsumexp(dim=-1), **CLOSE)
 
 
 def test_a_trimmed_head_of_too_many_words_forgets_those_of_old_texts(subject, monkeypatch):

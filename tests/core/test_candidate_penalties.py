@@ -26,10 +26,10 @@ def test_where_all_tokens_are_candidates_their_law_is_that_of_the_penalised_logi
     logits = torch.tensor([[generator.gauss(0, 3) for _ in range(V)] for _ in range(3)], dtype=torch.float64)
     counts = Counts(generator.choices(range(V), k=12), generator.choices(range(V), k=20))
     paths = [[], [4, 4, 9], generator.choices(range(V), k=6)]
-    totals = torch.logsumexp(logits, dim=1)
+    logsumexp = torch.logsumexp(logits, dim=1)
     ordered = logits.argsort(dim=1, descending=True)
-    logprobs = logits.gather(1, ordered) - totals[:, None]
-    tokens, found = penalised_candidates(ordered.numpy(), logprobs.numpy(), totals.numpy(), sampling, counts, paths)
+    logprobs = logits.gather(1, ordered) - logsumexp[:, None]
+    tokens, found = penalised_candidates(ordered.numpy(), logprobs.numpy(), logsumexp.numpy(), sampling, counts, paths)
     for row, path in enumerate(paths):
         law = torch.log_softmax(penalise(logits[row], sampling, counts, path).double(), dim=0)
         np.testing.assert_allclose(found[row], law[torch.from_numpy(tokens[row])].numpy(), atol=1e-5)

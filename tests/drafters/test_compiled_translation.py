@@ -38,15 +38,15 @@ def read(network, behind, tokens):
     """Of each row the guesses and their log-probabilities."""
     count = len(tokens)
     said, logits = (np.empty((count, MOST_WIDTH), dtype=kind) for kind in (np.int32, np.float32))
-    totals = np.empty(count, dtype=np.float32)
+    logsumexp = np.empty(count, dtype=np.float32)
     rows = [np.array(each, dtype=np.int32) for each in (behind, tokens)]
     with network.turn:
-        places = [each.ctypes.data for each in (*rows, said, logits, totals)]
+        places = [each.ctypes.data for each in (*rows, said, logits, logsumexp)]
         outcome = READ_ROWS(network.read)(network.network, count, *places[:2], WIDTH, *places[2:])
     assert outcome == 0
     ends = [row.tolist().index(-1) for row in said]
     return [
-        dict(zip(said[row, :end].tolist(), (logits[row, :end] - totals[row]).tolist(), strict=True))
+        dict(zip(said[row, :end].tolist(), (logits[row, :end] - logsumexp[row]).tolist(), strict=True))
         for row, end in enumerate(ends)
     ]
 

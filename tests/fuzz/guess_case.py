@@ -50,7 +50,7 @@ class _Network:
             return _NO_ROOM
 
     def _read(self, *given: Any) -> int:
-        _, count, behind, tokens, width, said, logprobs, totals = given
+        _, count, behind, tokens, width, said, logprobs, logsumexp = given
         random = self._random
         assert count > 0, "some rows"
         assert 0 < width <= MOST_WIDTH, f"{width} wide"
@@ -60,7 +60,7 @@ class _Network:
             said[0] = tokens[random.randrange(count)]
             return random.choice([_MISSING_INPUT, _NO_ROOM])
         for row in range(count):
-            totals[row] = random.uniform(-30.0, 30.0)
+            logsumexp[row] = random.uniform(-30.0, 30.0)
             named = random.sample(range(self._vocab_size), min(width, self._vocab_size, random.choice([0, 3, 64])))
             for place, logprob in enumerate(sorted((-random.expovariate(0.5) for _ in named), reverse=True)):
                 odd = random.random() < self._odd

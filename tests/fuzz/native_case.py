@@ -24,7 +24,7 @@ from specchat.models.decoder.shape import Shape
 from specchat.models.weights.families import FAMILIES, Family
 from specchat.models.weights.gguf_header import Kind
 from specchat.models.weights.tensor_source import TensorSource
-from specchat.models.weights.weight_source import RoundedSource, StoredRows
+from specchat.models.weights.weight_source import AdjustedSource, StoredRows
 
 CONFIGS = tuple(type(transformers.AutoConfig.for_model(family)) for family in FAMILIES)
 NUMBERS = (-(2**31), -1, 0, 1, 3, 15, 17, 31, 33, 63, 255, 4097, 57600, 65537, 2**20, 2**31 - 1)
@@ -46,7 +46,7 @@ def run_case(seed: int) -> None:
     source: Any = (
         _Quantised(state, random.choice(KINDS), family) if random.random() < 0.5 else TensorSource(state, family)
     )
-    source = RoundedSource(source) if random.random() < 0.3 else source
+    source = AdjustedSource(source, rounds=True) if random.random() < 0.3 else source
     network = NativeNetwork(shape, source, random.choice(("int4", "int8")), random.choice(("native", "haswell")))
     network.threads = random.choice((1, 2, 3))
     if damage is _product:

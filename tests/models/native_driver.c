@@ -114,8 +114,8 @@ static void print_whole_passes(Team *team, const Decoder *decoder, const float *
     int32_t numbers_of_text[2 * TEXT], numbers_of_tree[2 * TREE], tokens[TREE * BEST];
     for (int i = 0; i < TEXT; i++) numbers_of_text[i] = (int32_t)(next() % VOCAB), numbers_of_text[TEXT + i] = i - 1;
     for (int i = 0; i < TREE; i++) numbers_of_tree[i] = (int32_t)(next() % VOCAB), numbers_of_tree[TREE + i] = above_tree[i];
-    float highest[TREE * BEST], totals[TREE], *logits = room(TREE * VOCAB * sizeof(float)), states[TREE * HIDDEN];
-    HeadAsked asked = {tokens, BEST, BEST, highest, logits, totals};
+    float highest[TREE * BEST], logsumexp[TREE], *logits = room(TREE * VOCAB * sizeof(float)), states[TREE * HIDDEN];
+    HeadAsked asked = {tokens, BEST, BEST, highest, logits, logsumexp};
     WholePass text = {.rows = TEXT, .missing = TEXT - 1, .count = 2 * TEXT, .numbers = numbers_of_text, .embedding = &embedding, .asked = asked};
     WholePass tree = {.rows = TREE, .start = TEXT, .common = TEXT, .first = TEXT, .count = 2 * TREE, .numbers = numbers_of_tree,
                       .embedding = &embedding, .states = states, .asked = asked};
@@ -123,7 +123,7 @@ static void print_whole_passes(Team *team, const Decoder *decoder, const float *
     must(decoder_read(team, decoder, &about, &tree));
     print("states of a tree", states, sizeof states);
     print("logits of a tree", logits, TREE * VOCAB * sizeof(float));
-    print("totals of a tree", totals, sizeof totals);
+    print("logsumexp of a tree", logsumexp, sizeof logsumexp);
     print("likeliest of a tree", tokens, sizeof tokens);
     const int32_t moves[] = {TEXT + 1, TEXT + 2, TEXT + 2, TEXT + 5};
     must(cache_move(about.keys, about.values, LAYERS * KV_HEADS, CAPACITY, SIZE, moves, 2));
@@ -180,12 +180,12 @@ static void print_drafted(Team *team, const Decoder *decoder) {
                    .gate_up = product(2 * INNER, HIDDEN, 4, true), .down = product(HIDDEN, INNER, 4, true)};
     must(hydra_check(&hydra));
     int32_t parents[ROOM] = {-1}, tokens[ROOM] = {17}, best[ROOM * BEST], input_of[VOCAB];
-    float states[ROOM * HIDDEN] = {0}, logprobs[ROOM * BEST], totals[ROOM];
+    float states[ROOM * HIDDEN] = {0}, logprobs[ROOM * BEST], logsumexp[ROOM];
     int64_t names[VOCAB];
     for (int i = 0; i < VOCAB; i++) input_of[i] = i, names[i] = (i + 7) % VOCAB;
     HydraTree tree = {.room = ROOM, .features = numbers(TAPS * HIDDEN), .apart = HIDDEN, .parents = parents, .tokens = tokens, .states = states,
                       .inputs = numbers(VOCAB * HIDDEN), .input_rows = VOCAB, .input_of = input_of, .tokens_known = VOCAB, .names = names,
-                      .logits = room(ROOM * VOCAB * sizeof(float)), .best = best, .logprobs = logprobs, .totals = totals};
+                      .logits = room(ROOM * VOCAB * sizeof(float)), .best = best, .logprobs = logprobs, .logsumexp = logsumexp};
     must(hydra_read(team, decoder, &hydra, &tree, 1, &(Search){.nodes = 30, .depth = 4, .width = 4}));
     if (tree.known < 10) exit(6);
     print("drafted tokens", tokens, (size_t)tree.known * sizeof *tokens);
@@ -230,15 +230,15 @@ int main(void) {
     print("states", hidden, END * HIDDEN * sizeof(float));
     print("keys", keys, cache);
     print("values", values, cache);
-    float *logits = room(END * VOCAB * sizeof(float)), totals[END];
+    float *logits = room(END * VOCAB * sizeof(float)), logsumexp[END];
     int32_t tokens[END * BEST];
-    HeadAsked everything = {tokens, BEST, BEST, NULL, logits, totals};
+    HeadAsked everything = {tokens, BEST, BEST, NULL, logits, logsumexp};
     if (decoder_head(team, &decoder, hidden, END, &everything)) return 1;
     for (int i = 0; i < END * VOCAB; i++)
         if (!isfinite(logits[i])) return 2;
     print("logits", logits, END * VOCAB * sizeof(float));
     print("likeliest", tokens, sizeof tokens);
-    print("totals", totals, sizeof totals);
+    print("logsumexp", logsumexp, sizeof logsumexp);
     int32_t few[END * BEST];
     float highest[END * BEST];
     for (int named = 1; named <= BEST; named += 7) {

@@ -56,14 +56,14 @@ def test_a_very_large_piece_is_given_back(monkeypatch):
 
 
 def test_compiled_code_finds_what_is_named_where_all_of_it_was_asked_for():
-    said = room(SpareMemory(WIDTH), 2, highest=True, totals=True)
+    said = room(SpareMemory(WIDTH), 2, highest=True, logsumexp=True)
     named = said.in_memory
     assert (named.width, named.named) == (WIDTH, BEST)
     assert named.highest == said.highest.data_ptr()
-    assert named.totals == said.totals.data_ptr()
+    assert named.logsumexp == said.logsumexp.data_ptr()
     assert named.likeliest == said.likeliest.data_ptr()
     assert room(SpareMemory(WIDTH), 2, highest=True).in_memory is None
-    assert LogitsBuffer(2, BEST - 1, reads, SpareMemory(9), highest=True, totals=True).in_memory is None
+    assert LogitsBuffer(2, BEST - 1, reads, SpareMemory(9), highest=True, logsumexp=True).in_memory is None
 
 
 def test_a_row_is_drawn_from_where_it_lies_and_its_memory_is_used_again():

@@ -41,8 +41,8 @@ def test_logits_have_the_bits_of_the_whole_head(kernels, bits, minima):
         tokens += some
         said = head.scores(states)
         assert torch.equal(said.logits, truth[:, tokens])
-        assert said.totals is not None
-        torch.testing.assert_close(said.totals, said.logits.logsumexp(dim=-1))
+        assert said.logsumexp is not None
+        torch.testing.assert_close(said.logsumexp, said.logits.logsumexp(dim=-1))
 
 
 def test_many_rows_are_kept_when_room_is_made_for_more(kernels):

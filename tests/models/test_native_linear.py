@@ -116,11 +116,11 @@ def test_a_head_grows_and_says_what_torch_would_say(kernels):
         states = torch.randn(3, 64) * 3
         exact = torch.nn.functional.rms_norm(states, (64,), norm, 1e-5) @ rows[:end].t()
         said = head.scores(states)
-        logits, best, totals = said.logits, said.likeliest, said.totals
+        logits, best, logsumexp = said.logits, said.likeliest, said.logsumexp
         assert torch.equal(said.highest, logits.gather(1, best.long()))
         assert logits.shape == (3, end)
         assert (logits - exact).abs().max() < 0.05 * exact.std()
-        torch.testing.assert_close(totals, logits.logsumexp(-1))
+        torch.testing.assert_close(logsumexp, logits.logsumexp(-1))
         assert torch.equal(best.long(), logits.argsort(-1, descending=True)[:, : best.shape[1]])
 
 
@@ -272,11 +272,11 @@ def test_compiled_code_that_asks_for_rows_that_cannot_be_is_refused(kernels, ask
         np.array(column, np.int32) for column in ([row for row, _ in asked], [token for _, token in asked])
     )
     said, logprobs = (np.zeros((9, BEST), dtype) for dtype in (np.int32, np.float32))
-    totals = np.zeros(9, np.float32)
+    logsumexp = np.zeros(9, np.float32)
     with network.turn:
         answer = _READ_ROWS(network.read)(
             *(network.network, len(asked), behind.ctypes.data, wanted.ctypes.data, 3),
-            *(said.ctypes.data, logprobs.ctypes.data, totals.ctypes.data),
+            *(said.ctypes.data, logprobs.ctypes.data, logsumexp.ctypes.data),
         )
     assert answer == outcome
 

@@ -33,15 +33,15 @@ def test_of_equal_logits_the_lower_numbers_are_named_first(threads):
 def test_a_model_that_drafts_says_what_its_log_probabilities_lack(vocab_size):
     net = network("llama")
     net.resize_token_embeddings(vocab_size)
-    totals = []
+    logsumexp = []
     for threads in (1, 3):
         own = Decoder(NativeNetwork(Shape.of(net.config), source_of(net), "int8"), 512, drafts=True)
         own.network.threads = threads
         own.prefill(prompt())
         reading = own.read(branching_tree()[0])
-        torch.testing.assert_close(reading.said.totals, torch.logsumexp(reading.logits, dim=1))
-        totals.append(reading.said.totals)
-    assert torch.equal(*totals), "the sums are the same with any number of threads"
+        torch.testing.assert_close(reading.said.logsumexp, torch.logsumexp(reading.logits, dim=1))
+        logsumexp.append(reading.said.logsumexp)
+    assert torch.equal(*logsumexp), "the sums are the same with any number of threads"
 
 
 @needs_native

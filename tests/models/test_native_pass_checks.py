@@ -240,7 +240,7 @@ def test_layers_that_are_not_there_are_refused():
         ({"named": 65}, "likeliest tokens is 65, not 1 to 64"),
         ({"named": 9, "apart": 8}, "room for likeliest tokens is 8, not 9 to 64"),
         ({"tokens": None}, "no room for the likeliest tokens"),
-        ({"logits": None, "totals": 64}, "sums of logits that are not asked for"),
+        ({"logits": None, "logsumexp": 64}, "sums of logits that are not asked for"),
     ],
 )
 def test_what_cannot_be_asked_of_the_head_is_refused(monkeypatch, change, said):

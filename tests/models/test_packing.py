@@ -16,7 +16,7 @@ from specchat.models.cpu_kernels.kernels import kernels_for
 from specchat.models.cpu_kernels.packing import Packer, RowReader
 from specchat.models.weights.gguf_source import GgufSource
 from specchat.models.weights.tensor_source import TensorSource
-from specchat.models.weights.weight_source import GROUP, FourBit, PairedSource, RoundedSource, StoredRows
+from specchat.models.weights.weight_source import GROUP, AdjustedSource, FourBit, StoredRows
 
 pytestmark = needs_native
 
@@ -75,7 +75,7 @@ def test_four_bits_of_the_file_stay_and_others_are_rounded_for_who_only_guesses(
         pytest.skip(why)
     source = file_with(tmp_path, kind, rows, 512)
     own = source.four_bit("embed")
-    writes, guesses = (packed(one, processor=processor) for one in (source, RoundedSource(source)))
+    writes, guesses = (packed(one, processor=processor) for one in (source, AdjustedSource(source, rounds=True)))
     assert (guesses.bits, guesses.minima) == (4, kind.name != "Q4_0")
     if own is None:
         assert_same(writes, reference.of_dense(source.dense("embed")))
@@ -91,7 +91,7 @@ def test_rows_that_end_within_a_group_are_filled_up_with_zeros(dtype, length):
     weight = torch.randn(19, length, generator=torch.Generator().manual_seed(length)).to(dtype)
     source = TensorSource({"model.embed_tokens.weight": weight})
     assert (source.stored("embed") is None) == (dtype == torch.float64)
-    for each in (source, RoundedSource(source)):
+    for each in (source, AdjustedSource(source, rounds=True)):
         assert_same(packed(each), reference.of_dense(weight.float()))
 
 
@@ -101,7 +101,7 @@ def test_groups_of_zeros_and_of_one_value_are_packed_as_they_are_rounded():
     weight[:, -GROUP:] = 1e-9
     source = TensorSource({"model.embed_tokens.weight": weight})
     assert_same(packed(source), reference.of_dense(weight))
-    assert_same(packed(RoundedSource(source)), reference.of_four_bits(FourBit.rounded(weight)))
+    assert_same(packed(AdjustedSource(source, rounds=True)), reference.of_four_bits(FourBit.rounded(weight)))
 
 
 @pytest.mark.parametrize("kind", [GGMLQuantizationType[name] for name in ("Q4_0", "Q4_K", "Q6_K", "Q3_K")])
@@ -109,7 +109,7 @@ def test_rows_that_rotate_together_are_packed_side_by_side(tmp_path, kind):
     source = file_with(tmp_path, kind, 48, 256)
     in_the_files_order = packed(source, "q", 0)
     source.interleaved = False
-    paired = PairedSource(source, head_dim=16)
+    paired = AdjustedSource(source, head_dim=16)
     four = paired.four_bit("q", 0)
     expected = reference.of_dense(paired.dense("q", 0)) if four is None else reference.of_four_bits(four)
     assert_same(packed(paired, "q", 0), expected)
@@ -143,7 +143,7 @@ def test_what_a_product_holds_is_what_it_was_given():
     assert (reference.values_of(product) - weight).abs().max() < weight.abs().max() / 127
     four = FourBit.rounded(weight[:40, :32])
     exact = four.numbers.float() * four.scale + four.minimum
-    rounded = packed(RoundedSource(TensorSource({"model.embed_tokens.weight": weight[:40, :32]})))
+    rounded = packed(AdjustedSource(TensorSource({"model.embed_tokens.weight": weight[:40, :32]}), rounds=True))
     torch.testing.assert_close(reference.values_of(rounded), exact)
 
 
@@ -175,7 +175,7 @@ def test_a_number_that_is_not_finite_is_refused_by_name(tmp_path, kind, precisio
     strange = 0x7F80 if number is np.uint16 else np.nan
     rows[17, at * size : (at + 1) * size] = np.array([strange], number).view(np.uint8)
     file = written(tmp_path, **{"token_embd.weight": (rows, format)})
-    source = RoundedSource(GgufSource(file)) if rounds else GgufSource(file)
+    source = AdjustedSource(GgufSource(file), rounds=True) if rounds else GgufSource(file)
     with pytest.raises(ModelError, match=r"token_embd\.weight.* holds numbers that are not finite"):
         packed(source, precision=precision)
     with pytest.raises(ModelError, match=r"token_embd\.weight.* holds numbers that are not finite"):

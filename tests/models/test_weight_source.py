@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 from specchat.config import ModelSpec, PathSource
 from specchat.models.model_loading import load_model
 from specchat.models.weights.tensor_source import TensorSource
-from specchat.models.weights.weight_source import GROUP, FourBit, RoundedSource
+from specchat.models.weights.weight_source import GROUP, AdjustedSource, FourBit
 
 CPU = torch.device("cpu")
 
@@ -40,7 +40,7 @@ def test_a_group_of_one_value_stays_what_it_is(value):
 
 def test_rows_are_rounded_alike_however_many_there_are():
     weight = torch.randn(5000, GROUP, generator=torch.Generator().manual_seed(2))
-    source = RoundedSource(TensorSource({"model.embed_tokens.weight": weight}))
+    source = AdjustedSource(TensorSource({"model.embed_tokens.weight": weight}), rounds=True)
     assert torch.equal(values(source.four_bit("embed")), values(FourBit.rounded(weight)))
     assert torch.equal(source.embed([4999]), weight[4999:])
 
@@ -52,7 +52,7 @@ def test_four_bits_that_the_file_has_are_left_as_they_are():
         def four_bit(self, name, layer=None):
             return own
 
-    source = RoundedSource(Source({"model.embed_tokens.weight": torch.zeros(16, GROUP)}))
+    source = AdjustedSource(Source({"model.embed_tokens.weight": torch.zeros(16, GROUP)}), rounds=True)
     assert source.four_bit("embed") is own
 
 

@@ -13,7 +13,7 @@ import textual.pilot
 from parsed_styles import parse_once
 from textual.css.stylesheet import Stylesheet
 
-from specchat.tui import textual_patches as version
+from specchat.tui import textual_patches
 from specchat.tui.screens import chat_view as screen_update
 from specchat.tui.services import event_pump
 
@@ -65,6 +65,6 @@ def store(tmp_path: Path) -> Path:
 def newer_textual(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A version of Textual whose private parts are not known."""
     monkeypatch.setattr(textual, "__version__", "8.99.0")
-    version.tested.cache_clear()
+    textual_patches.tested.cache_clear()
     yield
-    version.tested.cache_clear()
+    textual_patches.tested.cache_clear()

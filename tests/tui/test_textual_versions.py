@@ -9,6 +9,7 @@ import logging
 import re
 import string
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -16,7 +17,7 @@ import pytest
 from driving import driving
 
 import specchat.tui
-from specchat.tui import textual_patches as version
+from specchat.tui import textual_patches
 from specchat.tui.textual_patches.compositing import DiffingCompositor
 from specchat.tui.textual_patches.fixed_app import key_of_character
 
@@ -24,14 +25,14 @@ TUI = Path(specchat.tui.__file__).parent
 
 
 def test_the_installed_version_is_tested():
-    version.tested.cache_clear()
-    assert version.tested()
+    textual_patches.tested.cache_clear()
+    assert textual_patches.tested()
 
 
 def test_another_version_is_logged_once(newer_textual: None, caplog: pytest.LogCaptureFixture):
     with caplog.at_level(logging.WARNING):
-        assert not version.tested()
-        assert not version.tested()
+        assert not textual_patches.tested()
+        assert not textual_patches.tested()
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
         "Textual 8.99.0 is not one of the tested versions (8.2.*)"
     ]
@@ -56,7 +57,7 @@ def test_private_modules_of_textual_are_imported_in_one_place():
     found: dict[str, set[str]] = {}
     for file in TUI.rglob("*.py"):
         name = file.relative_to(TUI).as_posix()
-        if not name.startswith("textual_fixes/"):
+        if not name.startswith("textual_patches/"):
             for node in ast.walk(ast.parse(file.read_text("utf-8"))):
                 module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
                 named = [module, *(one.name for one in node.names)] if module.startswith("textual") else []
@@ -68,8 +69,13 @@ def test_private_modules_of_textual_are_imported_in_one_place():
 def private_names(kind: type) -> set[str]:
     """The underscore attributes that Textual's classes among the bases of this one define or assign."""
     bases = [base for base in kind.__mro__ if base.__module__.split(".")[0] == "textual"]
-    assigned = (re.findall(r"self\.(_[a-z]\w*)", inspect.getsource(base)) for base in bases)
-    return {name for base in bases for name in vars(base) if re.match("_[a-z]", name)}.union(*assigned)
+    return {name for base in bases for name in own_private_names(base)}
+
+
+@cache
+def own_private_names(kind: type) -> set[str]:
+    assigned = re.findall(r"self\.(_[a-z]\w*)", inspect.getsource(kind))
+    return {name for name in (*vars(kind), *assigned) if re.match("_[a-z]", name)}
 
 
 def private_uses(file: Path, module: ModuleType) -> Iterator[str]:
@@ -89,16 +95,16 @@ def private_uses(file: Path, module: ModuleType) -> Iterator[str]:
                 yield from (used | defined) & private_names(kind)
 
 
-def modules_outside_the_fixes() -> Iterator[tuple[Path, ModuleType]]:
+def modules_elsewhere() -> Iterator[tuple[Path, ModuleType]]:
     for file in sorted(TUI.rglob("*.py")):
         name = file.relative_to(TUI).with_suffix("").as_posix()
-        if not name.startswith("textual_fixes/"):
+        if not name.startswith("textual_patches/"):
             dotted = f"specchat.tui.{name.replace('/', '.')}".removesuffix(".__init__")
             yield file, importlib.import_module(dotted)
 
 
 def test_private_attributes_of_textual_are_used_in_one_place():
-    found = {file.name: uses for file, module in modules_outside_the_fixes() if (uses := {*private_uses(file, module)})}
+    found = {file.name: uses for file, module in modules_elsewhere() if (uses := {*private_uses(file, module)})}
     assert found == {}
 
 

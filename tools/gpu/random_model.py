@@ -11,7 +11,7 @@ from torch import Tensor
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.shape import Shape
 from specchat.models.model_loading import own_network
-from specchat.models.weights.weight_source import RoundedSource, RowChoice, StoredRows, TensorFacts, WeightSource
+from specchat.models.weights.weight_source import AdjustedSource, RowChoice, StoredRows, TensorFacts, WeightSource
 from tools.gpu.setup import Setup
 
 _ROWS_BEYOND = 1024
@@ -128,7 +128,7 @@ def random_model(setup: Setup, config: Any, precision: str) -> Decoder:
     shape = Shape.of(config)
     dtype = torch.float32 if precision in _WHOLE_NUMBERS else setup.dtype
     source: WeightSource = RandomSource(config, setup.device, dtype)
-    source = RoundedSource(source) if precision == "int4" else source
+    source = AdjustedSource(source, rounds=True) if precision == "int4" else source
     network, _ = own_network(shape, source, precision, setup.device, setup.kernels)
     return Decoder(network, config.max_position_embeddings)
 

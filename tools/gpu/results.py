@@ -1,4 +1,4 @@
-"""What parts found, the results file that is written after every part, and the same as Markdown."""
+"""Results of the parts, the file that is written after every part, and the same as Markdown."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one part found.
+    """The result of one part.
 
     Args:
         figures: everything measured, for further computation.
@@ -86,7 +86,7 @@ class Done:
 
 @dataclass
 class Results:
-    """What one file holds. Parts measured on another device, at another size or with other weights do not count.
+    """The results in one file. Parts measured on another device, at another size or with other weights do not count.
 
     Args:
         setup: what the parts were measured with, as `Setup.describe` says.
@@ -130,7 +130,7 @@ class Results:
             draft.write_text(json.dumps(written, indent=1), encoding="utf-8")
 
     def figures(self, name: str) -> dict[str, Any] | None:
-        """What another part measured, if it has run."""
+        """The figures of another part, if it has run."""
         return self.parts[name].outcome.figures if name in self.parts else None
 
 

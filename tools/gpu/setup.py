@@ -1,4 +1,4 @@
-"""What is measured, where, and how much of it; and timers for the device and for the host."""
+"""The device, the weights and the extent of the measuring; and timers for the device and for the host."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Setup:
         return torch.float32 if self.precision == "float32" else torch.bfloat16
 
     def describe(self) -> dict[str, Any]:
-        """What two runs must share for one to go on where the other ended."""
+        """Facts that two runs must share for one to go on where the other ended."""
         names = {name: getattr(self, name) for name in ("weights", "target", "draft")}
         device = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else str(self.device)
         files = {name: path.name if path is not None else None for name, path in names.items()}
@@ -179,7 +179,7 @@ def covered(spans: Iterable[tuple[float, float]]) -> float:
 
 
 class HostClock:
-    """What calls within a round take on the host."""
+    """Times of calls within a round on the host."""
 
     def __init__(self) -> None:
         self._calls: dict[tuple[str, str], list[float]] = defaultdict(list)

@@ -59,7 +59,7 @@ class ContestantResult:
         return self.group.ratio.value / self.predicted if self.predicted else None
 
     def figures(self) -> dict[str, Any]:
-        """What is kept of it."""
+        """The record for the results file."""
         group = self.group
         return {
             "name": self.name,
@@ -77,7 +77,7 @@ class ContestantResult:
 
 
 def timed_costs(pair: LoadedPair, extent: Extent) -> Costs:
-    """What passes of this pair cost, up to the widest tree."""
+    """Costs of this pair's passes, up to the widest tree."""
     draft = pair.draft.model if pair.draft else None
     costs = measure_costs(pair.target.model, draft, verify_rows=extent.cost_rows, context_tokens=extent.text_context)
     assert costs is not None, "the measurement was not interrupted"

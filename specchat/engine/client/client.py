@@ -45,7 +45,7 @@ _SIGNALS = {
     MAPPED_FILE_LOST: "a model's file could no longer be read: it was shortened or replaced, or its disk failed",
     getattr(signal, "SIGKILL", None): "it was killed, as the system does when memory runs out",
 }
-"""What an engine that a signal ended cannot say itself."""
+"""Causes of death that an engine which a signal ended cannot say itself."""
 
 _LOOK_UP_S = 0.25
 """Waiting for an event is resumed so often. A signal that comes in the few microseconds before a wait begins does not
@@ -68,7 +68,7 @@ def raise_death(event: Died) -> NoReturn:
 
 
 class Link(Protocol):
-    """Whatever answers commands with events: an engine process, or a recording being played."""
+    """Answers commands with events: an engine process, or a recording being played."""
 
     def send(self, command: Command) -> None:
         """Hand over one command; never blocks for long, never raises because the other side is gone."""

@@ -153,7 +153,7 @@ class Race:
         return self._next()
 
     def stop(self) -> Command | None:
-        """What stops it at the next round; None if there is nothing to stop."""
+        """The command that stops the race at the next round; None if there is nothing to stop."""
         if self.ended:
             return None
         self.phase = "stopped"
@@ -249,7 +249,7 @@ class Race:
 
 
 def _conditions(begun: Started) -> str:
-    """What must be the same for both sides, as text."""
+    """The settings that must be the same for both sides, as text."""
     return repr((begun.pair, sorted((name, value) for name, value in begun.settings.items() if name != "controller")))
 
 

@@ -27,7 +27,7 @@ class RaceResult:
 
 
 def race_result(race: Race, dtype: str = "") -> RaceResult:
-    """What a race that is over has proved. `dtype` is the number format, for the words."""
+    """The result of a race that is over. `dtype` is the number format, for the words."""
     count = len(race.plain.tokens)
     if race.same and race.promised:
         return RaceResult("same", f"identical: all {count:,} tokens are the same, one by one")
@@ -48,7 +48,7 @@ def race_result(race: Race, dtype: str = "") -> RaceResult:
 
 
 def settings_line(settings: Mapping[str, Any], seed: int, dtype: str = "") -> str:
-    """What is compared: `prompt_lookup · chain · 16 nodes · int4 · greedy · seed 7`."""
+    """The settings that are compared: `prompt_lookup · chain · 16 nodes · int4 · greedy · seed 7`."""
     warmth = settings.get("temperature", 0)
     rule = [str(settings["rule"])] if settings.get("rule", "follow") != "follow" else []
     controller = [str(settings["controller"])] if settings.get("controller", "fixed") != "fixed" else []

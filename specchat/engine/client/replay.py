@@ -42,7 +42,7 @@ LARGEST_BYTES = 512 * 2**20
 
 @dataclass(frozen=True)
 class Recording:
-    """What one recording holds."""
+    """The header and events of one recording."""
 
     header: Header
     events: tuple[Event, ...]

@@ -22,7 +22,7 @@ def speedup_of(stats: Stats) -> Speedup | None:
 
 
 def source_of(speedup: Speedup | None, plain_rounds: int) -> str:
-    """What a speed-up is based on, or why there is none."""
+    """The plain rounds that a speed-up is based on, or why there is none."""
     if speedup is not None:
         return f"{speedup.plain_rounds:,} plain rounds here"
     if plain_rounds < FEWEST_PLAIN_ROUNDS:

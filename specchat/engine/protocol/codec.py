@@ -76,7 +76,7 @@ class EventReader:
 
 
 class _Greeting(msgspec.Struct):
-    """What is read of an engine's first line before anything else: later versions may change all but this."""
+    """The part of an engine's first line that is read before anything else; later versions may change all but this."""
 
     type: str
     protocol: int | None = None
@@ -162,7 +162,7 @@ def check(message: Command | Event) -> None:
 
 
 class Order:
-    """What may follow what: a reply's events come between its beginning and its end, round after round.
+    """The order of events: a reply's come between its beginning and its end, round after round.
 
     Two replies may be written by turns; where a third begins, the oldest is over.
     """

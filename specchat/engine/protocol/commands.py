@@ -116,7 +116,7 @@ class Statistics(Struct, frozen=True, tag_field="type", tag="statistics"):
 
 
 class Learning(Struct, frozen=True, tag_field="type", tag="learning"):
-    """What has the drafter in use learnt from replies? With `forget` it forgets that first. Answered by Learnt."""
+    """Ask what the drafter in use has learnt from replies; with `forget` it forgets that first. Answered by Learnt."""
 
     forget: bool = False
 

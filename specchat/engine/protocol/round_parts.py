@@ -1,4 +1,4 @@
-"""What the event of a round is made of: the tree and its draws, the verdict, the emitted tokens, the times."""
+"""Parts of a round's event: the tree and its draws, the verdict, the emitted tokens, the times."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Tree(Struct, frozen=True):
 
 
 class Verdict(Struct, frozen=True):
-    """What stood. `reasons` has one entry per node; the root's is `accepted`.
+    """The accepted path and the bonus token. `reasons` has one entry per node; the root's is `accepted`.
 
     `bonus` is None only where the reply ended on a drafted token.
     """

@@ -22,12 +22,12 @@ def stage_text(stage: str, item: str) -> str:
 
 
 def loading_text(event: Loading) -> str:
-    """What is being done, in words."""
+    """The stage in words."""
     return stage_text(event.stage, event.item)
 
 
 def loading_wordings(event: Loading) -> tuple[str, ...]:
-    """What is being done, from the shortest wording to the whole one.
+    """The stage in words, from the shortest wording to the whole one.
 
     `reading: weights`, `reading: weights · compiling kernels, once`, `reading smol: weights · compiling kernels, once`.
     Names of files and models are left out first, and what is done beside comes before them.

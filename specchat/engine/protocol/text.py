@@ -39,7 +39,7 @@ def without_steering(text: str) -> str:
 
 
 def safe_on_terminal(text: str) -> str:
-    """What a program prints, with its colours and its progress lines; everything else is as `visible` shows it."""
+    """A program's output with its colours and progress lines; everything else is as `visible` shows it."""
     at, parts = 0, []
     for own in _OWN.finditer(text):
         parts += [visible(text[at : own.start()]), own.group()]

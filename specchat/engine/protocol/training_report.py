@@ -20,7 +20,7 @@ STAGES = ("loading", "replies", "states", "learning", "measuring")
 """The stages of a training, in their order."""
 
 PLAIN, DEFAULT = "plain", "default"
-"""What every verdict measures first: plain decoding, and what the pair starts with."""
+"""The two ways that every verdict measures first: plain decoding, and the pair's default."""
 
 Tau = Annotated[float, Meta(ge=1, le=64)]
 Ratio = Annotated[float, Meta(ge=0, le=1e6)]
@@ -29,7 +29,7 @@ Setting = bool | Whole | float | Name
 
 
 class Needed(Struct, frozen=True, tag_field="type", tag="needed"):
-    """What the training takes, said before the first text is written."""
+    """Disk and memory that the training takes, said before the first text is written."""
 
     weights: Whole  # numbers that are learnt
     disk_bytes: Whole

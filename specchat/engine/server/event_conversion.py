@@ -74,7 +74,7 @@ def changed_message(pair: LoadedPair, conversation: Conversation, *, grown: bool
 
 
 def loss_message(claim: LosslessClaim, pair: LoadedPair) -> events.Losslessness:
-    """What may be claimed for the combination in force on this pair."""
+    """The claim for the combination in force on this pair."""
     return events.Losslessness(claim.lossless, claim.reason, pair.near_ties if claim.lossless else "")
 
 
@@ -142,7 +142,7 @@ def _pieces(written: RoundWritten, copies: CopySources) -> list[round_parts.Piec
 
 
 def target_logprobs(round: Round) -> tuple[list[float | None], float | None]:
-    """What the target itself gives each node after its parent, at temperature 1 and before any truncation.
+    """The target's log-probabilities of each node after its parent, at temperature 1 and before any truncation.
 
     Known for the children of visited nodes and for the bonus token. One copy to the host for all of them.
     """

@@ -140,7 +140,7 @@ _TYPES = frozenset(kind.__struct_config__.tag for kind in get_args(Command))
 
 
 class _Address(msgspec.Struct):
-    """What is read of a line that is not a command, so that the answer names the request that was refused."""
+    """Type and id in a line that is not a command, so that the answer names the request that was refused."""
 
     type: str
     id: Id | None = None

@@ -51,7 +51,7 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def old(self) -> bool:
-        """It is still planned with, and measured again when there is time. A clock that was set back makes it old."""
+        """Whether to measure again when there is time. A clock that was set back makes a measurement old."""
         return not timedelta(0) <= datetime.now(UTC) - self.measured <= OLD
 
 
@@ -62,7 +62,7 @@ class ProfileStore:
     file: Path
 
     def get(self, key: str, processor: str) -> Entry | None:
-        """What was measured under this key, by this processor and this version, if it can be true."""
+        """The measurement under this key, by this processor and this version, if it can be true."""
         entry = self._all().get(key)
         if entry is None or (entry.processor, entry.version) != (processor, __version__) or not entry.costs.plausible:
             return None
@@ -88,7 +88,7 @@ _log = logging.getLogger(__name__)
 
 
 class IdleMeasuring:
-    """What passes of one pair cost: from the store, or measured and stored there."""
+    """Costs of one pair's passes: from the store, or measured and stored there."""
 
     def __init__(self, store: ProfileStore, pair: LoadedPair) -> None:
         self._store = store
@@ -149,7 +149,7 @@ class IdleTime:
         self.measuring = IdleMeasuring(self._store, pair)
 
     def resources(self, pair: LoadedPair) -> PairResources:
-        """What the pair's drafters may be made from; those that learn are kept."""
+        """The pair's resources for its drafters; those drafters that learn are kept."""
         return pair.resources.keeping(self.kept.keep)
 
 

@@ -67,7 +67,7 @@ class KeptDrafters:
         self.due = True
 
     def learnt(self, name: str) -> LearningFigures | None:
-        """What the drafter with this name has learnt from replies; None where it is not in use."""
+        """Figures of the learning from replies of the drafter with this name; None where it is not in use."""
         return next((drafter.learnt for known, drafter in self._learners() if known == name), None)
 
     def kept_bytes(self, name: str) -> int:
@@ -187,7 +187,7 @@ def _checksum(state: bytes) -> str:
 def learning_report(
     conversation: Conversation, trained: TrainedDrafters, kept: KeptDrafters, forget: bool
 ) -> events.Learnt:
-    """What the drafter in use has learnt so far; with `forget`, what is left once it has forgotten that."""
+    """The report on the drafter in use that learns from replies; with `forget`, after it has forgotten them."""
     conversation.build_parts()
     settings = conversation.settings
     name = next(iter(trained_in_use(settings, trained)), "")

@@ -82,7 +82,7 @@ class ReadingProgress:
 
 
 def load_key(settings: Settings, models: Iterable[ModelSpec]) -> str:
-    """What decides how long reading these models takes."""
+    """The key of a loading time: models, device, number format and kernels."""
     names = "+".join(model.name for model in models)
     return "|".join((names, settings.device, settings.dtype, settings.kernels))
 
@@ -91,7 +91,7 @@ COMPILING = "compiling kernels, once"
 
 
 class CompileAhead:
-    """What is compiled in the background; code that needs a library before it is ready waits for it."""
+    """Compilation in the background; code that needs a library before it is ready waits for it."""
 
     def __init__(self, wanted: Callable[[], list[Sources]] = lambda: [kernel_sources(), suffix_sources()]) -> None:
         """Begin with what is missing of `wanted`; what cannot be compiled is reported by those that load it."""
@@ -103,7 +103,7 @@ class CompileAhead:
 
     @property
     def doing(self) -> str:
-        """What is being done, in words; empty once it is done."""
+        """The work in words; empty once it is done."""
         return COMPILING if self._thread is not None and self._thread.is_alive() else ""
 
 

@@ -127,7 +127,7 @@ class LoadedPair:
 
     @property
     def resources(self) -> PairResources:
-        """What drafters may be made from besides the models."""
+        """Vocabularies, trained drafters, datastores and further draft models that drafters may be made from."""
         other = (self.draft_vocabulary or self.vocabulary) if self.draft else None
         return PairResources(
             self.vocabulary,
@@ -147,7 +147,7 @@ class LoadedPair:
 
     @property
     def key(self) -> str:
-        """What the plain speed depends on."""
+        """Models, device, number format, kernels and threads, on which the plain speed depends."""
         names = "+".join(loaded.name for loaded in (self.target, *self.drafts))
         return f"{names}|{self.device}|{self.precision}|{self.target.kernels}|{self.threads}"
 

@@ -36,7 +36,7 @@ def free_memory() -> None:
 
 
 def memory_bytes(device: torch.device) -> int:
-    """What the models on this device take: torch's tensors on CUDA, elsewhere the whole process."""
+    """Bytes that the models on this device take: torch's tensors on CUDA, elsewhere the whole process."""
     if device.type == "cuda":
         return int(torch.cuda.memory_allocated(device))
     return process_bytes()
@@ -66,7 +66,7 @@ def watch_peak(device: torch.device) -> Callable[[], int]:
 
 
 _RESERVE_BYTES = 48_000_000
-"""What Python, torch and the tokenizer take in the first replies and keep."""
+"""Bytes that Python, torch and the tokenizer take in the first replies and keep."""
 
 _LEAST_BYTES = 0.5625
 """Bytes that a weight takes at least: 4 bits, and a scale for every 32 of them."""
@@ -91,7 +91,7 @@ def refuse_by_size(name: str, path: Path, settings: Settings) -> None:
 def limit_memory(
     settings: Settings, device: torch.device, target: Loaded, drafts: Sequence[Loaded]
 ) -> tuple[MemoryLimit, tuple[str, ...]]:
-    """What the models may take, and a note where the context had to be limited for it, which then is done.
+    """The models' limit of memory; limits the context for it where needed, with a note.
 
     Without a stated limit it is what the machine has free now.
 

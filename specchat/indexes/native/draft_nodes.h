@@ -18,7 +18,7 @@ typedef struct {
     void *network;
     GROWING(int32_t) named; /* (rows, MOST_WIDTH) */
     GROWING(float) logits;
-    GROWING(float) totals; /* (rows) */
+    GROWING(float) logsumexp; /* (rows) */
     GROWING(int32_t) asked; /* of the rows of one pass what they stand behind, then their tokens */
 } DraftNodes;
 
@@ -71,10 +71,10 @@ static int32_t read_wanted(DraftNodes *d) {
     }
     if (count == 0) return DONE;
     int64_t rows = (int64_t)d->rows + count, begin = (int64_t)d->rows * MOST_WIDTH;
-    if (!ROOM(d->named, rows * MOST_WIDTH) || !ROOM(d->logits, rows * MOST_WIDTH) || !ROOM(d->totals, rows)) return NO_MEMORY;
+    if (!ROOM(d->named, rows * MOST_WIDTH) || !ROOM(d->logits, rows * MOST_WIDTH) || !ROOM(d->logsumexp, rows)) return NO_MEMORY;
     d->rows += count;
     return d->read(d->network, count, behind, tokens, MOST_WIDTH, d->named.all + begin, d->logits.all + begin,
-                   d->totals.all + begin / MOST_WIDTH);
+                   d->logsumexp.all + begin / MOST_WIDTH);
 }
 
 static bool was_read(const DraftNodes *d, int32_t node) { return d->all.all[node].row >= 0; }

@@ -9,10 +9,10 @@
 enum { MISSING_INPUT = 3, NO_ROOM = 4 };
 
 /* Let a network read `count` more rows, each behind an earlier row of its own (−1: the text), and name up to `width`
- * tokens after each, −1 where there are no more: (count, MOST_WIDTH); in `totals` what makes logits of the log-probabilities
+ * tokens after each, −1 where there are no more: (count, MOST_WIDTH); in `logsumexp` what makes logits of the log-probabilities
  * of a row. An outcome; MISSING_INPUT with a token's number in `said` where the network was not told what it takes of it. */
 typedef int32_t ReadRows(void *network, int32_t count, const int32_t *behind, const int32_t *tokens, int32_t width,
-                         int32_t *said, float *logprobs, float *totals);
+                         int32_t *said, float *logprobs, float *logsumexp);
 
 /* Who is asked: suffix trees, a table of successors, or a network. */
 typedef struct {
@@ -96,7 +96,7 @@ typedef struct {
     GROWING(Said) said;    /* (frontier, members) */
     GROWING(int32_t) named; /* (rows, MOST_WIDTH) */
     GROWING(float) logprobs;
-    GROWING(float) totals; /* (rows) */
+    GROWING(float) logsumexp; /* (rows) */
 } Growing;
 
 static inline bool room_for(void **all, int32_t *room, int64_t count, size_t size) {

@@ -22,7 +22,7 @@ void guess_search_free(Growing *g) {
     free(g->said.all);
     free(g->named.all);
     free(g->logprobs.all);
-    free(g->totals.all);
+    free(g->logsumexp.all);
     free(g);
 }
 

@@ -92,7 +92,7 @@ static void follow_token(const Search *s, const Growing *g, int32_t member, int3
 /* What a network says after a guess, whose row is the `row`-th of those read last. */
 static void hear(const Search *s, const Growing *g, int32_t member, int32_t node, int32_t row, int32_t width, Said *said) {
     const Guess *guess = &g->guesses.all[node], *at = guess;
-    double total = s->asked[member].logits ? (double)g->totals.all[row] : 0;
+    double total = s->asked[member].logits ? (double)g->logsumexp.all[row] : 0;
     for (said->count = 0; said->count < width; said->count++) {
         int32_t place = row * MOST_WIDTH + said->count;
         if (g->named.all[place] < 0 || g->logprobs.all[place] == -INFINITY) break;
@@ -102,7 +102,7 @@ static void hear(const Search *s, const Growing *g, int32_t member, int32_t node
     if (takes_likeliest(&s->sampled)) return;
     int32_t path[guess->depth + 1];
     for (int32_t i = guess->depth; i > 0; i--, at = &g->guesses.all[at->parent]) path[i - 1] = at->token;
-    guess_as_sampled(&s->sampled, (double)g->totals.all[row], path, guess->depth, wanted_of(s, member), said);
+    guess_as_sampled(&s->sampled, (double)g->logsumexp.all[row], path, guess->depth, wanted_of(s, member), said);
 }
 
 /* Read guesses of one depth, whose parents were read; those that stand in the frontier are said something about. */
@@ -110,7 +110,7 @@ static int32_t read_level(Search *s, Growing *g, int32_t member, const int32_t *
     const Asked *asked = &s->asked[member];
     int32_t behind[count], tokens[count], width = takes_likeliest(&s->sampled) ? wanted_of(s, member) : MOST_WIDTH;
     if (!ROOM(g->named, (int64_t)count * MOST_WIDTH) || !ROOM(g->logprobs, (int64_t)count * MOST_WIDTH)) return NO_MEMORY;
-    if (!ROOM(g->totals, count)) return NO_MEMORY;
+    if (!ROOM(g->logsumexp, count)) return NO_MEMORY;
     for (int32_t i = 0; i < count; i++) {
         const Guess *guess = &g->guesses.all[level[i]];
         behind[i] = level[i] ? g->guesses.all[guess->parent].place[member] : -1;
@@ -118,7 +118,7 @@ static int32_t read_level(Search *s, Growing *g, int32_t member, const int32_t *
         g->guesses.all[level[i]].place[member] = row + i;
     }
     int32_t outcome = asked->read(asked->network, count, behind, tokens, width, g->named.all, g->logprobs.all,
-                                   g->totals.all);
+                                   g->logsumexp.all);
     if (outcome == MISSING_INPUT) s->missing = g->named.all[0];
     if (outcome) return outcome;
     s->reads[member]++;

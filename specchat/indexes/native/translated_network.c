@@ -62,7 +62,7 @@ void translated_free(TranslatedNetwork *t) {
     free(t->draft.all.all);
     free(t->draft.named.all);
     free(t->draft.logits.all);
-    free(t->draft.totals.all);
+    free(t->draft.logsumexp.all);
     free(t->draft.asked.all);
     free(t->rows.all);
     free(t->guesses.all);
@@ -184,7 +184,7 @@ static Translated longest_ngram(const TranslatedNetwork *t, int32_t node) {
     for (int32_t at = node; was_read(&t->draft, at);) {
         size_t said = said_after(&t->draft, at);
         int32_t best = t->draft.named.all[said];
-        logprob += (double)t->draft.logits.all[said] - (double)t->draft.totals.all[said / MOST_WIDTH];
+        logprob += (double)t->draft.logits.all[said] - (double)t->draft.logsumexp.all[said / MOST_WIDTH];
         if ((ngram = ngram_of(&t->translation, ngram, best)) == 0) break;
         int32_t merged = t->translation.ngrams.all[ngram].merged;
         if (merged != NO_TOKEN) longest = (Translated){.token = merged, .node = at, .draft = best, .value = logprob};
@@ -223,7 +223,7 @@ static void sort_guesses(Translated *guesses, int32_t count) {
 static int32_t translate(TranslatedNetwork *t, Row *row, int32_t count) {
     if (!ROOM(t->guesses, (int64_t)t->guesses.count + count + 1)) return NO_MEMORY;
     size_t said = said_after(&t->draft, row->node);
-    double total = (double)t->draft.totals.all[said / MOST_WIDTH];
+    double total = (double)t->draft.logsumexp.all[said / MOST_WIDTH];
     Translated merged = longest_ngram(t, row->node);
     row->first = t->guesses.count;
     for (int32_t i = 0; i < count; i++) {
@@ -245,7 +245,7 @@ static int32_t translate(TranslatedNetwork *t, Row *row, int32_t count) {
 
 /* `ReadRows` of growing_tree.h. */
 int32_t translated_read(void *network, int32_t count, const int32_t *behind, const int32_t *tokens, int32_t width,
-                        int32_t *said, float *logits, float *totals) {
+                        int32_t *said, float *logits, float *logsumexp) {
     TranslatedNetwork *t = network;
     int32_t first = t->rows.count, wanted = width + 2 < CANDIDATES ? width + 2 : CANDIDATES, outcome = DONE;
     for (int32_t i = 0; i < count && !outcome; i++) outcome = add_row(t, behind[i], tokens[i]);
@@ -254,13 +254,13 @@ int32_t translated_read(void *network, int32_t count, const int32_t *behind, con
     for (int32_t i = 0; i < count && !outcome; i++, said += MOST_WIDTH, logits += MOST_WIDTH) {
         Row *row = &t->rows.all[first + i];
         int32_t found = 0;
-        totals[i] = 0;
+        logsumexp[i] = 0;
         if (row->left) {
             logits[found] = 0;
             said[found++] = t->translation.own.all[row->owed];
         } else if (is_translated(t, row)) {
             outcome = translate(t, row, wanted);
-            totals[i] = t->draft.totals.all[said_after(&t->draft, row->node) / MOST_WIDTH];
+            logsumexp[i] = t->draft.logsumexp.all[said_after(&t->draft, row->node) / MOST_WIDTH];
             for (int32_t at = row->first; at < row->end; at++) {
                 logits[found] = (float)t->guesses.all[at].value;
                 said[found++] = t->guesses.all[at].token;

@@ -19,12 +19,12 @@ from torch import Tensor
 from specchat.errors import ModelError
 from specchat.models.decoder.shape import Shape
 from specchat.models.weights.families import LLAMA
-from specchat.models.weights.weight_source import PairedSource, RowChoice, StoredRows, TensorFacts, WeightSource
+from specchat.models.weights.weight_source import AdjustedSource, RowChoice, StoredRows, TensorFacts, WeightSource
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What makes a decoder of this shape large or small; `inner` is the width of its feed-forward layers."""
+    """The sizes of a decoder; `inner` is the width of its feed-forward layers."""
 
     layers: int
     hidden: int
@@ -95,7 +95,7 @@ class WidenedSource(WeightSource):
         self, source: WeightSource, config: Any, wide: Any, device: torch.device, dtype: torch.dtype = torch.float32
     ) -> None:
         self._small, self._wide = Sizes.of(config), Sizes.of(wide)
-        self._source = PairedSource(source, self._small.head_dim)
+        self._source = AdjustedSource(source, head_dim=self._small.head_dim)
         self._shape = Shape.of(wide)
         self._tied = self._shape.tied
         self._like: dict[str, Any] = {"device": device, "dtype": dtype}

@@ -4,7 +4,7 @@
 
 #include "best.h"
 #include "check.h"
-#include "totals.h"
+#include "logsumexp.h"
 
 /* What is asked of the head, and where it goes; NULL where it is not asked for. */
 typedef struct {
@@ -12,7 +12,7 @@ typedef struct {
     int32_t named, apart; /* of equals the one with the lower number */
     float *highest;  /* (rows, apart): their logits */
     float *logits;   /* (rows, vocab_size) */
-    float *totals;   /* (rows): the logarithm of the sum of the exponentials of all; only with logits */
+    float *logsumexp;   /* (rows): the logarithm of the sum of the exponentials of all; only with logits */
 } HeadAsked;
 
 typedef struct {
@@ -53,7 +53,7 @@ static int asked_of_head_check(const HeadAsked *asked) {
     if (asked->tokens == NULL) return refuse("no room for the likeliest tokens");
     if (in_range("likeliest tokens", asked->named, 1, BEST)) return REFUSED;
     if (in_range("room for likeliest tokens", asked->apart, asked->named, BEST)) return REFUSED;
-    return asked->totals && asked->logits == NULL ? refuse("sums of logits that are not asked for") : DONE;
+    return asked->logsumexp && asked->logits == NULL ? refuse("sums of logits that are not asked for") : DONE;
 }
 
 /* Write what all threads together found likeliest in a row. */
@@ -92,10 +92,10 @@ int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int ro
     round_rows(team, hidden, decoder->norm, decoder->epsilon, rows, decoder->hidden, &p.x);
     together(team, HEAD, head_blocks, &head, blocks_of(&decoder->head), 4);
     for (int row = 0; row < rows; row++) name_likeliest(&head, team->threads, row, asked);
-    if (asked->totals) {
-        Totals t = {asked->logits, decoder->head.out, NULL, head.best->score, sizeof(Best) / sizeof(float),
+    if (asked->logsumexp) {
+        LogSumExp t = {asked->logits, decoder->head.out, NULL, head.best->score, sizeof(Best) / sizeof(float),
                     (float *)(memory + bytes + lists)};
-        find_totals(team, &t, rows, asked->totals);
+        find_logsumexp(team, &t, rows, asked->logsumexp);
     }
     bool finite = all_named(asked, rows, decoder->vocab_size);
     free(memory);

@@ -101,7 +101,7 @@ static void name(const HydraTree *t, int rows, int named) {
     for (int row = t->known; row < t->known + rows; row++)
         for (int i = row * BEST; i < row * BEST + named; i++) {
             t->best[i] = (int32_t)t->names[t->best[i]];
-            t->logprobs[i] -= t->totals[row];
+            t->logprobs[i] -= t->logsumexp[row];
         }
 }
 
@@ -126,7 +126,7 @@ static int read_rows(Team *team, const Decoder *head, const Hydra *hydra, HydraT
     }
     add_mlp(&p);
     HeadAsked asked = {t->best + first * BEST, named, BEST, t->logprobs + first * BEST,
-                       t->logits + first * (size_t)head->vocab_size, t->totals + first};
+                       t->logits + first * (size_t)head->vocab_size, t->logsumexp + first};
     int outcome = decoder_head(team, head, p.out, count, &asked);
     if (outcome == DONE) {
         name(t, count, named < head->vocab_size ? named : head->vocab_size);
@@ -170,7 +170,7 @@ enum { MISSING_INPUT = 3, NO_ROOM = 4, SEARCHED_WIDTH = 64 };
 
 /* `ReadRows` of indexes/native/growing_tree.h. */
 int hydra_read_rows(const HydraReader *reader, int count, const int32_t *behind, const int32_t *tokens, int width,
-                    int32_t *said, float *logprobs, float *totals) {
+                    int32_t *said, float *logprobs, float *logsumexp) {
     HydraTree *t = reader->tree;
     int first = t->known, vocab_size = reader->head->vocab_size, named = width < vocab_size ? width : vocab_size;
     if (in_range("room", t->room, 1, MOST_QUERIES) || in_range("rows known", first, 0, t->room)) return REFUSED;
@@ -189,7 +189,7 @@ int hydra_read_rows(const HydraReader *reader, int count, const int32_t *behind,
     int outcome = read_rows(reader->team, reader->head, reader->hydra, t, count, width);
     if (outcome) return outcome;
     if (first == 0) read_again_soon(reader->team, reader->head, reader->hydra);
-    memcpy(totals, t->totals + first, (size_t)count * sizeof *totals);
+    memcpy(logsumexp, t->logsumexp + first, (size_t)count * sizeof *logsumexp);
     for (int i = 0; i < count; i++)
         for (int at = 0; at < width; at++) {
             said[i * SEARCHED_WIDTH + at] = at < named ? t->best[(first + i) * BEST + at] : -1;

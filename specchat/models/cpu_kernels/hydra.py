@@ -59,7 +59,7 @@ Row = tuple[int, int]
 """The row that it follows, −1 where that is the text, and its token."""
 
 States = HostRow | Tensor
-"""Of the target, where a tree begins."""
+"""The target's hidden states where a tree begins."""
 
 _Follows = tuple[int | None, int, int | None]
 """The address of the target's states, how far apart they are, and the address of what was made of them."""
@@ -87,7 +87,7 @@ class CHydraTree(ctypes.Structure):
         ("input_rows", ctypes.c_int32),
         ("input_of", ctypes.c_void_p),
         ("tokens_known", ctypes.c_int32),
-        *[(name, ctypes.c_void_p) for name in ("names", "logits", "best", "logprobs", "totals")],
+        *[(name, ctypes.c_void_p) for name in ("names", "logits", "best", "logprobs", "logsumexp")],
     ]
 
 
@@ -117,16 +117,16 @@ class _Room:
         self.parents, self.tokens = np.empty(rows, np.int32), np.empty(rows, np.int32)
         self.states, self.logits = torch.empty(rows, hidden), torch.empty(rows * width)
         self.best, self.logprobs = np.empty((rows, BEST), np.int32), np.empty((rows, BEST), np.float32)
-        self.totals = np.empty(rows, np.float32)
+        self.logsumexp = np.empty(rows, np.float32)
         self.at = (
             *(self.parents.ctypes.data, self.tokens.ctypes.data, self.states.data_ptr()),
             *(self.logits.data_ptr(), self.best.ctypes.data, self.logprobs.ctypes.data),
-            self.totals.ctypes.data,
+            self.logsumexp.ctypes.data,
         )
 
     def keep(self, other: _Room, rows: int) -> None:
         """Take over the first rows of another one."""
-        for name in ("parents", "tokens", "states", "best", "logprobs", "totals"):
+        for name in ("parents", "tokens", "states", "best", "logprobs", "logsumexp"):
             getattr(self, name)[:rows] = getattr(other, name)[:rows]
         written = min(len(self.logits), len(other.logits))
         self.logits[:written] = other.logits[:written]
@@ -151,7 +151,7 @@ class Named:
 
 
 class _Reader:
-    """What other compiled code reads one tree after another with, as long as head, inputs and room stay."""
+    """A reader of one tree after another for other compiled code, as long as head, inputs and room stay."""
 
     def __init__(
         self,
@@ -237,14 +237,14 @@ class NativeHydra:
         return reader.network
 
     def said(self, named: Named, rows: Sequence[int]) -> Guessed:
-        """What follows some rows that were read."""
+        """The guesses after some rows that were read."""
         room, width, known = self._room, len(named.head), self._known
         first, end = rows[0], rows[-1] + 1
         picked: Any = slice(first, end) if end - first == len(rows) == 1 else list(rows)
         said = room.best[picked], room.logprobs[picked]
         if width < BEST:
             said = said[0][:, :width], said[1][:, :width]
-        every = named.possible, room.totals[picked]
+        every = named.possible, room.logsumexp[picked]
         return Guessed(*said, *every, lambda: room.logits[: known * width].view(known, width)[picked])
 
     def _follow(self, states: States) -> _Follows:

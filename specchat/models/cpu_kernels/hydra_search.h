@@ -24,7 +24,7 @@ typedef struct {
     float *logits;           /* (room, vocabulary of the head) */
     int32_t *best;           /* (room, BEST) the likeliest tokens, best first */
     float *logprobs;         /* (room, BEST) theirs */
-    float *totals;           /* (room) what was taken from logits to make them */
+    float *logsumexp;        /* (room) what was taken from logits to make them */
 } HydraTree;
 
 /* What the rows below are chosen by, without asking Python after each level: as the policy best_first does (trees/growth.py,

@@ -74,7 +74,7 @@ class GrowingHead:
         """Everything that can be said of (n, d) states; tokens are places among the rows."""
         states = states.to("cpu", torch.float32).contiguous()
         reads = partial(self._kernels.logprobs, self._threads)
-        said = LogitsBuffer(len(states), self.rows, reads, SpareMemory(0), highest=True, totals=True)
+        said = LogitsBuffer(len(states), self.rows, reads, SpareMemory(0), highest=True, logsumexp=True)
         if len(states):
             given = pointer("states", states, torch.float32, len(states), len(self._norm))
             self._kernels.head(self._threads, self._c, given, len(states), said)

@@ -104,7 +104,7 @@ class LogitsBuffer:
 
     Attributes:
         rows, width: of the logits.
-        totals: where asked for.
+        logsumexp: where asked for.
         asked: what C is told, as `HeadAsked` of head.h has it.
         states_address: of (rows, d) float32, where C writes what the head was given; None where it has room for all.
     """
@@ -121,25 +121,25 @@ class LogitsBuffer:
         kept: StatesAndHead | None = None,
         *,
         highest: bool = False,
-        totals: bool = False,
+        logsumexp: bool = False,
     ) -> None:
         """Nothing said yet.
 
         Args:
             kept: how many numbers a state is, and the head that says all of states; where there is no room for all.
-            highest, totals: whether there is room for these too, for a reader that looks at everything.
+            highest, logsumexp: whether there is room for these too, for a reader that looks at everything.
         """
         self.rows, self.width, self._reads = rows, width, reads
         self._memory = _Lent(spare, spare.take(rows * width)) if needs.logits else None
         self._named = BEST if needs.likeliest else 1
         self._best = (_NONE_NAMED if needs.likeliest else _NONE) * rows  # read sooner than a tensor
         self._highest = torch.empty(rows, BEST) if highest else None
-        self.totals = torch.empty(rows) if totals else None
+        self.logsumexp = torch.empty(rows) if logsumexp else None
         self.asked = (
             *(self._best.buffer_info()[0], self._named, self._named),
             None if self._highest is None else self._highest.data_ptr(),
             None if self._memory is None else self._memory.address,
-            None if self.totals is None else self.totals.data_ptr(),
+            None if self.logsumexp is None else self.logsumexp.data_ptr(),
         )
         self.states_address = None
         if not (needs.likeliest and needs.logits):
@@ -180,10 +180,10 @@ class LogitsBuffer:
     @property
     def in_memory(self) -> NamedInMemory | None:
         """Where compiled code finds what is named, if all of it was asked for and there is as much."""
-        likeliest, _, named, highest, _, totals = self.asked
-        if highest is None or totals is None or named < BEST or self.width < BEST:
+        likeliest, _, named, highest, _, logsumexp = self.asked
+        if highest is None or logsumexp is None or named < BEST or self.width < BEST:
             return None
-        return NamedInMemory(self.width, BEST, likeliest, highest, totals)
+        return NamedInMemory(self.width, BEST, likeliest, highest, logsumexp)
 
     @property
     def row_in_memory(self) -> Callable[[int], RowInMemory] | None:

@@ -133,12 +133,12 @@ class EagerNetwork:
         empty = partial(TorchHead, normed, self.like)  # the norm's factors are in the rows
         return TrimmedHead(empty, torch.tensor(tokens), self.head_rows(tokens), self.head_rows)
 
-    def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
+    def head(self, hidden: Tensor, logsumexp: bool = False) -> HeadOutput:
         normed = F.rms_norm(hidden, (self.shape.hidden,), self.weights.norm, self.shape.epsilon)
         return HeadTensors(self.weights.head(normed))
 
-    def read(self, running: Pass, totals: bool = False, needs: HeadNeeds = EVERYTHING) -> HeadOutput:
-        return layers_then_head(self, running, totals)
+    def read(self, running: Pass, logsumexp: bool = False, needs: HeadNeeds = EVERYTHING) -> HeadOutput:
+        return layers_then_head(self, running, logsumexp)
 
     def pass_bytes(self, rows: int, seen: int, logits: bool) -> int:
         shape = self.shape

@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Bucket:
-    """What passes of similar size share a recording.
+    """Size of the passes that share a recording.
 
     Args:
         rows: rows, padding included.
@@ -100,14 +100,14 @@ class GraphNetwork:
     def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
         return self._eager.trimmed_head(tokens)
 
-    def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
-        return self._eager.head(hidden, totals)
+    def head(self, hidden: Tensor, logsumexp: bool = False) -> HeadOutput:
+        return self._eager.head(hidden, logsumexp)
 
     def chunk_scores(self, running: Pass, chunk_tokens: int) -> Tensor:
         return self._eager.chunk_scores(running, chunk_tokens)
 
-    def read(self, running: Pass, totals: bool = False, needs: HeadNeeds = EVERYTHING) -> HeadOutput:
-        return layers_then_head(self, running, totals)
+    def read(self, running: Pass, logsumexp: bool = False, needs: HeadNeeds = EVERYTHING) -> HeadOutput:
+        return layers_then_head(self, running, logsumexp)
 
     def pass_bytes(self, rows: int, seen: int, logits: bool) -> int:
         return self._eager.pass_bytes(rows, seen, logits)  # buffers of recordings stay: they count as held
@@ -138,7 +138,7 @@ class GraphNetwork:
     def _is_special(self, running: Pass) -> bool:
         """Whether a pass cannot be replayed: it is interrupted, reads several texts, or a window hides part of one."""
         windows = any(kind.window is not None for kind in self.shape.attention_kinds)
-        part_seen = windows and bool(running.plan.borrowed)
+        part_seen = windows and bool(running.plan.copied)
         return running.interrupted(self.shape.layers) or running.plan.own is not None or part_seen
 
     def _replay(self, bucket: Bucket, running: Pass, keys: Tensor, values: Tensor) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specchat.errors import DamagedModel
 from specchat.models.decoder.shape import Shape
-from specchat.models.weights.weight_source import PairedSource, ScaledSource, WeightSource
+from specchat.models.weights.weight_source import AdjustedSource, WeightSource
 
 
 def prepared(source: WeightSource, shape: Shape) -> WeightSource:
@@ -14,12 +14,11 @@ def prepared(source: WeightSource, shape: Shape) -> WeightSource:
         ModelError: a tensor is missing, has other sizes or holds no numbers; names the tensor and its file.
     """
     check_weights(source, shape)
-    paired = PairedSource(source, shape.head_dim)
-    if shape.embedding_scale == shape.query_scale == 1.0:
-        return paired
     if shape.query_scale != 1.0 and not source.has("q_norm", 0):
         raise DamagedModel("queries are scaled by their norm, and the weights have none")
-    return ScaledSource(paired, shape.embedding_scale, shape.query_scale)
+    return AdjustedSource(
+        source, head_dim=shape.head_dim, embedding_scale=shape.embedding_scale, query_scale=shape.query_scale
+    )
 
 
 _JOINED = (("q", "k", "v"), ("o",), ("gate", "up"), ("down",))

@@ -233,10 +233,10 @@ class DraftingInputs:
         said = self.head.after(states)
         assert said.likeliest is not None, "every head that guesses names the likeliest"
         assert said.highest is not None, "and their logits"
-        assert said.totals is not None, "and what makes log-probabilities of them"
-        totals, logits = said.totals.numpy(), said.logits
-        logprobs = said.highest.numpy().astype(np.float64) - totals[:, None]
-        return Guessed(said.likeliest.numpy(), logprobs, self.head.tokens.numpy(), totals, lambda: logits)
+        assert said.logsumexp is not None, "and what makes log-probabilities of them"
+        logsumexp, logits = said.logsumexp.numpy(), said.logits
+        logprobs = said.highest.numpy().astype(np.float64) - logsumexp[:, None]
+        return Guessed(said.likeliest.numpy(), logprobs, self.head.tokens.numpy(), logsumexp, lambda: logits)
 
     def complete(self, history: Sequence[int]) -> bool:
         """Whether this text but its last token is known, and the state of the last but one. The last can be guessed

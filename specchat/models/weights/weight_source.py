@@ -169,98 +169,74 @@ _AT_ONCE = 4096
 """Rows that are rounded at once: their float32 values take memory."""
 
 
-class ForwardingSource(WeightSource):
-    """Another source, of which subclasses change something."""
+class AdjustedSource(WeightSource):
+    """Another source, its weights arranged, scaled or rounded for a network.
 
-    def __init__(self, source: WeightSource) -> None:
+    Args:
+        head_dim: query and key rows that rotate together are put side by side, in heads of this size, whatever the
+            file's order; 0 leaves them as they lie.
+        embedding_scale: a family's factor on embeddings; the embedding as the head's weight stays as it is.
+        query_scale: a factor on the norm of queries, which scales every query before it is rotated.
+        rounds: every weight is had in 4 bits, rounded where the file has more: for a model that only guesses.
+    """
+
+    def __init__(
+        self,
+        source: WeightSource,
+        *,
+        head_dim: int = 0,
+        embedding_scale: float = 1.0,
+        query_scale: float = 1.0,
+        rounds: bool = False,
+    ) -> None:
         self._source = source
-        self.interleaved, self.rounds = source.interleaved, source.rounds
+        self._head_dim = 0 if source.interleaved else head_dim
+        self._embedding_scale, self._query_scale = embedding_scale, query_scale
+        self._rounded = rounds
+        self.interleaved = source.interleaved or head_dim > 0
+        self.rounds = source.rounds or rounds
 
     def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
-        return self._source.stored(name, layer)
+        stored = self._source.stored(name, layer)
+        return stored if stored is None or not self._moves(name) else stored.permuted(self._order(stored.rows))
 
     def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: RowChoice = ALL_ROWS) -> Tensor:
-        return self._source.dense(name, layer, part, rows)
+        if self._moves(name):
+            weight = self._source.dense(name, layer, part)
+            values = weight[self._order(len(weight))[rows]]
+        else:
+            values = self._source.dense(name, layer, part, rows)
+        return values * self._query_scale if name == "q_norm" and self._query_scale != 1 else values
 
     def about(self, name: str, layer: int | None = None, part: str = "weight") -> TensorFacts:
         return self._source.about(name, layer, part)
 
     def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
-        return self._source.four_bit(name, layer)
-
-    def embed(self, ids: list[int]) -> Tensor:
-        return self._source.embed(ids)
-
-    def let_go(self) -> None:
-        self._source.let_go()
-
-
-class RoundedSource(ForwardingSource):
-    """A source that has every weight in 4 bits, rounded where the file has more: for a model that only guesses."""
-
-    def __init__(self, source: WeightSource) -> None:
-        super().__init__(source)
-        self.rounds = True
-
-    def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
-        own, out = super().four_bit(name, layer), self.outputs(name, layer)
+        own = self._source.four_bit(name, layer)
         if own is not None:
-            return own
+            return own.permuted(self._order(len(own.numbers))) if self._moves(name) else own
+        if not self._rounded:
+            return None
+        out = self.outputs(name, layer)
         parts = (self.dense(name, layer, rows=slice(at, min(out, at + _AT_ONCE))) for at in range(0, out, _AT_ONCE))
         rounded = [FourBit.rounded(part) for part in parts if part.shape[1] % GROUP == 0]
         return FourBit.joined(rounded) if rounded else None
 
+    def embed(self, ids: list[int]) -> Tensor:
+        rows = self._source.embed(ids)
+        return rows * self._embedding_scale if self._embedding_scale != 1 else rows
 
-class PairedSource(ForwardingSource):
-    """A source whose query and key rows that rotate together lie side by side, whatever the file's order."""
+    def let_go(self) -> None:
+        self._source.let_go()
 
-    def __init__(self, source: WeightSource, head_dim: int) -> None:
-        super().__init__(source)
-        self._head_dim = head_dim
-        self._as_it_is = source.interleaved
-        self.interleaved = True
-
-    def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
-        stored = super().stored(name, layer)
-        if stored is None or self._as_it_is or name not in _PAIRED:
-            return stored
-        return stored.permuted(self._order(stored.rows))
-
-    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: RowChoice = ALL_ROWS) -> Tensor:
-        if self._as_it_is or name not in _PAIRED:
-            return super().dense(name, layer, part, rows)
-        weight = super().dense(name, layer, part)
-        return weight[self._order(len(weight))[rows]]
-
-    def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
-        group = super().four_bit(name, layer)
-        if group is None or self._as_it_is or name not in _PAIRED:
-            return group
-        return group.permuted(self._order(len(group.numbers)))
+    def _moves(self, name: str) -> bool:
+        """Whether this weight's rows change their places."""
+        return self._head_dim > 0 and name in _PAIRED
 
     def _order(self, rows: int) -> Tensor:
         if rows % self._head_dim:
             raise DamagedModel(f"{rows} rows of queries or keys are not whole heads of {self._head_dim}")
         return paired_rows(rows, self._head_dim)
-
-
-class ScaledSource(ForwardingSource):
-    """A source whose embeddings and whose norms of queries are multiplied by a family's factors.
-
-    The embedding as the head's weight stays as it is. Scaling the norm scales every query, before it is rotated.
-    """
-
-    def __init__(self, source: WeightSource, embedding_scale: float, query_scale: float) -> None:
-        super().__init__(source)
-        self._embedding_scale = embedding_scale
-        self._query_scale = query_scale
-
-    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: RowChoice = ALL_ROWS) -> Tensor:
-        values = super().dense(name, layer, part, rows)
-        return values * self._query_scale if name == "q_norm" else values
-
-    def embed(self, ids: list[int]) -> Tensor:
-        return super().embed(ids) * self._embedding_scale
 
 
 def paired_rows(rows: int, head_dim: int) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -22,18 +22,16 @@ from specchat.tui.system.processes import OwnProcess, own_command
 _MOST_BYTES = 1 << 16
 
 
-class TrainingCost(Protocol):
-    """What a training takes."""
+@dataclass(frozen=True)
+class TrainingEstimate:
+    """What a training would take: bytes of disk and seconds of one core; and how much of the disk is free."""
 
-    @property
-    def disk_bytes(self) -> int: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def free_bytes(self) -> int: ...
+    disk_bytes: int
+    seconds: float
+    free_bytes: int
 
 
-Estimate = Callable[[TrainingChoices], TrainingCost]
+Estimate = Callable[[TrainingChoices], TrainingEstimate]
 """Raises SpecchatError if that training is not possible."""
 
 

@@ -16,12 +16,12 @@ typedef struct {
     const float *tops;
     size_t step;
     float *sums; /* (summed rows, stretches) */
-} Totals;
+} LogSumExp;
 
 /* Sums of exponentials, a stretch of a row at a time. A stretch has one sum, whichever thread adds it up. */
 static void total_stretches(void *job, int from, int to, int thread) {
     (void)thread;
-    const Totals *t = job;
+    const LogSumExp *t = job;
     int width = t->width, stretches = stretches_of(width);
     for (int piece = from; piece < to; piece++) {
         int row = piece / stretches, at = piece % stretches * STRETCH, end = at + STRETCH < width ? at + STRETCH : width;
@@ -41,13 +41,13 @@ static void total_stretches(void *job, int from, int to, int thread) {
 }
 
 /* The logarithm of the sum of the exponentials of so many rows. */
-static void find_totals(Team *team, Totals *t, int rows, float *totals) {
+static void find_logsumexp(Team *team, LogSumExp *t, int rows, float *logsumexp) {
     int stretches = stretches_of(t->width);
     together(team, HEAD, total_stretches, t, rows * stretches, 1);
     for (int row = 0; row < rows; row++) {
         double sum = 0;
         for (int i = 0; i < stretches; i++) sum += t->sums[row * stretches + i];
-        totals[row] = t->tops[(size_t)row * t->step] + (float)log(sum);
+        logsumexp[row] = t->tops[(size_t)row * t->step] + (float)log(sum);
     }
 }
 
@@ -74,18 +74,18 @@ int log_probabilities(Team *team, const float *logits, const int32_t *best, int 
     if (sums >= MOST_PIECES) return refuse("%d rows of %d logits to sum up", count, width);
     float *memory = malloc(((size_t)count * 3 + sums) * sizeof(float));
     if (memory == NULL) return NO_MEMORY;
-    float *tops = memory, *totals = memory + count;
+    float *tops = memory, *logsumexp = memory + count;
     int32_t *places = (int32_t *)(memory + 2 * count);
     for (int i = 0, at = 0; i < asked; i++) {
         if (i && row_of[i] == row_of[i - 1]) continue;
         places[at] = row_of[i];
         tops[at++] = logits[(size_t)row_of[i] * (size_t)width + (size_t)best[(size_t)row_of[i] * (size_t)step]];
     }
-    Totals t = {logits, width, places, tops, 1, memory + 3 * count};
-    find_totals(team, &t, count, totals);
+    LogSumExp t = {logits, width, places, tops, 1, memory + 3 * count};
+    find_logsumexp(team, &t, count, logsumexp);
     for (int i = 0, at = 0; i < asked; i++) {
         at += i && row_of[i] != row_of[i - 1];
-        float value = logits[(size_t)row_of[i] * (size_t)width + (size_t)tokens[i]] - totals[at];
+        float value = logits[(size_t)row_of[i] * (size_t)width + (size_t)tokens[i]] - logsumexp[at];
         found[i] = value < 0 ? value : 0; /* what is added up in another order may exceed 1 by its last digit */
     }
     free(memory);
