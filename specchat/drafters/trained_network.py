@@ -30,8 +30,8 @@ class TrainedNetworkDrafter(CompiledDrafter):
     one step. Guesses are points: the likeliest tokens, or, above temperature 0, those that win with the target's own
     noise, as with `draft_model`. Only tokens that texts often use, and those of the text, can be guessed.
 
-    Reference: see the networks, in `models/learned`: modules of the methods' names. The trimmed head follows FR-Spec,
-    arXiv:2502.14856.
+    Reference: see the networks, in `models/draft_heads`: modules of the methods' names. The trimmed head follows
+    FR-Spec, arXiv:2502.14856.
     """
 
     def __init__(self, options: TrainedNetworkOptions, parts: Parts) -> None:

@@ -16,6 +16,7 @@ from specchat.engine.server import kept_drafters
 from specchat.engine.server.kept_drafters import KeptDrafters, learning_report
 from specchat.models.backends.transformers_model import ReferenceModel
 from specchat.settings import Settings
+from specchat.training.learning_network import LearningNetwork
 
 NAME = "hydra-32-3-61-0.67"
 SETTINGS = {"drafter": "hydra", "policy": "chain", "controller": "fixed", "nodes": 3, "depth": 3, "width": 1}
@@ -115,16 +116,13 @@ def test_what_was_learnt_by_other_weights_is_not_used(monkeypatch):
     first = Session()
     first.reply()
     first.rest()
-    monkeypatch.setattr("specchat.training.learning_network.LearningNetwork", renamed)
+    made = LearningNetwork
+    monkeypatch.setattr(
+        "specchat.training.learning_network.LearningNetwork", lambda head, target, _: made(head, target, "12" * 32)
+    )
     second = Session()
     assert "learnt from other weights than those that are here now" in second.said[0]
     assert second.learnt().replies == 0
-
-
-def renamed(load, make, target, sha256):
-    from specchat.training.learning_network import LearningNetwork
-
-    return LearningNetwork(load, make, target, "12" * 32)
 
 
 def test_forgetting_erases_the_file_and_what_drafts():

@@ -80,7 +80,7 @@ class PrunableFile:
         return Decoder(self.network(kept.shape(self.whole), source), self.target.context_tokens, drafts=True)
 
     def memory(self, ratio: float, texts: int, tokens: int) -> NetworkMemory:
-        """What such a model takes: as many bytes for each weight as the target, which may have some in more bits."""
+        """Memory of such a model: as many bytes for each weight as the target, which may have some in more bits."""
         whole, network = self.whole, self.target.network
         kept = KeptUnits.of(first_units(whole), whole, ratio).shape(whole)
         keeps_table = network.kernels != "native"  # which reads embeddings from the file
@@ -99,7 +99,7 @@ class PrunableFile:
 
 @dataclass(frozen=True)
 class KeptUnits:
-    """What is left of every layer, the same number in each.
+    """Heads and channels that are left of every layer, the same number in each.
 
     Args:
         heads: (layers, h) int64, heads of queries, ascending.
