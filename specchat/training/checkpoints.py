@@ -25,7 +25,7 @@ _REMEMBERED: dict[type[torch.optim.Optimizer], tuple[tuple[str, ...], tuple[str,
     torch.optim.Muon: (("momentum_buffer",), ()),
     torch.optim.AdamW: (("exp_avg", "exp_avg_sq"), ("step",)),
 }
-"""State of each optimiser for a parameter: tensors of its shape, and single numbers, all in the format of the parameter."""
+"""State of each optimiser for a parameter: tensors of its shape and single numbers, all in its format."""
 
 _NOT_BELOW_ZERO = ("exp_avg_sq", "step")
 
