@@ -10,7 +10,6 @@ from torch import Tensor
 
 from specchat.core.reading import HeadOutput
 from specchat.core.record import record
-from specchat.core.sampling import Sampling
 
 
 @record
@@ -41,11 +40,6 @@ LOGITS: Final = HeadNeeds(likeliest=False, logits=True)
 EVERYTHING: Final = HeadNeeds(likeliest=True, logits=True)
 
 _BY_PARTS = {(needs.likeliest, needs.logits): needs for needs in (FIRST, LIKELIEST, LOGITS, EVERYTHING)}
-
-
-def always_logits(sampling: Sampling) -> HeadNeeds:
-    """What a rule needs that weighs probabilities however the target samples."""
-    return LOGITS
 
 
 CHUNK_TOKENS = 256

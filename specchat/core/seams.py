@@ -280,8 +280,8 @@ class AcceptanceRule(ABC):
     wants_sources: bool = False
     wants_target: bool = False
 
-    def __init__(self, options: object) -> None:
-        """A rule without options takes none of them."""
+    def __init__(self, options: object = None) -> None:
+        """A rule without options."""
 
     @property
     def taps(self) -> Collection[int]:

@@ -1,4 +1,4 @@
-"""What this machine offers: devices, number formats it computes natively, memory, threads."""
+"""The machine as the engine uses it: devices, number formats that they compute natively, memory, threads."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def native_bfloat16(device: torch.device) -> bool:
 
 
 def processor_name(device: torch.device) -> str:
-    """What computes there, by the name its maker gave it."""
+    """The processor or device, by the name its maker gave it."""
     return str(torch.cuda.get_device_name(device)) if device.type == "cuda" else host.cpu_name()
 
 

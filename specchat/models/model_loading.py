@@ -64,7 +64,7 @@ def open_config(path: Path) -> tuple[Path, Any]:
 
 
 def known_config(path: Path) -> tuple[Path, Any]:
-    """The same, or what is remembered of it where our own decoder runs the model: transformers need not be asked.
+    """A configuration as remembered, where our own decoder runs the model; else as `open_config` has it.
 
     Raises:
         WeightsError: a file cannot be read, or holds invalid values.
@@ -93,7 +93,7 @@ _SCRIPTED = {"target": (6, 0.012), "draft": (2, 0.003)}
 
 
 _CONVERTING_BYTES = 200_000_000
-"""What converting a tokenizer takes beside the weights: libraries, and the file's table of tokens."""
+"""Memory that converting a tokenizer takes beside the weights: libraries, and the file's table of tokens."""
 
 
 @dataclass(frozen=True)

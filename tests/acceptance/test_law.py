@@ -29,6 +29,7 @@ from specchat.core.budget import Budget
 from specchat.core.noise import Stream
 from specchat.core.round import Reason
 from specchat.core.sampling import Sampling
+from specchat.core.seams import TreePolicy
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.decoding.combinations import keeps_draws
 from specchat.decoding.speculate import Speculator
@@ -97,14 +98,11 @@ DRAFT = torch.tensor([0.40, 0.34, 0.13, 0.13]).log()
 """What both models say after every text; they disagree about token 1."""
 
 
-class Kind:
+class Kind(TreePolicy):
     """A policy under which drafters make draws of one kind, whatever the rule wants."""
-
-    taps = ()
 
     def __init__(self, kind):
         self._policy, self._kind = make_policy(TREE_POLICIES["best_first"]), kind
-        self.hooks, self.observe = self._policy.hooks, self._policy.observe
 
     def grow(self, drafter, context, budget):
         context.wanted = self._kind

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -11,24 +11,19 @@ from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.noise import Stream
 from specchat.core.reading import Reading
-from specchat.core.request import LayerHook, always_logits
 from specchat.core.round import Round, Verdict
 from specchat.core.sampling import law, penalise
-from specchat.core.seams import AcceptanceRule, Drafter, Proposal
+from specchat.core.seams import AcceptanceRule, Drafter, Proposal, TreePolicy
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 
 
-class Residual:
+class Residual(AcceptanceRule):
     """The rule that uses draft probabilities, as one recursion over the draws of a node.
 
     r = p. The sampled draws in order: accept x with probability min(1, r(x) / g(x)), else r = norm((r − g)+), where
     g is q for independent draws, and q without the proposer's earlier draws for draws without replacement. Then one
     draw from what remains: a point with that token stands, otherwise it is the bonus.
     """
-
-    taps: Collection[int] = ()
-    needs = staticmethod(always_logits)
-    wants_q = False
 
     def __init__(self, wanted: DrawKind, lossless: bool = True) -> None:
         self.wanted = wanted
@@ -93,14 +88,10 @@ class ForgetsResidual(Residual):
         return None, token
 
 
-class OneDraw:
+class OneDraw(AcceptanceRule):
     """Wrong on purpose: follows, but with the noise of one position for all of them."""
 
     lossless = True
-    taps: Collection[int] = ()
-    needs = staticmethod(always_logits)
-    wanted = DrawKind.POINT
-    wants_q = False
 
     def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
         token = context.law_after(tree, ROOT, reading.after(ROOT)).draw(context.noise, Stream.TARGET, 0)
@@ -112,14 +103,10 @@ class OneDraw:
         return Verdict(path, bonus, tree)
 
 
-class ArgmaxFirst:
+class ArgmaxFirst(AcceptanceRule):
     """Wrong on purpose: the first token after the prompt is the most likely one at any temperature."""
 
     lossless = True
-    taps: Collection[int] = ()
-    needs = staticmethod(always_logits)
-    wanted = DrawKind.POINT
-    wants_q = False
 
     def __init__(self, rule: AcceptanceRule) -> None:
         self._rule = rule
@@ -199,15 +186,8 @@ class Together(Drafter):
             drafter.observe(round)
 
 
-class AllOfThem:
+class AllOfThem(TreePolicy):
     """A tree policy that gives every guess a place, so many levels deep: the law of the draws stays what it is."""
-
-    taps: Collection[int] = ()
-
-    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
-        return ()
-
-    def observe(self, round: Round) -> None: ...
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         tree, frontier = TokenTree(context.root, context.vocab_size), [ROOT]

@@ -102,7 +102,7 @@ def make_controller(method: Method, budget: Budget) -> Controller:
     return controller
 
 
-class Always:
+class Always(Controller):
     """A controller that plans one budget; changeable, for switching in the middle."""
 
     def __init__(self, budget: Budget) -> None:
@@ -110,8 +110,6 @@ class Always:
 
     def plan(self, context: Context) -> Budget:
         return self.budget
-
-    def observe(self, round: Round) -> None: ...
 
 
 def fixed_speculator(target: Model, drafter: Drafter, policy: str, budget: Budget) -> Speculator:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from specchat.core.budget import Budget
+from specchat.core.context import Context
 from specchat.core.request import ExtraRow, LayerHook, PassRequest
-from specchat.core.seams import TreePolicy
+from specchat.core.round import Round
+from specchat.core.seams import Drafter, TreePolicy
 from specchat.core.tree import TokenTree
 
 
@@ -16,13 +19,17 @@ def requested(extra_rows: Sequence[ExtraRow] = (), taps: Collection[int] = (), l
     return PassRequest(frozenset(taps), tuple(extra_rows), hooks)
 
 
-class LookedInto:
+class LookedInto(TreePolicy):
     """A tree policy whose trees' passes are looked into after every layer."""
 
-    taps: Sequence[int] = ()
-
     def __init__(self, policy: TreePolicy, look: Any) -> None:
-        self.grow, self.observe, self._hooks = policy.grow, policy.observe, requested(look=look).hooks
+        self._policy, self._hooks = policy, requested(look=look).hooks
+
+    def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
+        return self._policy.grow(drafter, context, budget)
+
+    def observe(self, round: Round) -> None:
+        self._policy.observe(round)
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
         return self._hooks

@@ -28,9 +28,10 @@ from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.acceptance.follow import Follow
 from specchat.core.context import Context
 from specchat.core.reading import Reading
-from specchat.core.request import LayerHook, always_logits
+from specchat.core.request import LayerHook
 from specchat.core.round import Verdict
-from specchat.core.tree import ROOT, DrawKind, TokenTree
+from specchat.core.seams import AcceptanceRule
+from specchat.core.tree import ROOT, TokenTree
 from specchat.drafters import DRAFTERS
 from specchat.registry import TRAINED_WEIGHTS, Method, NoOptions, Table
 from specchat.trees import TREE_POLICIES
@@ -38,14 +39,12 @@ from specchat.trees.expansion import Expansion
 from specchat.trees.options import ExpansionOptions
 
 
-class LooksTwice:
+class LooksTwice(AcceptanceRule):
     """Follows, and on the way looks at the target's states and at the draft's law behind points."""
 
     lossless = True
-    wanted = DrawKind.POINT
     wants_q = True
     taps: ClassVar[Collection[int]] = (1,)
-    needs = staticmethod(always_logits)
 
     def __init__(self, options: NoOptions) -> None:
         self._follow = Follow(options)

@@ -29,6 +29,7 @@ from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
 from specchat.core.round import Reason
 from specchat.core.sampling import Sampling
+from specchat.core.seams import TreePolicy
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
@@ -160,14 +161,11 @@ def test_merged_trees_share_prefixes_and_keep_both_draws():
     assert merged.frozen
 
 
-class Merging:
+class Merging(TreePolicy):
     """Two drafters, a tree each, merged as tries."""
-
-    taps = ()
 
     def __init__(self, policy, first, second):
         self._policy, self._first, self._second = policy, first, second
-        self.hooks, self.observe = policy.hooks, policy.observe
 
     def grow(self, drafter, context, budget):
         trees = [self._policy.grow(one, context, budget) for one in (self._first, self._second)]

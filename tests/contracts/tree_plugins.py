@@ -8,22 +8,16 @@ from torch import Tensor
 
 from specchat.core.budget import Budget
 from specchat.core.context import Context
-from specchat.core.request import LayerHook
 from specchat.core.round import Round
-from specchat.core.seams import Drafter, TreePolicy
+from specchat.core.seams import Controller, Drafter, TreePolicy
 from specchat.core.tree import ROOT, TokenTree
 
 TreeTransform = Callable[[TokenTree], TokenTree]
 """Tree → frozen tree."""
 
 
-class Transformed:
+class Transformed(TreePolicy):
     """A tree policy whose tree goes through a transform before it is read."""
-
-    taps: Collection[int] = ()
-
-    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
-        return ()
 
     def __init__(self, policy: TreePolicy, transform: TreeTransform) -> None:
         self._policy, self._transform = policy, transform
@@ -91,7 +85,7 @@ class Pruner:
         return [node for node in nodes if node not in gone]
 
 
-class Alternating:
+class Alternating(Controller):
     """A controller that plans its budgets in turn."""
 
     def __init__(self, *budgets: Budget) -> None:

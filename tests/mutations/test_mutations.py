@@ -70,10 +70,12 @@ def test_every_method_of_every_table_has_an_edit():
     others = {
         "chats",
         "drawing in C",
+        "layers in C",
         "learning",
         "prices",
         "reference",
         "round",
+        "serving",
         "several controllers",
         "several draft models",
         "trained draft model",

@@ -39,7 +39,7 @@ class ScriptedModel(CachedModel["ScriptedModel"]):
 
     Args:
         says: (tokens so far) → (V,) logits.
-        pace_s: how long a pass pretends to take.
+        pace_s: how long a pass takes.
     """
 
     layers = 1
@@ -72,7 +72,7 @@ class ScriptedModel(CachedModel["ScriptedModel"]):
     def read(
         self, tree: TokenTree, new_nodes: Sequence[int] | None = None, request: PassRequest = DEFAULT_REQUEST
     ) -> Reading:
-        """What the script says after every node."""
+        """The script's logits after every node."""
         plan = self.rows.plan_tree(tree, new_nodes, request.extra_rows)
         if self._pace_s > 0:  # sleeping for no time at all still gives the processor away
             time.sleep(self._pace_s)
@@ -83,7 +83,7 @@ class ScriptedModel(CachedModel["ScriptedModel"]):
             missing = self._text_states(plan)
         self.rows.tree_read(plan)
         nodes = [self._says(self._text_to(tree, node)) for node in plan.nodes]
-        extra_rows = [self._rider(tree, request.extra_rows, index) for index in range(len(request.extra_rows))]
+        extra_rows = [self._extra_row(tree, request.extra_rows, index) for index in range(len(request.extra_rows))]
         states = torch.cat([missing, torch.stack([*nodes, *extra_rows])])
         stay = watch.after_layer(0, states)
         said = (states if stay is None else states[stay])[plan.missing :]
@@ -137,7 +137,7 @@ class ScriptedModel(CachedModel["ScriptedModel"]):
     def _text_to(self, tree: TokenTree, node: int) -> list[int]:
         return [*self.rows.known(), tree.tokens[0], *tree.path_tokens(node)]
 
-    def _rider(self, tree: TokenTree, extra_rows: Sequence[ExtraRow], index: int) -> Tensor:
+    def _extra_row(self, tree: TokenTree, extra_rows: Sequence[ExtraRow], index: int) -> Tensor:
         text = self._text_to(tree, extra_rows[index].parent)
         link: int | None = index
         while link is not None:

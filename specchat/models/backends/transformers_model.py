@@ -163,7 +163,7 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
         return TrimmedHead(empty, torch.tensor(tokens), rows(tokens), rows)
 
     def cache_bytes(self, tokens: int, longest: int | None = None) -> int:
-        """The most that its cache, and those of its twins and views, take until each holds so many tokens."""
+        """The most that its cache, and those of models made from it, take until each holds so many tokens."""
         like = torch.empty(self._sizes.kv_heads, self._sizes.head_dim, dtype=self.dtype, device="meta")
         return self.cache.bytes_until(tokens, like, longest)
 
@@ -198,7 +198,7 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
         return states
 
     def _masks(self, plan: Plan) -> Tensor | dict[str, Tensor]:
-        """Whom each row attends to, as transformers' layers take it: by their kinds, where these see different rows."""
+        """The rows that each row attends to, as transformers' layers take them: by kind, where kinds differ."""
         whole = plan.mask.to(self.device)[None, None]
         if self._window is None:
             return whole

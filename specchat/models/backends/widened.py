@@ -24,7 +24,7 @@ from specchat.models.weights.weight_source import AdjustedSource, RowChoice, Sto
 
 @dataclass(frozen=True)
 class Sizes:
-    """What makes a decoder of this shape large or small; `inner` is the width of its feed-forward layers."""
+    """The sizes of a decoder; `inner` is the width of its feed-forward layers."""
 
     layers: int
     hidden: int

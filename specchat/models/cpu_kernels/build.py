@@ -34,7 +34,7 @@ def kernel_sources(processor: str = "native") -> Sources:
 
 
 def compile_command(processor: str = "native") -> tuple[str, ...]:
-    """What compiles the kernels, without files.
+    """The compiler's command line for the kernels, without files.
 
     Raises:
         NativeUnavailable: another processor, or no compiler.

@@ -1,4 +1,4 @@
-"""What Python tells the compiled kernels: checked addresses of tensors, structures field by field, types of functions.
+"""The interface to the compiled kernels: checked addresses of tensors, structures field by field, types of functions.
 
 The C headers declare the same structures and functions.
 """
@@ -34,7 +34,7 @@ def pointer(what: str, tensor: Tensor, dtype: torch.dtype, *sizes: int) -> int:
 
 
 def maybe_pointer(what: str, tensor: Tensor | None, dtype: torch.dtype, *sizes: int) -> int | None:
-    """The same, or None for none."""
+    """`pointer` of a tensor, None for none."""
     return None if tensor is None else pointer(what, tensor, dtype, *sizes)
 
 

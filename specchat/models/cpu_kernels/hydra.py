@@ -59,7 +59,7 @@ Row = tuple[int, int]
 """The row that it follows, −1 where that is the text, and its token."""
 
 States = HostRow | Tensor
-"""Of the target, where a tree begins."""
+"""The target's hidden states where a tree begins."""
 
 _Follows = tuple[int | None, int, int | None]
 """The address of the target's states, how far apart they are, and the address of what was made of them."""
@@ -151,7 +151,7 @@ class Named:
 
 
 class _Reader:
-    """What other compiled code reads one tree after another with, as long as head, inputs and room stay."""
+    """A reader of one tree after another for other compiled code, as long as head, inputs and room stay."""
 
     def __init__(
         self,
@@ -237,7 +237,7 @@ class NativeHydra:
         return reader.network
 
     def said(self, named: Named, rows: Sequence[int]) -> Guessed:
-        """What follows some rows that were read."""
+        """The guesses after some rows that were read."""
         room, width, known = self._room, len(named.head), self._known
         first, end = rows[0], rows[-1] + 1
         picked: Any = slice(first, end) if end - first == len(rows) == 1 else list(rows)

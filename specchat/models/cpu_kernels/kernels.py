@@ -21,7 +21,7 @@ from specchat.models.cpu_kernels.logits_buffer import LogitsBuffer
 from specchat.models.decoder.kv_cache import KeysValues
 
 PHASES = ("rounding", "products", "attention", "head", "waiting")
-"""What the time of a pass goes into; team.h has the same in the same order."""
+"""Parts of a pass's time; team.h has the same in the same order."""
 
 _POINTER = ctypes.c_void_p
 
@@ -101,7 +101,7 @@ class Kernels:
             self._done(self._library.decoder_head(self._team_of(threads), *about))
 
     def logprobs(self, threads: int, said: LogitsBuffer, rows: Sequence[int], tokens: Sequence[int]) -> list[float]:
-        """What a head said of these tokens, each in its row, as logarithms of probabilities.
+        """Log-probabilities of these tokens by a head's output, each in its row.
 
         Tokens of one row stand side by side: a row's logits are summed up once.
         """
@@ -118,7 +118,7 @@ class Kernels:
         return list(found)
 
     def working_bytes(self, threads: int, decoder: Any, rows: int, seen: int) -> int:
-        """What layers and head work in, in a pass of so many rows over so many cache rows."""
+        """Working memory of layers and head in a pass of so many rows over so many cache rows."""
         return int(self._library.decoder_bytes(threads, ctypes.byref(decoder), rows, seen))
 
     def check_hydra(self, hydra: Any) -> None:
@@ -147,7 +147,7 @@ class Kernels:
         self._done(self._library.linear_check(ctypes.byref(product)))
 
     def check_head(self, decoder: Any) -> None:
-        """The same for the head of a decoder that has nothing else."""
+        """Check the head of a decoder that has nothing else."""
         self._done(self._library.head_alone_check(ctypes.byref(decoder)))
 
     def linear(self, threads: int, product: Any, rows: int, x: int, out: int) -> None:

@@ -115,14 +115,14 @@ class NativeNetwork:
         if whole is None or not whole.takes(running):
             return layers_then_head(self, running, logsumexp)
         running.counters.node_layers += running.parts.computed_in_all * len(running.plan.tokens)
-        said = self._head_room(len(running.plan.nodes), logsumexp, EVERYTHING if logsumexp else needs)
+        said = self._logits_buffer(len(running.plan.nodes), logsumexp, EVERYTHING if logsumexp else needs)
         whole.read(running, self._kernels, self.threads, self._c, said)
         return said
 
     def head(self, hidden: Tensor, logsumexp: bool = False) -> HeadOutput:
         hidden = as_floats(hidden)
         rows = hidden.shape[0]
-        said = self._head_room(rows, logsumexp)
+        said = self._logits_buffer(rows, logsumexp)
         if rows:
             states = pointer("states", hidden, torch.float32, rows, self.shape.hidden)
             self._kernels.head(self.threads, self._c, states, rows, said)
@@ -159,13 +159,13 @@ class NativeNetwork:
                 rows.drop(stay)
         return rows.hidden
 
-    def _head_room(self, rows: int, logsumexp: bool, needs: HeadNeeds = EVERYTHING) -> LogitsBuffer:
+    def _logits_buffer(self, rows: int, logsumexp: bool, needs: HeadNeeds = EVERYTHING) -> LogitsBuffer:
         return LogitsBuffer(
             rows, self._width, self._reads, self._spare, needs, self._kept, highest=logsumexp, logsumexp=logsumexp
         )
 
     def _whole_passes(self, cache: KVCache) -> WholePasses | None:
-        """Those over this cache; None where embeddings are computed by the source."""
+        """The whole passes over this cache; None where embeddings are computed by the source."""
         if cache.of_passes is None and self.embedding is not None:
             cache.of_passes = WholePasses(self.shape, self.like, self.embedding)
         return cache.of_passes if isinstance(cache.of_passes, WholePasses) else None

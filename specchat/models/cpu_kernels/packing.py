@@ -79,7 +79,7 @@ class Product:
         return self.data.nbytes + (0 if self.bias is None else self.bias.nbytes)
 
     def as_c(self) -> CProduct:
-        """The same for C; valid as long as this lives."""
+        """This product for C; valid as long as this lives."""
         data = pointer("a weight", self.data, torch.uint8, len(self.data))
         bias = maybe_pointer("a bias", self.bias, torch.float32, self.out)
         return CProduct(self.inputs, self.out, self.bits, int(self.minima), len(self.data), data, bias)
@@ -225,7 +225,7 @@ class CStored(ctypes.Structure):
 
 
 def _as_c(rows: StoredRows) -> CStored:
-    """The same for C; valid as long as `rows` lives."""
+    """These rows for C; valid as long as `rows` lives."""
     assert rows.data.flags.c_contiguous, "C finds a row by the length of one"
     assert rows.data.dtype == np.uint8, "rows are bytes"
     assert rows.order is None or (rows.order.dtype == np.int32 and rows.order.flags.c_contiguous), "32 bits each"

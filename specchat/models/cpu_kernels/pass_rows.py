@@ -128,7 +128,7 @@ def _places(layers: tuple[int, ...], among: int) -> array[int]:
 def about_cache(
     shape: Shape, keys: Tensor, values: Tensor, tables: Sequence[Tensor | None], left_out: LeftOut
 ) -> CRows:
-    """What all passes over a cache have in common, for C; valid as long as these tensors live."""
+    """The part of `Rows` that all passes over a cache share; valid as long as these tensors live."""
     kept, _, capacity, _ = keys.shape
     cache = (torch.bfloat16, kept, shape.kv_heads, capacity, shape.head_dim)
     place_of, mlp = left_out
@@ -179,7 +179,7 @@ class PassRows:
         return Taps.of(layers, self._shape.layers, self.hidden.shape[0], self._shape.hidden)
 
     def as_c(self, taps: Taps | None = None) -> CRows:
-        """The same for C; valid as long as this and the taps live and nothing is dropped."""
+        """These rows for C; valid as long as this and the taps live and nothing is dropped."""
         rows = self.hidden.shape[0]
         if rows != len(self._places):
             raise ModelError(f"the native kernels refuse states: {rows} rows, not {len(self._places)}")
@@ -259,7 +259,7 @@ class WholePasses:
             watch.keep(taps.states)
 
     def _about_cache(self, running: Pass, end: int) -> CRows:
-        """What C is told of the cache, with room for so many rows."""
+        """The cache for C, with room for so many rows."""
         keys, values = running.cache.room_for(end, self._like)
         known, tables, parts = self._of
         if known is None or known() is not keys or tables is not running.tables or parts is not running.parts:

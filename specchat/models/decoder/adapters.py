@@ -72,7 +72,7 @@ class Adapting(Protocol):
 
 @dataclass(frozen=True)
 class AdaptedWhere:
-    """The same for a pass that is recorded, where rows have no fixed places.
+    """Adapters on rows of a recorded pass, whose rows have no fixed places.
 
     Args:
         adapters: their factors.

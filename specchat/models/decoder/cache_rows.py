@@ -49,7 +49,7 @@ class Plan:
         above: for each row behind the common ones, those of earlier passes included, which of them it follows,
             counted from the first of them; −1 for one that follows the common ones.
         first: position in the text of a row that follows these.
-        borrowed: positions of the first rows, where only these of their text are there. Where each layer has rows of
+        copied: positions of the first rows, where only these of their text are there. Where each layer has rows of
             its own, those of the layers that see a window.
         own: what rows are that this does not describe; `above` is empty then.
     """
@@ -61,7 +61,7 @@ class Plan:
     common: int
     above: Sequence[int]
     first: int
-    borrowed: tuple[int, ...] = ()
+    copied: tuple[int, ...] = ()
     own: OwnRows | None = None
 
     @property
@@ -111,14 +111,14 @@ class Rows:
         self._tree: TokenTree | None = None
         self._above: Sequence[int] = ()  # of each row of the tree that was read, which of them it follows; as in a plan
         self._place_of: Sequence[int] = ()  # of each node its place among them, −1 where it was not read
-        self._borrowed: list[int] = []  # positions of the borrowed rows, which come first
-        self._borrowed_text = 0  # so many tokens of the prefix have no rows but those
+        self._copied: list[int] = []  # positions of the copied rows, which come first
+        self._copied_text = 0  # so many tokens of the prefix have no rows but those
         self._each_its_own = False  # those are the positions of layers that see a window; others hold others
 
     @property
     def held(self) -> int:
-        """Rows of the prefix: one per token, unless only some of it was borrowed."""
-        return len(self.prefix) - self._borrowed_text + len(self._borrowed)
+        """Rows of the prefix: one per token, unless only some of it was copied."""
+        return len(self.prefix) - self._copied_text + len(self._copied)
 
     @property
     def whole(self) -> bool:
@@ -128,11 +128,11 @@ class Rows:
     def rewind(self, tokens: Sequence[int]) -> list[int]:
         """Forget the tree and everything that differs from `tokens`; returns the tokens still to be read."""
         reused = common_prefix(self.prefix, tokens)
-        if self._each_its_own and reused < self._borrowed_text:
+        if self._each_its_own and reused < self._copied_text:
             reused = 0  # as many rows would have to be left in every layer
         del self.prefix[reused:]
-        if reused < self._borrowed_text:
-            self._borrow(reused, [position for position in self._borrowed if position < reused])
+        if reused < self._copied_text:
+            self._hold_copies(reused, [position for position in self._copied if position < reused])
         self._forget_tree()
         return list(tokens[reused:])
 
@@ -215,7 +215,7 @@ class Rows:
 
     def fill_for_benchmark(self, tokens: int) -> None:
         """Count so many rows as read; no real text shares a prefix with them."""
-        self._borrow(0, [])
+        self._hold_copies(0, [])
         self.prefix = [-1] * tokens
         self._forget_tree()
 
@@ -226,7 +226,7 @@ class Rows:
             each_its_own: layers that see the whole text hold as many rows, each those of positions of its own.
         """
         self.prefix = list(tokens)
-        self._borrow(len(tokens), positions, each_its_own)
+        self._hold_copies(len(tokens), positions, each_its_own)
         self._forget_tree()
 
     def plan_aside(self, tokens: Sequence[int]) -> Plan:
@@ -239,32 +239,32 @@ class Rows:
         start = self.held + len(self._above)
         return Plan(start, 0, (ROOT,), [tokens[held]], held, [-1] * (start + 1 - held), held)
 
-    def lent(self, tokens: Sequence[int], positions: Sequence[int]) -> int:
-        """How many of the rows at these positions of a text are here already, borrowed and at the front."""
+    def already_copied(self, tokens: Sequence[int], positions: Sequence[int]) -> int:
+        """How many of the rows at these positions of a text are here already, copied and at the front."""
         same = 0 if self._each_its_own else common_prefix(self.prefix, tokens)
-        return bisect.bisect_left(self._borrowed[: common_prefix(self._borrowed, positions)], same)
+        return bisect.bisect_left(self._copied[: common_prefix(self._copied, positions)], same)
 
     def known(self) -> list[int]:
         """The tokens of the prefix that have a row."""
-        return [*(self.prefix[position] for position in self._borrowed), *self.prefix[self._borrowed_text :]]
+        return [*(self.prefix[position] for position in self._copied), *self.prefix[self._copied_text :]]
 
-    def lend(self, positions: Sequence[int], held: int) -> tuple[list[int], Sequence[int], bool]:
+    def rows_to_copy(self, positions: Sequence[int], held: int) -> tuple[list[int], Sequence[int], bool]:
         """Which of these positions of the first `held` tokens have a row, those rows, and `each_its_own`.
 
-        Where each layer has rows of its own, those are lent only to a caller that wants all of the text.
+        Where each layer has rows of its own, those are given only to a caller that wants all of the text.
         """
-        first, count = self._borrowed_text, len(self._borrowed)
+        first, count = self._copied_text, len(self._copied)
         if self._each_its_own and held >= first and sum(position < held for position in positions) == held:
-            return [*self._borrowed, *range(first, held)], range(count + held - first), True
-        row_of = {} if self._each_its_own else {position: row for row, position in enumerate(self._borrowed)}
+            return [*self._copied, *range(first, held)], range(count + held - first), True
+        row_of = {} if self._each_its_own else {position: row for row, position in enumerate(self._copied)}
         there = [p for p in positions if p < held and (p >= first or p in row_of)]
         return there, [row_of[p] if p < first else p - first + count for p in there], False
 
     def _gaps(self) -> tuple[int, ...]:
-        return tuple(self._borrowed) if len(self._borrowed) < self._borrowed_text else ()
+        return tuple(self._copied) if len(self._copied) < self._copied_text else ()
 
-    def _borrow(self, text: int, positions: Sequence[int], each_its_own: bool = False) -> None:
-        self._borrowed_text, self._borrowed = text, list(positions)
+    def _hold_copies(self, text: int, positions: Sequence[int], each_its_own: bool = False) -> None:
+        self._copied_text, self._copied = text, list(positions)
         self._each_its_own = each_its_own
 
     def _forget_tree(self) -> None:
@@ -273,7 +273,7 @@ class Rows:
         self._missing = []
 
     def _places(self, tree: TokenTree) -> list[int]:
-        """Of each node of the tree its place among the rows read so far, −1 where it was not read."""
+        """The place of each node of the tree among the rows read so far, −1 where it was not read."""
         return [*self._place_of, *[-1] * (len(tree) - len(self._place_of))]
 
     def _rows_above(self, tree: TokenTree, nodes: Sequence[int], extra_rows: Sequence[ExtraRow]) -> list[int]:

@@ -27,7 +27,7 @@ class CachedModel(ABC, Generic[Own]):
     """
 
     _parts: SubLayers
-    """What of the network is computed."""
+    """The halves of layers that are computed."""
 
     def __init__(self, cache: KVCache | None, source: Own | None) -> None:
         """No rows yet.
@@ -94,9 +94,9 @@ class CachedModel(ABC, Generic[Own]):
         """
         source = self._copied_from()
         held = source.cached(tokens)
-        some, rows, each_its_own = source.rows.lend(positions, held)
+        some, rows, each_its_own = source.rows.rows_to_copy(positions, held)
         if self._stored is not None and source._stored is not None:
-            known = 0 if each_its_own else self.rows.lent(tokens, some)
+            known = 0 if each_its_own else self.rows.already_copied(tokens, some)
             self._stored.copy_rows_(source._stored, rows, known)
         self.rows.copy_rows_from(tokens[:held], some, each_its_own)
 

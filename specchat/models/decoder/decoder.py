@@ -158,7 +158,7 @@ class Decoder(CachedModel["Decoder"]):
         return frozenset(layer for layer, kind in enumerate(kind_of) if kinds[kind].window is not None)
 
     def cache_bytes(self, tokens: int, longest: int | None = None) -> int:
-        """The most that its cache, and those of its twins and views, take until each holds so many tokens.
+        """The most that its cache, and those of models made from it, take until each holds so many tokens.
 
         With what their tables of rotations take beyond what was there from the start.
         """

@@ -1,4 +1,4 @@
-"""What grows with a text: keys and values of everything read so far, and tables of rotations by position."""
+"""Memory that grows with a text: keys and values of everything read so far, and tables of rotations by position."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class LayerWatch:
         self._pruned: dict[int, int] = {}
         self._text: dict[int, Tensor] = {}
         self._states: Mapping[int, Tensor] = {}
-        self._rider_states: dict[int, Tensor] = {}
+        self._extra_row_states: dict[int, Tensor] = {}
 
     def wants(self, layer: int) -> bool:
         """Whether a tap or a hook wants the states after this layer."""
@@ -82,7 +82,7 @@ class LayerWatch:
         for layer, hidden in tapped.items():
             self._text[layer] = hidden[:missing]
             self._states[layer] = self._spread(hidden[missing:behind])
-            self._rider_states[layer] = hidden[behind:]
+            self._extra_row_states[layer] = hidden[behind:]
 
     def ask_hooks(self, layer: int, hidden: Tensor) -> list[int] | None:
         """Show the (rows followed, d) states to the hooks of a layer; the answer is as in `after_layer`."""
@@ -114,13 +114,13 @@ class LayerWatch:
             pruned=self._pruned,
             taps=self._states,
             extra_row_logits=said.logits[count:] if extra_rows else None,
-            extra_row_states=self._rider_states if extra_rows else {},
+            extra_row_states=self._extra_row_states if extra_rows else {},
             extra_row_likeliest=likeliest[count:] if extra_rows and likeliest is not None else None,
             text_states=self.text_states(),
         )
 
     def _of_nodes(self, said: HeadOutput, count: int) -> HeadTensors:
-        """What a head said of the nodes, of which so many are alive and come first."""
+        """The head's output for the nodes, of which so many are alive and come first."""
         likeliest, highest, logsumexp = (
             None if each is None else self._spread(each[:count])
             for each in (said.likeliest, said.highest, said.logsumexp)

@@ -85,7 +85,7 @@ class Builder:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What had to be multiplied otherwise than asked for, after `build`."""
+        """Products that are computed otherwise than asked for, after `build`."""
         return tuple(
             f"slower than it could be: this torch has no {precision} product for this processor, so those weights are "
             f"multiplied in {str(_dense_format()).removeprefix('torch.')}"
@@ -206,5 +206,5 @@ class Builder:
 
 
 def _dense_format() -> torch.dtype:
-    """What a processor multiplies with where it has no product of whole numbers."""
+    """The format of weights on a processor that has no product of whole numbers."""
     return torch.bfloat16 if native_bfloat16() else torch.float32

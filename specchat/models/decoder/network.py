@@ -24,21 +24,21 @@ from specchat.models.decoder.shape import AttentionKind, Shape
 def windowed(plan: Plan, window: int | None) -> Tensor:
     """(rows, seen) bool, whom each row of a pass attends to where layers see so many tokens back; None for all.
 
-    Rows of a text that was borrowed in part lie side by side though their tokens do not: there positions decide.
+    Rows of a text that was copied in part lie side by side though their tokens do not: there positions decide.
     """
     if window is None:
         return plan.mask
     mask = within_window(plan.mask, plan.common, window)
-    if plan.borrowed:
-        behind = torch.tensor(plan.positions)[:, None] - torch.tensor(plan.borrowed)
+    if plan.copied:
+        behind = torch.tensor(plan.positions)[:, None] - torch.tensor(plan.copied)
         if bool((behind >= window).any()):
             mask = mask.clone()
-            mask[:, : len(plan.borrowed)] &= behind < window
+            mask[:, : len(plan.copied)] &= behind < window
     return mask
 
 
 def within_window(mask: Tensor, common: int, window: int) -> Tensor:
-    """The same mask, each row's older rows left out; the mask itself where no text is longer.
+    """A mask with each row's older rows left out; the mask itself where no text is longer.
 
     A row sees its text in order, and nothing else: the last `window` of the rows it sees are the last of its text,
     wherever in the cache they lie.
@@ -96,7 +96,7 @@ class SubLayers:
         return self.computed(range(self.layers))
 
     def computed(self, layers: range) -> float:
-        """The same of these layers alone."""
+        """How many of these layers are computed, where a half counts half."""
         if self.complete:
             return len(layers)
         return sum((layer in self.attention) + (layer in self.mlp) for layer in layers) / 2
@@ -182,7 +182,7 @@ class Network(Protocol):
         """(rows, d) states after the last layer, of the rows that stayed."""
 
     def pass_bytes(self, rows: int, seen: int, logits: bool) -> int:
-        """What a pass of so many rows over so many cache rows takes, embeddings, masks and results included."""
+        """Memory of a pass of so many rows over so many cache rows, embeddings, masks and results included."""
 
     def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
         """A head of these tokens' rows alone."""
@@ -195,13 +195,13 @@ class Network(Protocol):
         """
 
     def read(self, running: Pass, logsumexp: bool = False, needs: HeadNeeds = EVERYTHING) -> HeadOutput:
-        """What the head makes of the states of the rows behind the missing tokens; `logsumexp` as `head` takes it.
+        """The head's output for the rows behind the missing tokens; `logsumexp` as `head` takes it.
 
         It may leave out what `needs` says is not looked at, and compute that if somebody does look at it.
         """
 
     def head(self, hidden: Tensor, logsumexp: bool = False) -> HeadOutput:
-        """What the final norm and the head make of (n, d) states; `logsumexp` is computed only for draft models."""
+        """Output of final norm and head for (n, d) states; `logsumexp` is computed only for draft models."""
 
 
 @torch.inference_mode()

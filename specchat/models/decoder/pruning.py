@@ -80,7 +80,7 @@ class PrunableFile:
         return Decoder(self.network(kept.shape(self.whole), source), self.target.context_tokens, drafts=True)
 
     def memory(self, ratio: float, texts: int, tokens: int) -> NetworkMemory:
-        """What such a model takes: as many bytes for each weight as the target, which may have some in more bits."""
+        """Memory of such a model: as many bytes for each weight as the target, which may have some in more bits."""
         whole, network = self.whole, self.target.network
         kept = KeptUnits.of(first_units(whole), whole, ratio).shape(whole)
         keeps_table = network.kernels != "native"  # which reads embeddings from the file
@@ -99,7 +99,7 @@ class PrunableFile:
 
 @dataclass(frozen=True)
 class KeptUnits:
-    """What is left of every layer, the same number in each.
+    """Heads and channels that are left of every layer, the same number in each.
 
     Args:
         heads: (layers, h) int64, heads of queries, ascending.
@@ -142,7 +142,7 @@ class PrunedSource(AdjustedSource):
     def __init__(self, source: WeightSource, kept: KeptUnits, head_dim: int) -> None:
         super().__init__(source)
         self._kept = kept
-        self._head_dim = head_dim
+        self._kept_head_dim = head_dim
 
     def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
         return super().stored(name, layer) if layer is None or self._places(name, layer) is None else None
@@ -179,7 +179,7 @@ class PrunedSource(AdjustedSource):
         return None
 
     def _of_heads(self, heads: Tensor) -> Tensor:
-        return (heads[:, None] * self._head_dim + torch.arange(self._head_dim)).flatten()
+        return (heads[:, None] * self._kept_head_dim + torch.arange(self._kept_head_dim)).flatten()
 
 
 def taylor_ranking(shape: Shape, source: WeightSource, texts: Tensor) -> Iterator[Ranking | None]:

@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Bucket:
-    """What passes of similar size share a recording.
+    """Size of the passes that share a recording.
 
     Args:
         rows: rows, padding included.
@@ -138,7 +138,7 @@ class GraphNetwork:
     def _is_special(self, running: Pass) -> bool:
         """Whether a pass cannot be replayed: it is interrupted, reads several texts, or a window hides part of one."""
         windows = any(kind.window is not None for kind in self.shape.attention_kinds)
-        part_seen = windows and bool(running.plan.borrowed)
+        part_seen = windows and bool(running.plan.copied)
         return running.interrupted(self.shape.layers) or running.plan.own is not None or part_seen
 
     def _replay(self, bucket: Bucket, running: Pass, keys: Tensor, values: Tensor) -> bool:

@@ -35,11 +35,11 @@ class AttentionKind:
     frequencies: Tensor | None
 
     def divided(self, divisor: Tensor | float) -> AttentionKind:
-        """The same with its (head_dim / 2,) angles per position divided, by a number or by one for each angle."""
+        """This kind with its (head_dim / 2,) angles per position divided, by a number or by one for each angle."""
         return self if self.frequencies is None else replace(self, frequencies=self.frequencies / divisor)
 
     def contradiction(self, head_dim: int) -> str:
-        """What does not go together with heads of this size, empty where all does."""
+        """The contradiction to heads of this size, empty where there is none."""
         if self.window is not None and self.window < 1:
             return f"sliding_window = {self.window}, in which a token does not see itself"
         if self.frequencies is None:
@@ -125,7 +125,7 @@ class Shape:
         return shape
 
     def rotated_slower(self, linear: float, factors: Tensor | None) -> Shape:
-        """The same, rotating as a GGUF file says.
+        """This shape, rotating as a GGUF file says.
 
         Args:
             linear: what divides the angles of the layers that see the whole text.
@@ -157,7 +157,7 @@ class Shape:
         }[name]
 
     def _contradiction(self) -> str:
-        """What does not go together, empty where all does."""
+        """The first contradiction between the numbers, empty where there is none."""
         if self.heads % self.kv_heads:
             return (
                 f"num_attention_heads = {self.heads}, which is not a multiple of num_key_value_heads = {self.kv_heads}"

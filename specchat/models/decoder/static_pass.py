@@ -74,7 +74,7 @@ WINDOW = 256
 
 
 class Inputs:
-    """What a pass of so many rows is told: parts of one buffer on the device, filled by one copy.
+    """The inputs of a pass of so many rows: parts of one buffer on the device, filled by one copy.
 
     Args:
         rows: rows of the pass, padding included.

@@ -93,7 +93,7 @@ class TrimmedHead(Generic[Rows]):
             self.add(tuple(waiting))
 
     def after(self, states: Tensor) -> HeadOutput:
-        """What follows (n, d) states."""
+        """The head's output for (n, d) states."""
         said = self.product.scores(states)
         places = said.likeliest
         assert places is not None, "every head that guesses names the likeliest"
@@ -101,7 +101,7 @@ class TrimmedHead(Generic[Rows]):
         return HeadTensors(said.logits, tokens[places.long()], said.logsumexp, said.highest, tokens)
 
     def _new(self, tokens: Sequence[int]) -> list[int]:
-        """What has no row of these tokens and of those that wait."""
+        """Those of these tokens, and of those that wait, that have no row."""
         return [token for token in dict.fromkeys((*self._waiting, *tokens)) if token not in self._known]
 
     def _begin(self) -> None:
@@ -156,6 +156,6 @@ class TorchHead:
 
 
 def output_of(logits: Tensor) -> HeadOutput:
-    """What a head that guesses says besides its (n, H) logits."""
+    """The output of a head that guesses, from its (n, H) logits."""
     highest, places = best_tokens(logits, min(_BEST, logits.shape[1]))
     return HeadTensors(logits, places, logits.logsumexp(dim=-1), highest)
