@@ -81,7 +81,7 @@ def add_published(name: str, target: ModelSpec, source: str, report: OnProgress)
 
 
 def _in_the_hub(source: str, name: str) -> ModelSpec | None:
-    """What is to be fetched first; None for a folder."""
+    """The checkpoint to be fetched first; None for a folder."""
     own = expanded(source, "--drafter")
     if os.path.isdir(own):  # never raises
         return None
@@ -97,7 +97,7 @@ def _sizes_of(target: ModelSpec) -> TargetSizes:
 
 @dataclass(frozen=True)
 class TargetSizes:
-    """What must be known of the target."""
+    """Sizes of the target that a checkpoint must fit."""
 
     hidden: int
     layers: int

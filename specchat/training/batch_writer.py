@@ -88,7 +88,7 @@ class BatchWriter:
                 self._batch.rewind(text, kept)
 
     def _next_rows(self) -> tuple[dict[int, list[int]], set[int]]:
-        """What every text reads next, and which texts have then been read to their end."""
+        """The tokens that every text reads next, and the texts that have then been read to their end."""
         more: dict[int, list[int]] = {}
         drawing: set[int] = set()
         room = _MOST_ROWS - len(self._running)

@@ -25,7 +25,7 @@ _REMEMBERED: dict[type[torch.optim.Optimizer], tuple[tuple[str, ...], tuple[str,
     torch.optim.Muon: (("momentum_buffer",), ()),
     torch.optim.AdamW: (("exp_avg", "exp_avg_sq"), ("step",)),
 }
-"""What each remembers of a parameter: tensors of its shape, and single numbers, all in the format of the parameter."""
+"""State of each optimiser for a parameter: tensors of its shape and single numbers, all in its format."""
 
 _NOT_BELOW_ZERO = ("exp_avg_sq", "step")
 
@@ -65,7 +65,7 @@ class NetworkOptimizer:
             part.zero_grad()
 
     def state_of(self, parameter: Tensor) -> dict[str, Any]:
-        """What is remembered of its gradients; empty before the first step."""
+        """The optimiser's state of a parameter; empty before the first step."""
         part = self._part_of.get(parameter)
         return {} if part is None else dict(part.state.get(parameter, {}))
 
@@ -137,7 +137,7 @@ class Standing:
 _DAMAGE = (
     OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, msgspec.ValidationError,
 )  # fmt: skip
-"""What reading a damaged checkpoint raises."""
+"""Errors of reading a damaged checkpoint."""
 
 
 def save_checkpoint(

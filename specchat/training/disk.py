@@ -90,7 +90,7 @@ class Needs:
 
 
 def needs_of(drafter: str, sizes: NetworkSizes, shape: Shape, reply_tokens: int, taps: int, states: Path) -> Needs:
-    """What a training takes.
+    """Disk and memory that a training takes.
 
     Args:
         taps: layers of the target whose states are kept, whether this network reads them or not.

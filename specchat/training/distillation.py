@@ -1,4 +1,4 @@
-"""How a draft model's law is brought to its target's: several distances, and which places are learnt from."""
+"""Distillation of a target into a draft model: distances between their laws, and the places that are learnt from."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ LOSSES: Mapping[str, Loss] = {
     "tvd": lambda logits, labels, _: total_variation(logits, labels),
     "tvd_plus_plus": aligned,
 }
-"""What `--loss` names."""
+"""The losses by their names in `--loss`."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def missed(compared: Compared) -> Tensor:
 
 
 SELECTIONS: Mapping[str, Callable[[Compared], Tensor]] = {"behind": behind, "missed": missed}
-"""What `--select` names."""
+"""The selections by their names in `--select`."""
 
 
 @dataclass(frozen=True)

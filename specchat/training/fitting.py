@@ -39,7 +39,7 @@ SHARE_OF_START: Final = "share_of_start"
 """A point of the curve that has it is not of the weights as they were learnt, but of a mean with those of the start."""
 
 _SHARES_OF_START = (0.25, 0.5, 0.75)
-"""What the start counts in the means of start and end that are measured."""
+"""Weights of the start in the means of start and end that are measured."""
 
 _WARM_UP = 0.03
 _LAST_RATE = 0.02
@@ -77,7 +77,7 @@ class Schedule:
         return self.done(standing) >= 1.0 or (standing.since_best >= _PATIENCE and not self.further)
 
     def shown(self, standing: Standing) -> float:
-        """What share of its misses the network is shown now."""
+        """The share of its misses that the network is shown now."""
         return self.glancing * (1.0 - self.done(standing))
 
     def rate(self, standing: Standing) -> float:

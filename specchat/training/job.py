@@ -187,7 +187,7 @@ class Job:
         return fitting
 
     def _learning(self, network: DraftNetwork[NetworkSizes]) -> tuple[BatchLoss, BatchAcceptance]:
-        """What is to become small, and how progress is measured."""
+        """The loss, and the measurement of progress."""
         if self._recipe.through_target:
             weights, model = self._subject.weights, self._subject.model
             assert weights is not None, "a target's weights can be read"
@@ -206,7 +206,7 @@ class Job:
         return distillation.Distillation(loss, reference, distillation.SELECTIONS[self.request.select or SELECTIONS[0]])
 
     def _said_of_loss(self) -> dict[str, Any]:
-        """What a checkpoint and drafter.toml say of it; nothing where there is no choice."""
+        """The loss as a checkpoint and drafter.toml name it; nothing where there is no choice."""
         if not self._recipe.distils:
             return {}
         said: dict[str, Any] = {"loss": self.request.loss or LOSSES[0]}
@@ -333,12 +333,12 @@ def reference_network(
 
 
 def label_of(start: TrainedDrafter | None) -> str | None:
-    """What a checkpoint keeps of the start, to be the same when it is gone on with."""
+    """The start as a checkpoint names it: it must be the same on `--resume`."""
     return None if start is None else f"{start.name} ({start.sha256[:12]})"
 
 
 def data_of(start: TrainedDrafter | None) -> Mapping[str, Any]:
-    """What drafter.toml says of the start: its name, its checksum, and what it had learnt from, as far as that is
+    """The start as drafter.toml names it: its name, its checksum, and what it had learnt from, as far as that is
     known."""
     if start is None:
         return {}

@@ -61,7 +61,7 @@ class ReplyRecorder:
         self._laws.append(_law(round.reading, path))
 
     def taken(self, text: TextInputs) -> RecordedReply | None:
-        """What was noted, with what the network made of the states there; None where that is too little."""
+        """The recorded reply, with the fused states of its places; None where it is too short."""
         read, laws, bonus, first = self._tokens, self._laws, self._bonus, self._first
         self.begin()
         tokens = read if bonus is None else [*read, bonus]
@@ -190,7 +190,7 @@ class LearningNetwork:
 
     @property
     def needs(self) -> HeadNeeds:
-        """What the recorder notes down, where replies are learnt from."""
+        """What the recorder reads of the head, where replies are learnt from."""
         return EVERYTHING if self._wanted else FIRST
 
     def observe(self, round: Round) -> None:
@@ -223,7 +223,7 @@ class LearningNetwork:
 
     @property
     def learnt(self) -> LearningFigures:
-        """What was learnt so far."""
+        """Counts of what was learnt so far."""
         return LearningFigures() if self._learner is None else self._learner.learnt
 
     def save_state(self) -> bytes:

@@ -1,4 +1,4 @@
-"""Which trainings can be: their cost, what is refused, and the drafter that one begins with. Torch-free.
+"""Checks and cost of a training before it begins, and the drafter that it starts from. Torch-free.
 
 All of it is asked before torch is imported or any weights are loaded.
 """
@@ -40,7 +40,7 @@ _MOST_TOKENS = 10**10
 _MOST_HOURS = 10_000
 
 FIRST_CHOICE = "hydra"
-"""What is trained where neither a method nor a drafter to begin with is named."""
+"""The method that is trained where neither a method nor a drafter to begin with is named."""
 
 LIKELIEST = 32
 """How many of the target's likeliest tokens are kept at every place, with the weight of all others together."""
@@ -54,7 +54,7 @@ TOKENS_PER_REPLY_TOKEN = 1.7
 _MOST_TEXTS, _WIDTH_OF_A_TEXT = 32, 128
 
 _MATRIX_SHARE = 0.5
-"""What Muon takes of learning where it was measured, with the fewest texts in a step."""
+"""Muon's share of the time of learning where it was measured, with the fewest texts in a step."""
 
 _MEASURED_PARAMETERS, _MEASURED_WIDTH = 134_515_008, 576
 _WRITTEN_PER_S, _READ_PER_S = 510.0, 1500.0
@@ -69,7 +69,7 @@ class TrainingCost:
 
 
 def training_cost(drafter: str, reply_tokens: int, parameters: int, hidden: int) -> TrainingCost:
-    """What so many tokens of replies take.
+    """Cost of learning from so many tokens of replies.
 
     Args:
         parameters, hidden: of the target: its numbers, and the width of its states.
@@ -83,7 +83,7 @@ def training_cost(drafter: str, reply_tokens: int, parameters: int, hidden: int)
 
 
 def texts_per_batch(hidden: int) -> int:
-    """How many texts make a step of learning, for a target whose states are so wide.
+    """Texts in a step of learning, for a target whose states are `hidden` wide.
 
     A step of Muon multiplies matrices: it grows with the cube of the width, what a text takes with less. So wider
     networks take more texts together. With 1,536 numbers in a state and 4 texts Muon took 0.85 of the time.
@@ -92,12 +92,12 @@ def texts_per_batch(hidden: int) -> int:
 
 
 def states_bytes(reply_tokens: int, taps: int, hidden: int) -> int:
-    """What the states of so many tokens of replies, and of their prompts, take on disk."""
+    """Bytes on disk of the states of so many tokens of replies and of their prompts."""
     return int(reply_tokens * TOKENS_PER_REPLY_TOKEN) * bytes_of_token(taps, hidden)
 
 
 def bytes_of_token(taps: int, hidden: int) -> int:
-    """What a token takes on disk: its states, its likeliest next tokens, itself, and the probability of the rest."""
+    """Bytes on disk of a token: its states, its likeliest next tokens, itself, and the probability of the rest."""
     return taps * hidden * 2 + LIKELIEST * (4 + 2) + 4 + 4
 
 
@@ -200,7 +200,7 @@ def prompts_file(prompts: str) -> Path:
 
 
 def method_of(drafter: str, start: str, target: ModelSpec) -> str:
-    """What is trained: what was asked for, else what the drafter is that it begins with.
+    """The method that is trained: the one asked for, else that of the drafter it begins with.
 
     Args:
         drafter: a method, or empty.

@@ -26,7 +26,7 @@ _LEAST, _TINY = 1e-5, 1e-30
 
 @dataclass(frozen=True)
 class Labels:
-    """What the target says at some places, for the tokens that can be guessed.
+    """The target's probabilities at some places, of the tokens that can be guessed.
 
     Args:
         places: (n, K) int64 columns of the logits.
@@ -143,7 +143,7 @@ def columns_of(tokens: Tensor, vocab_size: int) -> Tensor:
 
 
 STATE_SHARE = 4.0
-"""What the distance between states counts beside the distance between laws, in nats; measured in
+"""Weight of the distance between states beside the distance between laws, in nats; measured in
 docs/measurements.md."""
 
 
@@ -161,7 +161,7 @@ class Acceptance:
 
     @classmethod
     def of(cls, lengths: Tensor, steps: int) -> Acceptance:
-        """What chains of so many steps come to, of which so many guesses each were right: (n,)."""
+        """From (n,) numbers of right guesses of chains of so many steps."""
         return cls(tuple(int((lengths >= step).sum()) for step in range(1, steps + 1)), len(lengths))
 
     @property
@@ -233,7 +233,7 @@ def logits_of(network: DraftNetwork[NetworkSizes], states: Tensor) -> Tensor:
 
 
 def labels_at(batch: Batch, rows: Tensor, places: Tensor, columns: Tensor, sharpness: float = 1.0) -> Labels:
-    """What the target says at some places: (n,) numbers of texts, (n,) of places in them; `columns` as above."""
+    """The target's labels at some places: (n,) numbers of texts, (n,) of places in them; `columns` as above."""
     at = rows, places
     return labels_of(batch.likeliest[at], batch.log_p[at], batch.rest[at], columns, sharpness)
 

@@ -95,7 +95,7 @@ class Compared:
 
 
 class Judgement:
-    """What was compared, reply by reply; old replies no longer count."""
+    """Comparisons of the latest replies."""
 
     def __init__(self) -> None:
         self._replies: deque[Compared] = deque()
@@ -206,7 +206,7 @@ class OnlineLearner:
 
     @property
     def learnt(self) -> LearningFigures:
-        """What was learnt so far."""
+        """Counts of what was learnt so far."""
         total, buffer = self._judgement.total, self.buffer
         return LearningFigures(
             self._replies, self._tokens, buffer.tokens, buffer.size_bytes, self._updates, self._went_back,

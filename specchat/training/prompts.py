@@ -88,7 +88,7 @@ def prompts_of(file: Path) -> list[str]:
 
 
 def prompts_of_chats() -> list[str]:
-    """What the user said in the chats that are kept on this machine, oldest first. Doubles are left out.
+    """The user's messages of the chats that are kept on this machine, oldest first, without doubles.
 
     Raises:
         UsageError: nothing was said yet.

@@ -122,7 +122,7 @@ def read_shard(file: Path, source: str, verify: bool = False, vocab_size: int | 
 
 
 def _opened(file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What a file says of itself, and its tensors, mapped."""
+    """The metadata of a file, and its tensors, mapped."""
     try:
         with safe_open(file, framework="pt") as opened:
             about = json.loads((opened.metadata() or {}).get("specchat", "{}"))
@@ -133,7 +133,7 @@ def _opened(file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def _wrong(shard: StateShard) -> str:
-    """What of a shard's tensors does not go together; empty where all does."""
+    """The first disagreement between a shard's tensors; empty where there is none."""
     count = shard.tokens.numel()
     for field in fields(shard):
         tensor = getattr(shard, field.name)
@@ -153,7 +153,7 @@ def _wrong(shard: StateShard) -> str:
 
 
 def _impossible(shard: StateShard, vocab_size: int) -> str:
-    """Which of a shard's numbers cannot be; empty where all can. Reads all of them."""
+    """The first kind of impossible numbers in a shard; empty where there is none. Reads all of them."""
     for name in ("tokens", "likeliest"):
         tokens: Tensor = getattr(shard, name)
         if int(tokens.min()) < 0 or int(tokens.max()) >= vocab_size:
@@ -209,7 +209,7 @@ def grouped(texts: Sequence[TrainingText], reply_tokens: int) -> list[list[Train
 
 
 def source_of(texts: Sequence[TrainingText], layers: Sequence[int], target: str) -> str:
-    """What identifies a shard: its texts, the layers, the target's checksum, and the law of its labels."""
+    """The identity of a shard: its texts, the layers, the target's checksum, and the law of its labels."""
     said = json.dumps([[text.prompt, text.reply] for text in texts] + [list(layers), target, _LABELS])
     return hashlib.blake2b(said.encode(), digest_size=16).hexdigest()
 
@@ -247,7 +247,7 @@ class StateReading:
         return sources
 
     def shard(self, texts: Sequence[TrainingText]) -> StateShard:
-        """What the target says along these texts."""
+        """The target's states and labels along these texts."""
         return _shard(texts, [self._read(text) for text in texts])
 
     @torch.inference_mode()

@@ -1,4 +1,4 @@
-"""What is to be trained, and where its parts lie on disk."""
+"""The request for a training, and the folders of its parts."""
 
 from __future__ import annotations
 

@@ -69,9 +69,10 @@ class SpecchatApp(TerminalApp):
         state = Chat(engine=EngineState(wanted=dict(settings)))
         super().__init__(state, options or AppOptions(), guard, keys or {})
         self.context = Context.of(self, setup, lambda: self.post_message(self.Tick()))
-        self.chat_screen = ChatScreen(self.context, history, lambda line: self.prompt_input.complete(line), COMMANDS)
+        self.chat_screen = ChatScreen(self.context, history, COMMANDS)
         self.chat_screen.tree_panel.mode = tree_mode
         self.prompt_input = PromptInput(self.chat_screen)
+        self.chat_screen.prompt.completer = self.prompt_input.complete
         self._first_chat = chat
         self._quit_asked = False
         self._stopping: int | str | None = None  # what the first Ctrl+C stops

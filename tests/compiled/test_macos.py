@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from specchat.compiled import build
-from specchat.compiled import machine as apple_system
-from specchat.compiled import machine as processor
+from specchat.compiled import machine as host
 from specchat.compiled.build import NativeUnavailable
 from specchat.models import machine
 from specchat.models.cpu_kernels import build as kernels
@@ -28,16 +27,15 @@ def apple(monkeypatch, tmp_path):
         tools = tmp_path / "Xcode"
         tools.mkdir(exist_ok=True)
         monkeypatch.setattr(sys, "platform", "darwin")
-        monkeypatch.setattr(processor.platform, "machine", lambda: "arm64")
-        monkeypatch.setattr(apple_system, "_DEVELOPER_TOOLS", (str(tools),))
+        monkeypatch.setattr(host.platform, "machine", lambda: "arm64")
+        monkeypatch.setattr(host, "_DEVELOPER_TOOLS", (str(tools),))
         monkeypatch.setattr(build, "_DESCRIPTORS", tmp_path / "nowhere")
-        for module in (processor, machine):
-            monkeypatch.setattr(module, "system_number", lambda name: says.get(name, 0))
-        processor.cpu_flags.cache_clear()
+        monkeypatch.setattr(host, "system_number", lambda name: says.get(name, 0))
+        host.cpu_flags.cache_clear()
         return tools
 
     yield become
-    processor.cpu_flags.cache_clear()
+    host.cpu_flags.cache_clear()
 
 
 @pytest.mark.parametrize(("says", "option"), [(M1, "+fp16+dotprod"), (M2, "+fp16+dotprod+i8mm")])
@@ -88,9 +86,9 @@ def test_the_quick_cores_compute_and_the_slow_ones_draw(apple):
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="macOS answers")
 def test_another_system_says_nothing_under_apples_names():
-    assert apple_system.system_value("hw.ncpu") is None
-    assert apple_system.system_number("hw.ncpu") == 0
-    assert apple_system.system_text("machdep.cpu.brand_string") == ""
+    assert host.system_value("hw.ncpu") is None
+    assert host.system_number("hw.ncpu") == 0
+    assert host.system_text("machdep.cpu.brand_string") == ""
 
 
 def test_nothing_is_compiled_under_windows(monkeypatch):

@@ -13,8 +13,8 @@ from test_long_chats import opened
 from textual.strip import Strip
 from textual.widget import Widget
 
-from specchat.tui.services import garbage_collection
-from specchat.tui.services.garbage_collection import GarbageCollection
+from specchat.tui.services import event_pump
+from specchat.tui.services.event_pump import GarbageCollection
 from specchat.tui.widgets import mounted_page
 
 
@@ -45,9 +45,9 @@ async def test_what_was_left_behind_is_collected_once(collected: list[str], monk
     tidy = GarbageCollection(lambda: True)
     for _ in range(5):
         tidy.schedule()
-        await clock.wait(garbage_collection.IDLE_S / 2)
+        await clock.wait(event_pump.IDLE_S / 2)
     assert not collected
-    await clock.wait(garbage_collection.IDLE_S)
+    await clock.wait(event_pump.IDLE_S)
     assert collected == ["collected"]
     assert not pending()
 
@@ -57,15 +57,15 @@ async def test_nothing_is_collected_while_something_moves(collected: list[str], 
     moving = True
     tidy = GarbageCollection(lambda: not moving)
     tidy.schedule()
-    await clock.wait(2 * garbage_collection.IDLE_S)
+    await clock.wait(2 * event_pump.IDLE_S)
     assert not collected
     moving = False
-    await clock.wait(2 * garbage_collection.IDLE_S)
+    await clock.wait(2 * event_pump.IDLE_S)
     assert collected == ["collected"]
 
 
 async def test_views_that_left_the_page_are_freed(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(garbage_collection, "IDLE_S", 0.02)
+    monkeypatch.setattr(event_pump, "IDLE_S", 0.02)
     async with driving() as d:
         await opened(d, 160)
         transcript = d.view.transcript

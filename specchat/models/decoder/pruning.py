@@ -142,7 +142,7 @@ class PrunedSource(AdjustedSource):
     def __init__(self, source: WeightSource, kept: KeptUnits, head_dim: int) -> None:
         super().__init__(source)
         self._kept = kept
-        self._head_dim = head_dim
+        self._kept_head_dim = head_dim
 
     def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
         return super().stored(name, layer) if layer is None or self._places(name, layer) is None else None
@@ -179,7 +179,7 @@ class PrunedSource(AdjustedSource):
         return None
 
     def _of_heads(self, heads: Tensor) -> Tensor:
-        return (heads[:, None] * self._head_dim + torch.arange(self._head_dim)).flatten()
+        return (heads[:, None] * self._kept_head_dim + torch.arange(self._kept_head_dim)).flatten()
 
 
 def taylor_ranking(shape: Shape, source: WeightSource, texts: Tensor) -> Iterator[Ranking | None]:

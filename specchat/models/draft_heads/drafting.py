@@ -207,7 +207,7 @@ class TokenInputs:
 
 @dataclass(frozen=True)
 class DraftingInputs:
-    """What a trained network takes of text and tokens, and its head.
+    """Inputs of a trained network from text and tokens, and its output head.
 
     Args:
         threads: with how many the compiled kernels may draft, if they belong to the target's own team.
@@ -229,7 +229,7 @@ class DraftingInputs:
         self.head.add_later(tokens)
 
     def guessed(self, states: Tensor) -> Guessed:
-        """What follows (n, d) states."""
+        """The guesses after (n, d) states."""
         said = self.head.after(states)
         assert said.likeliest is not None, "every head that guesses names the likeliest"
         assert said.highest is not None, "and their logits"

@@ -179,7 +179,7 @@ class LayerReading:
 
     @property
     def entries(self) -> int:
-        """How many entries of the text were read."""
+        """The number of entries of the text that were read."""
         return len(self._entries)
 
     def take(self, states: TextStates) -> None:

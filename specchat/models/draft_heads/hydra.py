@@ -120,7 +120,7 @@ class HydraDrafting(Drafting):
         return self._steps.compiled(self._last, tokens, rows)
 
     def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
-        """What follows nodes of one depth, which are read now unless they were read ahead."""
+        """The guesses after nodes of one depth, which are read now unless they were read ahead."""
         self._counted += 1
         if nodes[0] == ROOT:
             read = self._steps.first(self._last, tree.tokens[ROOT], self._ahead)
@@ -149,7 +149,7 @@ class HydraSteps(Protocol):
         """Read tokens that follow these rows."""
 
     def said(self, rows: Sequence[int]) -> Guessed:
-        """What follows these rows."""
+        """The guesses after these rows."""
 
     def compiled(self, position: int, tokens: Sequence[int], rows: int) -> CompiledNetwork | None:
         """Forget the last tree; how compiled code reads one behind this position. See `TrainedNetwork`."""

@@ -162,7 +162,7 @@ def _attend(queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tens
 
 @dataclass(frozen=True)
 class KeysValues:
-    """What rows are attended to by.
+    """Keys and values of some rows.
 
     Args:
         keys, values: (…, kv_heads, head_dim), keys rotated.

@@ -162,7 +162,7 @@ def load_network(
 
 
 def _shared(share: Callable[[Tensor], SharedWeights], tokens: Tensor, tensors: Mapping[str, Tensor]) -> SharedWeights:
-    """What the target shares, with what the network has of its own in its place."""
+    """The target's shared weights, replaced by the network's own head and embedding where it has them."""
     shared = share(tokens[:1] if OWN_HEAD in tensors else tokens)
     if OWN_HEAD in tensors:
         shared = replace(shared, tokens=tokens, head=tensors[OWN_HEAD], own_head=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from textual import on
 from textual.app import SuspendNotSupported
@@ -22,7 +22,6 @@ from specchat.tui.screens.show_mode import ShowMode
 from specchat.tui.screens.side_panel import SidePanel
 from specchat.tui.screens.trainings import Trainings
 from specchat.tui.services.context import Context
-from specchat.tui.state.prompt_text import Completion
 from specchat.tui.system import desktop
 from specchat.tui.widgets.command_menu import Described
 from specchat.tui.widgets.transcript import Transcript
@@ -32,14 +31,8 @@ from specchat.tui.widgets.tree_panel import TreePanel
 class ChatScreen(ChatView):
     """What takes a while is done in the app's own turn, one after another; this screen handles the rest."""
 
-    def __init__(
-        self,
-        context: Context,
-        history: History | None,
-        complete: Callable[[str], Completion | None],
-        commands: Mapping[str, Described],
-    ) -> None:
-        super().__init__(context, history, complete, commands)
+    def __init__(self, context: Context, history: History | None, commands: Mapping[str, Described]) -> None:
+        super().__init__(context, history, commands)
         self.side_panel = SidePanel(self)
         self.replies = Replies(self)
         self.context_limit = ContextLimit(self, self.replies)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
@@ -10,7 +10,6 @@ from textual.message import Message
 
 from specchat.store.prompt_history import History
 from specchat.tui.services.context import Context
-from specchat.tui.state.prompt_text import Completion
 from specchat.tui.state.stats_lines import StatsFacts, plan_of
 from specchat.tui.system.processes import CoreShares, CpuMeter
 from specchat.tui.textual_patches.compositing import MainScreen
@@ -36,14 +35,8 @@ TREE_S, FIGURES_S = 1 / 8, 1 / 3
 class ChatView(MainScreen):
     """Transcript left, tree and figures right, prompt below."""
 
-    def __init__(
-        self,
-        context: Context,
-        history: History | None,
-        complete: Callable[[str], Completion | None],
-        commands: Mapping[str, Described],
-    ) -> None:
-        """`history`: prompts of earlier sessions; `complete`: what Tab may put in place of the end of a line."""
+    def __init__(self, context: Context, history: History | None, commands: Mapping[str, Described]) -> None:
+        """`history`: prompts of earlier sessions; `commands`: what the list above the prompt says of each."""
         super().__init__(id="_default")
         self.context, self.chat = context, context.chat
         chat, app, ascii = context.chat, context.app, context.app.options.ascii
@@ -54,7 +47,7 @@ class ChatView(MainScreen):
         self.subtitle = Subtitle(chat, id="subtitle")  # below a tree that fills the window
         self.stats = StatsPanel(id="stats")
         self.settings_form = SettingsForm(id="settings")  # beside the chat
-        self.prompt = Prompt(history, complete, id="prompt")
+        self.prompt = Prompt(history, id="prompt")
         self.command_list = CommandMenu(self.prompt, commands, id="commands")
         self.status = StatusBar(chat, app.key_of, id="status")
         self.notice = Notice(chat, id="notice")

@@ -11,8 +11,7 @@ from pathlib import Path
 from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.services.engine_server import FIRST_RACE_ID, EngineServer, ServedReplies, StartServer
 from specchat.tui.services.engine_session import EngineSession, LinkFactory
-from specchat.tui.services.event_pump import EventPump
-from specchat.tui.services.garbage_collection import GarbageCollection
+from specchat.tui.services.event_pump import EventPump, GarbageCollection
 from specchat.tui.services.pair_library import Judge, PairLibrary, Pairs, Sizes
 from specchat.tui.services.playback_speed import PlaybackSpeed
 from specchat.tui.services.settings_files import SettingsFiles

@@ -56,20 +56,14 @@ class Prompt(FixedTextArea):
     menu: reactive[Menu | None] = reactive(None, layout=False)
     """The list of commands, while the name of one is typed."""
 
-    def __init__(
-        self,
-        history: History | None = None,
-        completer: Callable[[str], Completion | None] = lambda line: None,
-        *,
-        id: str | None = None,
-    ) -> None:
+    def __init__(self, history: History | None = None, *, id: str | None = None) -> None:
         super().__init__(id=id, placeholder="Say something · /command · @file", tab_behavior="focus")
         self.cursor_blink = False
         self.written = ""  # the text that the app put here
         self.waiting = ""  # the queued message
         self.completion: Completion | None = None
         self.sent = history or History()
-        self._complete = completer
+        self.completer: Callable[[str], Completion | None] = lambda line: None
         self._pastes = Pastes()
         self._recalled: int | None = None
         self._unsent = ""  # the unsent text while a sent message is recalled
@@ -132,7 +126,7 @@ class Prompt(FixedTextArea):
         """Find the completions; a single one is shown behind the cursor."""
         row, column = self.cursor_location
         line = self.document[row]
-        self.completion = self._complete(line[:column]) if line and (row == 0 or "@" in line) else None
+        self.completion = self.completer(line[:column]) if line and (row == 0 or "@" in line) else None
         found = self.completion
         alone = found.words[0] if found is not None and len(found.words) == 1 and column == len(line) else ""
         typed = line[found.start : column] if found is not None else ""
