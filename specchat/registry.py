@@ -227,7 +227,6 @@ class Method:
 
 
 def not_called(name: str, family: str, known: Iterable[str]) -> UsageError:
-    """The error that no method of a family has this name."""
     return UsageError(f"no {family} is called {short(name)}{nearest(name, known)}")
 
 

@@ -28,7 +28,6 @@ _DEVELOPER_TOOLS = (
 
 
 def is_macos() -> bool:
-    """Whether this is macOS."""
     return sys.platform == "darwin"
 
 

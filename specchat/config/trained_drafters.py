@@ -65,7 +65,6 @@ class TrainedDrafter:
 
     @property
     def weights(self) -> Path:
-        """The file of its weights."""
         return self.folder / WEIGHTS
 
 

@@ -74,12 +74,10 @@ class DraftTime:
 
     @property
     def begin_s(self) -> float:
-        """What beginning takes."""
         return self._line.at(0.0)
 
     @property
     def step_s(self) -> float:
-        """What each step adds."""
         return self._line.slope
 
     def add(self, steps: int, seconds: float) -> None:
@@ -142,7 +140,6 @@ class RoundStatistics:
         return math.ceil(1 + nodes + self.extra_rows.at(1 + nodes))
 
     def add(self, round: Round) -> None:
-        """Learn from a round."""
         tree = round.tree
         waited = self.passes and round.budget.nodes > 0 and round.budget.passes and round.draft_passes == 0
         self.primed = tree.drafted == 0 and (round.extra_rows > 0 or waited) and not self.primed

@@ -96,7 +96,6 @@ class Reading:
         return found
 
     def rows(self, nodes: Sequence[int]) -> list[int]:
-        """The rows of these nodes."""
         if self.nodes and self.nodes[-1] == len(self.nodes) - 1:  # a whole tree's
             return list(nodes)
         return [self.row(node) for node in nodes]

@@ -75,7 +75,6 @@ class Counts:
         self._count(tokens, 0.0)
 
     def add(self, tokens: Sequence[int]) -> None:
-        """Count tokens that were added to the reply."""
         self._count(tokens, 1.0)
 
     def _count(self, tokens: Sequence[int], more: float) -> None:

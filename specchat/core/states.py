@@ -131,7 +131,6 @@ class TextStates:
         return self.first + len(self.tokens)
 
     def since(self, position: int) -> TextStates:
-        """Those from this position on."""
         skipped = position - self.first
         if skipped <= 0:
             return self
@@ -139,7 +138,6 @@ class TextStates:
         return TextStates(self.first + skipped, self.tokens[skipped:], rows)
 
     def only(self, layers: Collection[int]) -> TextStates:
-        """Those after these layers."""
         if layers == self.layers.keys():
             return self
         return TextStates(self.first, self.tokens, {layer: self.layers[layer] for layer in layers})

@@ -39,7 +39,6 @@ class DrafterCache:
             self._feeds.pop(choice).drafter.close()
 
     def close(self) -> None:
-        """Close and drop all of them."""
         self.drop(lambda choice: True)
 
 

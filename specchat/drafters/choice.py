@@ -36,7 +36,6 @@ class DrafterChoice:
         return DRAFTERS[self.name]
 
     def all(self) -> Iterator[DrafterChoice]:
-        """This one, and the drafters it is made of."""
         yield self
         for member in self.members:
             yield from member.all()

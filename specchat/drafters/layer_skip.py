@@ -232,7 +232,6 @@ class LayerSearch:
         return self._least(-(effect + _OPTIMISM * covariance.diagonal().sqrt()))
 
     def _least(self, values: torch.Tensor) -> Skipped:
-        """The sub-layers with the least values."""
         return Skipped.of([self._places[at] for at in values.argsort()[: self.size].tolist()])
 
 

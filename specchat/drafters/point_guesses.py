@@ -146,7 +146,6 @@ class LikeliestByNode(Generic[Source]):
         self._last = nodes, said
 
     def points(self, nodes: Sequence[int], width: int, proposer: str) -> PointRows:
-        """For each of these nodes its likeliest tokens as points."""
         rows: slice | list[int] = slice(None)
         if nodes == self._last[0]:  # almost always
             said = self._last[1]

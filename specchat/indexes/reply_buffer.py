@@ -38,7 +38,6 @@ class RecordedReply:
     log_p: Tensor
 
     def __len__(self) -> int:
-        """T."""
         return len(self.inputs)
 
     @property
@@ -66,7 +65,6 @@ class ReplyBuffer:
 
     @property
     def tokens(self) -> int:
-        """Of all replies."""
         return sum(len(reply) for reply in self._replies)
 
     def add(self, reply: RecordedReply) -> None:

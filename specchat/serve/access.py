@@ -39,7 +39,6 @@ class Access:
         return ""
 
     def knows(self, key: str) -> bool:
-        """Whether this is the key."""
         return secrets.compare_digest(key.encode(errors="replace"), self.key.encode())
 
     def _names(self) -> set[str]:

@@ -52,7 +52,6 @@ class Answer:
         return self._chunk({"role": "assistant", "content": "", "refusal": None}) if self._chat else None
 
     def piece(self, text: str) -> dict[str, Any]:
-        """A chunk of text."""
         return self._chunk({"content": text} if self._chat else text)
 
     def closing(self) -> dict[str, Any]:
@@ -98,7 +97,6 @@ def usage(ticket: Ticket) -> dict[str, Any]:
 
 
 def model_card(ready: Ready, name: str, created: int) -> dict[str, Any]:
-    """One model of the list."""
     return {
         "id": name,
         "object": "model",

@@ -48,7 +48,6 @@ class ApiError(Exception):
 
     @property
     def body(self) -> dict[str, Any]:
-        """The error as JSON."""
         return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
 
     @property

@@ -94,7 +94,6 @@ class LoadedEngine:
             self._link.send(command)
 
     async def next_event(self) -> Event:
-        """The next event."""
         return await self._arrived.get()
 
     def close(self) -> None:

@@ -178,7 +178,6 @@ class Chats:
         return "\n\n".join(_text(row[0]) for row in rows)
 
     def last(self) -> str:
-        """The chat that was written in last."""
         row = self._sql.execute("SELECT id FROM chats WHERE deleted IS NULL ORDER BY updated DESC LIMIT 1").fetchone()
         if row is None:
             raise StoreError("no chats have been kept yet")

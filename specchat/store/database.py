@@ -125,7 +125,6 @@ class Opened:
 
 
 def default_path() -> Path:
-    """The default path of the chats."""
     return state_dir() / "chats.db"
 
 

@@ -50,7 +50,6 @@ class FrozenTarget:
             source.let_go()
 
     def dense(self, name: str, layer: int | None = None, part: str = "weight") -> Tensor:
-        """A weight of a layer."""
         assert layer is not None, "it has the layers' weights alone"
         return self._weights[layer, name, part]
 

@@ -219,7 +219,6 @@ class OnlineLearner:
         return self._new > 0 or self._owed > 0
 
     def add(self, reply: RecordedReply) -> None:
-        """A reply was written."""
         self.buffer.add(reply)
         self._new = min(self._new + 1, len(self.buffer))
         self._replies += 1
@@ -342,7 +341,6 @@ class OnlineLearner:
         self._columns = columns_of(shared.tokens, self._target.vocab_size)
 
     def _learning(self) -> dict[str, Tensor]:
-        """The tensors that change."""
         return {name: tensor for name, tensor in self.network.tensors().items() if tensor.requires_grad}
 
 

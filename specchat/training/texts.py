@@ -129,7 +129,6 @@ class TextPlan:
     seed: int
 
     def noise(self, index: int, what: str) -> Noise:
-        """The noise of one part of one text."""
         return Noise(self.seed).child(f"training/{index}/{what}")
 
     def reply_sampling(self, index: int) -> Sampling:

@@ -78,7 +78,6 @@ class SpecchatApp(TerminalApp):
         self._stopping: int | str | None = None  # what the first Ctrl+C stops
 
     def get_default_screen(self) -> ChatScreen:
-        """The chat's screen."""
         return self.chat_screen
 
     def on_mount(self) -> None:
@@ -133,7 +132,6 @@ class SpecchatApp(TerminalApp):
         """Asks the app to take the events that arrived."""
 
     async def on_specchat_app_tick(self) -> None:
-        """Take the events that arrived."""
         await self.chat_screen.events.take()
 
     async def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
@@ -152,7 +150,6 @@ class SpecchatApp(TerminalApp):
         await self.chat_screen.start_pages.turn_tour_page()
 
     async def on_welcome_question_chosen(self, event: Welcome.QuestionChosen) -> None:
-        """Ask a question of the empty page."""
         await self.attempt(self.chat_screen.ask_question(event.question))
 
     def on_settings_form_chosen(self, event: SettingsForm.Chosen) -> None:
@@ -160,7 +157,6 @@ class SpecchatApp(TerminalApp):
         self.context.session.change(event.name, event.value)
 
     async def on_settings_form_reload_asked(self, event: SettingsForm.ReloadAsked) -> None:
-        """Load the pair again with these settings."""
         await self.context.session.load(event.changes)
 
     async def on_settings_form_save_asked(self, event: SettingsForm.SaveAsked) -> None:
@@ -176,7 +172,6 @@ class SpecchatApp(TerminalApp):
         await self.attempt(self.chat_screen.replies.switch_branch(event.turn, event.step))
 
     async def on_alert_answered(self, event: Alert.Answered) -> None:
-        """Do what the pressed button of the alert says."""
         match event.choice:
             case "retry" | "restart":
                 await self.context.session.reconnect()
@@ -200,7 +195,6 @@ class SpecchatApp(TerminalApp):
         await self.attempt(COMMANDS[name].run(self.chat_screen, ""))
 
     async def action_ask_question(self, number: int) -> None:
-        """Ask a question of the empty page."""
         await self.attempt(self.chat_screen.ask_question(QUESTIONS[number]))
 
     def action_interrupt(self) -> None:

@@ -50,6 +50,5 @@ def setting_list() -> list[OptionInfo]:
 
 
 def option_info(option: Option) -> OptionInfo:
-    """One option as a message."""
     told = {name: getattr(option, name) for name in OptionInfo.__struct_fields__}
     return OptionInfo(**{**told, "choices": list(option.choices)})

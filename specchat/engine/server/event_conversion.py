@@ -224,7 +224,6 @@ def stats_message(
 
 
 def finished_message(id: int, ended: ReplyEnded, stats: events.Stats) -> events.Finished:
-    """The end of a reply."""
     return events.Finished(
         id=id,
         stop=ended.stop.value,

@@ -166,7 +166,6 @@ class KeptDrafters:
             self._share(name, state, besides=drafter)
 
     def _share(self, name: str, state: bytes, besides: KeepsState | None = None) -> None:
-        """Give a state to all drafters of this name."""
         for other_name, other in self._live():
             if other_name == name and isinstance(other, KeepsState) and other is not besides:
                 other.restore_state(state)

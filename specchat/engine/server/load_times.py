@@ -63,7 +63,6 @@ class ReadingProgress:
     began_s: float = field(default_factory=time.perf_counter)
 
     def say(self, item: str) -> None:
-        """This is read now."""
         item = " · ".join(filter(None, (item, self.beside())))
         expected = self.times.expected_s(self.key) if self.times else None
         if expected is None:
@@ -72,7 +71,6 @@ class ReadingProgress:
             self.emit(Loading("read", item, self._passed_ms, max(1, round(1000 * expected)), unit="ms"))
 
     def ended(self) -> None:
-        """Everything was read."""
         if self.times is not None:
             self.times.remember(self.key, self._passed_ms / 1000)
 

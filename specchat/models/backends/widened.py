@@ -35,7 +35,6 @@ class Sizes:
 
     @classmethod
     def of(cls, config: Any) -> Sizes:
-        """The sizes of a transformers configuration."""
         shape = Shape.of(config)
         own = (shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.head_dim)
         return cls(*own, inner=config.intermediate_size)

@@ -427,7 +427,6 @@ class ParallelDrafting(Drafting):
 
     @torch.inference_mode()
     def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
-        """The guesses of their depth for each of these nodes."""
         if self._guessed is None:
             self._guessed = self._given.guessed(self._ahead(self._reading.root()).flatten(0, -2))
         return self._guessed.of([tree.depths[node] for node in nodes])

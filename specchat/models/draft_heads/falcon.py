@@ -336,7 +336,6 @@ class FalconDrafting(Drafting):
 
     @staticmethod
     def _above(tree: TokenTree, node: int, depths: int) -> int:
-        """The node so many depths above."""
         for _ in range(depths):
             node = tree.parents[node]
         return node

@@ -63,7 +63,6 @@ def family_of(method: str) -> Family:
 def new_network(
     method: str, sizes: NetworkSizes, shared: SharedWeights, generator: torch.Generator
 ) -> DraftNetwork[NetworkSizes]:
-    """An untrained network."""
     network = family_of(method).load()(sizes, shared)
     network.begin_(generator)
     return network

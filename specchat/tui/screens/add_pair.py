@@ -46,7 +46,6 @@ class AddPairScreen(ModalScreen[str | None]):
         self._process: OwnProcess | None = None
 
     def compose(self) -> ComposeResult:
-        """The inputs, and a line for errors."""
         with Vertical() as box:
             box.border_title = "add a pair"
             box.border_subtitle = "Enter adds it" + hint(self, "add_pair.close", "closes", " · ")
@@ -60,7 +59,6 @@ class AddPairScreen(ModalScreen[str | None]):
             yield TintedText([(_HELP, "dim")], id="said")
 
     def on_mount(self) -> None:
-        """Begin with the target."""
         self.query_one("#target").focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
@@ -81,7 +79,6 @@ class AddPairScreen(ModalScreen[str | None]):
             self.dismiss(None)
 
     async def on_unmount(self) -> None:
-        """Stop the check."""
         if self._process is not None:
             await self._process.end()
 

@@ -66,17 +66,14 @@ class BenchScreen(RunScreen):
         )
 
     def compose(self) -> ComposeResult:
-        """One box."""
         with self._box:
             yield from self._views
 
     def on_mount(self) -> None:
-        """Set the title and draw."""
         self._box.border_title = "bench"
         self.show()
 
     def show(self) -> None:
-        """Draw the results so far."""
         if not self.is_mounted:
             return
         for view in self._views:
@@ -100,14 +97,12 @@ class BenchScreen(RunScreen):
             self.leave()
 
     def action_again(self) -> None:
-        """Run the same benchmark again."""
         if self.series.ended and self.context.chat.can_generate:
             self._begin(self.series.questions, self.series.seed, self.series.seconds)
             self._copied = False
             self.show()
 
     def action_copy(self) -> None:
-        """Copy the table as text."""
         if self.series.ended:
             self.app.copy_to_clipboard(series_text(self.series, *self._about))
             self._copied = True

@@ -189,7 +189,6 @@ class ChatScreen(ChatView):
             self.prompt.insert(character)
 
     def on_prompt_taken_back(self) -> None:
-        """Put the queued message back into the prompt."""
         self.recall_queued()
 
     def on_prompt_moved_on(self) -> None:
@@ -200,7 +199,6 @@ class ChatScreen(ChatView):
             self.focus_next()
 
     def on_settings_form_left(self) -> None:
-        """Hide the settings and focus the prompt."""
         self.side_panel.toggle_settings()
 
     def on_transcript_pointed(self, event: Transcript.Pointed) -> None:
@@ -212,7 +210,6 @@ class ChatScreen(ChatView):
         self.side_panel.look_at(None)
 
     def on_transcript_copy_asked(self, event: Transcript.CopyAsked) -> None:
-        """Copy the text to the clipboard."""
         self.copy(event.text, event.what)
 
     def on_transcript_shortened(self) -> None:

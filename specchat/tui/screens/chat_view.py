@@ -90,7 +90,6 @@ class ChatView(MainScreen):
 
     @property
     def form(self) -> SettingsForm:
-        """The settings form that is visible."""
         screen = self.context.app.screen
         return screen.form if isinstance(screen, SettingsScreen) else self.settings_form
 

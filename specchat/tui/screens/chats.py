@@ -100,7 +100,6 @@ class ChatsScreen(ModalScreen[str | None]):
         self._load()
 
     def on_resize(self) -> None:
-        """Entries are as wide as the list."""
         self.call_after_refresh(self._show)
 
     def on_descendant_focus(self) -> None:
@@ -116,12 +115,10 @@ class ChatsScreen(ModalScreen[str | None]):
         self.query_one(Vertical).border_subtitle = said
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Search again."""
         if event.input.id == "words":
             self._load()
 
     async def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Open the chat, or finish the action."""
         if event.input.id == "words":
             self._open()
             return
@@ -138,28 +135,23 @@ class ChatsScreen(ModalScreen[str | None]):
             self._say(str(error), "warn")
 
     def on_option_list_option_selected(self) -> None:
-        """Open it."""
         self._open()
 
     def action_back(self) -> None:
-        """Close the input at the bottom, or the screen."""
         if self._asked:
             self._stop_asking()
         else:
             self.dismiss(None)
 
     def action_move(self, step: int) -> None:
-        """Highlight another chat."""
         options = self.query_one(OptionList)
         if options.highlighted is not None:
             options.highlighted = max(0, min(options.option_count - 1, options.highlighted + step))
 
     def action_search(self) -> None:
-        """Focus the search."""
         self.query_one("#words").focus()
 
     def action_ask(self, what: str) -> None:
-        """Ask for a new title, or for a file."""
         if (chat := self._chosen()) is None:
             return
         line = self.query_one("#ask", Input)
@@ -176,7 +168,6 @@ class ChatsScreen(ModalScreen[str | None]):
             await self._set_deleted(chat, True)
 
     async def action_undo(self) -> None:
-        """Restore the chat that was deleted last."""
         if self._archive.deleted:
             await self._set_deleted(self._archive.deleted[-1], False)
         else:

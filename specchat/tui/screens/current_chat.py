@@ -29,7 +29,6 @@ class CurrentChat:
         self._aside: tuple[Link | None, dict[str, Any]] | None = None  # engine and chat, while the demo is played
 
     async def begin(self, said: str = "") -> None:
-        """Begin a new chat, and say this."""
         waiting = self._context_limit.leave_chat()
         await self._view.begin_chat(_joined(said, waiting))
 

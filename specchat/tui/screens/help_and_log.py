@@ -40,7 +40,6 @@ class HelpScreen(ModalScreen[None]):
         self._sections = sections
 
     def compose(self) -> ComposeResult:
-        """The page."""
         with VerticalScroll() as box:
             box.border_title = "help"
             box.border_subtitle = hint(self, "help.close", "closes")
@@ -55,7 +54,6 @@ class _Page(TintedText):
         self._sections = sections
 
     def on_resize(self, event: Resize) -> None:
-        """Write the columns anew."""
         self.set(self._runs(event.size.width))
 
     def _runs(self, width: int) -> list[tuple[str, str]]:
@@ -96,7 +94,6 @@ class LogScreen(ModalScreen[None]):
         self._file, self._ended = file, ended
 
     def compose(self) -> ComposeResult:
-        """The lines."""
         with VerticalScroll() as box:
             box.border_title = "the engine's log"
             box.border_subtitle = hint(self, "log.close", "closes")
@@ -104,7 +101,6 @@ class LogScreen(ModalScreen[None]):
             yield TintedText([(visible(str(self._file)) + "\n\n", "dim"), (tail(self._file), "text"), *ended])
 
     def on_mount(self) -> None:
-        """Scroll to the newest lines."""
         box = self.query_one(VerticalScroll)
         box.focus()
         self.call_after_refresh(box.scroll_end, animate=False)

@@ -56,7 +56,6 @@ class PairList(PaintedLines, can_focus=True):
 
     @property
     def chosen(self) -> PairInfo | None:
-        """The chosen pair."""
         return self.list_state.pairs[self._at] if self.list_state.pairs else None
 
     def show(self, list_state: PairListState) -> None:
@@ -88,15 +87,12 @@ class PairList(PaintedLines, can_focus=True):
         return not self.list_state.asking
 
     def action_move(self, step: int) -> None:
-        """Choose another one."""
         self._choose(self._at + step)
 
     def action_edge(self, index: int) -> None:
-        """Choose the first or the last one."""
         self._choose(0 if index == 0 else len(self.list_state.pairs) - 1)
 
     def action_ask(self, what: str) -> None:
-        """Request an action on the chosen pair."""
         if pair := self.chosen:
             self.post_message(self.Asked(what, pair))
 
@@ -117,7 +113,6 @@ class PairList(PaintedLines, can_focus=True):
                 self.action_ask("choose")
 
     def paint(self, width: int, height: int) -> list[ScreenLine]:
-        """The pairs, then the chosen one in words."""
         lines, self._top = pair_lines(self.list_state, self._at, self._top, width, height, partial(hint, self))
         return lines
 
@@ -150,7 +145,6 @@ class PairsScreen(ModalScreen[str | None]):
         self._list.list_state = PairListState(in_use=in_use, held_bytes=held_bytes, chosen=chosen)
 
     def compose(self) -> ComposeResult:
-        """Just the list."""
         with Vertical() as box:
             box.border_title = "pairs"
             yield self._list
@@ -186,7 +180,6 @@ class PairsScreen(ModalScreen[str | None]):
                 self._run(self._library.forget, name)
 
     async def action_add(self) -> None:
-        """Ask for a new pair, and show it."""
         if self._library.here:
             await self.app.push_screen(AddPairScreen(self._library.command), self._added)
         else:

@@ -52,20 +52,16 @@ class RaceColumn(VerticalScroll):
         self._title = ""
 
     def compose(self) -> ComposeResult:
-        """Just the tokens."""
         yield self._words
 
     def watch_virtual_size(self) -> None:
-        """The text has changed its height."""
         self._follow()
 
     def on_resize(self) -> None:
-        """The window has changed its height."""
         self._follow()
 
     @property
     def text(self) -> str:
-        """What it shows."""
         return self._words.text
 
     def show(self, title: str, rounds: Sequence[RoundDone], tail: str, *, running: bool) -> None:
@@ -151,7 +147,6 @@ class RaceScreen(RunScreen):
         yield self._keys
 
     def on_mount(self) -> None:
-        """Start the redraw timer."""
         self._refresh_timer = self.set_interval(_REFRESH_S, self.show)
         self.show()
 
@@ -161,7 +156,6 @@ class RaceScreen(RunScreen):
         self.show()
 
     def show(self) -> None:
-        """Draw the state at this moment."""
         if not self.is_mounted:
             return
         playback = self.playback
@@ -198,12 +192,10 @@ class RaceScreen(RunScreen):
             self.show()
 
     def action_skip(self) -> None:
-        """Skip the rest of the playback."""
         self.playback.skip()
         self.show()
 
     def action_copy(self) -> None:
-        """Copy the result as text."""
         if self.playback.race.phase == "over":
             self.app.copy_to_clipboard(outcome_text(self.playback, self.setup.pair, self.setup.dtype))
             self._copied = True

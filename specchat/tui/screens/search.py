@@ -62,20 +62,16 @@ class SearchScreen(ModalScreen[str | None]):
         self._load()
 
     def on_input_changed(self) -> None:
-        """Search again."""
         self._load()
 
     def on_input_submitted(self) -> None:
-        """Take the highlighted one."""
         at = self.query_one(OptionList).highlighted
         self.dismiss(self._found[len(self._found) - 1 - at] if at is not None else None)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """A click takes it."""
         self.dismiss(self._found[len(self._found) - 1 - event.option_index])
 
     def action_move(self, step: int) -> None:
-        """Highlight an older or newer one."""
         options = self.query_one(OptionList)
         if options.highlighted is not None:
             options.highlighted = max(0, min(options.option_count - 1, options.highlighted - step))

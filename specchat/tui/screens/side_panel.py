@@ -190,7 +190,6 @@ class FiguresScreen(ModalScreen[bool]):
         self._lines = LinesView(lambda width, _: stats_lines(self._facts(), width, sys.maxsize))
 
     def compose(self) -> ComposeResult:
-        """A box that scrolls."""
         with VerticalScroll() as box:
             box.border_title = "speed"
             box.border_subtitle = hint(self, "figures.close", "closes")

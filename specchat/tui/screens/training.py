@@ -59,7 +59,6 @@ class TrainForm(ModalScreen[TrainingChoices | None]):
     ]
 
     def __init__(self, suggested: Callable[[str], TrainingChoices], estimate: Estimate) -> None:
-        """The dialog, with what is suggested for a drafter."""
         super().__init__()
         self._suggested, self._estimate = suggested, estimate
         self._first = suggested("hydra")
@@ -77,7 +76,6 @@ class TrainForm(ModalScreen[TrainingChoices | None]):
             yield TintedText(id="said")
 
     def on_mount(self) -> None:
-        """Begin with the drafter."""
         self.query_one("#drafter").focus()
         self._judge()
 
@@ -165,21 +163,17 @@ class TrainingScreen(ModalScreen[None]):
         self._view = LinesView(lambda width, height: training_lines(self._training, width, height))
 
     def compose(self) -> ComposeResult:
-        """One box."""
         with self._box:
             yield self._view
 
     def on_mount(self) -> None:
-        """Draw."""
         self._draw()
 
     def show(self) -> None:
-        """Draw what is known now."""
         if self.is_mounted:
             self._draw()
 
     def action_stop(self) -> None:
-        """Stop a training that runs."""
         if not self._training.ended:
             self._answer("stop")
 

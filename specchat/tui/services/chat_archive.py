@@ -126,7 +126,6 @@ class ChatArchive:
         self.save()
 
     def current(self) -> tuple[records.Chat, list[records.Message]]:
-        """The records of the chat on the screen, with all branches."""
         chat = self._on_screen
         return record_of(chat, records.now()), [message_with_rounds(turn) for turn in chat.branches]
 

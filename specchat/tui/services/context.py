@@ -82,7 +82,6 @@ class Context:
 
     @classmethod
     def of(cls, app: TerminalApp, setup: AppSetup, tick: Callable[[], object]) -> Context:
-        """The services of this app, each built from those before it."""
         pump = EventPump(tick)
         session = EngineSession(app, pump, setup.link_factory)
         served = ServedReplies(session, pump, app)

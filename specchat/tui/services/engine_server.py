@@ -148,7 +148,6 @@ class ServedReplies:
             self._answer(event)
 
     def _take(self, command: Command) -> None:
-        """Take a command of the guest."""
         match command:
             case Load() if self._chat.engine.phase == "ready" and self._chat.engine.ready is not None:
                 ready = self._chat.engine.ready

@@ -138,7 +138,6 @@ class EngineSession:
         return played
 
     def close(self) -> None:
-        """End the engine."""
         if self.link is not None:
             self.link.close()
 

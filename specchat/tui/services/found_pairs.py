@@ -60,7 +60,6 @@ class FoundPairs:
         self.pairs = [pair for pair in self.pairs if pair.name != name]
 
     async def close(self) -> None:
-        """Stop searching."""
         if self._process is not None:
             await self._process.end()
 

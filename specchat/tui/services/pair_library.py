@@ -164,7 +164,6 @@ class PairLibrary:
         return process is not None
 
     async def close(self) -> None:
-        """Stop all downloads, and searching."""
         await asyncio.gather(self.found.close(), *(process.end() for process in self.processes.values()))
 
     def set_listener(self, listener: Callable[[], None] | None) -> None:

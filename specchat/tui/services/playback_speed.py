@@ -109,7 +109,6 @@ class PlaybackSpeed:
         self._redraw()
 
     def describe(self) -> str:
-        """The speed in words."""
         if (player := self._session.player) is not None:
             return f"speed: {player.speed:g}× the recorded one"
         return f"speed: {pace_of(False, self.gap_s).removesuffix(' · ').removeprefix('▸ ') or 'full'}"

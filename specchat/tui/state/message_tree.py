@@ -22,7 +22,6 @@ class MessageTree:
         return self._path
 
     def __iter__(self) -> Iterator[Turn]:
-        """Every turn there is, each after the one it answers."""
         waiting = list(reversed(self._children.get(None, [])))
         while waiting:
             yield (turn := waiting.pop())
@@ -70,11 +69,9 @@ class MessageTree:
         del self._path[self.depth(turn) :]
 
     def depth(self, turn: Turn) -> int:
-        """Where on the path the turn is."""
         return next(i for i, other in enumerate(self._path) if other is turn)
 
     def last_with_siblings(self) -> Turn | None:
-        """The last turn of the path that has siblings."""
         return next((turn for turn in reversed(self._path) if turn.place[1] > 1), None)
 
     def clear(self) -> None:
@@ -106,7 +103,6 @@ class SentTurns:
     left: str | None = None  # id of the last turn, where the next message is sent without any before it
 
     def of(self, path: Sequence[Turn]) -> Sequence[Turn]:
-        """The turns of the path that are sent."""
         start = next((at for at, turn in enumerate(path) if turn.id == self.first), 0)
         return path[start:]
 

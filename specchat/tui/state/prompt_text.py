@@ -86,7 +86,6 @@ _LABEL = re.compile(r"\[pasted [^\]\n]*\]")
 
 
 def with_unix_line_ends(text: str) -> str:
-    """The text with line ends as the prompt has them."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -102,7 +101,6 @@ class Pastes:
         self._texts: dict[str, str] = {}
 
     def label(self, text: str) -> str:
-        """The label of this text from now on."""
         for label, known in self._texts.items():
             if known == text:
                 return label

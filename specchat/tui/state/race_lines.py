@@ -127,7 +127,6 @@ def outcome_text(playback: RacePlayback, pair: str, dtype: str) -> str:
 
 
 def keys_line(left: str, right: str, width: int) -> ScreenLine:
-    """Keys at the right end of a line."""
     gap = width - width_of([(left, ""), (right, "")])
     return clip([(left, "dim"), (" " * max(1, gap), ""), (right, "dim")], width)
 
@@ -142,7 +141,6 @@ _CATEGORY_CELLS = 12
 def progress_lines(
     series: RaceSeries, pair: str, dtype: str, settings: Mapping[str, Any], width: int
 ) -> list[ScreenLine]:
-    """What is compared, and the progress."""
     compared = settings_line(settings, series.seed, dtype)
     lead = f"{len(series.finished_races)} of {len(series.questions)} questions"
     if series.seconds is not None:

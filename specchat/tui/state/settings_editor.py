@@ -103,7 +103,6 @@ class Form:
 
     @property
     def current(self) -> Field | None:
-        """The chosen field, with the value in force."""
         line = self.line
         if line is None or line.field is None:
             return None

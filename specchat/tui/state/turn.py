@@ -257,7 +257,6 @@ class Turn:
 
     @classmethod
     def of(cls, message: Message) -> Turn:
-        """The turn that says what a message says."""
         if message.role != "assistant":
             return cls(message.role, message.content)
         reply = Reply(0, Figures(), stop="end")

@@ -67,7 +67,6 @@ class ShownRounds:
 
     @property
     def newest(self) -> list[RoundDone]:
-        """The rounds of the newest reply, or of the last one that has any."""
         return self._newest.rounds.list if self._newest else []
 
     @property

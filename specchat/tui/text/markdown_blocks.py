@@ -46,7 +46,6 @@ def _keep_backslashes(state: StateCore) -> None:
 
 
 def code_blocks(text: str) -> list[str]:
-    """The code in a message, block by block."""
     return [token.content for token in _block_parser().parse(text) if token.type in ("fence", "code_block")]
 
 

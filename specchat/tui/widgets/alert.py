@@ -50,7 +50,6 @@ class Alert(Vertical):
                 yield Button(f"{text} ({key})" if key else text, id=choice, compact=True)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
-        """Report the choice."""
         event.stop()
         self.post_message(self.Answered(event.button.id or ""))
 

@@ -39,7 +39,6 @@ class CommandMenu(PaintedLines):
         self._top = 0
 
     def on_mount(self) -> None:
-        """Follow the prompt."""
         self.watch(self._prompt, "menu", self._show)
 
     def on_resize(self) -> None:
@@ -47,7 +46,6 @@ class CommandMenu(PaintedLines):
         self._show(self._menu)
 
     def on_click(self, event: events.Click) -> None:
-        """A click takes a command."""
         if self._menu is not None and self._top + event.y < len(self._menu.words):
             self._prompt.take(self._menu.words[self._top + event.y])
             self._prompt.focus()

@@ -39,11 +39,9 @@ class UserView(Vertical):
         yield TintedText(self._runs())
 
     def on_click(self) -> None:
-        """Open what is folded, or fold it."""
         self.unfolded = not self.unfolded
 
     def watch_unfolded(self) -> None:
-        """Show more, or less."""
         for text in self.query(TintedText):
             text.set(self._runs())
 
@@ -88,7 +86,6 @@ class NoteView(Vertical):
         self._role = role
 
     def compose(self) -> ComposeResult:
-        """The line, as it is."""
         yield TintedText([(visible(self.text), self._role)])
 
 
@@ -113,7 +110,6 @@ class OlderView(TintedText):
         self.set([(f"{self.ARROW} {messages:,} {self.WORD} message{'s' if messages != 1 else ''}", "dim")])
 
     def on_click(self) -> None:
-        """Request them."""
         self.post_message(self.Asked())
 
 
@@ -127,12 +123,10 @@ class NewerView(OlderView):
         """The user wants to see them."""
 
     def on_click(self) -> None:
-        """Request them."""
         self.post_message(self.Asked())
 
 
 def view_of(turn: Turn) -> MessageView:
-    """A new view of this turn."""
     return ReplyView(turn.reply, turn) if turn.reply else UserView(turn)
 
 

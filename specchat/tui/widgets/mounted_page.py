@@ -63,7 +63,6 @@ class MountedPage(VerticalScroll):
         await self._update_ends()
 
     async def show(self, turn: Turn) -> None:
-        """Show one more turn at the end of the chat."""
         await self.to_end()
         await self._mount([turn])
 
@@ -120,7 +119,6 @@ class MountedPage(VerticalScroll):
         await self._update_ends()
 
     async def clear(self) -> None:
-        """Remove everything."""
         self.older, self.newer = [], []
         await self._remove(self.children)
 

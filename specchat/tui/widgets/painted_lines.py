@@ -102,5 +102,4 @@ class LinesView(PaintedLines):
         self._source = lines
 
     def paint(self, width: int, height: int) -> list[ScreenLine]:
-        """The function's lines."""
         return self._source(width, height)[:height]

@@ -106,7 +106,6 @@ class Prompt(FixedTextArea):
             event.prevent_default()
 
     async def on_paste(self, event: events.Paste) -> None:
-        """A long paste becomes one word."""
         event.prevent_default()
         event.stop()
         text = with_unix_line_ends(event.text)
@@ -153,7 +152,6 @@ class Prompt(FixedTextArea):
         self.post_message(self.Submitted(self.full_text) if self.text.strip() else self.SubmittedEmpty())
 
     def action_newline(self) -> None:
-        """Begin a new line."""
         self.insert("\n")
 
     def action_earlier(self) -> None:
@@ -248,7 +246,6 @@ class Prompt(FixedTextArea):
         return row, next(inside, column)
 
     def _label_edge(self, place: Location, forward: bool) -> Location:
-        """The location, or the edge of the label around it."""
         row, column = place
         inside = ((start, end) for start, end in self._pastes.spans(self.document[row]) if start < column < end)
         start, end = next(inside, (column, column))

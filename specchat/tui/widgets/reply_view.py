@@ -41,17 +41,14 @@ class ThoughtView(Vertical):
         self._caption = ("", "")
 
     def compose(self) -> ComposeResult:
-        """The line, then the thoughts."""
         yield self._line
         yield self._thoughts
 
     def watch_unfolded(self, unfolded: bool) -> None:
-        """Show or hide the thoughts."""
         self.set_class(unfolded, "-unfolded")
         self._draw()
 
     def on_click(self) -> None:
-        """Unfold, or fold."""
         self.unfolded = not self.unfolded
 
     def add(self, thoughts: list[tuple[str, str]], tokens: int) -> None:
@@ -70,7 +67,6 @@ class ThoughtView(Vertical):
         self._thoughts.set_preview(runs, within=within)
 
     def close(self, seconds: float | None, tokens: int) -> None:
-        """The thought is complete."""
         if not self.display:
             return
         took = f" for {seconds:.1f} s" if seconds is not None else ""
@@ -149,7 +145,6 @@ class ReplyView(GrowingLines, Vertical):
         await self.show_new()
 
     def watch_token_view(self, shown: bool) -> None:
-        """Flip between Markdown and tokens."""
         if shown:
             self._tokens.set(first_runs(self.reply.pieces[: self._shown]))
         self.set_class(shown, "-tokens")

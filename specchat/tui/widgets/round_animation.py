@@ -50,7 +50,6 @@ class RoundAnimation:
 
     @property
     def round(self) -> RoundDone | None:
-        """The round that is being animated."""
         first = self._held[0] if self._held else None
         return first if isinstance(first, RoundDone) else None
 

@@ -133,7 +133,6 @@ class SettingsForm(PaintedLines, can_focus=True):
         return self.editor.typed is None and (not self.editor.searching or action == "save")
 
     def action_move(self, step: int) -> None:
-        """Choose another line."""
         self.editor.move(step)
         self.repaint()
 
@@ -148,7 +147,6 @@ class SettingsForm(PaintedLines, can_focus=True):
             self._choose(self.editor.stepped(direction))
 
     def action_reset(self) -> None:
-        """Back to what was shipped."""
         if field := self.editor.current:
             self._choose(field.default)
 
@@ -158,7 +156,6 @@ class SettingsForm(PaintedLines, can_focus=True):
         self.repaint()
 
     def action_save(self, into_pair: bool) -> None:
-        """Keep the settings in force."""
         self.post_message(self.SaveAsked(into_pair))
 
     def action_edit(self) -> None:
@@ -176,7 +173,6 @@ class SettingsForm(PaintedLines, can_focus=True):
         self.repaint()
 
     def on_click(self, event: events.Click) -> None:
-        """Choose the line that was clicked."""
         y = event.y - 1
         lines = self.editor.selectable_lines
         if 0 <= y < len(self._visible_lines) and self._visible_lines[y] in lines:
@@ -184,7 +180,6 @@ class SettingsForm(PaintedLines, can_focus=True):
             self.repaint()
 
     def show(self, fields: list[Field], pair: str = "", remark: str = "") -> None:
-        """Show these fields, and a remark on the border."""
         self.editor.show(fields, pair)
         self._remark = remark
         self.repaint()
@@ -254,21 +249,17 @@ class SettingsScreen(ModalScreen[None]):
         self._effect = effect
 
     def compose(self) -> ComposeResult:
-        """Just the form."""
         yield SettingsForm()
 
     def on_mount(self) -> None:
-        """Fill it."""
         self.form.show_effect(self._effect)
         self.form.show(*self._contents)
         self.form.focus()
 
     def on_settings_form_left(self, event: SettingsForm.Left) -> None:
-        """Close."""
         event.stop()
         self.dismiss(None)
 
     @property
     def form(self) -> SettingsForm:
-        """The form of this screen."""
         return self.query_one(SettingsForm)

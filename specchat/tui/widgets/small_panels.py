@@ -31,7 +31,6 @@ class TreeStrip(PaintedLines):
         self._pace = ""
 
     def show(self, round: RoundDone | None, figures: Figures | None, pace: str = "") -> None:
-        """Show this round, or nothing."""
         self._round, self._figures, self._pace, self._upto = round, figures, pace, None
         self.repaint()
 
@@ -41,7 +40,6 @@ class TreeStrip(PaintedLines):
         self.repaint()
 
     def paint(self, width: int, height: int) -> list[ScreenLine]:
-        """The tree at the left, its figures at the right."""
         if self._round is None:
             return []
         summary = self._pace[:2] + summary_of(self._figures)
@@ -72,7 +70,6 @@ class Subtitle(PaintedLines):
             self.repaint()
 
     def paint(self, width: int, height: int) -> list[ScreenLine]:
-        """The last lines of the reply."""
         reply = self._chat.newest_reply
         pieces = [] if reply is None else reply.pieces
         return last_wrapped_lines([*pieces, *self._preview], width, height)
@@ -95,7 +92,6 @@ class StatsPanel(PaintedLines):
         self.entitle(title="speed")
 
     def show(self, facts: StatsFacts) -> None:
-        """Show these facts."""
         self.facts = facts
         self._note_left_out()
         self.repaint()
@@ -106,7 +102,6 @@ class StatsPanel(PaintedLines):
         self._note_left_out()
 
     def on_resize(self) -> None:
-        """There is other room."""
         self._note_left_out()
 
     @property

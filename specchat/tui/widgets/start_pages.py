@@ -35,7 +35,6 @@ class StartPages:
         return self.welcome_shown and self._context.session.player is None
 
     async def show_welcome(self) -> None:
-        """Mount the welcome page."""
         page = Welcome(self._context.chat, self._marks)
         await self._transcript.mount(page)
         if self._tree is not None:

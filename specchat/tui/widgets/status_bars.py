@@ -172,7 +172,6 @@ class ReplayBar(PaintedLines):
         self._player: Player | None = None
 
     def show(self, player: Player | None) -> None:
-        """Control this player, or none."""
         self._player = player
         self.display = player is not None
         self.repaint()

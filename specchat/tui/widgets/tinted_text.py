@@ -43,7 +43,6 @@ class TintedText(RoleStyles, GrowingLines):
 
     @property
     def text(self) -> str:
-        """All of it, without styles."""
         return "\n".join(self._texts)
 
     def add(self, runs: Iterable[tuple[str, str]]) -> None:
@@ -87,7 +86,6 @@ class TintedText(RoleStyles, GrowingLines):
         self.refresh(layout=True)
 
     def set(self, runs: Iterable[tuple[str, str]]) -> None:
-        """Replace the text."""
         self._clear()
         self.add(runs)
         self.refresh(layout=True)
@@ -102,7 +100,6 @@ class TintedText(RoleStyles, GrowingLines):
         return selection.extract(self.text), "\n"
 
     def render_line(self, y: int) -> Strip:
-        """One screen line."""
         width = self.size.width
         self._set_width(width)
         last = len(self._screen_lines) - 1

@@ -65,7 +65,6 @@ class TourView(PaintedLines):
         """The user wants the next page."""
 
     def on_click(self) -> None:
-        """Go on."""
         self.post_message(self.Clicked())
 
     def next_page(self) -> bool:

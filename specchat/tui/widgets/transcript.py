@@ -93,7 +93,6 @@ class Transcript(MountedPage):
         self._turning = asyncio.Lock()
 
     def watch_chosen(self, before: int | None, now: int | None) -> None:
-        """Move the highlight, and the view with it."""
         views = self.views
         for index, chosen in ((before, False), (now, True)):
             if index is not None and index < len(views):
@@ -103,15 +102,12 @@ class Transcript(MountedPage):
                     self.post_message(self.Pointed(views[index].turn))
 
     async def on_older_view_asked(self) -> None:
-        """Mount some older messages."""
         await self.turn_page(-1)
 
     async def on_newer_view_asked(self) -> None:
-        """Mount some newer messages."""
         await self.turn_page(1)
 
     def on_blur(self) -> None:
-        """The highlight belongs to the focus."""
         self.chosen = None
 
     def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
@@ -145,7 +141,6 @@ class Transcript(MountedPage):
             self.follow()
 
     def action_copy_message(self) -> None:
-        """Copy the message pointed at, or the last one."""
         if self.views:
             self.post_message(self.CopyAsked(text_of(self.chosen_view() or self.views[-1])))
 
@@ -163,15 +158,12 @@ class Transcript(MountedPage):
         self.post_message(self.CopyAsked(codes[-1] if codes else "", f"code block{several}"))
 
     def action_regenerate(self) -> None:
-        """Request another answer."""
         self.post_message(self.RegenerateAsked(self.chosen_turn()))
 
     def action_edit(self, reply: bool = False) -> None:
-        """Request to edit a message or a reply."""
         self.post_message(self.EditAsked(self.chosen_turn(), reply))
 
     def action_switch(self, step: int) -> None:
-        """Request the branch beside this one."""
         self.post_message(self.SwitchAsked(self.chosen_turn(), step))
 
     @property
@@ -184,11 +176,9 @@ class Transcript(MountedPage):
         return [view for view in self.views if isinstance(view, ReplyView) and view.unfinished]
 
     def chosen_view(self) -> MessageView | None:
-        """The message the keys point at."""
         return self.views[self.chosen] if self.chosen is not None and self.chosen < len(self.views) else None
 
     def chosen_turn(self) -> Turn | None:
-        """The turn the keys point at."""
         view = self.chosen_view()
         return view.turn if view else None
 
@@ -238,7 +228,6 @@ class Transcript(MountedPage):
         await self.mount(NoteView(text, role))
 
     async def clear(self) -> None:
-        """Begin with an empty page."""
         self.chosen = None
         self.reading.clear()
         await super().clear()

@@ -85,7 +85,6 @@ class TreePanel(PaintedLines, can_focus=True):
         self.entitle(title="tree")
 
     def watch_mode(self) -> None:
-        """Draw it the other way."""
         self._steady = SteadyDrawing(self._marks)
         self.repaint()
 
@@ -100,7 +99,6 @@ class TreePanel(PaintedLines, can_focus=True):
         self._hover(self.drawing.node_at(offset.x, offset.y) if offset and still else None)
 
     def on_leave(self) -> None:
-        """Hide the details."""
         self._hover(None)
 
     def on_click(self, event: Click) -> None:
@@ -149,7 +147,6 @@ class TreePanel(PaintedLines, can_focus=True):
 
     @property
     def round(self) -> RoundDone | None:
-        """The round that is shown."""
         if self._pinned is not None:
             return self._pinned
         if self._revealed is not None:
@@ -158,7 +155,6 @@ class TreePanel(PaintedLines, can_focus=True):
 
     @property
     def chosen(self) -> int | None:
-        """The node that is selected."""
         return self._chosen
 
     def show(

@@ -70,11 +70,9 @@ class Welcome(PaintedLines):
         self._point(self._question_at(event))
 
     def on_leave(self) -> None:
-        """Highlight none."""
         self._point(None)
 
     def on_click(self, event: Click) -> None:
-        """Ask the question that was clicked."""
         if (clicked := self._question_at(event)) is not None:
             self.post_message(self.QuestionChosen(QUESTIONS[clicked]))
 
