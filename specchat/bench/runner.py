@@ -200,7 +200,7 @@ class _Precision:
         return ours
 
     def _find_peers(self, pair: LoadedPair, questions: Sequence[Question]) -> list[Contestant]:
-        from specchat.bench.peer import find_peers
+        from specchat.bench.peer_engines import find_peers
 
         self._progress.say("loading other engines")
         sample = pair.vocabulary.encode_chat([{"role": "user", "content": questions[0].turns[0]}])

@@ -166,7 +166,7 @@ def _port_to_serve_on(said: str) -> int:
     Raises:
         UsageError: it is not a port number, or no server can run here.
     """
-    from specchat.cli.serve import check_packages, own_key
+    from specchat.cli.listening import check_packages, own_key
 
     port = parse_port(said, "--serve", "a port from 1 to 65535")
     check_packages()

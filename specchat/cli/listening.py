@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import os
 import socket
 import sys
 from collections.abc import Callable
@@ -11,7 +12,11 @@ from typing import Annotated, Any
 
 import typer
 
-from specchat.errors import SpecchatError, UsageError
+from specchat.errors import SpecchatError, UsageError, installs
+
+KEY_VARIABLE = "SPECCHAT_SERVE_KEY"
+_SHORTEST_KEY = 8
+_SERVER_PACKAGES = ("starlette", "uvicorn", "anyio", "h11")
 
 _TAKEN = (errno.EADDRINUSE, errno.EACCES)
 
@@ -99,3 +104,29 @@ def address_of(door: socket.socket) -> str:
     if ipaddress.ip_address(host).is_unspecified:
         host = socket.gethostname()
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def check_packages() -> None:
+    """Refuse to serve where the framework is not installed.
+
+    Raises:
+        UsageError: says how to install it.
+    """
+    try:
+        import specchat.serve.server  # noqa: F401
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in _SERVER_PACKAGES:
+            raise
+        raise UsageError(f"the server needs two more packages: {installs('serve')}") from None
+
+
+def own_key() -> str | None:
+    """The key that the user chose, if any; not a flag, because other users can read those.
+
+    Raises:
+        UsageError: it is too short, or has spaces or characters that are not visible ASCII.
+    """
+    key = os.environ.get(KEY_VARIABLE)
+    if key is not None and (len(key) < _SHORTEST_KEY or not key.isascii() or not key.isprintable() or " " in key):
+        raise UsageError(f"{KEY_VARIABLE} must have {_SHORTEST_KEY} or more visible ASCII characters and no spaces")
+    return key

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Annotated, Any
 
 import typer
 
 from specchat.cli.flags import takes_settings
-from specchat.cli.listening import AllowRemote, EngineOption, Host, Port, is_here, listening, refuse_remote
-from specchat.errors import UsageError, installs
-
-KEY_VARIABLE = "SPECCHAT_SERVE_KEY"
-_SHORTEST_KEY = 8
-_EXTRA = ("starlette", "uvicorn", "anyio", "h11")
+from specchat.cli.listening import (
+    AllowRemote,
+    EngineOption,
+    Host,
+    Port,
+    check_packages,
+    is_here,
+    listening,
+    own_key,
+    refuse_remote,
+)
+from specchat.errors import UsageError
 
 
 @takes_settings
@@ -47,29 +52,3 @@ def serve(
         check_pair(settings)
     with listening(host, port) as door:
         serve_on(settings, door, is_here(host), key, queue, watch, engine)
-
-
-def check_packages() -> None:
-    """Refuse to serve where the framework is not installed.
-
-    Raises:
-        UsageError: says how to install it.
-    """
-    try:
-        import specchat.serve.server  # noqa: F401
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] not in _EXTRA:
-            raise
-        raise UsageError(f"the server needs two more packages: {installs('serve')}") from None
-
-
-def own_key() -> str | None:
-    """The key that the user chose, if any; not a flag, because other users can read those.
-
-    Raises:
-        UsageError: it is too short, or has spaces or characters that are not visible ASCII.
-    """
-    key = os.environ.get(KEY_VARIABLE)
-    if key is not None and (len(key) < _SHORTEST_KEY or not key.isascii() or not key.isprintable() or " " in key):
-        raise UsageError(f"{KEY_VARIABLE} must have {_SHORTEST_KEY} or more visible ASCII characters and no spaces")
-    return key

@@ -15,10 +15,9 @@ from rich.live import Live
 from rich.text import Text
 
 from specchat.cli.flags import Output
-from specchat.cli.listening import address_of, listening
+from specchat.cli.listening import KEY_VARIABLE, address_of, check_packages, listening, own_key
 from specchat.cli.run import stats_line
 from specchat.cli.run_output import Outputs
-from specchat.cli.serve import KEY_VARIABLE, check_packages, own_key
 from specchat.cli.start_engine import engine_log, start_engine
 from specchat.engine.client.client import Link
 from specchat.engine.protocol.events import Died, Event, Failed, Finished, Loading, Notice, Ready, RoundDone, Started

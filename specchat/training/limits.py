@@ -15,7 +15,8 @@ from specchat.config.directories import expanded
 from specchat.config.toml_file import NAME
 from specchat.config.trained_drafters import TrainedDrafter, free_name, whose_name
 from specchat.errors import UsageError, nearest, short
-from specchat.models.draft_heads import FAMILIES, LEAST_TEXTS, methods
+from specchat.models.draft_heads import FAMILIES, methods
+from specchat.models.draft_heads.sizes import LEAST_TEXTS
 from specchat.models.hub import checksum, fetching
 from specchat.models.hub.disk import OnProgress
 from specchat.models.hub.trained_drafters import ListedDrafter, damage, drafters_of, found_drafters, listed_drafters

@@ -10,8 +10,8 @@ import torch
 from racers import quick_pair, quick_settings
 
 from specchat.bench.circumstances import EnergyMeter
-from specchat.bench.peer import Pass, Peer, find_peers
-from specchat.bench.peer_engines import _Generate
+from specchat.bench.peer import Pass, Peer
+from specchat.bench.peer_engines import _Generate, find_peers
 
 CPU = torch.device("cpu")
 

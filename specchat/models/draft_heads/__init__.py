@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from specchat.models.draft_heads.head import DraftNetwork
     from specchat.models.draft_heads.sizes import NetworkSizes
 
-LEAST_TEXTS = 4
-"""The fewest texts in a step of learning."""
-
 Kind = Literal["head", "draft model", "masks"]
 
 

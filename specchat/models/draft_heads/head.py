@@ -13,10 +13,9 @@ from torch import Tensor, nn
 
 from specchat.core.seams import Weights
 from specchat.errors import ModelError
-from specchat.models.draft_heads import LEAST_TEXTS
 from specchat.models.draft_heads.drafting import Drafting, DraftingInputs
 from specchat.models.draft_heads.layers import rms_normalize
-from specchat.models.draft_heads.sizes import NetworkSizes, Sizes
+from specchat.models.draft_heads.sizes import LEAST_TEXTS, NetworkSizes, Sizes
 
 if TYPE_CHECKING:
     from specchat.models.decoder.shape import Shape

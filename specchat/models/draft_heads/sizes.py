@@ -19,6 +19,9 @@ MOST_DEPTH = 64
 MOST_LAYER = 1 << 10
 MOST_RANK = 1 << 10
 
+LEAST_TEXTS = 4
+"""The fewest texts in a step of learning."""
+
 
 def size(most: int, least: int = 1, default: Any = dataclasses.MISSING) -> Any:
     """A field that holds a whole number within bounds."""
