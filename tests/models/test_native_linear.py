@@ -188,10 +188,12 @@ def test_drafting_through_c_is_drafting_through_torch_within_8_bits(kernels, mon
         assert (one.logits - other.logits).abs().max() > 0
 
 
-def a_native_hydra(kernels):
+def a_native_hydra(kernels, norm=None):
     target = ReferenceModel(shared_network("llama"), 64)
     trained = tiny_trained("hydra", target)
     network = load_network("hydra", trained.options, trained.weights, lambda tokens: SharedWeights.of(target, tokens))
+    if norm is not None:
+        network.mlp_norm.fill_(norm)
     for name in ("fuse", "back", "gate_up", "down"):
         setattr(network, name, NativeLinear(kernels, getattr(network, name).weight, Arena()))
     head = NativeHead(kernels, network.norm, 1e-5)
@@ -201,6 +203,16 @@ def a_native_hydra(kernels):
 
 def token_table(tokens):
     return TokenTable(torch.randn(tokens, 32), np.arange(tokens, dtype=np.int32))
+
+
+def test_the_factors_of_the_norm_count_in_hydras_c(kernels):
+    """Its MLP adds little, so that 8 bits alone would hide a norm that is left out."""
+    features, tokens, said = torch.randn(2, 32), token_table(20), []
+    for norm in (None, 1.0):
+        hydra, head = a_native_hydra(kernels, norm)
+        hydra.first(head, features, tokens, 3, None)
+        said.append(hydra.said(head, [0]).logits.clone())
+    assert not torch.equal(*said)
 
 
 def test_a_level_has_the_same_bits_alone_and_beside_others(kernels):
