@@ -15,11 +15,15 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import msgspec
-
 from specchat.errors import UsageError, cut
 
-UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_NotDecoded: type[Exception]
+try:
+    from msgspec import DecodeError as _NotDecoded
+except ImportError:  # measuring a GPU needs the engine's side alone, which runs without it
+    _NotDecoded = UnicodeDecodeError
+
+UNREADABLE = (_NotDecoded, UnicodeDecodeError, RecursionError)
 """No JSON, or not of the expected type; text that is not UTF-8; brackets without end."""
 
 

@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
-
 from specchat.config.directories import private_dir
 from specchat.config.file_reading import UNREADABLE
 
@@ -186,6 +184,8 @@ def read_end(file: Path, most: int) -> bytes:
 
 def read_json(file: Path, kind: type[Kind]) -> Kind | None:
     """What the file says, if it is small and says something of this kind."""
+    import msgspec  # not where a GPU is measured, which needs no file of this kind
+
     try:
         return msgspec.json.decode(read_small(file), type=kind)
     except UNREADABLE:

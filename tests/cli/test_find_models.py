@@ -14,7 +14,7 @@ from specchat.cli import app
 from specchat.config import PathSource, load_catalog, settings_of
 from specchat.models.hub import model_state
 
-sys.path.append(str(Path(__file__).parents[1] / "models" / "find"))
+sys.path.append(str(Path(__file__).parents[1] / "models" / "hub"))
 
 from other_programs import ollama
 

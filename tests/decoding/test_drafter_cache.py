@@ -90,11 +90,11 @@ def test_a_pair_that_is_loaded_again_with_other_settings_keeps_its_drafters_and_
     worker = Worker(CommandQueue(), said.append)
     settings = {"pair": "scripted", "drafter": "suffix", "controller": "fixed", "max_tokens": 4}
     for temperature in (0.0, 0.5):
-        worker._answer(Load({**settings, "temperature": temperature}))
-        worker._answer(Generate(1, [Message("user", "What are you?")], 7))
+        worker.answer(Load({**settings, "temperature": temperature}))
+        worker.answer(Generate(1, [Message("user", "What are you?")], 7))
         assert isinstance(said[-1], Finished), said[-1]
     assert lives == {"built": 1}
-    worker._answer(Statistics())
+    worker.answer(Statistics())
     assert said[-1].replies == 2, "and the figures of the session"
-    worker._answer(Load({**settings, "dtype": "float32"}))
+    worker.answer(Load({**settings, "dtype": "float32"}))
     assert lives == {"built": 2, "closed": 1}

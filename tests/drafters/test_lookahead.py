@@ -35,7 +35,7 @@ class Counting(ScriptedModel):
     def embed(self, tokens):
         return torch.eye(V)[list(tokens)]
 
-    def _rider(self, tree, extra_rows, index):
+    def _extra_row(self, tree, extra_rows, index):
         return self._says([int(extra_rows[index].embedding.argmax())])
 
 

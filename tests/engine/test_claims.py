@@ -41,8 +41,8 @@ CASES = [("float32", "torch", ""), ("int4", "native", ""), ("bfloat16", "torch",
 @pytest.mark.parametrize(("precision", "kernels", "ties"), CASES)
 def test_near_ties_are_spoken_of_and_excused_where_passes_round_and_only_there(precision, kernels, ties):
     pair = wavering_pair(precision, kernels)
-    assert loss_message(combinations.Losslessness(True, "so"), pair).near_ties == ties
-    assert loss_message(combinations.Losslessness(False, "so"), pair).near_ties == ""
+    assert loss_message(combinations.LosslessClaim(True, "so"), pair).near_ties == ties
+    assert loss_message(combinations.LosslessClaim(False, "so"), pair).near_ties == ""
     conversation = Conversation(pair.target.model, None, pair.vocabulary, quick_settings())
     question = Compare(1, [Message("user", "hi")], 7, [5, 6, 7, 8], [5, 6, 9, 8])
     compared = Comparing(pair).answer(question, conversation, encode_messages(conversation, question.messages))

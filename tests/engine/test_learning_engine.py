@@ -22,9 +22,9 @@ SERVE = f"""
 import sys
 sys.path.insert(0, {str(TESTS)!r})
 from contracts.table_plugins import listed
-from specchat.engine.server import idle_measuring
+from specchat.engine.server import idle_time
 from specchat.engine.server.host import serve
-idle_measuring._ATTEMPTS = 0  # timing passes comes first and takes seconds
+idle_time._ATTEMPTS = 0  # timing passes comes first and takes seconds
 with listed():
     serve()
 """

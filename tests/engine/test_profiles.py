@@ -12,9 +12,8 @@ import pytest
 
 from specchat.core.costs import Costs
 from specchat.engine.protocol.commands import Load
-from specchat.engine.server import idle_time as idle_measuring
+from specchat.engine.server import idle_time, worker
 from specchat.engine.server import idle_time as profiles
-from specchat.engine.server import worker
 from specchat.engine.server.command_queue import CommandQueue
 from specchat.engine.server.idle_time import ProfileStore
 from specchat.engine.server.worker import Worker
@@ -92,7 +91,7 @@ def loaded(away_from_home: None, monkeypatch: pytest.MonkeyPatch) -> Worker:
 def measuring(monkeypatch: pytest.MonkeyPatch, *found: Costs) -> list[Costs]:
     """What each measurement finds; the list shrinks as they are made."""
     left = list(found)
-    monkeypatch.setattr(idle_measuring, "measure_costs", lambda *given: left.pop(0))
+    monkeypatch.setattr(idle_time, "measure_costs", lambda *given: left.pop(0))
     return left
 
 
@@ -120,7 +119,7 @@ def test_a_machine_that_is_never_quiet_is_not_measured_for_ever(loaded, monkeypa
 
 def test_an_old_profile_is_planned_with_until_a_new_one_is_there(loaded, monkeypatch):
     pair = loaded._pair.open.loaded
-    entry = loaded._pair._store.put(pair.key, idle_measuring.processor_name(pair.device), DISTURBED)
+    entry = loaded._pair._store.put(pair.key, idle_time.processor_name(pair.device), DISTURBED)
     costs = Costs(((1, 0.004), (2, 0.006)))
     data = json.loads(loaded._pair._store.file.read_text())
     data[pair.key] |= {
