@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from driving import driving
-from test_long_chats import opened
+from test_long_chats import opened, still
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -65,15 +65,19 @@ async def test_nothing_is_collected_while_something_moves(collected: list[str], 
 
 
 async def test_views_that_left_the_page_are_freed(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(event_pump, "IDLE_S", 0.02)
+    monkeypatch.setattr(event_pump, "IDLE_S", 0.2)
     async with driving() as d:
         await opened(d, 160)
+        await still(d)
         transcript = d.view.transcript
         left = weakref.ref(transcript.views[-1])
-        transcript.scroll_home(animate=False)
-        for _ in range(300):
-            await d.settle()
-            await asyncio.sleep(0.02)
+        for _ in range(10):  # what still refers to a view as it is removed is gone when the next ones are
+            transcript.scroll_home(animate=False)
+            await still(d)
+            transcript.scroll_end(animate=False)
+            await still(d)
+            assert left() not in transcript.views, "the newest messages were not removed"
+            await asyncio.sleep(2 * event_pump.IDLE_S)
             if left() is None:
                 return
     raise AssertionError(f"{left()} is still there")
