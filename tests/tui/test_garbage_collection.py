@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -40,6 +41,16 @@ def collected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return done
 
 
+@pytest.fixture
+def only_asked_for(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No collection but those that are asked for."""
+    enable = gc.enable
+    monkeypatch.setattr(gc, "enable", lambda: None)
+    gc.disable()
+    yield
+    enable()
+
+
 async def test_what_was_left_behind_is_collected_once(collected: list[str], monkeypatch: pytest.MonkeyPatch):
     clock = Clock(monkeypatch)
     tidy = GarbageCollection(lambda: True)
@@ -64,7 +75,7 @@ async def test_nothing_is_collected_while_something_moves(collected: list[str], 
     assert collected == ["collected"]
 
 
-async def test_views_that_left_the_page_are_freed(monkeypatch: pytest.MonkeyPatch):
+async def test_views_that_left_the_page_are_freed(monkeypatch: pytest.MonkeyPatch, only_asked_for: None):
     monkeypatch.setattr(event_pump, "IDLE_S", 0.2)
     async with driving() as d:
         await opened(d, 160)

@@ -9,6 +9,8 @@ import sys
 import pytest
 from driving import driving
 from textual import events
+from textual.message import Message
+from textual.message_pump import MessagePump
 from textual.widgets import Input
 
 from specchat import config
@@ -21,6 +23,10 @@ from specchat.tui.screens.help_and_log import HelpScreen
 from specchat.tui.services import key_bindings
 
 
+def subclasses(base: type) -> set[type]:
+    return {below for child in base.__subclasses__() for below in {child, *subclasses(child)}}
+
+
 def test_every_binding_has_a_name_and_says_what_it_does():
     assert key_bindings.incomplete_bindings() == []
     assert {"help", "stop", "prompt.send", "transcript.copy", "pace.hold"} <= set(key_bindings.every_key())
@@ -30,6 +36,19 @@ def test_no_two_bindings_of_one_place_share_a_key():
     every = key_bindings.every_key().values()
     taken = [(key, binding.owner) for binding in every for key in binding.keys]
     assert len(taken) == len(set(taken))
+
+
+def test_every_handler_is_named_for_a_message_that_exists():
+    names = {message.handler_name for message in subclasses(Message)}
+    handlers = [
+        f"{owner.__qualname__}.{name}"
+        for owner in subclasses(MessagePump)
+        if owner.__module__.startswith("specchat.")
+        for name in vars(owner)
+        if name.lstrip("_").startswith("on_")
+    ]
+    assert len(handlers) > 20
+    assert [name for name in handlers if name.rpartition(".")[2].lstrip("_") not in names] == []
 
 
 def test_a_command_that_names_a_binding_names_one_that_exists():

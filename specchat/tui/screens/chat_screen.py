@@ -212,7 +212,8 @@ class ChatScreen(ChatView):
     def on_transcript_copy_asked(self, event: Transcript.CopyAsked) -> None:
         self.copy(event.text, event.what)
 
-    def on_transcript_shortened(self) -> None:
+    @on(Transcript.Shortened)
+    def _collect_what_left(self) -> None:
         """Collect the memory of removed messages, once the app is idle."""
         self.context.garbage.schedule()
 
