@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from contracts.covering import covering, named
 from cuda_graph_stand_in import FrozenRecorder
+from llama_stand_in import LlamaStandIn
 from torch import Tensor
 
 from specchat.compiled.build import NativeUnavailable
+from specchat.config.values import LlamaOptions
 from specchat.core.reading import Counters, Reading
 from specchat.core.request import PassRequest
 from specchat.core.seams import Model
 from specchat.core.tree import TokenTree
+from specchat.models.backends.llama_cpp import LlamaCppModel
+from specchat.models.backends.llama_library import LlamaWeights
 from specchat.models.backends.scripted import ScriptedModel, random_says
 from specchat.models.backends.transformers_model import ReferenceModel
 from specchat.models.cpu_kernels.kernels import kernels_for
@@ -171,6 +176,17 @@ def scripted(family: str, context_tokens: int) -> Subject:
     return Subject(model=make(), truth=says, states=lambda tokens: [says(tokens)], fresh=make)
 
 
+def llama_cpp(family: str, context_tokens: int) -> Subject:
+    """llama.cpp's cache and sequences without its arithmetic: the truth is a script."""
+    says = random_says(V, seed=5)
+
+    def make() -> Model:
+        weights = LlamaWeights("m", Path("m.gguf"), LlamaOptions(), functions=LlamaStandIn(says, V))
+        return LlamaCppModel(weights, context_tokens)
+
+    return Subject(model=make(), truth=says, states=lambda tokens: pytest.fail("it shows no states"), fresh=make)
+
+
 def native_is_here() -> bool:
     """Whether this machine has the native kernels: a processor they are written for, and a C compiler."""
     try:
@@ -244,6 +260,7 @@ MODELS: dict[str, Factory] = {
     "decoder": over_network(own_decoder),
     "graphs": over_network(recorded_decoder),
     "scripted": scripted,
+    "llama.cpp": llama_cpp,
 }
 if native_is_here():
     MODELS["native"] = native

@@ -24,7 +24,7 @@ _SECTIONS = (
     ("penalties", ("repetition_penalty", "presence_penalty", "frequency_penalty")),
     ("early pruning", ("prune_layer", "prune_keep")),
     ("learning", ("learn",)),
-    ("engine · needs a reload", ("dtype", "device", "kernels", "threads", "memory")),
+    ("engine · needs a reload", ("dtype", "device", "backend", "kernels", "threads", "memory")),
 )
 
 
