@@ -250,7 +250,8 @@ def test_without_the_library_one_line_says_how_to_install_it(tmp_path, monkeypat
 @pytest.fixture
 def installed(stand_in, monkeypatch):
     """The stand-in where the library would be."""
-    stand_in.llama_supports_gpu_offload = lambda: False
+    stand_in.llama_supports_gpu_offload = lambda: True
+    monkeypatch.setattr(llama_library, "has_card", lambda: False)
     for module in (llama_library, llama_loading):
         monkeypatch.setattr(module, "library", lambda: stand_in)
     return stand_in
@@ -290,9 +291,9 @@ def test_what_is_asked_for_now_counts_before_what_the_model_says(asked, of_model
     ],
 )
 def test_unasked_it_runs_what_our_decoder_does_not_where_there_is_a_card(
-    installed, tmp_path, backend, cards, card_there, steps
+    installed, tmp_path, monkeypatch, backend, cards, card_there, steps
 ):
-    installed.llama_supports_gpu_offload = lambda: card_there
+    monkeypatch.setattr(llama_library, "has_card", lambda: card_there)
     file = tmp_path / "m.gguf"
     file.touch()
     assert llama_loading.steps_in(backend, file, cards=cards) == steps

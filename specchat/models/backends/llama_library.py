@@ -37,6 +37,7 @@ _CACHE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, 
 _TYPE_BYTES = {0: 4.0, 1: 2.0, 2: 18 / 32, 3: 20 / 32, 6: 22 / 32, 7: 24 / 32, 8: 34 / 32}
 _MMAP, _NO_MMAP = 1, 0
 _WARNING, _ERROR, _CONTINUES = 3, 4, 5
+_CARD, _CARD_IN_PROCESSOR = 1, 2
 
 _said: list[str] = []
 """The last errors of the library, oldest first."""
@@ -92,8 +93,23 @@ def is_installed() -> bool:
 
 
 def offloads() -> bool:
-    """Whether the library that is installed computes on a card or on Metal."""
-    return is_installed() and bool(library().llama_supports_gpu_offload())
+    """Whether the library that is installed computes on a card or on Metal, and finds one here."""
+    return is_installed() and bool(library().llama_supports_gpu_offload()) and has_card()
+
+
+def has_card() -> bool:
+    """Whether llama.cpp knows a card: built with RPC alone it says that it offloads, and has none."""
+    found = ggml_function("ggml_backend_dev_by_type", ctypes.c_void_p, ctypes.c_int)
+    return any(found(kind) for kind in (_CARD, _CARD_IN_PROCESSOR))
+
+
+def ggml_function(name: str, result: Any, *arguments: Any) -> Any:
+    """A function of the library below llama.cpp, which llama-cpp-python does not declare."""
+    from llama_cpp._ggml import libggml
+
+    found = getattr(libggml, name)
+    found.restype, found.argtypes = result, list(arguments)
+    return found
 
 
 def _why() -> str:
@@ -288,17 +304,10 @@ def _register_servers(lib: Any, servers: Sequence[str]) -> None:
 
 @cache
 def _registered(server: str) -> bool:
-    from llama_cpp._ggml import libggml
-
-    def function(name: str, result: Any, *arguments: Any) -> Any:
-        found = getattr(libggml, name)
-        found.restype, found.argtypes = result, list(arguments)
-        return found
-
-    backend = function("ggml_backend_reg_by_name", ctypes.c_void_p, ctypes.c_char_p)(b"RPC")
-    address = function("ggml_backend_reg_get_proc_address", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)
+    backend = ggml_function("ggml_backend_reg_by_name", ctypes.c_void_p, ctypes.c_char_p)(b"RPC")
+    address = ggml_function("ggml_backend_reg_get_proc_address", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)
     add = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p)(address(backend, b"ggml_backend_rpc_add_server"))
     if not (added := add(server.encode())):
         return False
-    function("ggml_backend_register", None, ctypes.c_void_p)(added)
+    ggml_function("ggml_backend_register", None, ctypes.c_void_p)(added)
     return True
