@@ -79,7 +79,8 @@ class RoundTimings:
     """Seconds spent drafting, verifying, and on everything else; written in as they are measured.
 
     Args:
-        learn_s: what of everything else drafter and policy took to learn from the round.
+        learn_s: what of everything else plain decoding does not have: what drafter and policy took to learn from the
+            round, and from then on also what the controller took to plan and to learn.
     """
 
     draft_s: float = 0.0
