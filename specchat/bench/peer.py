@@ -5,13 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specchat.bench.circumstances import EnergyMeter
 from specchat.bench.measured_reply import Written
-
-if TYPE_CHECKING:
-    pass
 
 _TRIAL_TOKENS = 24
 _TRIALS = 2

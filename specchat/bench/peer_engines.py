@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,12 +20,6 @@ from specchat.settings import Settings
 
 if TYPE_CHECKING:
     from specchat.bench.contestants import Contestant
-    from specchat.engine.server.loaded_pair import LoadedPair
-import subprocess
-import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
     from specchat.engine.server.loaded_pair import LoadedPair
 
 _ASSISTANT = "assistant_model"
@@ -229,7 +225,8 @@ def find_peers(pair: LoadedPair, settings: Settings, sample: list[int]) -> Found
     if spec.scripted:
         found.notes.append("no peer can run a model without weights")
         return found
-    if not _comparable(settings):
+    penalties = (settings.repetition_penalty, settings.presence_penalty, settings.frequency_penalty)
+    if not (settings.temperature == 0 and penalties == (1.0, 0.0, 0.0) and not settings.stop):
         found.notes.append("peers are left out: they are compared greedily, without penalties and stop strings")
         return found
     target_path = model_state.locate(spec)
@@ -248,11 +245,6 @@ def find_peers(pair: LoadedPair, settings: Settings, sample: list[int]) -> Found
         assert isinstance(peer, Peer), "every peer is one"
         peer.choose_threads(sample, pair.threads)
     return found
-
-
-def _comparable(settings: Settings) -> bool:
-    penalties = (settings.repetition_penalty, settings.presence_penalty, settings.frequency_penalty)
-    return settings.temperature == 0 and penalties == (1.0, 0.0, 0.0) and not settings.stop
 
 
 def _is_gguf(path: Path) -> bool:

@@ -94,7 +94,6 @@ class Bench:
         return self.report(complete=True)
 
     def report(self, complete: bool = False) -> Report:
-        """The figures so far."""
         runs = list(self._runs)
         if self._current is not None and self._current.started:
             runs.append(self._current.result(judged=False))

@@ -28,7 +28,8 @@ def prepared(arguments: list[str]) -> list[str]:
     """
     for number, argument in enumerate(arguments, 1):
         _refuse_bytes(number, argument)
-    _refuse_question(arguments)
+    if arguments and " " in (question := arguments[0].strip()) and not question.startswith("-"):
+        raise UsageError(f"no command is called {question!r}; to ask it: specchat run {shlex.quote(question)}")
     if arguments[:1] == ["train"]:
         return arguments
     if arguments[:2] == ["config", "set"]:
@@ -38,12 +39,6 @@ def prepared(arguments: list[str]) -> list[str]:
         for argument, after in pairwise([*arguments, "-"])
         for word in ([argument, ""] if argument in _MAY_BE_ALONE and after.startswith("-") else [argument])
     ]
-
-
-def _refuse_question(arguments: list[str]) -> None:
-    """Refuse a question in the place of a command: no command's name contains a blank."""
-    if arguments and " " in (question := arguments[0].strip()) and not question.startswith("-"):
-        raise UsageError(f"no command is called {question!r}; to ask it: specchat run {shlex.quote(question)}")
 
 
 def _negative_values_last(arguments: list[str]) -> list[str]:

@@ -26,7 +26,6 @@ _MOST_TOKENS = 8_000_000
 
 
 def _known(incomplete: str) -> list[str]:
-    """Names of datastores, for shell completion."""
     from specchat.config.datastore_files import datastore_files
 
     return [one.name for one in datastore_files() if one.name.startswith(incomplete)]

@@ -161,7 +161,6 @@ def _listed_drafters(name: str) -> tuple[DrafterSpec, ...]:
 
 
 def _drafters_here(name: str) -> list[DrafterSpec]:
-    """Those of them that were fetched, or begun to be."""
     return _here(_listed_drafters(name))
 
 

@@ -56,7 +56,6 @@ class TreeWatch:
         self._drawn_s = 0.0
 
     def hear(self, event: Event) -> None:
-        """Take an event of the reply that is being written."""
         match event:
             case Started():
                 self._asked = one_line(event.messages[-1].content if event.messages else event.text or "")
@@ -103,7 +102,6 @@ class TreeWatch:
 
 
 def _last_lines(text: str, width: int, count: int) -> list[str]:
-    """The last lines that the text takes in a terminal of this width."""
     lines = [line[at : at + width - 1] for line in text.split("\n") for at in range(0, max(1, len(line)), width - 1)]
     return lines[-count:]
 

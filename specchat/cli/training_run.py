@@ -59,9 +59,18 @@ def run_training(request: TrainingRequest, how: RunOptions) -> int:
     settings = settings_in_force({"pair": request.pair, "threads": how.threads})
     target = trainable_target(request.pair)
     if request.prompts == CHATS and not how.yes:
-        _ask_for_chats()
+        if not can_ask():
+            raise UsageError("--prompts chats reads what you wrote in your chats; add --yes to allow it")
+        question = "Learn from what you wrote in your chats? Texts and drafter stay on this machine."
+        if not typer.confirm(question):
+            raise UsageError("nothing was read and nothing trained")
     request.check()
-    _say_whose_name(request, how.output)
+    if (whose := whose_name(request.name)) and how.output is not Output.jsonl:
+        typer.echo(
+            f"note: the drafter {request.name} {whose} too, and what is trained is used in its place; to have both, "
+            f"rename the folder {request.folder} when it is done",
+            err=True,
+        )
     prepare_environment(settings.threads)
     clock = RunningClock()
     with stoppable(clock, at_eof=how.stop_at_eof):
@@ -87,7 +96,9 @@ def _train(
     except KeyboardInterrupt:
         if job is not None and job.kept is not None:
             _say_trained(request.pair, job.kept, output, complete=False)
-        _say_how_to_go_on(request)
+        from specchat.training.job import command
+
+        typer.echo(f"stopped; what was done is kept. To go on: {command(request)} --resume", err=True)
         raise
     _say_trained(request.pair, trained, output)
     return trained
@@ -141,41 +152,12 @@ def _subject(settings: Settings, target: ModelSpec, tell: Tell) -> Subject:
     )
 
 
-def _ask_for_chats() -> None:
-    """Refuse to learn from the user's chats unless they agree.
-
-    Raises:
-        UsageError: they do not agree, or standard input is not a terminal.
-    """
-    if not can_ask():
-        raise UsageError("--prompts chats reads what you wrote in your chats; add --yes to allow it")
-    question = "Learn from what you wrote in your chats? Texts and drafter stay on this machine."
-    if not typer.confirm(question):
-        raise UsageError("nothing was read and nothing trained")
-
-
-def _say_whose_name(request: TrainingRequest, output: Output) -> None:
-    """An older training may have the name of a drafter that comes with specchat by now."""
-    if (whose := whose_name(request.name)) and output is not Output.jsonl:
-        typer.echo(
-            f"note: the drafter {request.name} {whose} too, and what is trained is used in its place; to have both, "
-            f"rename the folder {request.folder} when it is done",
-            err=True,
-        )
-
-
 def _say_needs(needs: Needs, output: Output) -> None:
     if output is Output.jsonl:
         print_report(Needed(needs.weights, needs.disk_bytes, needs.memory_bytes))
         return
     takes = f"takes about {sized(needs.disk_bytes)} of disk and {sized(needs.memory_bytes)} of memory"
     typer.echo(f"{needs.weights / 1e6:.1f} million numbers to learn; {takes}", err=True)
-
-
-def _say_how_to_go_on(request: TrainingRequest) -> None:
-    from specchat.training.job import command
-
-    typer.echo(f"stopped; what was done is kept. To go on: {command(request)} --resume", err=True)
 
 
 def _say_trained(pair: str, trained: TrainedDrafter, output: Output, *, complete: bool = True) -> None:

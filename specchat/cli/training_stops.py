@@ -55,7 +55,11 @@ def stoppable(clock: RunningClock, *, at_eof: bool) -> Iterator[None]:
     if _GOES_ON is not None:
         before[_GOES_ON] = signal.signal(_GOES_ON, lambda *_: clock.goes_on())
     if at_eof:
-        _continue_if_parent_dies()
+        if sys.platform == "linux":
+            import ctypes
+
+            with suppress(OSError, AttributeError):
+                ctypes.CDLL(None).prctl(_PARENT_DEATH, int(signal.SIGCONT))
         threading.Thread(target=_stop_at_eof, name="stop-at-eof", daemon=True).start()
     try:
         yield
@@ -69,12 +73,3 @@ def _stop_at_eof() -> None:
         while os.read(0, 4096):
             pass
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _continue_if_parent_dies() -> None:
-    """A process that is paused sees no end of its input, so Linux is asked to continue it; others send SIGHUP."""
-    if sys.platform == "linux":
-        import ctypes
-
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_PARENT_DEATH, int(signal.SIGCONT))

@@ -44,7 +44,6 @@ class Fields:
         return name in self._values
 
     def path(self, name: str) -> str:
-        """The field's name as errors say it."""
         return f"{self._place}{name}"
 
     def raw(self, name: str) -> Any:

@@ -89,7 +89,6 @@ class LoadedEngine:
                     pass
 
     def send(self, command: Command) -> None:
-        """Hand over one command."""
         if self._link is not None:
             self._link.send(command)
 
@@ -97,7 +96,6 @@ class LoadedEngine:
         return await self._arrived.get()
 
     def close(self) -> None:
-        """Let the engine go."""
         link, self._link = self._link, None
         if link is not None:
             link.close()

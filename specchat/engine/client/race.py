@@ -149,7 +149,6 @@ class Race:
         return self.same or not self.promised or self.compared is None or self.compared.tie
 
     def begin(self) -> Command:
-        """The first thing to send."""
         return self._next()
 
     def stop(self) -> Command | None:

@@ -208,15 +208,12 @@ class Player:
         self._set(closed=True)
 
     def pause(self) -> None:
-        """Hold still after the events already due."""
         self._set(paused=True)
 
     def resume(self) -> None:
-        """Go on from where it was held."""
         self._set(paused=False)
 
     def faster(self, factor: float) -> None:
-        """Multiply the speed."""
         self._set(speed=min(FASTEST, max(SLOWEST, self._speed * factor)))
 
     def step(self) -> None:
@@ -232,7 +229,6 @@ class Player:
         self._wake()
 
     def rewind(self) -> None:
-        """Play from the beginning."""
         with self._changed:
             self._next, self._wait_s, self._paused = 0, 0.0, False
             self._changed.notify_all()

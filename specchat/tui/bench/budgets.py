@@ -89,9 +89,6 @@ class Terminal:
             return 0.0
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def bytes_between(self, begun: float, ended: float) -> int:
-        return sum(count for at, count in self.written if begun <= at < ended)
-
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
@@ -104,12 +101,11 @@ def measured(size: Size, patience_s: float = 300.0, **scenario: Any) -> dict[str
     result, terminal = _run_in_terminal(size, patience_s, "run", scenario)
     if "window" in result:
         begun, ended = result["window"]
-        result["bytes_per_s"] = terminal.bytes_between(begun, ended) / (ended - begun)
+        result["bytes_per_s"] = sum(count for at, count in terminal.written if begun <= at < ended) / (ended - begun)
     return result
 
 
 def measured_engine(size: Size, app: bool, settings: dict[str, Any]) -> dict[str, Any]:
-    """Replies of a real engine, with the app in a terminal of this size or without it."""
     return _run_in_terminal(size, 300.0, "run_engine", {"app": app, "settings": settings})[0]
 
 
@@ -144,7 +140,6 @@ class BudgetFinding:
 
     @property
     def within_budget(self) -> bool | None:
-        """Whether the value is within its budget; None without one."""
         return None if self.budget is None else self.value <= self.budget
 
 

@@ -24,10 +24,6 @@ async def new_chat(screen: ChatScreen, _: str) -> None:
     await screen.current_chat.begin()
 
 
-async def chats(screen: ChatScreen, words: str) -> None:
-    screen.current_chat.choose(words)
-
-
 async def rename(screen: ChatScreen, title: str) -> None:
     if title:
         screen.context.archive.rename(" ".join(title.split()))
@@ -43,14 +39,6 @@ async def system(screen: ChatScreen, text: str) -> None:
     screen.context.app.say(
         f"system: {said}" if said else "no system message; /system TEXT sets one, /system - removes it"
     )
-
-
-async def retry(screen: ChatScreen, _: str) -> None:
-    await screen.replies.ask_again()
-
-
-async def go_on(screen: ChatScreen, _: str) -> None:
-    await screen.replies.go_on()
 
 
 async def edit(screen: ChatScreen, what: str) -> None:
@@ -123,7 +111,6 @@ def _about_clip(context: Context) -> list[str]:
 
 
 def _machine(context: Context) -> str:
-    """The machine that the engine runs on."""
     if context.session.player is not None:
         return context.session.player.recording.header.machine
     return machine() if context.session.engine_pid else "another machine"

@@ -23,22 +23,23 @@ from specchat.tui.tree import MODES
 
 @dataclass(frozen=True)
 class Command:
-    """A command that the user can run by name."""
-
     name: str
     help: str
-    run: Callable[[ChatScreen, str], Awaitable[None]]
+    does: Callable[[ChatScreen, str], Awaitable[None] | None]
     usage: str = ""  # what follows the name; in brackets if it may be left out
     binding: str = ""  # the id of its key, where that is not its name
     values: Callable[[ChatScreen, list[str]], Sequence[str]] | None = None  # what may follow these arguments
 
+    async def run(self, screen: ChatScreen, argument: str) -> None:
+        """Do it; raises SpecchatError where that is not possible."""
+        if (waits := self.does(screen, argument)) is not None:
+            await waits
+
     def choices(self, screen: ChatScreen, given: list[str]) -> Sequence[str]:
-        """The values that may follow the arguments given so far."""
         return self.values(screen, given) if self.values else values_of_usage(self.usage, len(given))
 
     @property
     def needs(self) -> int:
-        """How many arguments must be given."""
         return sum(not word.startswith("[") for word in self.usage.split())
 
 
@@ -53,7 +54,7 @@ COMMANDS: dict[str, Command] = {
         Command("help", "all keys and commands", _help),
         Command("new", "begin a new chat", chat_commands.new_chat),
         Command("pair", "choose what to talk to", setting_commands.pair, "[NAME]", values=setting_commands.pair_names),
-        Command("settings", "show or hide all settings", setting_commands.settings),
+        Command("settings", "show or hide all settings", lambda on, _: on.side_panel.toggle_settings()),
         Command(
             "set",
             "change one setting",
@@ -75,15 +76,22 @@ COMMANDS: dict[str, Command] = {
             for setting in FAMILIES
         ),
         Command("tree", "hide or show the tree, or choose how it is drawn", view_commands.tree, f"[{'|'.join(MODES)}]"),
-        Command("show", "fill the window with slow, branching trees; again ends it", view_commands.show, "[PROMPT]"),
+        Command(
+            "show",
+            "fill the window with slow, branching trees; again ends it",
+            lambda on, prompt: on.show_mode.toggle(prompt),
+            "[PROMPT]",
+        ),
         Command("clip", "write the last rounds as a moving picture", chat_commands.clip, "[svg|cast|gif] [FILE]"),
-        Command("pause", "hold the reply, or let it go on", view_commands.pause, binding="pace.hold"),
+        Command("pause", "hold the reply, or let it go on", lambda on, _: on.hold(), binding="pace.hold"),
         Command("step", "do one round, or this many, and hold", view_commands.step, "[ROUNDS]", binding="pace.step"),
         Command("speed", "rounds per second, or full", view_commands.speed, "[full|NUMBER]"),
-        Command("stats", "all figures, none, or the most important ones", view_commands.stats),
-        Command("tokens", "flip a reply between Markdown and tokens", view_commands.tokens),
-        Command("retry", "answer the last question again, beside the answer it has", chat_commands.retry),
-        Command("continue", "go on with the last reply where it was cut", chat_commands.go_on),
+        Command("stats", "all figures, none, or the most important ones", lambda on, _: on.side_panel.turn_stats()),
+        Command("tokens", "flip a reply between Markdown and tokens", lambda on, _: on.transcript.toggle_tokens()),
+        Command(
+            "retry", "answer the last question again, beside the answer it has", lambda on, _: on.replies.ask_again()
+        ),
+        Command("continue", "go on with the last reply where it was cut", lambda on, _: on.replies.go_on()),
         Command(
             "edit",
             "say your last message, or the last reply, differently; the chat as it was stays beside it",
@@ -101,28 +109,44 @@ COMMANDS: dict[str, Command] = {
         ),
         Command("clear", "begin a new chat", chat_commands.new_chat),
         Command("system", "set the system message (- removes it)", chat_commands.system, "[TEXT]"),
-        Command("chats", "open, search, rename, delete, export chats", chat_commands.chats, "[WORDS]"),
+        Command(
+            "chats",
+            "open, search, rename, delete, export chats",
+            lambda on, words: on.current_chat.choose(words),
+            "[WORDS]",
+        ),
         Command("export", "write this chat to a file", chat_commands.export_chat, "[md|json|html] [FILE]"),
         Command("rename", "give this chat a name", chat_commands.rename, "[TITLE]"),
-        Command("theme", "choose colours", view_commands.theme, "[NAME]", values=view_commands.theme_names),
-        Command("restart", "start an engine that has stopped", view_commands.restart),
-        Command("demo", "watch a recorded chat", view_commands.demo),
-        Command("serve", "let other programs use this engine, over HTTP", view_commands.serve, "[PORT|off]"),
+        Command(
+            "theme",
+            "choose colours",
+            view_commands.theme,
+            "[NAME]",
+            values=lambda on, given: () if given else sorted(on.context.app.available_themes),
+        ),
+        Command("restart", "start an engine that has stopped", lambda on, _: on.context.session.reconnect()),
+        Command("demo", "watch a recorded chat", lambda on, _: on.current_chat.watch_demo()),
+        Command(
+            "serve",
+            "let other programs use this engine, over HTTP",
+            lambda on, port: on.context.app.note(on.context.server.serve(port)),
+            "[PORT|off]",
+        ),
         Command(
             "learn",
             "let the drafter learn from your replies; what it has learnt",
-            view_commands.learn,
+            lambda on, argument: on.learning.run(argument),
             "[on|off|forget]",
         ),
         Command(
             "train",
             "train a drafter for this pair's model in the background; again shows how far it is",
-            view_commands.train,
+            lambda on, argument: on.trainings.train(argument),
             "[stop|resume]",
         ),
         Command("tour", "see the tour of the first start again", view_commands.tour),
         Command("log", "the end of the engine's log, and the path of its file", view_commands.show_log),
-        Command("exit", "leave", view_commands.exit_app, binding="quit"),
+        Command("exit", "leave", lambda on, _: on.context.app.exit(), binding="quit"),
     )
 }
 
@@ -164,7 +188,6 @@ def hint(text: str) -> str:
 
 
 def help_sections(changed: Mapping[str, str] | None = None) -> list[tuple[str, list[tuple[str, str]]]]:
-    """The help page, with the user's own keys in it."""
     slashed = [(f"/{command.name} {command.usage}".strip(), command.help) for command in COMMANDS.values()]
     marks = [("● accepted  ★ bonus", "drafted and kept · the target's own token"),
              ("✕ rejected  ○ not reached", "the target wrote another · never got there"),
@@ -183,7 +206,6 @@ class CommandsProvider(Provider):
         return cast(ChatScreen, self.app.screen_stack[0])
 
     async def discover(self) -> Hits:
-        """All commands, before anything is typed."""
         for command in COMMANDS.values():
             yield DiscoveryHit(self._line(command), partial(self._run, command))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from specchat.engine.client.client import Engine
 from specchat.errors import UsageError, nearest
 from specchat.tui.screens.bench import BenchScreen
@@ -22,18 +20,6 @@ async def tree(screen: ChatScreen, mode: str) -> None:
         raise UsageError(f"no tree is drawn as {mode!r}{nearest(mode, MODES)}")
 
 
-async def show(screen: ChatScreen, prompt: str) -> None:
-    await screen.show_mode.toggle(prompt)
-
-
-async def stats(screen: ChatScreen, _: str) -> None:
-    screen.side_panel.turn_stats()
-
-
-async def tokens(screen: ChatScreen, _: str) -> None:
-    screen.transcript.toggle_tokens()
-
-
 async def theme(screen: ChatScreen, name: str) -> None:
     app = screen.context.app
     if not name:
@@ -42,14 +28,6 @@ async def theme(screen: ChatScreen, name: str) -> None:
         app.theme = name
     else:
         raise UsageError(f"no theme is called {name!r}{nearest(name, list(app.available_themes))}")
-
-
-def theme_names(screen: ChatScreen, given: list[str]) -> Sequence[str]:
-    return () if given else sorted(screen.context.app.available_themes)
-
-
-async def pause(screen: ChatScreen, _: str) -> None:
-    screen.hold()
 
 
 async def step(screen: ChatScreen, rounds: str) -> None:
@@ -73,26 +51,6 @@ async def benchmark(screen: ChatScreen, amount: str) -> None:
     screen.context.app.push_screen(BenchScreen(screen.context, amount))
 
 
-async def restart(screen: ChatScreen, _: str) -> None:
-    await screen.context.session.reconnect()
-
-
-async def demo(screen: ChatScreen, _: str) -> None:
-    await screen.current_chat.watch_demo()
-
-
-async def serve(screen: ChatScreen, argument: str) -> None:
-    await screen.context.app.note(screen.context.server.serve(argument))
-
-
-async def learn(screen: ChatScreen, argument: str) -> None:
-    await screen.learning.run(argument)
-
-
-async def train(screen: ChatScreen, argument: str) -> None:
-    await screen.trainings.train(argument)
-
-
 async def tour(screen: ChatScreen, _: str) -> None:
     await screen.start_pages.show_tour()
     screen.prompt.focus()
@@ -104,7 +62,3 @@ async def show_log(screen: ChatScreen, _: str) -> None:
         app.push_screen(LogScreen(link.log, engine.problem if engine.phase == "dead" else ""))
     else:
         app.say("there is no engine here, and so no log")
-
-
-async def exit_app(screen: ChatScreen, _: str) -> None:
-    screen.context.app.exit()

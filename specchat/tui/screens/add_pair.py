@@ -62,7 +62,6 @@ class AddPairScreen(ModalScreen[str | None]):
         self.query_one("#target").focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Focus a required input that is empty; else add the pair."""
         if self._text("target") and not self._text("name"):
             self.query_one("#name", Input).value = _name_for(self._text("target"))
             self.query_one("#name").focus()
@@ -72,7 +71,6 @@ class AddPairScreen(ModalScreen[str | None]):
             self.run_worker(self._add(), exclusive=True)
 
     def action_leave(self) -> None:
-        """Stop the check; else close."""
         if self._process is not None:
             self._process.cancel()
         else:

@@ -90,7 +90,6 @@ class BenchScreen(RunScreen):
         self.begin_run(self.series, self.series.begin())
 
     def action_leave(self) -> None:
-        """Stop what runs and keep the table; else back to the chat."""
         if self.stop_run():
             self.show()
         else:

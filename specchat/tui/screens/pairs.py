@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
@@ -40,13 +40,12 @@ class PairList(PaintedLines, can_focus=True):
         Binding("d", "forget", "forget a pair of your own", show=False, id="pairs.forget"),
     ]
 
+    @dataclass
     class Asked(Message):
         """The user requests an action on the chosen pair: `choose`, `stop`, `start` or `forget`."""
 
-        def __init__(self, what: str, pair: PairInfo) -> None:
-            super().__init__()
-            self.what = what
-            self.pair = pair
+        what: str
+        pair: PairInfo
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +67,6 @@ class PairList(PaintedLines, can_focus=True):
         self.repaint()
 
     def choose(self, name: str) -> None:
-        """Choose the pair of this name, if it is listed."""
         names = [pair.name for pair in self.list_state.pairs]
         if name in names:
             self._choose(names.index(name))
@@ -83,7 +81,6 @@ class PairList(PaintedLines, can_focus=True):
             self.show(replace(self.list_state, asking=""))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """No action while a confirmation is open."""
         return not self.list_state.asking
 
     def action_move(self, step: int) -> None:
@@ -97,7 +94,6 @@ class PairList(PaintedLines, can_focus=True):
             self.post_message(self.Asked(what, pair))
 
     def action_forget(self) -> None:
-        """Ask for confirmation to forget a pair of the user's own."""
         if pair := self.chosen:
             why = "was not added" if pair.state == "found" else "came with specchat and stays"
             said = "" if pair.yours else f"{pair.name} {why}"
@@ -150,7 +146,6 @@ class PairsScreen(ModalScreen[str | None]):
             yield self._list
 
     def on_mount(self) -> None:
-        """Show what is known at once, then what the files say."""
         self._library.set_listener(self._update_progress)
         self._list.focus()
         self._read()
@@ -161,7 +156,6 @@ class PairsScreen(ModalScreen[str | None]):
         self._library.set_listener(None)
 
     def on_pair_list_asked(self, event: PairList.Asked) -> None:
-        """Load, fetch, stop or forget."""
         name = event.pair.name
         match event.what:
             case "choose" if event.pair.refusal:
@@ -219,7 +213,6 @@ class PairsScreen(ModalScreen[str | None]):
         self.run_worker(self._judge(), exclusive=True)
 
     async def _find(self) -> None:
-        """Show models of other programs once they are found."""
         if await self._library.find():
             self._read()
 
@@ -237,7 +230,6 @@ class PairsScreen(ModalScreen[str | None]):
         self._list.show(replace(list_state, pairs=[pair if p.name == pair.name else p for p in list_state.pairs]))
 
     def _update_progress(self) -> None:
-        """Show the progress of downloads."""
         fetching, list_state = dict(self._library.fetching), self._list.list_state
         ended = list_state.fetching.keys() - fetching.keys()
         self._list.show(replace(list_state, fetching=fetching, failed=dict(self._library.failed)))

@@ -64,7 +64,6 @@ class TrainForm(ModalScreen[TrainingChoices | None]):
         self._first = suggested("hydra")
 
     def compose(self) -> ComposeResult:
-        """The inputs, and a line about what they would take."""
         with Vertical() as box:
             box.border_title = f"train a drafter for {self._first.pair}"
             box.border_subtitle = "Enter begins" + hint(self, "train_form.close", "closes", " · ")
@@ -89,12 +88,10 @@ class TrainForm(ModalScreen[TrainingChoices | None]):
         self._judge()
 
     def on_input_submitted(self) -> None:
-        """Begin, if that is possible."""
         if (request := self._judge()) is not None:
             self.dismiss(request)
 
     def _judge(self) -> TrainingChoices | None:
-        """Show what the inputs would take; None if that training is not possible."""
         try:
             request = self._request()
             cost = self._estimate(request)
@@ -178,7 +175,6 @@ class TrainingScreen(ModalScreen[None]):
             self._answer("stop")
 
     def action_use(self) -> None:
-        """Use it, if it is quicker and not used yet."""
         if self._can_be_used:
             self._answer("use")
 

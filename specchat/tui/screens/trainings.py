@@ -41,7 +41,11 @@ class Trainings:
                 self.runner.stop()
                 self._app.say("the training stops and keeps the best; /train resume goes on with it")
             case "resume":
-                await self._resume()
+                self._estimate_here()
+                request = self.runner.unfinished()
+                if request is None:
+                    raise UsageError("no training is unfinished; /train begins one")
+                await self._begin(request, resume=True)
             case _:
                 raise UsageError(f"/train does not know {argument!r}; /train, /train stop or /train resume")
 
@@ -64,14 +68,10 @@ class Trainings:
         self._app.say(f"from now on: {self.runner.use()}", "good")
         self.update()
         if training.request.pair == self._chat.engine.pair:
-            await self._view.context.session.load(self._as_changes(training.judged.settings))
-
-    def _as_changes(self, settings: dict[str, bool | int | float | str]) -> dict[str, object]:
-        """The settings as a load takes them: options of methods together with those that were asked for before."""
-        options = dict(self._chat.engine.wanted.get("method_options", {}))
-        options |= {name: value for name, value in settings.items() if "." in name}
-        plain = {name: value for name, value in settings.items() if "." not in name}
-        return {**plain, "method_options": options}
+            options = dict(self._chat.engine.wanted.get("method_options", {}))
+            options |= {name: value for name, value in training.judged.settings.items() if "." in name}
+            plain = {name: value for name, value in training.judged.settings.items() if "." not in name}
+            await self._view.context.session.load({**plain, "method_options": options})
 
     def _show_or_ask(self) -> None:
         if self._chat.background.training is not None:
@@ -90,13 +90,6 @@ class Trainings:
         self._app.push_screen(TrainForm(self._suggested, estimate), chosen)
         if unfinished is not None:
             self._app.say(f"{unfinished.name} is not finished; /train resume goes on with it")
-
-    async def _resume(self) -> None:
-        self._estimate_here()
-        request = self.runner.unfinished()
-        if request is None:
-            raise UsageError("no training is unfinished; /train begins one")
-        await self._begin(request, resume=True)
 
     async def _begin(self, request: TrainingChoices, *, resume: bool) -> None:
         self.runner.start(request, resume=resume)
@@ -143,6 +136,5 @@ class Trainings:
 
     @property
     def _undisturbed(self) -> bool:
-        """Whether the user neither waits for anything nor writes."""
         at_rest = self._app.screen is self._view and not self._chat.writing
         return at_rest and not self._view.prompt.text

@@ -169,7 +169,6 @@ class ServedReplies:
                 pass
 
     def _leave(self) -> None:
-        """The guest is gone."""
         self._cancel()
         self._guest = self._running = None
         self._loading = False

@@ -21,8 +21,6 @@ LinkFactory = Callable[[Callable[[], None]], Link]
 
 
 class EngineSession:
-    """Holds the link to the engine, and sends it every command."""
-
     def __init__(self, app: TerminalApp, pump: EventPump, factory: LinkFactory) -> None:
         self.link: Link | None = None
         self.player: Player | None = None
@@ -50,7 +48,6 @@ class EngineSession:
         return self.link is not None
 
     async def connect(self) -> None:
-        """Start an engine and load the wanted pair; a former engine is closed."""
         await self.connect_to(self._factory)
 
     async def reconnect(self) -> None:
@@ -142,7 +139,6 @@ class EngineSession:
             self.link.close()
 
     async def connect_to(self, factory: LinkFactory) -> None:
-        """Close the old link and open a new one."""
         old, self.link = self.link, None
         if old is not None:
             await asyncio.to_thread(old.close)

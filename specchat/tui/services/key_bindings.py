@@ -146,7 +146,6 @@ def shown(id: str, changed: Mapping[str, str]) -> str:
 
 
 def key_table(changed: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """The keys in force of every binding."""
     return {id: keys_of(id, changed) for id in every_key()}
 
 
@@ -182,7 +181,6 @@ def _bindings() -> Iterator[tuple[type[DOMNode], BindingType]]:
 
 
 def _owners() -> list[type[DOMNode]]:
-    """All screen and widget classes of the app."""
     for package in _PACKAGES:
         for module in pkgutil.iter_modules(importlib.import_module(package).__path__, package + "."):
             importlib.import_module(module.name)

@@ -101,7 +101,6 @@ class TrainingRunner:
         self._redraw()
 
     def pause(self, busy: bool) -> None:
-        """Pause the training while the engine is busy, or let it go on."""
         training, process = self._chat.background.training, self.process
         if training is None or process is None or training.phase not in ("running", "paused"):
             return

@@ -57,7 +57,6 @@ class Chat:
 
     @property
     def turns(self) -> Sequence[Turn]:
-        """The turns of the branch that is shown."""
         return self.branches.path
 
     @property
@@ -76,12 +75,10 @@ class Chat:
 
     @property
     def writing(self) -> bool:
-        """Whether the engine writes a reply, be it for another program."""
         return self.running is not None or (self.served is not None and self.served.running)
 
     @property
     def visible(self) -> VisibleReply:
-        """The reply that is shown beside the chat."""
         return VisibleReply(self.shown_rounds, self.served, self.last_reply(), self.figures, self.engine.loss)
 
     @property
@@ -165,7 +162,6 @@ class Chat:
         return True
 
     def end_before(self, turn: Turn) -> None:
-        """End the path before this turn; it stays in the tree."""
         self.branches.cut(turn)
         self._use_branch()
 

@@ -56,15 +56,11 @@ def _bar_line(playback: RacePlayback, side: Side, width: int) -> ScreenLine:
     running = playback.race.running == side
     line: ScreenLine = [(label, "strong" if running else "text")]
     if room >= 4:
-        line += [*_bar(playback, tokens, room, _ROLES[side]), (" ", "")]
+        full = playback.full_bar_tokens
+        done = bar(tokens / full, room).rstrip()
+        ahead = "╌" * (round(playback.length / full * room) - len(done))
+        line += [(done, _ROLES[side]), (ahead, "line"), (" " * (room - len(done) - len(ahead) + 1), "")]
     return clip([*line, (figures, "text")], width)
-
-
-def _bar(playback: RacePlayback, tokens: int, cells: int, role: str) -> ScreenLine:
-    full = playback.full_bar_tokens
-    done = bar(tokens / full, cells).rstrip()
-    ahead = "╌" * (round(playback.length / full * cells) - len(done))
-    return [(done, role), (ahead, "line"), (" " * (cells - len(done) - len(ahead)), "")]
 
 
 def status_lines(playback: RacePlayback, dtype: str, width: int, height: int) -> list[ScreenLine]:

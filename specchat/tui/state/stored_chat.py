@@ -93,7 +93,6 @@ def as_html(chat: records.Chat, messages: Sequence[records.Message]) -> str:
 
 
 def as_json(chat: records.Chat, messages: Sequence[records.Message]) -> str:
-    """Everything, to be imported again."""
     return write_json(chat, list(messages))
 
 

@@ -191,7 +191,6 @@ class Reply:
 
     @property
     def loss(self) -> Losslessness | None:
-        """Whether all of it is lossless, and why; None where that is not known."""
         return loss_of(self.facts)
 
     def add(self, text: str, origin: str) -> None:

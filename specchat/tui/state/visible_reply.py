@@ -118,7 +118,6 @@ class VisibleReply:
 
     @property
     def loss(self) -> Losslessness | None:
-        """Whether it is lossless, as far as known; without one, whether the settings are."""
         reply = self._in_place_of_last or self.last
         return reply.loss if reply is not None and reply.figures.rounds else self.of_settings
 

@@ -74,7 +74,6 @@ class OwnProcess:
 
     @property
     def pid(self) -> int | None:
-        """Its number while it runs."""
         return self._process.pid if self._process is not None and self._process.returncode is None else None
 
     def cancel(self) -> None:

@@ -83,7 +83,6 @@ class ExitGuard:
         self._end(code)
 
     def _restore_terminal(self) -> None:
-        """Restore the terminal as an orderly exit would."""
         if self._attributes is None or sys.__stdin__ is None or sys.__stderr__ is None:
             return
         import termios

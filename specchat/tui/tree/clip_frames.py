@@ -49,7 +49,7 @@ def frames_of(rounds: Sequence[RoundDone], about: Sequence[str]) -> list[Frame]:
     """
     reply = [round for round in rounds if round.id == rounds[-1].id]
     shown = reply[-ROUNDS:]
-    height = max(_tree_height(round) for round in shown)
+    height = max(len(_drawn(round, None)) for round in shown)
     frames: list[Frame] = []
     for at, round in enumerate(reply):
         if at >= len(reply) - len(shown):
@@ -89,10 +89,6 @@ def _drawn(round: RoundDone, upto: int | None) -> list[ScreenLine]:
     picture = picture_of(round, UNICODE, upto)
     large = hides_most(picture, COLUMNS, TREE_LINES, "river", UNICODE)
     return draw(picture, COLUMNS, TREE_LINES, "map" if large else "river", UNICODE).lines
-
-
-def _tree_height(round: RoundDone) -> int:
-    return len(_drawn(round, None))
 
 
 def _text(rounds: Sequence[RoundDone]) -> ScreenLine:

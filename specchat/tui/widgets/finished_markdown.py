@@ -58,5 +58,4 @@ class FinishedMarkdown(Markdown, GrowingLines):
         super().__init__(parser_factory=reply_parser, open_links=False)
 
     async def extend(self, text: str) -> None:
-        """Append finished blocks."""
         await append_blocks(self, text, reply_parser)

@@ -134,14 +134,12 @@ class ReplyView(GrowingLines, Vertical):
         self._figures = TintedText(classes="figures")
 
     def compose(self) -> ComposeResult:
-        """Finished blocks are later mounted before the tail, in order."""
         yield self._thought
         yield self._tail
         yield self._tokens
         yield self._figures
 
     async def on_mount(self) -> None:
-        """Show the pieces that exist already."""
         await self.show_new()
 
     def watch_token_view(self, shown: bool) -> None:
@@ -151,7 +149,6 @@ class ReplyView(GrowingLines, Vertical):
 
     @property
     def unfolded(self) -> bool:
-        """Whether the thoughts before the answer are shown."""
         return self._thought.unfolded
 
     @unfolded.setter
@@ -160,7 +157,6 @@ class ReplyView(GrowingLines, Vertical):
 
     @property
     def figures_text(self) -> str:
-        """The line under the reply."""
         return self._figures.text
 
     @property
@@ -193,7 +189,10 @@ class ReplyView(GrowingLines, Vertical):
             self._tail.step = FAST_STEP_LINES if self._is_fast and self.app.size.height >= LARGE_WINDOW_LINES else 1
             await self._show(*self._thoughts.feed(fresh))
         elif not self._shown and self.reply.stop is None:
-            self._show_prefill()
+            done, total = self.reply.prefilled
+            self._figures.display = True
+            text = f"reading the prompt · {done:,} of {total:,} tokens" if total else "…"
+            self._figures.set([(text, "dim")])
         if self.reply.stop is not None:
             await self._finish()
         elif fresh and self._figures.display:
@@ -220,7 +219,6 @@ class ReplyView(GrowingLines, Vertical):
         self._tokens.set(())
 
     async def _show(self, thoughts: list[tuple[str, str]], speech: list[tuple[str, str]]) -> None:
-        """Add these thoughts and this text of the answer."""
         if thoughts:
             self._thought.add(thoughts, self._thoughts.tokens)
         if speech and self._shown_speech == 0:
@@ -302,13 +300,7 @@ class ReplyView(GrowingLines, Vertical):
         self._tail.display = False
         line = " · ".join(part for part in (branch_label(self.turn), self.reply.line()) if part)
         self._figures.display = bool(line)
-        self._figures.set([(_breaking_between_parts(visible(line)), "dim")])
-
-    def _show_prefill(self) -> None:
-        done, total = self.reply.prefilled
-        self._figures.display = True
-        text = f"reading the prompt · {done:,} of {total:,} tokens" if total else "…"
-        self._figures.set([(text, "dim")])
+        self._figures.set([(visible(line).replace(" ", "\u00a0").replace("\u00a0·\u00a0", " ·\u00a0"), "dim")])
 
 
 def log_undrawable(turn: Turn) -> None:
@@ -320,8 +312,3 @@ def branch_label(turn: Turn) -> str:
     """`‹ 2/3 ›`: which of the branches at this place is shown; empty where there is only one."""
     at, count = turn.place
     return f"‹ {at}/{count} ›" if count > 1 else ""
-
-
-def _breaking_between_parts(line: str) -> str:
-    """The line with no-break spaces, so that it breaks only between its parts."""
-    return line.replace(" ", "\u00a0").replace("\u00a0·\u00a0", " ·\u00a0")

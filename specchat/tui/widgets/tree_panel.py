@@ -102,7 +102,6 @@ class TreePanel(PaintedLines, can_focus=True):
         self._hover(None)
 
     def on_click(self, event: Click) -> None:
-        """Choose the node that was clicked, or turn to the round whose column was."""
         if (offset := event.get_content_offset(self)) is None:
             return
         node = self.drawing.node_at(offset.x, offset.y)
@@ -122,7 +121,6 @@ class TreePanel(PaintedLines, can_focus=True):
             self.choose(neighbour(round, self._chosen, step))
 
     def action_turn(self, by: int) -> None:
-        """Select an earlier or later round; past the last one, follow again."""
         at = by + (len(self._rounds) if self.round is None else self._place_of(self.round))
         if at >= len(self._rounds):
             self.action_leave()
@@ -137,7 +135,6 @@ class TreePanel(PaintedLines, can_focus=True):
         self._update_title()
 
     def set_mode(self, mode: Mode) -> None:
-        """Draw trees in this mode from now on."""
         self.mode = mode
 
     @property
@@ -233,7 +230,6 @@ class TreePanel(PaintedLines, can_focus=True):
         return self._ribbon.lines
 
     def _details(self, round: RoundDone, width: int, height: int) -> list[ScreenLine]:
-        """About the node that is pointed at or chosen; nothing if there is none."""
         node = self._hovered if self._hovered is not None else self._chosen
         if node is None or node > len(round.tree.tokens):
             return []
@@ -249,7 +245,6 @@ class TreePanel(PaintedLines, can_focus=True):
         return next((at for at in reversed(range(len(rounds))) if rounds[at] is round), len(rounds))
 
     def _turn_to(self, at: int) -> None:
-        """Select this round of the reply."""
         self._pinned, self._revealed = self._rounds[at], None
         self._chosen = None if self._chosen is None else neighbour(self._pinned, 0, "child")
         self._update_title()
@@ -264,7 +259,6 @@ class TreePanel(PaintedLines, can_focus=True):
             self.repaint()
 
     def _update_title(self) -> None:
-        """Write the title of the shown round, and draw."""
         round = self.round
         if self._pinned is not None:
             kept = title_of(round).removesuffix(" guesses")  # short enough for a narrow panel

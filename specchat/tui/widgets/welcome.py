@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from textual.events import Click, MouseMove
 from textual.message import Message
 
@@ -51,22 +53,19 @@ class Welcome(PaintedLines):
         self._asked_by: list[int] = []  # the question that stands in each line from there on
         self._pointed: int | None = None
 
+    @dataclass
     class QuestionChosen(Message):
         """The user wants this question asked."""
 
-        def __init__(self, question: str) -> None:
-            super().__init__()
-            self.question = question
+        question: str
 
     def play(self, tree: GrowingTree) -> None:
-        """Show this tree, and let it grow unless it is held."""
         self._tree = tree
         self.repaint()
         if not tree.held:
             self.set_timer(tree.stage.shown_s, self._grow)
 
     def on_mouse_move(self, event: MouseMove) -> None:
-        """Highlight the question under the pointer."""
         self._point(self._question_at(event))
 
     def on_leave(self) -> None:
