@@ -87,7 +87,12 @@ class Peer:
         return self._timed(passes, began, most, energy)
 
     def _timed(self, passes: Sequence[Pass], began: float, most: int, energy: float | None) -> Written:
-        tokens = _until_end([token for one in passes for token in one.tokens], self.eos_ids)[:most]
+        kept: list[int] = []
+        for token in [token for one in passes for token in one.tokens]:
+            kept.append(token)
+            if token in self.eos_ids:
+                break
+        tokens = kept[:most]
         if not passes:
             return Written((), "", "end", time.perf_counter() - began, 0.0, None, energy)
         first, last = passes[0], passes[-1]
@@ -96,13 +101,3 @@ class Peer:
         decode_s = min(total_s, per_token * len(tokens))
         stop = "end" if tokens and tokens[-1] in self.eos_ids else "length"
         return Written(tuple(tokens), "", stop, total_s - decode_s, decode_s, None, energy)
-
-
-def _until_end(tokens: Sequence[int], eos_ids: frozenset[int]) -> list[int]:
-    """The tokens up to the first that ends a reply, that one included."""
-    kept: list[int] = []
-    for token in tokens:
-        kept.append(token)
-        if token in eos_ids:
-            break
-    return kept

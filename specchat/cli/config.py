@@ -97,12 +97,6 @@ def edit(
         problem = str(getattr(error, "strerror", None) or error)
     if problem:
         raise UsageError(f"the editor {editor!r} failed: {problem}; set EDITOR to another")
-    _read_everything()
-    typer.echo(f"{file} can be read")
-
-
-def _read_everything() -> None:
-    """Read both files as the app will; what is wrong with them is raised."""
     from specchat.config import load_catalog, user_app, user_keys, user_settings
     from specchat.tui.services.key_bindings import problems
     from specchat.tui.text.theme import unknown_theme
@@ -111,6 +105,7 @@ def _read_everything() -> None:
     user_settings()
     user_keys(problems)
     user_app(unknown_theme)
+    typer.echo(f"{file} can be read")
 
 
 def _written(pair: str | None) -> Iterator[tuple[str, str]]:

@@ -73,8 +73,6 @@ class TreeWatch:
                 self._end(f"refused: {one_line(event.message)}")
             case Died():
                 self._end("the engine died; it is being started again")
-            case _:
-                pass
 
     def close(self) -> None:
         """Leave the terminal as it was found."""

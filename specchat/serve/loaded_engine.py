@@ -85,8 +85,6 @@ class LoadedEngine:
                 case Died() as died:
                     self.close()
                     raise EngineError(f"the engine died while it loaded the pair{last_words(died)}")
-                case _:
-                    pass
 
     def send(self, command: Command) -> None:
         if self._link is not None:

@@ -218,7 +218,10 @@ def _settings(fields: Fields) -> dict[str, Any]:
     """The settings that were asked for, by the engine's names."""
     found: dict[str, Any] = {name: fields.number(name, option) for name, option in _SETTINGS.items()}
     found["top_k"] = fields.whole("top_k", 0, _MOST_TOKENS)
-    found["max_tokens"] = _max_tokens(fields)
+    old, new = (fields.whole(name, 1, _MOST_TOKENS) for name in ("max_tokens", "max_completion_tokens"))
+    if old is not None and new is not None and old != new:
+        raise wrong("max_tokens", "it contradicts max_completion_tokens; give one of them")
+    found["max_tokens"] = old if new is None else new
     found["stop"] = _stops(fields)
     return {name: value for name, value in found.items() if value is not None}
 
@@ -227,13 +230,6 @@ def _seed(fields: Fields) -> int | None:
     """The seed; -1 asks for a fresh one, as in the settings, also where the server's own seed is fixed."""
     seed = fields.whole("seed", -_LARGEST_SEED - 1, _LARGEST_SEED)
     return secrets.randbits(53) if seed == -1 else seed
-
-
-def _max_tokens(fields: Fields) -> int | None:
-    old, new = (fields.whole(name, 1, _MOST_TOKENS) for name in ("max_tokens", "max_completion_tokens"))
-    if old is not None and new is not None and old != new:
-        raise wrong("max_tokens", "it contradicts max_completion_tokens; give one of them")
-    return old if new is None else new
 
 
 def _stops(fields: Fields) -> list[str] | None:

@@ -178,8 +178,6 @@ class Race:
                 return self._finished(event, self._sides[event.id])
             case Compared() if self.owns(event):
                 self.compared, self.phase = event, "over"
-            case _:
-                pass
         return None
 
     def owns(self, event: Event) -> bool:

@@ -196,8 +196,6 @@ class Player:
                 self._put(Failed("EngineError", "a recording cannot be changed", during="change"))
             case Quit():
                 self.close()
-            case _:
-                pass
 
     def drain(self) -> list[Event]:
         """All events that became due since the last call, oldest first; returns at once."""

@@ -158,8 +158,6 @@ def check(message: Command | Event) -> None:
             _demand(max([0, *message.before, *message.now]) <= message.chains, "more chains are right than there are")
         case Died():
             raise ValidationError("a died event is made on the near side, never sent")
-        case _:
-            pass
 
 
 class Order:
@@ -189,8 +187,6 @@ class Order:
             case Finished():
                 self._rounds(event)
                 del self._written[event.id]
-            case _:
-                pass
         self._first = False
 
     def _rounds(self, event: Prefilled | RoundDone | Finished) -> int:

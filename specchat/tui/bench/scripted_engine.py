@@ -130,8 +130,6 @@ class ScriptedLink:
                 self._put(ev.Ready("scripted", "scripted", None, "cpu", "int4", 1, 8192, 9**9, 0.1, _settings(), _LOSS))
             case Generate():
                 threading.Thread(target=self._write, args=(command,), daemon=True).start()
-            case _:
-                pass
 
     def drain(self) -> list[ev.Event]:
         events: list[ev.Event] = []

@@ -218,7 +218,10 @@ class CommandsProvider(Provider):
                 shown = Content(line)
                 for word in words:
                     shown = shown.highlight_regex(re.compile(re.escape(word), re.IGNORECASE), style="underline")
-                yield Hit(_score(f"/{command.name}", words), shown, partial(self._run, command))
+                name = f"/{command.name}"
+                begins = any(name.startswith((word, f"/{word}")) for word in words)
+                share = sum(len(word) for word in words if word in name) / len(name)
+                yield Hit((0.1 + 0.4 * min(1.0, share) + 0.5 * begins), shown, partial(self._run, command))
 
     def _line(self, command: Command) -> str:
         key = self._chat_screen.context.app.key_of(command.binding or command.name)
@@ -234,10 +237,3 @@ class CommandsProvider(Provider):
             screen.prompt.focus()
         else:
             await app.attempt(command.run(screen, ""))
-
-
-def _score(name: str, words: Sequence[str]) -> float:
-    """From 0 to 1: how much of the name the words are; a name that begins with one comes before all others."""
-    begins = any(name.startswith((word, f"/{word}")) for word in words)
-    share = sum(len(word) for word in words if word in name) / len(name)
-    return 0.1 + 0.4 * min(1.0, share) + 0.5 * begins

@@ -139,8 +139,6 @@ class EngineEvents:
                 if event.during == "learning":
                     self._learning.failed()
                 self._app.say(visible(event.message), "bad")
-            case _:
-                pass
 
     async def _on_ready(self, event: Ready) -> None:
         self._session.lower_priority_if_shared()

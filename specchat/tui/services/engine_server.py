@@ -165,8 +165,6 @@ class ServedReplies:
                 self._cancel()
             case Quit():
                 self._leave()
-            case _:
-                pass
 
     def _leave(self) -> None:
         self._cancel()

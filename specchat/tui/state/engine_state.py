@@ -113,8 +113,6 @@ class EngineState:
                 self.loading = None
             case Died():
                 self._died(event)
-            case _:
-                pass
 
     def _grow(self, event: Changed) -> None:
         """The pair drafts with other models now; some may have been loaded for it."""

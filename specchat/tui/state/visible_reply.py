@@ -54,8 +54,6 @@ class ServedReply:
                 self.reply.stop, self.running = event.stop, False
             case Failed():
                 self.reply.stop, self.running = "failed", False
-            case _:
-                pass
 
 
 class ShownRounds:

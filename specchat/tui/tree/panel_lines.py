@@ -188,7 +188,8 @@ def ribbon(columns: Sequence[Column], width: int, height: int, shown: int | None
     column_lines = range(1, height - 1) if titled else range(height)
     first = _first(len(columns), width, len(column_lines), shown)
     top = max(TOP_TOKENS, max((column.tokens for column in columns), default=0))
-    roles = _roles(columns)
+    names = [name for name in dict.fromkeys(column.proposer for column in columns) if name]
+    roles = {name: _ROLES[min(at, len(_ROLES) - 1)] for at, name in enumerate(names)} | {"": "target"}
     begins = range(first, first + len(column_lines) * width, width)
     lines = [_line(columns, begin, min(len(columns), begin + width), top, roles, shown) for begin in begins]
     if titled:
@@ -223,12 +224,6 @@ def _line(
         for at in range(begin, end)
     ]
     return [("".join(text for text, _ in run), role) for role, run in groupby(cells, key=lambda cell: cell[1])]
-
-
-def _roles(columns: Sequence[Column]) -> dict[str, str]:
-    """The role of each proposer's columns, in order of their first appearance."""
-    names = [name for name in dict.fromkeys(column.proposer for column in columns) if name]
-    return {name: _ROLES[min(at, len(_ROLES) - 1)] for at, name in enumerate(names)} | {"": "target"}
 
 
 def _title(columns: Sequence[Column], shown: int | None) -> str:

@@ -180,7 +180,12 @@ class ReplyView(GrowingLines, Vertical):
 
     async def _show_new(self) -> None:
         if not self._thoughts.opened and closes_unopened_thought(self.reply.text):
-            await self._restart()
+            await self.remove_children(".plain, FinishedMarkdown")
+            self._splitter, self._thoughts = BlockSplitter(), Thoughts(opened=True)
+            self._uncommitted, self._commits, self._widgets, self._last = "", 0, 0, None
+            self._shown = self._shown_speech = 0
+            self._tail.set(())
+            self._tokens.set(())
         fresh = self.reply.pieces[self._shown :]
         self._shown += len(fresh)
         if fresh:
@@ -208,15 +213,6 @@ class ReplyView(GrowingLines, Vertical):
         self._thought.set_preview(runs if thinking else [], within=within)
         self._tail.set_preview([] if thinking else runs, within=within)
         self._tokens.set_preview(runs if self.token_view else [], within=within)
-
-    async def _restart(self) -> None:
-        """Show the reply again from the start: its beginning turned out to be a thought that the template opened."""
-        await self.remove_children(".plain, FinishedMarkdown")
-        self._splitter, self._thoughts = BlockSplitter(), Thoughts(opened=True)
-        self._uncommitted, self._commits, self._widgets, self._last = "", 0, 0, None
-        self._shown = self._shown_speech = 0
-        self._tail.set(())
-        self._tokens.set(())
 
     async def _show(self, thoughts: list[tuple[str, str]], speech: list[tuple[str, str]]) -> None:
         if thoughts:
