@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from specchat.engine.client.race_result import settings_line
+from specchat.engine.client.race import settings_line
 from specchat.engine.protocol.environment import machine
 from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError, nearest
@@ -15,7 +15,7 @@ from specchat.tui.state import stored_chat as export
 from specchat.tui.state.turn import changes_text
 from specchat.tui.system.desktop import format_and_file, free_name, stem_of, write_new_file
 from specchat.tui.tree.clip_files import FORMATS as CLIP_FORMATS
-from specchat.tui.tree.clip_frames import frames_of
+from specchat.tui.tree.clip_files import frames_of
 
 
 async def new_chat(screen: ChatScreen, _: str) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specchat.engine.client.race import SIDES, Side
-from specchat.engine.client.race_result import Kind, race_result, settings_line
+from specchat.engine.client.race import SIDES, Kind, Side, race_result, settings_line
 from specchat.engine.protocol.text import visible
 from specchat.tui.state.races import ALL, CategoryFigures, RacePlayback, RaceSeries
 from specchat.tui.text import numbers
