@@ -129,7 +129,6 @@ class _Precision:
         return self._run_over_prompts is not None and bool(self._run_over_prompts.measured)
 
     def measure(self) -> None:
-        """Load, measure perplexity on the fixed text, measure the contestants."""
         from specchat.bench.interleaved_run import InterleavedRun
 
         self._progress.say(f"loading {self._settings.pair} in {self._settings.dtype}")

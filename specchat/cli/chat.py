@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import os
 import sys
 import traceback
@@ -35,7 +36,7 @@ from specchat.store.database import default_path
 from specchat.store.prompt_history import History
 from specchat.tui.app import SpecchatApp, run_app
 from specchat.tui.services.context import AppSetup
-from specchat.tui.services.engine_server import RunningServer, parse_port
+from specchat.tui.services.engine_server import parse_port
 from specchat.tui.services.key_bindings import problems
 from specchat.tui.services.training_runner import TrainingHere
 from specchat.tui.state.races import BenchQuestion
@@ -71,24 +72,23 @@ def open_chat(
     def connect(wake: Callable[[], None]) -> Link:
         return start_engine(engine, wanted, wake)
 
+    training = TrainingHere(lambda asked: _later("pair_states").estimate_training(asked), state_dir() / "training.json")
     keys, options = user_keys(problems), _options(mouse, ascii)
     sent = History(state_dir() / "prompts.jsonl", private_dir) if options.history else None
     setup = AppSetup(
         connect,
-        pairs=lambda: _pair_states().pairs_elsewhere() if engine else _pair_states().known_pairs(),
-        judge=None if engine else lambda info: _pair_states().judged(info),
-        sizes=None if engine else lambda info: _pair_states().sized_by_hub(info),
+        pairs=lambda: _later("pair_states").pairs_elsewhere() if engine else _later("pair_states").known_pairs(),
+        judge=None if engine else lambda info: _later("pair_states").judged(info),
+        sizes=None if engine else lambda info: _later("pair_states").sized_by_hub(info),
         finds_models=not engine,
         demo=_demo(),
         engine_here=not engine,
         store=default_path(),
         toured=state_dir() / "toured",
         questions=shipped_questions,
-        server=_serve,
+        server=lambda *given: _later("serving").serve_from_app(*given),
         serve_on=port,
-        training=None
-        if engine
-        else TrainingHere(lambda request: _pair_states().estimate_training(request), state_dir() / "training.json"),
+        training=None if engine else training,
     )
     app = SpecchatApp(setup, settings=settings, keys=keys, history=sent, options=options, chat=chat, guard=guard)
     try:
@@ -109,7 +109,6 @@ def open_chat(
 
 
 def _report_crash(app: SpecchatApp) -> None:
-    """One line about an error in the app itself, if one ended it."""
     if app.crash is not None:
         typer.echo(crash_line(app.crash), err=True)
 
@@ -170,22 +169,9 @@ def _port_to_serve_on(said: str) -> int:
     return port
 
 
-def _serve(
-    port: int,
-    connect: Callable[[Callable[[], None]], Link],
-    asked: Callable[[str], None],
-    ended: Callable[[str], None],
-) -> RunningServer:
-    from specchat.cli.serving import serve_from_app
-
-    return serve_from_app(port, connect, asked, ended)
-
-
-def _pair_states() -> ModuleType:
-    """The module that lists and weighs pairs, for which the first picture does not wait."""
-    from specchat.cli import pair_states
-
-    return pair_states
+def _later(module: str) -> ModuleType:
+    """A module of the commands that the first picture does not wait for."""
+    return importlib.import_module(f"specchat.cli.{module}")
 
 
 MOST_LOGS = 10

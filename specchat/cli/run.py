@@ -32,7 +32,6 @@ Writes = Callable[[Engine, Outputs, list[Message]], int]
 def run_once(
     prompt: str | None, settings: dict[str, Any], output: Output, record: Path | None, system: str | None, engine: str
 ) -> int:
-    """Write one reply and return the exit code."""
     return with_engine(
         lambda process, outputs, messages: _Run(process, outputs, settings, messages).go(),
         prompt, settings, output, record, system, engine,
@@ -67,8 +66,6 @@ def with_engine(
 
 @dataclass
 class _Run:
-    """One reply, from loading to its end."""
-
     engine: Engine
     outputs: Outputs
     settings: dict[str, Any]
@@ -152,7 +149,6 @@ def near_ties_of(started: events.Started | None) -> dict[str, str]:
 
 
 def stats_line(stats: events.Stats) -> str:
-    """The figures of a reply in one line."""
     return (
         f"{stats.tokens} tok · {stats.tokens_per_s:.1f} tok/s · τ {stats.acceptance_length:.2f} · "
         f"{stats.accepted} of {stats.drafted} drafted accepted · {speedup_text(speedup_of(stats))}"

@@ -48,8 +48,6 @@ def race_once(
 
 @dataclass
 class _RaceOutput:
-    """One race, from loading to its result."""
-
     engine: Engine
     outputs: Outputs
     settings: dict[str, Any]

@@ -83,7 +83,6 @@ class TreeWatch:
         self._console.print(self._line(f"  {words}", "dim"))
 
     def _picture(self, round: RoundDone) -> Text:
-        """The end of the text so far, and below it the round's tree."""
         width, height = self._console.width, self._console.height
         lines = max(1, min(_TREE_LINES, height - _TEXT_LINES - 2))
         picture = Text("\n".join(_last_lines(visible(self._text), width, _TEXT_LINES)) + "\n")

@@ -123,7 +123,6 @@ class _Measuring:
         self._replies = replies
 
     def step(self, configuration: str, question: str) -> None:
-        """The next reply begins."""
         from specchat.training.job import Stage
 
         who = configuration.partition(":")[0]
@@ -166,7 +165,6 @@ def print_verdict(pair: str, name: str, judged: Judged) -> None:
 
 
 def use(pair: str, settings: Mapping[str, Any]) -> None:
-    """Make these settings the ones that the pair starts with."""
     from specchat.config.settings_saving import set_all_for_pair
 
     typer.echo(set_all_for_pair(pair, settings).line())
@@ -266,7 +264,6 @@ class RunOptions:
 
 
 def run_training(request: TrainingRequest, how: RunOptions) -> int:
-    """Train, and print what came of it; the exit code."""
     from specchat.bench.configurations import prepare_environment, settings_in_force
 
     settings = settings_in_force({"pair": request.pair, "threads": how.threads})

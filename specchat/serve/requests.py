@@ -58,7 +58,6 @@ class Fields:
         return self._values.get(name)
 
     def refuse_unknown(self, known: Collection[str]) -> None:
-        """Refuse fields of other names."""
         for name in self._values:
             if name not in known:
                 raise wrong(self.path(name), f"there is no such field{nearest(name, known)}", "unknown_parameter")
@@ -304,7 +303,6 @@ def _prompt(fields: Fields) -> str:
 
 
 def _settings(fields: Fields) -> dict[str, Any]:
-    """The settings that were asked for, by the engine's names."""
     found: dict[str, Any] = {name: fields.number(name, option) for name, option in _SETTINGS.items()}
     found["top_k"] = fields.whole("top_k", 0, _MOST_TOKENS)
     old, new = (fields.whole(name, 1, _MOST_TOKENS) for name in ("max_tokens", "max_completion_tokens"))

@@ -155,7 +155,6 @@ class Chats:
             )
 
     def owners(self) -> list[str | None]:
-        """Names of the processes that have unfinished replies."""
         rows = self._sql.execute("SELECT DISTINCT owner FROM messages WHERE status = 'streaming'")
         return [row[0] for row in rows]
 

@@ -251,7 +251,6 @@ class GuestLink:
         self._wake_owner()
 
     def drain(self) -> list[Event]:
-        """All answers since the last call, oldest first; returns at once."""
         return take_all(self._events)
 
     def close(self) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 from specchat.errors import SpecchatError
 from specchat.tui.bench.scenarios import ratio
 from specchat.tui.bench.scripted_engine import TEXTS
+from specchat.tui.system.processes import spent_s
 
 Size = tuple[int, int]
 
@@ -78,16 +79,7 @@ class Terminal:
 
     def cpu_s(self) -> float:
         """Processor seconds the program has used so far, all of its threads together; 0 where unknown."""
-        try:
-            fields = (
-                Path(f"/proc/{self.process.pid}/stat")
-                .read_text(encoding="utf-8", errors="replace")
-                .rpartition(")")[2]
-                .split()
-            )
-        except OSError:
-            return 0.0
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return spent_s(self.process.pid) or 0.0
 
     def close(self) -> None:
         if self.process.poll() is None:

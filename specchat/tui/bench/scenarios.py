@@ -192,10 +192,9 @@ def _turns(count: int) -> list[Turn]:
     return turns
 
 
-def run(target: str, scenario: str, text: str, tokens: int, rate: float, seconds: float, ahead: int = 0) -> None:
+def run(target: str, **options: Any) -> None:
     """Run a scenario in this process and write what was seen to a file."""
-    result = Scenario(scenario, text, tokens, rate, seconds, ahead).run()
-    Path(target).write_text(json.dumps(result), encoding="utf-8")
+    Path(target).write_text(json.dumps(Scenario(**options).run()), encoding="utf-8")
 
 
 def run_engine(target: str, app: bool, settings: dict[str, Any]) -> None:
@@ -265,15 +264,9 @@ def with_app(settings: dict[str, Any]) -> dict[str, Any]:
 
 def ratio(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> float:
     """The speed with the app over that without, pair by pair; their median."""
-    return float(statistics.median(_ratios(pairs)))
-
-
-def _ratios(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> list[float]:
-    return [
-        statistics.median(app["speeds"]) / statistics.median(alone["speeds"])
-        for alone, app in pairs
-        if app["speeds"] and alone["speeds"]
-    ]
+    median = statistics.median
+    both = [(alone["speeds"], app["speeds"]) for alone, app in pairs if app["speeds"] and alone["speeds"]]
+    return float(median(median(app) / median(alone) for alone, app in both))
 
 
 def _log(name: str) -> Path:

@@ -23,8 +23,6 @@ MOST_COUNTED = 200_000
 
 
 class PromptInput:
-    """Knows the commands, which the prompt does not."""
-
     def __init__(self, screen: ChatScreen) -> None:
         self._screen, self._chat, self._app = screen, screen.chat, screen.context.app
         self._attachment_size = ("", "")  # a text with something attached, and what is known about its size

@@ -24,8 +24,6 @@ _REPLY_TOKENS = 96
 
 
 class BenchScreen(RunScreen):
-    """Progress, a table by category, and whether the texts agree."""
-
     DEFAULT_CSS = """
     BenchScreen { align: center middle; background: $background 60%; }
     BenchScreen > Vertical {

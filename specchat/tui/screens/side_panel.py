@@ -127,7 +127,7 @@ class SidePanel:
             self._view.focus_chat()
 
     def set_tree_mode(self, mode: Mode) -> None:
-        self._view.tree_panel.set_mode(mode)
+        self._view.tree_panel.mode = mode
         self._view.set_class(False, "-no-tree")
         self._update()
 

@@ -51,7 +51,6 @@ class EngineSession:
         await self.connect_to(self._factory)
 
     async def reconnect(self) -> None:
-        """Start the engine again if it is gone, load again if loading failed."""
         if self._chat.engine.phase == "failed":
             await self.load({})
         elif self._chat.engine.phase == "dead":
@@ -118,7 +117,6 @@ class EngineSession:
         return True
 
     def leave_chat(self) -> None:
-        """Another chat begins: cancel the running reply."""
         if self._chat.running is not None and self.link is not None and self.player is None:
             self.link.send(Cancel(self._chat.running.id))
 

@@ -159,7 +159,6 @@ class PairLibrary:
             self._app.redraw()
 
     async def judged(self, pair: PairInfo) -> PairInfo:
-        """The pair with the result of checking its files, on a thread."""
         if self._judge is None or pair.state == "found":
             return pair
         try:

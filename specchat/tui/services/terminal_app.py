@@ -185,7 +185,6 @@ class TerminalApp(FixedApp):
         self.bell()
 
     def run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run it beside the app's own work."""
         self.run_worker(work, exclusive=False, exit_on_error=False)
 
 

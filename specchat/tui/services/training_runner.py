@@ -142,7 +142,6 @@ class TrainingRunner:
             self._redraw()
 
     async def close(self) -> None:
-        """Stop the training; what it has done is kept."""
         if self.process is not None:
             await self.process.end()
 

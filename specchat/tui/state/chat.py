@@ -134,13 +134,11 @@ class Chat:
         self._use_branch()
 
     def messages(self, turns: Sequence[Turn] | None = None) -> list[Message]:
-        """The messages of the prompt: these turns, or all that are sent."""
         messages = [Message("system", self.system)] if self.system else []
         turns = self.sent.of(self.turns) if turns is None else turns
         return messages + [m for turn in turns if (m := turn.message()).content]
 
     def turns_before_next(self) -> Sequence[Turn]:
-        """The turns that the prompt of the next message contains."""
         return self.sent.before_next(self.turns)
 
     @property
@@ -177,7 +175,6 @@ class Chat:
         return (replies[0] if turn else replies[-1]) if replies else None
 
     def clear(self) -> None:
-        """Begin a new chat. A reply that is still being written ends here."""
         self._end_reply("cancelled")
         self.id, self.title, self.renamed, self.system = new_id(), "", False, ""
         self.branches.clear()
@@ -242,7 +239,6 @@ class Chat:
         return turns
 
     def _use_branch(self) -> None:
-        """Show the figures of the last reply of the branch, and its rounds."""
         reply = self.last_reply()
         self.figures = reply.figures if reply else None
         self._follow_rounds()

@@ -51,7 +51,6 @@ class MessageTree:
         self._extend_path()
 
     def siblings(self, turn: Turn) -> Sequence[Turn]:
-        """The turn and its siblings, oldest first."""
         return self._children.get(turn.parent, [turn])
 
     def switch(self, turn: Turn, step: int) -> Turn | None:

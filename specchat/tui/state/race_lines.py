@@ -63,7 +63,6 @@ def _bar_line(playback: RacePlayback, side: Side, width: int) -> ScreenLine:
 
 
 def status_lines(playback: RacePlayback, dtype: str, width: int, height: int) -> list[ScreenLine]:
-    """The current state; at the end the outcome."""
     lines = _status(playback, dtype)
     screen_lines: list[ScreenLine] = []
     for mark, text, role in lines:
@@ -149,7 +148,6 @@ def progress_lines(
 
 
 def table_lines(series: RaceSeries, width: int) -> list[ScreenLine]:
-    """One line for every category, and one for all."""
     groups = series.groups()
     if not groups:
         return [[("the first two replies are being written", "dim")]]

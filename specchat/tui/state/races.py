@@ -174,7 +174,6 @@ class RaceSeries:
 
     @property
     def question(self) -> BenchQuestion:
-        """The current question, or the last one."""
         return self.questions[min(len(self.finished_races), len(self.questions) - 1)]
 
     @property

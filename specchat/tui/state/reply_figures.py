@@ -33,7 +33,6 @@ class Figures:
     _recent: deque[tuple[float, int]] = field(default_factory=deque)  # when a round ended, tokens so far
 
     def start(self, started: Started) -> None:
-        """The engine begins to write the reply, or more of it."""
         self.context_tokens, self.reused_tokens = started.prompt_tokens, started.reused_tokens
 
     def add(self, round: RoundDone) -> None:

@@ -121,7 +121,6 @@ LARGEST_COLUMNS, LARGEST_LINES = 2000, 1000
 
 
 def bounded(size: Size) -> Size:
-    """The size limited to between one cell and the largest window."""
     return Size(max(1, min(LARGEST_COLUMNS, size.width)), max(1, min(LARGEST_LINES, size.height)))
 
 

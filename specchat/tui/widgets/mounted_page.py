@@ -180,7 +180,6 @@ class ReadingPosition:
         self._position: tuple[Widget, int] | None = None
 
     def clear(self) -> None:
-        """Keep no position: the end is followed."""
         self._position = None
 
     def remember(self, views: Iterable[Widget]) -> None:

@@ -211,11 +211,9 @@ class Prompt(FixedTextArea):
             self.select_all()
 
     def clear_selection(self) -> None:
-        """Select nothing; the cursor stays."""
         self.move_cursor(self.cursor_location)
 
     def write(self, text: str) -> None:
-        """Replace the text; the cursor goes to its end."""
         self.text = self.written = self._pastes.fold(text)
         self.move_cursor(self.document.end)
 

@@ -279,7 +279,7 @@ class ReplyView(GrowingLines, Vertical):
         if thoughts:
             self._thought.add(thoughts, self._thoughts.tokens)
         if speech and self._shown_speech == 0:
-            self._thought.close(self.reply.thought_s, self._thoughts.tokens)
+            self._thought.close(self.reply.facts.thought_s, self._thoughts.tokens)
         self._shown_speech += len(speech)
         text = "".join(text for text, _ in speech)
         if text and self.reply.stop is None:
@@ -347,7 +347,7 @@ class ReplyView(GrowingLines, Vertical):
         self._ended = True
         self.set_preview([])
         await self._show(*self._thoughts.finish())
-        self._thought.close(self.reply.thought_s, self._thoughts.tokens)
+        self._thought.close(self.reply.facts.thought_s, self._thoughts.tokens)
         rest, self._uncommitted = self._uncommitted + self._splitter.finish(), ""
         steps = await self._steps(rest)
         for step in steps[:1]:

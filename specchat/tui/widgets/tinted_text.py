@@ -128,7 +128,6 @@ class TintedText(RoleStyles, GrowingLines):
         self.refresh(changed, layout=height != before)
 
     def _wrap_preview(self) -> None:
-        """Wrap the last screen line together with the preview."""
         line, begin, _ = self._screen_lines[-1]
         text = self._texts[line][begin:] + "".join(text for text, _ in self._preview)
         screen_lines = wrap(text, self._wrapped_for) if self._preview else []
