@@ -35,10 +35,7 @@ class CompiledDrafter(Drafter):
     """A drafter for whose guesses compiled code can ask: it grows what `propose` says into a whole tree in one call."""
 
     def __init__(self, proposer: str) -> None:
-        """
-        Args:
-            proposer: the name on its guesses.
-        """
+        """`proposer` is the name on its guesses."""
         self.proposer = proposer
         self._search = _lone_search(self)
 
@@ -77,11 +74,9 @@ class CompiledSearch:
         self._grown = False
 
     def rate(self, kind: Cell, claimed: float) -> float:
-        """How often such guesses are right, as `LearntRates` says it."""
         return self._search.rate(self._cell(kind), claimed)
 
     def count(self, kind: Cell, right: bool) -> None:
-        """A guess of this kind was right or wrong."""
         self._search.count(self._cell(kind), right)
 
     def grow(self, context: Context, plan: GrowthPlan) -> TokenTree | None:

@@ -136,12 +136,10 @@ class LikeliestByNode(Generic[Source]):
         return source, row
 
     def clear(self) -> None:
-        """Another tree begins."""
         self._at.clear()
         self._last = (None, None)
 
     def add(self, nodes: Sequence[int], said: Likeliest, source: Source) -> None:
-        """A pass read these nodes."""
         self._at.update([(node, (said, row, source)) for row, node in enumerate(nodes)])
         self._last = nodes, said
 

@@ -46,11 +46,7 @@ class Pruned(Drafter):
         return prunable.memory(options.ratio, options.samples, SAMPLE_TOKENS)
 
     def __init__(self, options: PrunedOptions, parts: Parts) -> None:
-        """Nothing is read before a chat begins.
-
-        Raises:
-            CombinationError: the target's weights cannot be read in parts.
-        """
+        """Nothing is read before a chat begins; CombinationError if the target's weights cannot be read in parts."""
         if parts.resources.prunable is None:
             raise CombinationError(
                 "drafter 'pruned' makes a narrower network of the target's weights, and this target does not run in "
@@ -100,11 +96,9 @@ class Pruned(Drafter):
         return False
 
     def save_state(self) -> bytes:
-        """The ranking by texts."""
         return b"" if self._ranking is None else save(dataclasses.asdict(self._ranking))
 
     def restore_state(self, state: bytes) -> None:
-        """Draft with the heads and channels that mattered."""
         ranking = _ranking_of(state) if state else None
         if ranking is not None and not ranking.fits(*self._prunable.sizes):
             raise ValueError("it ranks the heads and channels of another network")

@@ -54,7 +54,6 @@ class FrozenTarget:
         return self._weights[layer, name, part]
 
     def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
-        """Whether there is such a weight."""
         return layer is not None and (layer, name, part) in self._weights
 
     def states(self, embedded: Tensor, places: Tensor, masks: Tensor, added: Factors = NO_FACTORS) -> Tensor:
@@ -121,11 +120,7 @@ LEARNT_PLACES, MEASURED_PLACES = 24, 12
 
 @dataclass(frozen=True)
 class MaskLearning:
-    """Loss and acceptance of masks that run through a target which stays as it is.
-
-    Args:
-        sharpness: exponent of the target's probabilities in the labels.
-    """
+    """Loss and acceptance of masks that run through a target which stays as it is; `sharpness` as in `chain_loss`."""
 
     target: FrozenTarget
     sharpness: float = SHARPNESS

@@ -18,7 +18,6 @@ from specchat.decoding.vocabulary import TransformersVocabulary
 from specchat.drafters.choice import choose_drafter
 from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.errors import CombinationError
-from specchat.models.backends.widened import Sizes, WidenedSource, widened_config
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.shape import Shape
 from specchat.models.machine import available_bytes
@@ -40,6 +39,7 @@ from tools.gpu.text_comparison import (
     greedy,
     timed_costs,
 )
+from tools.gpu.widened import Sizes, WidenedSource, widened_config
 
 WANTED_SHARE = 0.90
 

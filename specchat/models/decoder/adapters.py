@@ -31,11 +31,7 @@ def sizes_of(shape: Shape) -> dict[str, tuple[int, int]]:
 
 
 def checked(adapter: Adapter, layers: int, sizes: Mapping[str, tuple[int, int]]) -> None:
-    """Refuse factors that fit no product of the network.
-
-    Raises:
-        ModelError: with the product and what would fit.
-    """
+    """Refuse factors that fit no product of the network; ModelError with the product and what would fit."""
     for (layer, name), (down, up) in adapter.factors.items():
         if name not in sizes:
             raise ModelError(f"an adapter adds to {name!r}, which no layer has{nearest(name, sizes)}")
@@ -83,7 +79,6 @@ class AdaptedWhere:
     adapter_of: Tensor
 
     def add_(self, layer: int, columns: Mapping[str, slice], x: Tensor, out: Tensor) -> None:
-        """Add x · downᵀ · upᵀ for the rows of each adapter: (rows, inputs) → (rows, outputs). In place."""
         for place, factors in enumerate(self.adapters):
             acts = (self.adapter_of == place)[:, None]
             for name, where in columns.items():

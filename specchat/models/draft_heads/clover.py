@@ -22,8 +22,6 @@ from specchat.models.draft_heads.sizes import LayerSizes
 
 @dataclass(frozen=True)
 class CloverSizes(LayerSizes):
-    """Sizes of `clover`."""
-
     @property
     def token_heads(self) -> int:
         """Heads of the attention to tokens: as many as that to the text has, where they divide the width."""

@@ -102,11 +102,9 @@ class TextInputs:
 
     @property
     def tokens(self) -> Sequence[int]:
-        """The text as far as it is known."""
         return self._text
 
     def holds(self, first: int, tokens: Sequence[int]) -> bool:
-        """Whether the text has these tokens at this position."""
         return self._text[first : first + len(tokens)] == list(tokens)
 
     def kept(self, first: int, end: int) -> tuple[Tensor, Tensor]:

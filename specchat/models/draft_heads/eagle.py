@@ -179,7 +179,6 @@ class LayerReading:
 
     @property
     def entries(self) -> int:
-        """The number of entries of the text that were read."""
         return len(self._entries)
 
     def take(self, states: TextStates) -> None:

@@ -75,11 +75,7 @@ class SharedWeights:
 
     @classmethod
     def of(cls, target: Weights, tokens: Tensor) -> SharedWeights:
-        """The weights of a target, its head trimmed to these tokens.
-
-        Raises:
-            ModelError: a token is outside the target's vocabulary.
-        """
+        """The weights of a target, its head trimmed to these tokens; ModelError for one outside its vocabulary."""
         if int(tokens.max()) >= target.vocab_size:
             raise ModelError(f"token {int(tokens.max())} can be guessed, and the target has {target.vocab_size} tokens")
 
@@ -126,11 +122,7 @@ class Recipe:
     measured_texts: int | None = None
 
     def rate(self, texts: int, *, further: bool = False) -> float:
-        """The highest learning rate with so many texts in a step.
-
-        Args:
-            further: whether it begins with the weights of a trained drafter.
-        """
+        """The highest learning rate with so many texts in a step; `further`: with a trained drafter's weights."""
         return self.learning_rate * math.sqrt(texts / LEAST_TEXTS) * (FURTHER_RATE if further else 1.0)
 
 
@@ -264,11 +256,7 @@ class DraftNetwork(nn.Module, Generic[S_co]):
         self.load_state_dict({name: tensors[self.stored_name(name)] for name in self.state_dict()}, assign=True)
 
     def copy_(self, tensors: Mapping[str, Tensor]) -> None:
-        """Copy the numbers of these tensors, by their names in files, into its own.
-
-        Raises:
-            RuntimeError: names or shapes are others.
-        """
+        """Copy these tensors, by their names in files, into its own; RuntimeError for other names or shapes."""
         names = {self.stored_name(name): name for name in self.state_dict()}
         self.load_state_dict({names.get(stored, stored): tensor for stored, tensor in tensors.items()})
 

@@ -26,11 +26,7 @@ from specchat.models.draft_heads.sizes import MOST_INNER, Sizes, multiple_of_32,
 
 @dataclass(frozen=True)
 class HydraSizes(Sizes):
-    """Sizes of `hydra`.
-
-    Args:
-        inner: width of the MLP.
-    """
+    """Sizes of `hydra`; `inner` is the width of the MLP."""
 
     inner: int = size(MOST_INNER, default=384)
 
