@@ -29,14 +29,14 @@ _WARM_UP_TOKENS = 8
 
 
 @dataclass(frozen=True)
-class Pass:
+class PeerPass:
     """Tokens that a peer handed over at once, and when."""
 
     tokens: list[int]
     at_s: float
 
 
-Generate = Callable[[list[int], int], Iterator[Pass]]
+PeerGenerate = Callable[[list[int], int], Iterator[PeerPass]]
 """(prompt, most tokens) → what comes, as it comes. Greedy. The caller stops listening at an end token."""
 
 
@@ -50,7 +50,7 @@ class Peer:
     """
 
     name: str
-    generate: Generate
+    generate: PeerGenerate
     eos_ids: frozenset[int]
     max_tokens: int
     meter: EnergyMeter
@@ -89,7 +89,7 @@ class Peer:
         self.use_threads(self.threads)
         try:
             before, began = self.meter.joules(), time.perf_counter()
-            passes: list[Pass] = []
+            passes: list[PeerPass] = []
             for one in self.generate(prompt, most):
                 passes.append(one)
                 if self.eos_ids.intersection(one.tokens) or sum(len(p.tokens) for p in passes) >= most:
@@ -99,7 +99,7 @@ class Peer:
             torch.set_num_threads(before_threads)
         return self._timed(passes, began, most, energy)
 
-    def _timed(self, passes: Sequence[Pass], began: float, most: int, energy: float | None) -> Written:
+    def _timed(self, passes: Sequence[PeerPass], began: float, most: int, energy: float | None) -> Written:
         kept: list[int] = []
         for token in [token for one in passes for token in one.tokens]:
             kept.append(token)
@@ -162,10 +162,10 @@ class _Generate:
         self._how = {name: value for name, value in how.items() if name != _ASSISTANT}
         self._with = {name: value for name, value in how.items() if name == _ASSISTANT}
 
-    def __call__(self, prompt: list[int], most: int) -> Iterator[Pass]:
+    def __call__(self, prompt: list[int], most: int) -> Iterator[PeerPass]:
         from transformers import GenerationConfig, StoppingCriteriaList
 
-        seen: list[Pass] = []
+        seen: list[PeerPass] = []
         read = len(prompt)
 
         def note(ids: Any, scores: Any, **_: Any) -> Any:
@@ -173,7 +173,7 @@ class _Generate:
             now = time.perf_counter()
             row = ids[0, read:].tolist()
             read = ids.shape[1]
-            seen.append(Pass(row, now))
+            seen.append(PeerPass(row, now))
             return torch.zeros(ids.shape[0], dtype=torch.bool, device=ids.device)
 
         ends = {"eos_token_id": self._eos, "pad_token_id": self._eos[0]}
@@ -270,12 +270,12 @@ class _Engine:
         if threads != self._threads:
             self._threads, self._llama = threads, None
 
-    def __call__(self, prompt: list[int], most: int) -> Iterator[Pass]:
+    def __call__(self, prompt: list[int], most: int) -> Iterator[PeerPass]:
         """Greedy tokens, one at a time; those that come in one pass come almost at once."""
         llama = self._loaded()
         llama.reset()
         for token in llama.generate(prompt, temp=0.0, top_k=1, repeat_penalty=1.0):
-            yield Pass([int(token)], time.perf_counter())
+            yield PeerPass([int(token)], time.perf_counter())
 
     def _loaded(self) -> Any:
         if self._llama is None:
@@ -295,14 +295,14 @@ class _Engine:
 
 
 @dataclass
-class Found:
+class FoundPeers:
     """The peers that can run here, and why others cannot."""
 
     peers: list[Contestant] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
-def find_peers(pair: LoadedPair, settings: Settings, sample: list[int]) -> Found:
+def find_peers(pair: LoadedPair, settings: Settings, sample: list[int]) -> FoundPeers:
     """Every peer that is installed and can read this pair's weights, each with its best number of threads.
 
     Args:
@@ -312,7 +312,7 @@ def find_peers(pair: LoadedPair, settings: Settings, sample: list[int]) -> Found
     from specchat.config import load_catalog
     from specchat.models.hub import model_state
 
-    found = Found()
+    found = FoundPeers()
     catalog = load_catalog()
     spec = catalog.model(catalog.pair(pair.name).target)
     draft = pair.draft.name if pair.draft else None

@@ -16,7 +16,7 @@ from specchat.registry import Method, Option, options_of
 from specchat.settings import OPTIONS, Settings
 
 
-class Entry(Protocol):
+class ConfigEntry(Protocol):
     """One name that has a value."""
 
     def parse(self, words: Sequence[str]) -> Any:
@@ -32,7 +32,7 @@ class Entry(Protocol):
         """Take out what was written; None if nothing was."""
 
 
-def entry(name: str) -> Entry:
+def entry(name: str) -> ConfigEntry:
     """The entry with this name: `width`, `suffix.depth`, `app.theme`, `keys.help`.
 
     Raises:
@@ -148,7 +148,7 @@ class _Key:
         return unset_in("keys", self.id)
 
 
-def _setting(name: str) -> Entry:
+def _setting(name: str) -> ConfigEntry:
     known = [*OPTIONS, "stop"]
     if name not in known:
         hint = f"; did you mean {f'app.{name}'!r}?" if name in _app_fields() else nearest(name, known)
@@ -164,7 +164,7 @@ def _app_fields() -> dict[str, dataclasses.Field[Any]]:
     return {field.name: field for field in dataclasses.fields(AppOptions)}
 
 
-def _key(name: str, id: str) -> Entry:
+def _key(name: str, id: str) -> ConfigEntry:
     from specchat.tui.services.key_bindings import every_key
 
     if id not in every_key():

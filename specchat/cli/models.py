@@ -29,12 +29,12 @@ Name = Annotated[
         help="a pair, a model or a trained drafter, as `specchat models list` shows them", autocompletion=model_names
     ),
 ]
-Output = Literal["table", "json"]
+ListOutput = Literal["table", "json"]
 PullOutput = Literal["text", "jsonl"]
 
 
 @app.command("list")
-def list_models(output: Annotated[Output, typer.Option(help="table or json")] = "table") -> None:
+def list_models(output: Annotated[ListOutput, typer.Option(help="table or json")] = "table") -> None:
     """Every model and trained drafter: whether it is here, how large it is, what it is for, its licence."""
     from specchat.config import load_catalog
 

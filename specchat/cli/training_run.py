@@ -96,17 +96,17 @@ def measure(
 ) -> Judged | None:
     """Let the pair's default and the ways to use the drafter answer the same questions; None where that was paused
     each time."""
-    from specchat.bench.runner import Bench, Plan, Progress
+    from specchat.bench.runner import Bench, BenchPlan, BenchProgress
     from specchat.bench.workloads import own_workload
 
     ways = ways_to_use(settings, trained)
     compare = ",".join(["auto", *(as_configuration(way) for way in ways)])
     workload = own_workload().first_turns().limited(_QUESTIONS)
-    plan = Plan(settings.but({"max_tokens": _TOKENS, "seed": 0}), workload, compare, perplexity=False)
+    plan = BenchPlan(settings.but({"max_tokens": _TOKENS, "seed": 0}), workload, compare, perplexity=False)
     for _ in range(_ATTEMPTS):
         pauses = clock.pauses
         measuring = _Measuring(tell)
-        report = Bench(plan, Progress(begin=measuring.begin, step=measuring.step)).run()
+        report = Bench(plan, BenchProgress(begin=measuring.begin, step=measuring.step)).run()
         if clock.pauses == pauses:
             return judge(report, ways)
     return None

@@ -229,7 +229,7 @@ _OWN: Mapping[Form, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class CheckedRequest:
     """One request, checked.
 
     Args:
@@ -253,7 +253,7 @@ class Asked:
     client: str = ""
 
 
-def read_request(body: bytes, form: Form, client: str = "") -> Asked:
+def read_request(body: bytes, form: Form, client: str = "") -> CheckedRequest:
     """The request in a body.
 
     Raises:
@@ -268,7 +268,7 @@ def read_request(body: bytes, form: Form, client: str = "") -> Asked:
         fields.text(name)
     chat = form == "chat.completion"
     stream = fields.truth("stream") or False
-    return Asked(
+    return CheckedRequest(
         form=form,
         model=fields.text("model"),
         messages=read_messages(fields) if chat else (),

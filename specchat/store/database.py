@@ -117,7 +117,7 @@ _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedDatabase:
     """A connection that may write, and what the user should know about how it came about."""
 
     connection: sqlite3.Connection
@@ -128,7 +128,7 @@ def default_path() -> Path:
     return state_dir() / "chats.db"
 
 
-def open_to_write(path: Path, *, suspected: bool = False) -> Opened:
+def open_to_write(path: Path, *, suspected: bool = False) -> OpenedDatabase:
     """The database, made or brought up to date if need be; raises StoreError with the reason where it cannot be.
 
     A damaged file is moved aside, and the remark says where to. Not every page is looked at unless
@@ -140,12 +140,14 @@ def open_to_write(path: Path, *, suspected: bool = False) -> Opened:
         # Two processes that start at once must not both migrate, or move aside a file just made.
         with locked(path.with_name(f"{path.name}.lock"), BUSY_S):
             try:
-                return Opened(_prepared(path, suspected))
+                return OpenedDatabase(_prepared(path, suspected))
             except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
                 if not is_damage(error):
                     raise
             aside = _move_aside(path)
-            return Opened(_prepared(path), f"{path.name} was damaged; it is kept as {aside}, and a new one was begun")
+            return OpenedDatabase(
+                _prepared(path), f"{path.name} was damaged; it is kept as {aside}, and a new one was begun"
+            )
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from specchat.tui.commands.registry import COMMANDS, CommandsProvider
 from specchat.tui.screens.chat_screen import ChatScreen
 from specchat.tui.screens.help_and_log import HelpScreen
 from specchat.tui.screens.race_run import RunScreen
-from specchat.tui.services.context import AppSetup, Context
+from specchat.tui.services.context import AppServices, AppSetup
 from specchat.tui.services.key_bindings import APP_BINDINGS
 from specchat.tui.services.terminal_app import TerminalApp
 from specchat.tui.state.chat import Chat
@@ -68,7 +68,7 @@ class SpecchatApp(TerminalApp):
         """
         state = Chat(engine=EngineState(wanted=dict(settings)))
         super().__init__(state, options or AppOptions(), guard, keys or {})
-        self.context = Context.of(self, setup, lambda: self.post_message(self.Tick()))
+        self.context = AppServices.of(self, setup, lambda: self.post_message(self.Tick()))
         self.chat_screen = ChatScreen(self.context, history, COMMANDS)
         self.chat_screen.tree_panel.mode = tree_mode
         self.prompt_input = PromptInput(self.chat_screen)
@@ -131,7 +131,7 @@ class SpecchatApp(TerminalApp):
     async def on_specchat_app_tick(self) -> None:
         await self.chat_screen.events.take()
 
-    async def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
+    async def on_prompt_sent(self, event: Prompt.Sent) -> None:
         await self.prompt_input.submit(event.text)
 
     async def on_text_area_changed(self, event: TextArea.Changed) -> None:
@@ -139,7 +139,7 @@ class SpecchatApp(TerminalApp):
         self._quit_asked = False
         await self.prompt_input.changed(event.text_area.text)
 
-    @on(Prompt.SubmittedEmpty)
+    @on(Prompt.SentEmpty)
     @on(TourView.Clicked)
     async def _turn_tour_page(self) -> None:
         await self.chat_screen.start_pages.turn_tour_page()

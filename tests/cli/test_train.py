@@ -33,7 +33,7 @@ from specchat.models.hub.checksum import weights_sha256
 from specchat.settings import Settings
 from specchat.store.chats import Chats
 from specchat.store.database import default_path, open_to_write
-from specchat.store.records import Chat, Message
+from specchat.store.records import ChatRecord, StoredMessage
 from specchat.training import job
 from specchat.training.job import Stage
 from specchat.training.prompts import prompts_of_chats
@@ -238,9 +238,9 @@ def chatted():
     chats = Chats(open_to_write(default_path()).connection)
     with chats.transaction():
         for id, text in (("abc234", "  Rust or Go, for a small server?"), ("abd567", "Who painted the night watch?")):
-            chats.save(Chat(id, text, WHEN, WHEN, leaf="b"))
-            chats.add(id, Message("a", None, "user", text, WHEN))
-            chats.add(id, Message("b", "a", "assistant", "It depends.", WHEN, "done"))
+            chats.save(ChatRecord(id, text, WHEN, WHEN, leaf="b"))
+            chats.add(id, StoredMessage("a", None, "user", text, WHEN))
+            chats.add(id, StoredMessage("b", "a", "assistant", "It depends.", WHEN, "done"))
     chats._sql.close()
 
 

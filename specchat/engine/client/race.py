@@ -20,7 +20,7 @@ from specchat.errors import UsageError
 from specchat.settings import GREEDY
 
 Side = Literal["plain", "speculative"]
-Phase = Literal["warming", "racing", "comparing", "over", "stopped", "failed"]
+RacePhase = Literal["warming", "racing", "comparing", "over", "stopped", "failed"]
 
 SIDES: tuple[Side, Side] = ("plain", "speculative")
 
@@ -98,7 +98,7 @@ class Race:
         self.messages = list(messages)
         self.seed = seed
         self.heats: dict[Side, Heat] = {side: Heat(side) for side in SIDES}
-        self.phase: Phase = "warming"
+        self.phase: RacePhase = "warming"
         self.running: Side | None = None  # whose turn it is
         self.prefilled = (0, 0)
         self.compared: Compared | None = None

@@ -31,7 +31,7 @@ SLICE_TOKENS = 16
 longer ones the machine's speed drifts."""
 
 
-class Replies:
+class ReplyWriter:
     """Writes replies with the pair in use.
 
     Args:

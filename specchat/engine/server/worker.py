@@ -30,8 +30,8 @@ from specchat.engine.server.event_conversion import (
 )
 from specchat.engine.server.kept_drafters import learning_report
 from specchat.engine.server.memory import no_memory_left
-from specchat.engine.server.open_pair import CurrentPair, Totals
-from specchat.engine.server.replies import Replies
+from specchat.engine.server.open_pair import CurrentPair, ReplyTotals
+from specchat.engine.server.replies import ReplyWriter
 from specchat.errors import NotNumbers, SpecchatError
 
 _IDLE_S = 0.4
@@ -48,7 +48,7 @@ class Worker:
         self._emit = emit
         self._pair = CurrentPair(emit, lambda: commands.cancelled(None))
         self._deferred: list[Command] = []
-        self._replies = Replies(self._pair, commands, emit, self._answer_meanwhile)
+        self._replies = ReplyWriter(self._pair, commands, emit, self._answer_meanwhile)
 
     def run(self) -> None:
         while not self._commands.quitting.is_set():
@@ -103,7 +103,7 @@ class Worker:
                     report = learning_report(now.conversation, now.loaded.trained, now.idle.kept, command.forget)
                     self._emit(report)
                 case Statistics():
-                    totals = self._pair.open.totals if self._pair.there else Totals()
+                    totals = self._pair.open.totals if self._pair.there else ReplyTotals()
                     self._emit(events.Totals(totals.replies, stats_message(totals.ledger)))
         except Exception as error:
             if not isinstance(error, SpecchatError):

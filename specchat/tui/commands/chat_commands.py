@@ -10,7 +10,7 @@ from specchat.engine.protocol.environment import machine
 from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError, nearest
 from specchat.tui.screens.chat_screen import ChatScreen
-from specchat.tui.services.context import Context
+from specchat.tui.services.context import AppServices
 from specchat.tui.state import stored_chat as export
 from specchat.tui.state.turn import changes_text
 from specchat.tui.system.desktop import format_and_file, free_name, stem_of, write_new_file
@@ -79,7 +79,7 @@ async def clip(screen: ChatScreen, text: str) -> None:
     screen.context.app.say(f"written to {file.absolute()}", "good")
 
 
-async def write_clip(context: Context, format: str, file: Path | None) -> Path:
+async def write_clip(context: AppServices, format: str, file: Path | None) -> Path:
     """Write the last rounds of the chat to a file, as a moving picture that says how it was made; returns the file.
 
     Raises:
@@ -94,7 +94,7 @@ async def write_clip(context: Context, format: str, file: Path | None) -> Path:
     return file
 
 
-def _about_clip(context: Context) -> list[str]:
+def _about_clip(context: AppServices) -> list[str]:
     """Model, hardware, settings and figures of the reply; of a pair that is not loaded only its name is known."""
     engine, reply = context.chat.engine, context.chat.last_reply()
     if reply is None:
@@ -110,7 +110,7 @@ def _about_clip(context: Context) -> list[str]:
     ]
 
 
-def _machine(context: Context) -> str:
+def _machine(context: AppServices) -> str:
     if context.session.player is not None:
         return context.session.player.recording.header.machine
     return machine() if context.session.engine_pid else "another machine"

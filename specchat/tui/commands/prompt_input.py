@@ -10,7 +10,7 @@ from textual.timer import Timer
 from specchat.engine.protocol.commands import Message
 from specchat.engine.protocol.events import Counted
 from specchat.errors import SpecchatError, UsageError
-from specchat.tui.commands.registry import COMMANDS, Command, find, hint, is_command
+from specchat.tui.commands.registry import COMMANDS, SlashCommand, find, hint, is_command
 from specchat.tui.screens.chat_screen import ChatScreen
 from specchat.tui.state import attachments
 from specchat.tui.state.prompt_text import Completion, KnownCommand, complete
@@ -53,7 +53,7 @@ class PromptInput:
     def complete(self, line: str) -> Completion | None:
         return complete(line, [self._known(command) for command in COMMANDS.values()], Path.cwd())
 
-    def _known(self, command: Command) -> KnownCommand:
+    def _known(self, command: SlashCommand) -> KnownCommand:
         return KnownCommand(
             command.name,
             bool(command.usage),

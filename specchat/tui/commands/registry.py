@@ -79,7 +79,7 @@ async def show_log(screen: ChatScreen, _: str) -> None:
 
 
 @dataclass(frozen=True)
-class Command:
+class SlashCommand:
     name: str
     help: str
     does: Callable[[ChatScreen, str], Awaitable[None] | None]
@@ -105,25 +105,27 @@ async def _help(screen: ChatScreen, _: str) -> None:
     app.push_screen(HelpScreen(help_sections(app.keys)))
 
 
-COMMANDS: dict[str, Command] = {
+COMMANDS: dict[str, SlashCommand] = {
     command.name: command
     for command in (
-        Command("help", "all keys and commands", _help),
-        Command("new", "begin a new chat", chat_commands.new_chat),
-        Command("pair", "choose what to talk to", setting_commands.pair, "[NAME]", values=setting_commands.pair_names),
-        Command("settings", "show or hide all settings", lambda on, _: on.side_panel.toggle_settings()),
-        Command(
+        SlashCommand("help", "all keys and commands", _help),
+        SlashCommand("new", "begin a new chat", chat_commands.new_chat),
+        SlashCommand(
+            "pair", "choose what to talk to", setting_commands.pair, "[NAME]", values=setting_commands.pair_names
+        ),
+        SlashCommand("settings", "show or hide all settings", lambda on, _: on.side_panel.toggle_settings()),
+        SlashCommand(
             "set",
             "change one setting",
             setting_commands.set_setting,
             "NAME VALUE",
             values=setting_commands.setting_and_value,
         ),
-        Command(
+        SlashCommand(
             "save", "keep the settings as default, or for this pair only", setting_commands.save_settings, "[pair]"
         ),
         *(
-            Command(
+            SlashCommand(
                 setting,
                 f"choose the {setting}, live",
                 partial(setting_commands.choose_method, setting=setting),
@@ -132,78 +134,84 @@ COMMANDS: dict[str, Command] = {
             )
             for setting in FAMILIES
         ),
-        Command("tree", "hide or show the tree, or choose how it is drawn", view_commands.tree, f"[{'|'.join(MODES)}]"),
-        Command(
+        SlashCommand(
+            "tree", "hide or show the tree, or choose how it is drawn", view_commands.tree, f"[{'|'.join(MODES)}]"
+        ),
+        SlashCommand(
             "show",
             "fill the window with slow, branching trees; again ends it",
             lambda on, prompt: on.show_mode.toggle(prompt),
             "[PROMPT]",
         ),
-        Command("clip", "write the last rounds as a moving picture", chat_commands.clip, "[svg|cast|gif] [FILE]"),
-        Command("pause", "hold the reply, or let it go on", lambda on, _: on.hold(), binding="pace.hold"),
-        Command("step", "do one round, or this many, and hold", view_commands.step, "[ROUNDS]", binding="pace.step"),
-        Command("speed", "rounds per second, or full", view_commands.speed, "[full|NUMBER]"),
-        Command("stats", "all figures, none, or the most important ones", lambda on, _: on.side_panel.turn_stats()),
-        Command("tokens", "flip a reply between Markdown and tokens", lambda on, _: on.transcript.toggle_tokens()),
-        Command(
+        SlashCommand("clip", "write the last rounds as a moving picture", chat_commands.clip, "[svg|cast|gif] [FILE]"),
+        SlashCommand("pause", "hold the reply, or let it go on", lambda on, _: on.hold(), binding="pace.hold"),
+        SlashCommand(
+            "step", "do one round, or this many, and hold", view_commands.step, "[ROUNDS]", binding="pace.step"
+        ),
+        SlashCommand("speed", "rounds per second, or full", view_commands.speed, "[full|NUMBER]"),
+        SlashCommand(
+            "stats", "all figures, none, or the most important ones", lambda on, _: on.side_panel.turn_stats()
+        ),
+        SlashCommand("tokens", "flip a reply between Markdown and tokens", lambda on, _: on.transcript.toggle_tokens()),
+        SlashCommand(
             "retry", "answer the last question again, beside the answer it has", lambda on, _: on.replies.ask_again()
         ),
-        Command("continue", "go on with the last reply where it was cut", lambda on, _: on.replies.go_on()),
-        Command(
+        SlashCommand("continue", "go on with the last reply where it was cut", lambda on, _: on.replies.go_on()),
+        SlashCommand(
             "edit",
             "say your last message, or the last reply, differently; the chat as it was stays beside it",
             chat_commands.edit,
             "[message|reply]",
         ),
-        Command("fork", "say this in place of your last message", chat_commands.fork, "[TEXT]"),
-        Command("copy", "copy the last reply, or its last code block", chat_commands.copy, "[reply|code]"),
-        Command("race", "plain decoding and speculation side by side", view_commands.race, "[PROMPT]"),
-        Command(
+        SlashCommand("fork", "say this in place of your last message", chat_commands.fork, "[TEXT]"),
+        SlashCommand("copy", "copy the last reply, or its last code block", chat_commands.copy, "[reply|code]"),
+        SlashCommand("race", "plain decoding and speculation side by side", view_commands.race, "[PROMPT]"),
+        SlashCommand(
             "bench",
             "measure these settings against plain decoding, on this many questions or for this long",
             view_commands.benchmark,
             "[6|24|60s]",
         ),
-        Command("clear", "begin a new chat", chat_commands.new_chat),
-        Command("system", "set the system message (- removes it)", chat_commands.system, "[TEXT]"),
-        Command(
+        SlashCommand("clear", "begin a new chat", chat_commands.new_chat),
+        SlashCommand("system", "set the system message (- removes it)", chat_commands.system, "[TEXT]"),
+        SlashCommand(
             "chats",
             "open, search, rename, delete, export chats",
             lambda on, words: on.current_chat.choose(words),
             "[WORDS]",
         ),
-        Command("export", "write this chat to a file", chat_commands.export_chat, "[md|json|html] [FILE]"),
-        Command("rename", "give this chat a name", chat_commands.rename, "[TITLE]"),
-        Command(
+        SlashCommand("export", "write this chat to a file", chat_commands.export_chat, "[md|json|html] [FILE]"),
+        SlashCommand("rename", "give this chat a name", chat_commands.rename, "[TITLE]"),
+        SlashCommand(
             "theme",
             "choose colours",
             view_commands.theme,
             "[NAME]",
             values=lambda on, given: () if given else sorted(on.context.app.available_themes),
         ),
-        Command("restart", "start an engine that has stopped", lambda on, _: on.context.session.reconnect()),
-        Command("demo", "watch a recorded chat", lambda on, _: on.current_chat.watch_demo()),
-        Command(
+        SlashCommand("restart", "start an engine that has stopped", lambda on, _: on.context.session.reconnect()),
+        SlashCommand("demo", "watch a recorded chat", lambda on, _: on.current_chat.watch_demo()),
+        SlashCommand(
             "serve",
             "let other programs use this engine, over HTTP",
             lambda on, port: on.context.app.note(on.context.server.serve(port)),
             "[PORT|off]",
         ),
-        Command(
+        SlashCommand(
             "learn",
             "let the drafter learn from your replies; what it has learnt",
             lambda on, argument: on.learning.run(argument),
             "[on|off|forget]",
         ),
-        Command(
+        SlashCommand(
             "train",
             "train a drafter for this pair's model in the background; again shows how far it is",
             lambda on, argument: on.trainings.train(argument),
             "[stop|resume]",
         ),
-        Command("tour", "see the tour of the first start again", view_commands.tour),
-        Command("log", "the end of the engine's log, and the path of its file", view_commands.show_log),
-        Command("exit", "leave", lambda on, _: on.context.app.exit(), binding="quit"),
+        SlashCommand("tour", "see the tour of the first start again", view_commands.tour),
+        SlashCommand("log", "the end of the engine's log, and the path of its file", view_commands.show_log),
+        SlashCommand("exit", "leave", lambda on, _: on.context.app.exit(), binding="quit"),
     )
 }
 
@@ -213,7 +221,7 @@ def is_command(text: str) -> bool:
     return text.lstrip().startswith("/") and not text.lstrip().startswith("//")
 
 
-def find(text: str) -> tuple[Command, str] | None:
+def find(text: str) -> tuple[SlashCommand, str] | None:
     """The command a line asks for and what follows its name; None if the line is not a command.
 
     Raises UsageError where a line begins with a slash but names no command, or has more than the command takes.
@@ -280,11 +288,11 @@ class CommandsProvider(Provider):
                 share = sum(len(word) for word in words if word in name) / len(name)
                 yield Hit((0.1 + 0.4 * min(1.0, share) + 0.5 * begins), shown, partial(self._run, command))
 
-    def _line(self, command: Command) -> str:
+    def _line(self, command: SlashCommand) -> str:
         key = self._chat_screen.context.app.key_of(command.binding or command.name)
         return f"/{command.name}  {command.help}" + (f" ({key})" if key else "")
 
-    async def _run(self, command: Command) -> None:
+    async def _run(self, command: SlashCommand) -> None:
         screen = self._chat_screen
         app = screen.context.app
         if command.needs and screen.chat.background.replaying:

@@ -12,7 +12,7 @@ from textual.containers import Vertical
 
 from specchat.errors import UsageError
 from specchat.tui.screens.race_run import RunScreen, changes, seed
-from specchat.tui.services.context import Context
+from specchat.tui.services.context import AppServices
 from specchat.tui.state.race_lines import outcome_lines, progress_lines, series_text, table_lines
 from specchat.tui.state.races import BenchQuestion, RaceSeries
 from specchat.tui.text.cells import ScreenLine
@@ -43,7 +43,7 @@ class BenchScreen(RunScreen):
         Binding("c", "copy", "copy the table", show=False, id="bench.copy"),
     ]
 
-    def __init__(self, context: Context, amount: str) -> None:
+    def __init__(self, context: AppServices, amount: str) -> None:
         """Measure the settings in force against plain decoding on a few questions, or for some seconds.
 
         Raises UsageError if the engine is not free, `amount` is neither, or the settings are plain decoding.

@@ -14,14 +14,14 @@ from specchat.tui.screens.chat_view import ChatView
 from specchat.tui.screens.context_limit import ContextLimit, put_back
 from specchat.tui.screens.current_chat import CurrentChat
 from specchat.tui.screens.engine_events import EngineEvents
-from specchat.tui.screens.learning import Learning
+from specchat.tui.screens.learning import LearningCommand
 from specchat.tui.screens.pairs import PairsScreen
 from specchat.tui.screens.replies import Replies
 from specchat.tui.screens.search import SearchScreen
 from specchat.tui.screens.show_mode import ShowMode
 from specchat.tui.screens.side_panel import SidePanel
 from specchat.tui.screens.trainings import Trainings
-from specchat.tui.services.context import Context
+from specchat.tui.services.context import AppServices
 from specchat.tui.system import desktop
 from specchat.tui.widgets.command_menu import Described
 from specchat.tui.widgets.transcript import Transcript
@@ -31,7 +31,7 @@ from specchat.tui.widgets.tree_panel import TreePanel
 class ChatScreen(ChatView):
     """What takes a while is done in the app's own turn, one after another; this screen handles the rest."""
 
-    def __init__(self, context: Context, history: History | None, commands: Mapping[str, Described]) -> None:
+    def __init__(self, context: AppServices, history: History | None, commands: Mapping[str, Described]) -> None:
         super().__init__(context, history, commands)
         self.side_panel = SidePanel(self)
         self.replies = Replies(self)
@@ -39,7 +39,7 @@ class ChatScreen(ChatView):
         self.current_chat = CurrentChat(self, self.context_limit)
         self.show_mode = ShowMode(self, self.side_panel, self.replies)
         self.trainings = Trainings(self)
-        self.learning = Learning(context)
+        self.learning = LearningCommand(context)
         self.events = EngineEvents(self, self.side_panel, self.context_limit, self.current_chat, self.learning)
 
     def draw(self) -> None:

@@ -9,7 +9,7 @@ from textual.containers import Horizontal, Vertical
 from textual.message import Message
 
 from specchat.store.prompt_history import History
-from specchat.tui.services.context import Context
+from specchat.tui.services.context import AppServices
 from specchat.tui.state.stats_lines import StatsFacts, plan_of
 from specchat.tui.system.processes import CoreShares, CpuMeter
 from specchat.tui.textual_patches.compositing import MainScreen
@@ -21,7 +21,7 @@ from specchat.tui.widgets.round_animation import RoundAnimation
 from specchat.tui.widgets.settings_form import SettingsForm, SettingsScreen
 from specchat.tui.widgets.small_panels import StatsPanel, Subtitle, TreeStrip
 from specchat.tui.widgets.start_pages import StartPages
-from specchat.tui.widgets.status_bars import Notice, QueuedMessage, ReplayBar, ServedLine, StatusBar
+from specchat.tui.widgets.status_bars import QueuedMessage, RemarkLine, ReplayBar, ServedLine, StatusBar
 from specchat.tui.widgets.transcript import Transcript
 from specchat.tui.widgets.tree_panel import TreePanel
 
@@ -35,7 +35,7 @@ TREE_S, FIGURES_S = 1 / 8, 1 / 3
 class ChatView(MainScreen):
     """Transcript left, tree and figures right, prompt below."""
 
-    def __init__(self, context: Context, history: History | None, commands: Mapping[str, Described]) -> None:
+    def __init__(self, context: AppServices, history: History | None, commands: Mapping[str, Described]) -> None:
         """`history`: prompts of earlier sessions; `commands`: what the list above the prompt says of each."""
         super().__init__(id="_default")
         self.context, self.chat = context, context.chat
@@ -50,7 +50,7 @@ class ChatView(MainScreen):
         self.prompt = Prompt(history, id="prompt")
         self.command_list = CommandMenu(self.prompt, commands, id="commands")
         self.status = StatusBar(chat, app.key_of, id="status")
-        self.notice = Notice(chat, id="notice")
+        self.notice = RemarkLine(chat, id="notice")
         self.queued_message = QueuedMessage(chat, app.key_of, id="waiting")
         self.served_line = ServedLine(chat, id="served")
         self.alert = Alert(app.key_of, id="alert")

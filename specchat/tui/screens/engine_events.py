@@ -22,7 +22,7 @@ from specchat.engine.protocol.text import visible
 from specchat.tui.screens.chat_view import ChatView
 from specchat.tui.screens.context_limit import ContextLimit
 from specchat.tui.screens.current_chat import CurrentChat
-from specchat.tui.screens.learning import Learning
+from specchat.tui.screens.learning import LearningCommand
 from specchat.tui.screens.race_run import RunScreen
 from specchat.tui.screens.side_panel import SidePanel
 from specchat.tui.services.engine_server import FIRST_RACE_ID
@@ -37,7 +37,7 @@ class EngineEvents:
         side_panel: SidePanel,
         context_limit: ContextLimit,
         current_chat: CurrentChat,
-        learning: Learning,
+        learning: LearningCommand,
     ) -> None:
         self._view, self._chat, self._context, self._app = view, view.chat, view.context, view.context.app
         self._session = view.context.session

@@ -8,16 +8,16 @@ from specchat.engine.protocol import commands
 from specchat.engine.protocol.events import Learnt
 from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError, nearest
-from specchat.tui.services.context import Context
+from specchat.tui.services.context import AppServices
 from specchat.tui.text import numbers
 
 _WORDS = ("on", "off", "forget")
 
 
-class Learning:
+class LearningCommand:
     """Sends what the user wants learnt to the engine, keeps the setting, and notes the answers in the chat."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: AppServices) -> None:
         self._app, self._chat, self._session = context.app, context.chat, context.session
         self._files = context.settings_files
         self._asked: list[str] = []  # what each answer that is to come is about

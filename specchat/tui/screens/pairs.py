@@ -139,7 +139,7 @@ class PairList(PaintedLines, can_focus=True):
     ]
 
     @dataclass
-    class Asked(Message):
+    class Requested(Message):
         """The user requests an action on the chosen pair: `choose`, `stop`, `start` or `forget`."""
 
         what: str
@@ -175,7 +175,7 @@ class PairList(PaintedLines, can_focus=True):
             event.stop()
             event.prevent_default()
             if event.key == "y" and (pair := self.chosen):
-                self.post_message(self.Asked("forget", pair))
+                self.post_message(self.Requested("forget", pair))
             self.show(replace(self.list_state, asking=""))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -189,7 +189,7 @@ class PairList(PaintedLines, can_focus=True):
 
     def action_ask(self, what: str) -> None:
         if pair := self.chosen:
-            self.post_message(self.Asked(what, pair))
+            self.post_message(self.Requested(what, pair))
 
     def action_forget(self) -> None:
         if pair := self.chosen:
@@ -253,7 +253,7 @@ class PairsScreen(ModalScreen[str | None]):
         """Stop listening; downloads go on."""
         self._library.set_listener(None)
 
-    def on_pair_list_asked(self, event: PairList.Asked) -> None:
+    def on_pair_list_requested(self, event: PairList.Requested) -> None:
         name = event.pair.name
         match event.what:
             case "choose" if event.pair.refusal:

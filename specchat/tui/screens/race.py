@@ -16,7 +16,7 @@ from specchat.engine.protocol.events import RoundDone
 from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError
 from specchat.tui.screens.race_run import RunScreen, changes, seed
-from specchat.tui.services.context import Context
+from specchat.tui.services.context import AppServices
 from specchat.tui.state.chat import Chat
 from specchat.tui.state.race_lines import (
     NAMES,
@@ -117,7 +117,7 @@ class RaceScreen(RunScreen):
         Binding("c", "copy", "copy the result", show=False, id="race.copy"),
     ]
 
-    def __init__(self, context: Context, prompt: str) -> None:
+    def __init__(self, context: AppServices, prompt: str) -> None:
         """Race on the last question of the chat, or on a prompt that would follow the chat.
 
         Raises UsageError if the engine is not free, there is no question, or the settings are plain decoding.

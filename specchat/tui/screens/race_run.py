@@ -13,7 +13,7 @@ from specchat.engine.protocol.commands import Command
 from specchat.engine.protocol.events import Event
 from specchat.errors import UsageError
 from specchat.settings import GREEDY
-from specchat.tui.services.context import Context
+from specchat.tui.services.context import AppServices
 from specchat.tui.state.chat import Chat
 from specchat.tui.state.races import RacePlayback, RaceSeries, RaceSetup
 
@@ -23,7 +23,7 @@ class RunScreen(ModalScreen[None]):
 
     run: RacePlayback | RaceSeries
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: AppServices) -> None:
         """Raises UsageError if the engine is not free, or the settings are plain decoding."""
         if context.session.player is not None:
             raise UsageError("a recording cannot race: there is no engine")

@@ -134,7 +134,7 @@ def _shown(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-Answer = Literal["stop", "use"]
+TrainingAction = Literal["stop", "use"]
 """Stop the training, or use what was trained from now on."""
 
 
@@ -155,7 +155,7 @@ class TrainingScreen(ModalScreen[None]):
         Binding("u", "use", "use what was trained from now on", show=False, id="training.use"),
     ]
 
-    def __init__(self, training: Training, answer: Callable[[Answer], object]) -> None:
+    def __init__(self, training: Training, answer: Callable[[TrainingAction], object]) -> None:
         """The screen; `answer` is called with what the user wants to happen."""
         super().__init__()
         self._training, self._answer = training, answer
@@ -300,7 +300,7 @@ class Trainings:
         )
         self._app.push_screen(self._screen, self._left)
 
-    async def _answer(self, what: Answer) -> None:
+    async def _answer(self, what: TrainingAction) -> None:
         await self._app.attempt(self.train("stop") if what == "stop" else self.use())
 
     def _left(self, _: None) -> None:

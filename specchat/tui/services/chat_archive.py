@@ -36,7 +36,7 @@ class ChatArchive:
         self._path = path
         self._writer: Writer | None = None
         self._chat = ""  # the id of the chat that the following fields are about
-        self._record: records.Chat | None = None  # as it was last written
+        self._record: records.ChatRecord | None = None  # as it was last written
         self._known: set[str] = set()  # ids of written turns
         self._closed = False
         self._deleted = False  # the user deleted it, but may continue it
@@ -126,7 +126,7 @@ class ChatArchive:
         self._on_screen.title, self._on_screen.renamed = title, True
         self.save()
 
-    def current(self) -> tuple[records.Chat, list[records.Message]]:
+    def current(self) -> tuple[records.ChatRecord, list[records.StoredMessage]]:
         chat = self._on_screen
         return record_of(chat, records.now()), [message_with_rounds(turn) for turn in chat.branches]
 
@@ -197,18 +197,18 @@ class ChatArchive:
             self._writer.put(partial(_add, self._record, [message_with_rounds(turn) for turn in turns]))
 
 
-def _fresh_message(turn: Turn) -> records.Message:
+def _fresh_message(turn: Turn) -> records.StoredMessage:
     """A turn that was not written before; a reply may have ended already."""
     return message_with_rounds(turn) if turn.reply and turn.reply.stop else message_of(turn)
 
 
-def _add(record: records.Chat, messages: list[records.Message], chats: Chats, name: str) -> None:
+def _add(record: records.ChatRecord, messages: list[records.StoredMessage], chats: Chats, name: str) -> None:
     chats.save(record)
     for message in messages:
         chats.add(record.id, message, name if message.status == "streaming" else None)
 
 
-def _finish(chat: str, message: records.Message, rounds: ReplyRounds, chats: Chats, _: str) -> None:
+def _finish(chat: str, message: records.StoredMessage, rounds: ReplyRounds, chats: Chats, _: str) -> None:
     """Write a reply that has ended; its rounds are packed here, on the writer's thread."""
     chats.update(chat, replace(message, rounds=rounds.pack()))
 
@@ -217,6 +217,6 @@ def _grow(chat: str, turn: Turn, chats: Chats, name: str) -> None:
     chats.update(chat, message_of(turn), name)
 
 
-def _read(chats: Chats, id: str) -> tuple[records.Chat, list[Turn], str]:
+def _read(chats: Chats, id: str) -> tuple[records.ChatRecord, list[Turn], str]:
     record, messages = chats.chat(id)
     return record, [turn_of(message) for message in messages], chats.draft(id)

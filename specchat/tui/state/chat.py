@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from specchat.engine.protocol.commands import Generate, Message
 from specchat.engine.protocol.events import Died, Event, Failed, Finished, Prefilled, RoundDone, Started
 from specchat.errors import UsageError
-from specchat.store.records import Chat as ChatRecord
-from specchat.store.records import new_id, title_of
+from specchat.store.records import ChatRecord, new_id, title_of
 from specchat.tui.state import attachments
 from specchat.tui.state.engine_state import EngineState
 from specchat.tui.state.message_tree import MessageTree, SentTurns

@@ -11,14 +11,14 @@ from specchat.tui.state.settings_fields import Field
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import ScreenLine, cut, padded, width_of, wrap, wrapped_lines
 
-Kind = Literal["heading", "field", "error", "save", "save_pair", "reload"]
+LineKind = Literal["heading", "field", "error", "save", "save_pair", "reload"]
 
 
 @dataclass(frozen=True)
 class Line:
     """One line of the form: a heading, a field, a remark under a field, or something to do."""
 
-    kind: Kind
+    kind: LineKind
     text: str = ""
     field: Field | None = None
 

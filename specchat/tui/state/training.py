@@ -26,7 +26,7 @@ from specchat.training.limits import CHATS
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import Run, ScreenLine, bar, clip, cut, paragraph, spark, width_of
 
-Phase = Literal["running", "paused", "stopping", "done", "stopped", "failed"]
+TrainingPhase = Literal["running", "paused", "stopping", "done", "stopped", "failed"]
 
 
 class TrainingChoices(Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,7 +54,7 @@ class Training:
     """One training, from its start to the user's answer to its verdict."""
 
     request: TrainingChoices
-    phase: Phase = "running"
+    phase: TrainingPhase = "running"
     needed: Needed | None = None
     reached: dict[str, Reached] = field(default_factory=dict)  # the last report of each stage
     measured_tau: list[float] = field(default_factory=list)  # as it rises

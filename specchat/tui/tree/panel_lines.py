@@ -149,7 +149,7 @@ class Ribbon:
         return at if at < self.count else None
 
 
-class Columns:
+class RoundColumns:
     """The columns of rounds that grow; each round is counted once."""
 
     def __init__(self) -> None:

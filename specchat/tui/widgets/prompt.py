@@ -69,12 +69,12 @@ class Prompt(FixedTextArea):
         self._offered: tuple[str, tuple[str, ...]] | None = None  # text after the last Tab, and what Tab offers next
 
     @dataclass
-    class Submitted(Message):
+    class Sent(Message):
         """The user sent a text; pastes are in full."""
 
         text: str
 
-    class SubmittedEmpty(Message):
+    class SentEmpty(Message):
         """The user pressed the send key in an empty prompt."""
 
     class MovedOn(Message):
@@ -149,7 +149,7 @@ class Prompt(FixedTextArea):
         if menu is not None and not complete and self.text != menu.marked.strip():
             self.take(menu.marked)
             return
-        self.post_message(self.Submitted(self.full_text) if self.text.strip() else self.SubmittedEmpty())
+        self.post_message(self.Sent(self.full_text) if self.text.strip() else self.SentEmpty())
 
     def action_newline(self) -> None:
         self.insert("\n")

@@ -23,7 +23,7 @@ from specchat.tui.text.markdown_blocks import (
     MOST_WIDGETS,
     STEP_WIDGETS,
     BlockSplitter,
-    Step,
+    DrawingStep,
     drawing_steps,
     reply_parser,
 )
@@ -302,12 +302,12 @@ class ReplyView(GrowingLines, Vertical):
             await self._draw(step)
         self._tail.drop_lines(text.count("\n"))
 
-    async def _steps(self, text: str) -> list[Step]:
+    async def _steps(self, text: str) -> list[DrawingStep]:
         """The steps in which finished blocks are drawn; they are told apart beside the app if that takes long."""
         left = MOST_WIDGETS - self._widgets
         return drawing_steps(text, left) if len(text) <= LONG else await asyncio.to_thread(drawing_steps, text, left)
 
-    async def _draw_in_turn(self, steps: Sequence[Step]) -> None:
+    async def _draw_in_turn(self, steps: Sequence[DrawingStep]) -> None:
         """Draw each of these steps once the one before is on the screen."""
         for step in steps:
             drawn = asyncio.Event()
@@ -315,7 +315,7 @@ class ReplyView(GrowingLines, Vertical):
             await drawn.wait()
             await self._draw(step)
 
-    async def _draw(self, step: Step) -> None:
+    async def _draw(self, step: DrawingStep) -> None:
         """Append finished blocks to the Markdown; nothing where the view or the app is about to go.
 
         Where they take too long, or Textual cannot draw them, they are shown as plain text.

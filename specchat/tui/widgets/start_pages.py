@@ -8,7 +8,7 @@ from specchat.config import private_dir
 from specchat.engine.client.replay import Recording
 from specchat.engine.protocol.events import RoundDone
 from specchat.errors import RecordingError
-from specchat.tui.services.context import Context
+from specchat.tui.services.context import AppServices
 from specchat.tui.services.key_bindings import every_key
 from specchat.tui.tree import Marks
 from specchat.tui.tree.growing_tree import GrowingTree
@@ -20,7 +20,7 @@ from specchat.tui.widgets.welcome import Welcome
 class StartPages:
     """Mounts and removes the two pages in the transcript."""
 
-    def __init__(self, context: Context, transcript: Transcript, marks: Marks) -> None:
+    def __init__(self, context: AppServices, transcript: Transcript, marks: Marks) -> None:
         self._context, self._transcript, self._marks = context, transcript, marks
         self._tree: GrowingTree | None = None
 

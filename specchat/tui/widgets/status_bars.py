@@ -97,11 +97,11 @@ class StatusBar(PaintedLines):
         return line
 
 
-class Notice(PaintedLines):
+class RemarkLine(PaintedLines):
     """A line for progress, or a few for a remark; hidden when there is neither."""
 
     DEFAULT_CSS = """
-    Notice { height: auto; max-height: 5; padding: 0 2; display: none; }
+    RemarkLine { height: auto; max-height: 5; padding: 0 2; display: none; }
     """
 
     def __init__(self, chat: Chat, *, id: str | None = None) -> None:

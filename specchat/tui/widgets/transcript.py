@@ -17,7 +17,7 @@ from textual.widgets import Markdown
 from specchat.tui.state.turn import Turn
 from specchat.tui.text.markdown_blocks import code_blocks
 from specchat.tui.textual_patches.widget_parts import begin_following, is_following, stop_following
-from specchat.tui.widgets.messages import MessageView, NoteView, text_of
+from specchat.tui.widgets.messages import MessageView, NoteView, OlderView, text_of
 from specchat.tui.widgets.mounted_page import STEP_LINES, MountedPage
 from specchat.tui.widgets.reply_view import ReplyView
 
@@ -101,11 +101,8 @@ class Transcript(MountedPage):
                     views[index].scroll_visible(animate=False, top=True)
                     self.post_message(self.Pointed(views[index].turn))
 
-    async def on_older_view_asked(self) -> None:
-        await self.turn_page(-1)
-
-    async def on_newer_view_asked(self) -> None:
-        await self.turn_page(1)
+    async def on_older_view_clicked(self, event: OlderView.Clicked) -> None:
+        await self.turn_page(event.step)
 
     def on_blur(self) -> None:
         self.chosen = None

@@ -17,8 +17,8 @@ from specchat.tui.tree import ASCII, UNICODE, Drawing, Mode, SteadyDrawing, fitt
 from specchat.tui.tree.node_details import Step, neighbour
 from specchat.tui.tree.panel_lines import (
     EARLIER,
-    Columns,
     Ribbon,
+    RoundColumns,
     earlier_rounds_lines,
     legend_lines,
     node_lines,
@@ -79,7 +79,7 @@ class TreePanel(PaintedLines, can_focus=True):
         self._hovered: int | None = None
         self._steady = SteadyDrawing(self._marks)
         self.drawing = Drawing([], [])
-        self._columns = Columns()
+        self._columns = RoundColumns()
         self._ribbon: Ribbon | None = None
         self._ribbon_line = 0
         self.entitle(title="tree")
