@@ -63,7 +63,6 @@ class AdaptedWhere:
     adapter_of: Tensor
 
     def add_(self, layer: int, columns: Mapping[str, slice], x: Tensor, out: Tensor) -> None:
-        """As `Adapted.add_`."""
         for place, factors in enumerate(self.adapters):
             acts = (self.adapter_of == place)[:, None]
             for name, where in columns.items():
