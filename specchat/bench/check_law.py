@@ -152,7 +152,8 @@ def _finding(
     laws = _laws_in_force(sampling(settings), plain, texts)
     firsts: list[Hashable] = [text.tokens[0] for text in texts]
     both: list[Hashable] = [tuple(text.tokens[:2]) for text in texts]
-    exact_first, exact_both = _first_law(laws.first), _joint_law(laws, subject.vocabulary.eos_ids)
+    exact_first: dict[Hashable, float] = dict(_likeliest(laws.first))
+    exact_both = _joint_law(laws, subject.vocabulary.eos_ids)
     one, two = fit(firsts, exact_first), fit(both, exact_both)
     likeliest = max(exact_first, key=exact_first.__getitem__)
     biased = fit([likeliest if i % 2 else first for i, first in enumerate(firsts)], exact_first)
@@ -239,10 +240,6 @@ def _laws_in_force(law_settings: Sampling, plain: PlainLogits, texts: Sequence[T
             if child is not None and child in reading.alive:
                 second[token] = reading.after(child).float().clone()
     return Laws(law(first, law_settings), {token: law(logits, law_settings) for token, logits in second.items()})
-
-
-def _first_law(first: Law) -> dict[Hashable, float]:
-    return dict(_likeliest(first))
 
 
 def _joint_law(laws: Laws, eos_ids: frozenset[int]) -> dict[Hashable, float]:

@@ -94,7 +94,6 @@ class Bench:
         return self.report(complete=True)
 
     def report(self, complete: bool = False) -> Report:
-        """The figures so far."""
         runs = list(self._runs)
         if self._current is not None and self._current.started:
             runs.append(self._current.result(judged=False))
@@ -130,7 +129,6 @@ class _Precision:
         return self._run_over_prompts is not None and bool(self._run_over_prompts.measured)
 
     def measure(self) -> None:
-        """Load, measure perplexity on the fixed text, measure the contestants."""
         from specchat.bench.interleaved_run import InterleavedRun
 
         self._progress.say(f"loading {self._settings.pair} in {self._settings.dtype}")

@@ -50,8 +50,6 @@ class Ticket:
                 self._news.put_nowait(None)
             case Failed():
                 self.fail(from_engine(event, "messages" if self.asked.text is None else "prompt"))
-            case _:
-                pass
 
     def fail(self, error: ApiError) -> None:
         """The reply ends here, with an error."""

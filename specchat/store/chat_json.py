@@ -52,7 +52,10 @@ def read_json(data: bytes, name: str) -> Exported:
         raise UsageError(f"{name}: version = {short(raw.get('version'))}, and this specchat reads version {VERSION}")
     exported = _converted(raw, name)
     _refuse_broken_tree(exported, name)
-    _refuse_unwritable(exported, name)
+    try:
+        msgspec.json.encode(exported)
+    except (UnicodeEncodeError, RecursionError, OverflowError) as error:
+        raise UsageError(f"{name}: it cannot be written again: {cut(str(error))}") from None
     return exported
 
 
@@ -123,14 +126,6 @@ def _refuse_no_time(where: str, key: str, written: str) -> None:
     """Chats are sorted by these texts, so that only the one form that is written here can be taken in."""
     if not is_time(written):
         raise UsageError(f"{where}: {key} = {short(written)} is not a time, such as {now()}")
-
-
-def _refuse_unwritable(exported: Exported, name: str) -> None:
-    """What was read must be writable again: JSON can name half of a surrogate pair, and it cannot be written."""
-    try:
-        msgspec.json.encode(exported)
-    except (UnicodeEncodeError, RecursionError, OverflowError) as error:
-        raise UsageError(f"{name}: it cannot be written again: {cut(str(error))}") from None
 
 
 def _settled(message: Message) -> Message:

@@ -155,7 +155,6 @@ class Chats:
             )
 
     def owners(self) -> list[str | None]:
-        """Names of the processes that have unfinished replies."""
         rows = self._sql.execute("SELECT DISTINCT owner FROM messages WHERE status = 'streaming'")
         return [row[0] for row in rows]
 
@@ -252,18 +251,13 @@ class Chats:
                 "SELECT m.chat, snippet(words, 0, '', '', '…', 24) FROM words JOIN messages m ON m.number = words.rowid"
                 " WHERE words MATCH ?"
             )
-            values = (_as_query(words),)
+            values = (" ".join(f'"{word}"*' for word in re.findall(r"\w+", words)),)
         if values == ("",):
             return {}
         found: dict[str, str] = {}
         for chat, place in self._sql.execute(f"{sql} ORDER BY m.number DESC LIMIT {_MATCHES}", values):
             found.setdefault(chat, _text(place))
         return dict(list(found.items())[:500])
-
-
-def _as_query(words: str) -> str:
-    """Every word as a quoted prefix, so that nothing the user types is read as query syntax."""
-    return " ".join(f'"{word}"*' for word in re.findall(r"\w+", words))
 
 
 def _sound(text: str) -> str:

@@ -10,8 +10,7 @@ import torch
 from racers import quick_pair, quick_settings
 
 from specchat.bench.circumstances import EnergyMeter
-from specchat.bench.peer import Pass, Peer
-from specchat.bench.peer_engines import _Generate, find_peers
+from specchat.bench.peer_engines import Pass, Peer, _Generate, find_peers
 
 CPU = torch.device("cpu")
 

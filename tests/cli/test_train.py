@@ -19,11 +19,12 @@ from tiny_models import add_tiny_pair
 from typer.testing import CliRunner
 
 from specchat.bench.configurations import parse_configurations
-from specchat.cli import training_run, training_verdict
+from specchat.cli import training_run
+from specchat.cli import training_run as training_verdict
 from specchat.cli.pair_states import estimate_training
 from specchat.cli.progress import StageLines, stage_reporter
 from specchat.cli.train import train
-from specchat.cli.training_verdict import Way, as_configuration, judge, print_verdict, use, ways_to_use
+from specchat.cli.training_run import Way, as_configuration, judge, print_verdict, use, ways_to_use
 from specchat.config import cache_dir, data_dir, load_catalog, own_drafters_dir, settings_of
 from specchat.config.trained_drafters import read_drafter
 from specchat.engine.protocol.training_report import Curve, Judged, MeasuredWay, curve_lines, table_lines

@@ -217,7 +217,7 @@ async def test_a_thought_is_kept_with_its_time_and_left_out_of_what_is_sent_on(s
     assert kept(store)[0][1][1].facts.thought_s > 0
     async with driving(store=store, chat=id) as d:
         await d.settle()
-        assert d.app.chat.last_reply().thought_s == kept(store)[0][1][1].facts.thought_s
+        assert d.app.chat.last_reply().facts.thought_s == kept(store)[0][1][1].facts.thought_s
         assert "thought for" in d.screen()
         await d.say("and?")
         assert d.link.last(Generate).messages[1].content == "A greeting."

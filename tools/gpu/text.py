@@ -12,8 +12,7 @@ import torch
 
 from specchat.bench.check_text import check_greedy
 from specchat.bench.checked_combination import EFFORTS, FAILED, CheckedCombination
-from specchat.bench.peer import Peer
-from specchat.bench.peer_engines import peers_over
+from specchat.bench.peer_engines import Peer, peers_over
 from specchat.core.costs import Costs
 from specchat.decoding.vocabulary import TransformersVocabulary
 from specchat.drafters.choice import choose_drafter

@@ -188,7 +188,6 @@ class CurrentPair:
 
     @property
     def there(self) -> bool:
-        """Whether a pair is loaded."""
         return self._open is not None
 
     @property
@@ -203,7 +202,6 @@ class CurrentPair:
         return self._open
 
     def close(self) -> None:
-        """Save what drafters have learnt and let the pair go."""
         if self._open is not None:
             self._open.close()
             self._open = None

@@ -24,8 +24,6 @@ _REPLY_TOKENS = 96
 
 
 class BenchScreen(RunScreen):
-    """Progress, a table by category, and whether the texts agree."""
-
     DEFAULT_CSS = """
     BenchScreen { align: center middle; background: $background 60%; }
     BenchScreen > Vertical {
@@ -90,7 +88,6 @@ class BenchScreen(RunScreen):
         self.begin_run(self.series, self.series.begin())
 
     def action_leave(self) -> None:
-        """Stop what runs and keep the table; else back to the chat."""
         if self.stop_run():
             self.show()
         else:

@@ -57,7 +57,6 @@ class ChatScreen(ChatView):
         self.focus_chat()
 
     def choose_pair(self) -> None:
-        """Let the user choose a pair, and load it."""
         chat, pairs, app = self.chat, self.context.pairs, self.context.app
         chat.background.fetched = ""
         held = chat.engine.ready.memory_bytes if chat.engine.ready else 0
@@ -73,7 +72,6 @@ class ChatScreen(ChatView):
         await self.context_limit.ask(question, lambda: self.prompt.sent.add(question))
 
     def copy(self, text: str, what: str) -> None:
-        """Copy a text to the clipboard; an empty one is refused with a remark."""
         if text:
             self.context.app.copy_to_clipboard(text, what)
         else:
@@ -86,7 +84,6 @@ class ChatScreen(ChatView):
             self.tree_panel.action_leave()
 
     def step(self, rounds: int = 1) -> None:
-        """Do this many rounds, then hold."""
         self.context.speed.step(rounds)
         self.tree_panel.action_leave()
 
@@ -111,7 +108,6 @@ class ChatScreen(ChatView):
         return what in ("slower", "faster") or player is not None or self.chat.running is not None
 
     async def action_pace(self, what: str) -> None:
-        """Hold, step, change the speed, or play again."""
         try:
             match what:
                 case "hold":
@@ -147,7 +143,6 @@ class ChatScreen(ChatView):
             self.prompt.focus()
 
     def action_search(self) -> None:
-        """Look for something that was sent before, and put it into the prompt."""
         if self._refused_by_recording():
             return
 
@@ -159,7 +154,6 @@ class ChatScreen(ChatView):
         self.context.app.push_screen(SearchScreen(self.prompt.sent), chosen)
 
     def action_open_editor(self) -> None:
-        """Edit the prompt in the user's editor; the app waits."""
         if self._refused_by_recording():
             return
         app = self.context.app
@@ -192,7 +186,6 @@ class ChatScreen(ChatView):
         self.recall_queued()
 
     def on_prompt_moved_on(self) -> None:
-        """Focus the choices where a message waits for one, else what follows the prompt."""
         if self.choice and self.alert.shown:
             self.alert.take_focus()
         else:
@@ -202,7 +195,6 @@ class ChatScreen(ChatView):
         self.side_panel.toggle_settings()
 
     def on_transcript_pointed(self, event: Transcript.Pointed) -> None:
-        """Show the rounds of the reply that the user points at."""
         self.side_panel.look_at(event.turn)
 
     @on(TreePanel.FollowAsked)
@@ -214,11 +206,9 @@ class ChatScreen(ChatView):
 
     @on(Transcript.Shortened)
     def _collect_what_left(self) -> None:
-        """Collect the memory of removed messages, once the app is idle."""
         self.context.garbage.schedule()
 
     def on_transcript_edit_asked(self, event: Transcript.EditAsked) -> None:
-        """Put this message into the prompt, to be sent in another wording."""
         self.replies.edit(event.turn, reply=event.reply)
 
     def _refused_by_recording(self) -> bool:

@@ -63,7 +63,6 @@ class ChatView(MainScreen):
             watched.add_class("-paces")
 
     def compose(self) -> ComposeResult:
-        """The whole screen; nothing here waits for the engine."""
         with Horizontal(id="main"):
             yield self.transcript
             with Vertical(id="side"):
@@ -85,7 +84,6 @@ class ChatView(MainScreen):
         """All widgets are mounted."""
 
     def on_mount(self) -> None:
-        """Tell the app that the chat can be shown."""
         self.post_message(self.Opened())
 
     @property
@@ -100,7 +98,6 @@ class ChatView(MainScreen):
         self.context.archive.save()
 
     async def begin_chat(self, said: str = "") -> None:
-        """Begin a new chat on an empty page, and say this."""
         self.leave_chat()
         await self.transcript.clear()
         await self.start_pages.show_welcome()
@@ -113,7 +110,6 @@ class ChatView(MainScreen):
         self.prompt.focus()
 
     def focus_chat(self) -> None:
-        """Focus the prompt, or the chat where a recording is played."""
         (self.prompt if self.prompt.can_focus else self.transcript).focus()
 
     def draw(self) -> None:

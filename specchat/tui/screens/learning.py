@@ -46,12 +46,10 @@ class Learning:
                 raise UsageError(f"/learn does not know {argument!r}{nearest(argument, _WORDS)}")
 
     async def answered(self, learnt: Learnt) -> None:
-        """The engine has reported what was learnt."""
         about = self._asked.pop(0) if self._asked else "report"
         await self._app.note(visible(_note(about, learnt)))
 
     def failed(self) -> None:
-        """No answer will come."""
         self._asked.clear()
 
     def _ask(self, about: str, forget: bool = False) -> None:
@@ -79,7 +77,6 @@ PRIVACY = (
 
 
 def learning_report(learnt: Learnt) -> str:
-    """All that is known, in a few sentences."""
     if not learnt.drafter:
         return f"nothing is learnt: {learnt.why}"
     state = "learns from your replies" if learnt.learning else "does not learn now; /learn on lets it"

@@ -44,7 +44,6 @@ class ChatArchive:
 
     @property
     def has_file(self) -> bool:
-        """Whether chats are stored at all."""
         return self._path is not None
 
     def start(self) -> None:
@@ -65,7 +64,11 @@ class ChatArchive:
         if chat.id != self._chat:
             self._put_replies(writer)
             self._chat, self._record, self._known, self._deleted = chat.id, None, set(), False
-        fresh = self._new_turns()
+        turns = self._on_screen.turns
+        first = len(turns)
+        while first and turns[first - 1].id not in self._known:
+            first -= 1
+        fresh = list(turns[first:])
         record = record_of(chat, self._record.updated if self._record and not fresh else records.now())
         if fresh or (self._known and not self._deleted and record != self._record):
             self._record, self._deleted = record, False
@@ -76,7 +79,6 @@ class ChatArchive:
         self._put_replies(writer)
 
     async def wait_until_written(self) -> None:
-        """Wait until everything is on the disk, at most `PATIENCE_S`."""
         if self._writer is not None and not self.problem:
             await asyncio.to_thread(self._writer.settled, PATIENCE_S)
 
@@ -121,7 +123,6 @@ class ChatArchive:
             self._writer.put(lambda chats, _: chats.keep_draft(id, text))
 
     def rename(self, title: str) -> None:
-        """Set the title of the chat on the screen."""
         self._on_screen.title, self._on_screen.renamed = title, True
         self.save()
 
@@ -162,16 +163,7 @@ class ChatArchive:
         """The id and title of the chat on the screen, if it is stored."""
         return (self._record.id, self._record.title) if self._record and self._record.id == self._on_screen.id else None
 
-    def _new_turns(self) -> list[Turn]:
-        """The turns of the path that are not written yet, which are its last ones."""
-        turns = self._on_screen.turns
-        first = len(turns)
-        while first and turns[first - 1].id not in self._known:
-            first -= 1
-        return list(turns[first:])
-
     def _put_replies(self, writer: Writer) -> None:
-        """Write the current text of growing replies."""
         for chat, turn in list(self._unfinished.values()):
             if turn.reply and turn.reply.stop:
                 del self._unfinished[turn.id]
@@ -180,7 +172,6 @@ class ChatArchive:
                 writer.grow(turn.id, partial(_grow, chat, turn))
 
     def _on_app_thread(self, what: Callable[..., object], *given: object) -> None:
-        """Call a function on the app's thread, unless the archive is closed."""
         if not self._closed:
             with suppress(RuntimeError):  # … in this very moment
                 self._app.call_later(what, *given)

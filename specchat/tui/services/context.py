@@ -57,7 +57,6 @@ class AppSetup:
 
     @property
     def has_demo(self) -> bool:
-        """Whether there is a recording to play."""
         return self.demo is not None and self.demo.exists()
 
 

@@ -72,7 +72,6 @@ def _figures(stats: dict[str, Any] | None) -> Figures:
 
 
 def as_markdown(chat: records.Chat, messages: Sequence[records.Message]) -> str:
-    """The messages under headings of who wrote them, each reply with its line of figures."""
     parts = [f"# {chat.title}", f"*{chat.created[:10]} · specchat --resume {chat.id}*"]
     if chat.system:
         parts.append("\n".join(f"> {line}" for line in chat.system.split("\n")))
@@ -93,7 +92,6 @@ def as_html(chat: records.Chat, messages: Sequence[records.Message]) -> str:
 
 
 def as_json(chat: records.Chat, messages: Sequence[records.Message]) -> str:
-    """Everything, to be imported again."""
     return write_json(chat, list(messages))
 
 

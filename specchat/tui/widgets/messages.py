@@ -35,7 +35,6 @@ class UserView(Vertical):
         self.text = turn.content
 
     def compose(self) -> ComposeResult:
-        """The first lines, how many more there are, and one line per file."""
         yield TintedText(self._runs())
 
     def on_click(self) -> None:
@@ -106,7 +105,6 @@ class OlderView(TintedText):
         """The user wants to see them."""
 
     def count(self, messages: int) -> None:
-        """Show this number."""
         self.set([(f"{self.ARROW} {messages:,} {self.WORD} message{'s' if messages != 1 else ''}", "dim")])
 
     def on_click(self) -> None:

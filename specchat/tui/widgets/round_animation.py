@@ -121,7 +121,6 @@ class RoundAnimation:
         return rounds[-1] if self._is_running(newest) and self._display_s(waiting) >= SHORTEST_S else None
 
     def _is_running(self, round: RoundDone) -> bool:
-        """Whether the round belongs to the running reply."""
         running = self._chat.running
         return running is not None and running.id == round.id
 
@@ -164,7 +163,6 @@ class RoundAnimation:
 
 
 def _ends_animation(event: Event) -> bool:
-    """Whether the event ends an animation at once."""
     return isinstance(event, Died | Failed) or (isinstance(event, Finished) and event.stop == "cancelled")
 
 

@@ -26,7 +26,6 @@ class StartPages:
 
     @property
     def welcome_shown(self) -> bool:
-        """Whether the welcome page is mounted."""
         return bool(self._transcript.query(Welcome))
 
     @property
@@ -55,7 +54,6 @@ class StartPages:
                 page.play(tree)
 
     def hold_tree(self) -> None:
-        """Let the tree stand as it is."""
         if self._tree is not None:
             self._tree.held = True
 
@@ -66,7 +64,6 @@ class StartPages:
             self._transcript.start_at_top()
 
     def repaint_welcome(self) -> None:
-        """Draw the progress on the welcome page, if it is mounted."""
         for page in self._transcript.query(Welcome):
             page.repaint()
 
@@ -91,7 +88,6 @@ class StartPages:
         self._transcript.scroll_end(animate=False)
 
     async def turn_tour_page(self) -> None:
-        """Show the next page of the tour; after the last one remove it."""
         if not all(view.next_page() for view in self._transcript.query(TourView)):
             await self.leave_tour()
 

@@ -117,7 +117,6 @@ class Transcript(MountedPage):
             self.app.open_url(event.href)
 
     async def action_move(self, step: int) -> None:
-        """Point at the next or previous message."""
         if not self.views:
             return
         chosen = len(self.views) if self.chosen is None else self.chosen
@@ -172,7 +171,6 @@ class Transcript(MountedPage):
         return self._turning.locked()
 
     def unfinished_replies(self) -> list[ReplyView]:
-        """The replies whose end is not shown yet."""
         return [view for view in self.views if isinstance(view, ReplyView) and view.unfinished]
 
     def chosen_view(self) -> MessageView | None:
@@ -189,12 +187,10 @@ class Transcript(MountedPage):
         return next((view for view in reversed(self.views) if isinstance(view, ReplyView)), None)
 
     def reply_text(self) -> str | None:
-        """The text of that reply; None where there is none."""
         view = self.reply_view()
         return text_of(view) if view else None
 
     def toggle_tokens(self) -> None:
-        """Show that reply as tokens instead of Markdown, or the other way round."""
         if view := self.reply_view():
             view.token_view = not view.token_view
 
@@ -224,7 +220,6 @@ class Transcript(MountedPage):
         return turned
 
     async def add_note(self, text: str, role: str = "dim") -> None:
-        """Add a line from the app."""
         await self.mount(NoteView(text, role))
 
     async def clear(self) -> None:
@@ -234,7 +229,6 @@ class Transcript(MountedPage):
         self.start_at_top()
 
     def follow(self) -> None:
-        """Go to the end and stay there."""
         self.reading.clear()
         if self.max_scroll_y > 0:
             self.anchor()
