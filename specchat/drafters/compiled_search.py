@@ -11,14 +11,7 @@ from specchat.core.compiled_guessing import Asked, CompiledNetwork, GrowthPlan
 from specchat.core.context import Context
 from specchat.core.seams import Drafter
 from specchat.core.tree import TokenTree, point
-from specchat.indexes.guess_search import (
-    MOST_DOUBLINGS,
-    MOST_MEMBERS,
-    MOST_WIDTH,
-    SURENESSES,
-    Found,
-    GuessSearch,
-)
+from specchat.indexes.guess_search import MOST_DOUBLINGS, MOST_MEMBERS, MOST_WIDTH, SURENESSES, Found, GuessSearch
 
 NEVER_SURE = 2.0
 """More than any guess is likely: networks are asked whatever others guess."""

@@ -51,8 +51,8 @@ class DraftModel(CompiledDrafter):
     Daliri, Musco, Suresh, Drafter-Invariant Speculative Decoding, arXiv:2408.07978.
     """
 
-    @staticmethod
-    def draw_kinds(options: DraftModelOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
+    @classmethod
+    def draw_kinds(cls, options: DraftModelOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
         """All kinds; forced to its likeliest tokens or to the target's noise, points alone."""
         return frozenset(DrawKind) if options.drawing == "auto" else frozenset({DrawKind.POINT})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from safetensors import SafetensorError
 from safetensors.torch import load, save
@@ -35,10 +35,8 @@ class Pruned(Drafter):
     the result is a network of the usual shape; nothing is trained afterwards to recover.
     """
 
-    @staticmethod
-    def draw_kinds(options: PrunedOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
-        """All kinds: the narrower network has a law of its own."""
-        return frozenset(DrawKind)
+    kinds = frozenset(DrawKind)
+    """All kinds: the narrower network has a law of its own."""
 
     @staticmethod
     def network_memory(options: PrunedOptions, prunable: Prunable) -> NetworkMemory:

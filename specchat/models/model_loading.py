@@ -32,11 +32,7 @@ from specchat.models.weights.families import FAMILIES, Family
 from specchat.models.weights.foreign_code import first_line, library_error, one_line
 from specchat.models.weights.gguf_header import read_header, rotation_scaling
 from specchat.models.weights.gguf_source import GgufSource
-from specchat.models.weights.model_files import (
-    describe_model,
-    needed_bytes,
-    refused_layers,
-)
+from specchat.models.weights.model_files import describe_model, needed_bytes, refused_layers
 from specchat.models.weights.tensor_source import TensorSource
 from specchat.models.weights.tokenizer_files import end_tokens, open_tokenizer, same_tokenizer
 from specchat.models.weights.transformers_cache import (

@@ -29,18 +29,6 @@ TOKENS = "tokens"
 OWN_HEAD, OWN_EMBED = "head", "embed"
 """Tensors that only published networks have: a head and an embedding of their own."""
 
-TOKENS = "tokens"
-"""The tensor that lists the tokens that can be guessed, the most frequent first."""
-
-OWN_HEAD, OWN_EMBED = "head", "embed"
-"""Tensors that only published networks have: a head and an embedding of their own."""
-
-TOKENS = "tokens"
-"""The tensor that lists the tokens that can be guessed, the most frequent first."""
-
-OWN_HEAD, OWN_EMBED = "head", "embed"
-"""Tensors that only published networks have: a head and an embedding of their own."""
-
 HEAD_TOKENS = 8192
 """How many of the target's most frequent tokens can be guessed while training."""
 
@@ -90,10 +78,6 @@ class SharedWeights:
     def none(cls) -> SharedWeights:
         """Nothing, for a network whose shapes or layers alone are looked at."""
         return cls(nn.Identity(), torch.empty(0), torch.empty(0))
-
-    def logits(self, normed: Tensor) -> Tensor:
-        """(…, H) logits of (…, d) normed states, one for each of `tokens`."""
-        return F.linear(normed, self.head)
 
 
 @dataclass(frozen=True)
@@ -195,7 +179,7 @@ class DraftNetwork(nn.Module, Generic[S_co]):
 
     def logits(self, states: Tensor) -> Tensor:
         """(…, H) logits of the token that follows, for each of the shared tokens."""
-        return self.shared.logits(self.normed(states))
+        return F.linear(self.normed(states), self.shared.head)
 
     def fused(self, features: Tensor) -> Tensor:
         """(…, d) input of the first step, from (…, taps, d) states of the target."""
@@ -219,13 +203,6 @@ class DraftNetwork(nn.Module, Generic[S_co]):
         """
         assert not glancing, "only networks that guess blocks are shown what they miss"
         return self.states(fused, batch.tokens, steps)
-
-    def unroll(self, features: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
-        """(B, S − steps, H) logits for each step, from (B, S, taps, d) states of the target; see `states`.
-
-        They are to be compared with the target's own logits at position t + k.
-        """
-        return [self.logits(states) for states in self.states(self.fused(features), tokens, steps)]
 
     # ------------------------------------------------------------------------------------------------ weights
 
