@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import specchat
 from specchat.cli.flags import Output, takes_settings
 from specchat.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from specchat.tui.bench.budgets import BudgetFinding
-
-import specchat
 
 
 @takes_settings

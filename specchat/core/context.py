@@ -73,7 +73,6 @@ class Context:
         return len(self.history) + tree.depths[node]
 
     def emit(self, tokens: Sequence[int]) -> None:
-        """Append what a round emitted."""
         if self.constraint is not None:
             self.constraint.advance(tokens)
         self.history.extend(tokens)

@@ -18,11 +18,7 @@ _POINTER, _SHORT, _LONG = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
 
 
 def suffix_sources() -> Sources:
-    """The suffix tree's C, and how it is compiled.
-
-    Raises:
-        NativeUnavailable: no compiler.
-    """
+    """The suffix tree's C, and how it is compiled; NativeUnavailable without a compiler."""
     here = Path(__file__).parent
     command, headers = (*find_compiler(), *_FLAGS), here.parent / "core" / "native"
     return Sources(here / "native", "suffix", command, brief=True, headers=headers)
@@ -30,11 +26,7 @@ def suffix_sources() -> Sources:
 
 @lru_cache(maxsize=1)
 def suffix_library() -> ctypes.CDLL:
-    """The compiled C, compiled now if need be.
-
-    Raises:
-        NativeUnavailable: no compiler, or one that fails.
-    """
+    """The compiled C, compiled now if need be; NativeUnavailable without a compiler, or if it fails."""
     library = load(suffix_sources()).library
     library.suffix_new.restype = _POINTER
     library.suffix_new.argtypes = [_SHORT]
@@ -64,11 +56,7 @@ def suffix_library() -> ctypes.CDLL:
 
 
 class NativeSuffixTree:
-    """All runs of up to `depth` tokens of several texts, like `SuffixTree`.
-
-    Raises:
-        NativeUnavailable: when it is made, where it cannot be compiled.
-    """
+    """All runs of up to `depth` tokens of several texts, like `SuffixTree`; NativeUnavailable if it cannot be made."""
 
     def __init__(self, depth: int) -> None:
         self.depth = depth

@@ -117,8 +117,6 @@ _STREAM_HEADERS = [
 
 
 class JsonAnswer(Response):
-    """A value as JSON."""
-
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:

@@ -16,7 +16,7 @@ from specchat.engine.protocol.events import Changed, Died, Event, Failed, Finish
 from specchat.errors import SpecchatError, nearest, short
 from specchat.serve.api_error import ApiError, from_engine
 from specchat.serve.loaded_engine import LoadedEngine, last_words
-from specchat.serve.requests import Asked
+from specchat.serve.requests import CheckedRequest
 from specchat.serve.ticket import Ticket
 
 _OWN_OF_A_REQUEST = (
@@ -46,7 +46,7 @@ class Scheduler:
         engine: LoadedEngine,
         longest: int,
         hear: Callable[[Event], None] = lambda event: None,
-        begins: Callable[[Asked], None] = lambda asked: None,
+        begins: Callable[[CheckedRequest], None] = lambda asked: None,
     ) -> None:
         self._engine = engine
         self._longest = longest
@@ -73,7 +73,7 @@ class Scheduler:
         """Names of the model: the pair's, and the target's."""
         return tuple(dict.fromkeys((self.pair.pair, self.pair.target)))
 
-    def submit(self, asked: Asked) -> Ticket:
+    def submit(self, asked: CheckedRequest) -> Ticket:
         """Put a request into the queue.
 
         Raises:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from specchat.drafters import REFERENCE
 from specchat.engine.protocol.events import Event, Failed, Finished, RoundDone, Started
 from specchat.serve.api_error import ApiError, from_engine
-from specchat.serve.requests import Asked
+from specchat.serve.requests import CheckedRequest
 
 
 @dataclass(eq=False)
@@ -20,7 +20,7 @@ class Ticket:
         on_leave: called when the client leaves before the reply is complete.
     """
 
-    asked: Asked
+    asked: CheckedRequest
     on_leave: Callable[[Ticket], None]
     id: int = 0
     started: Started | None = None
@@ -50,8 +50,6 @@ class Ticket:
                 self._news.put_nowait(None)
             case Failed():
                 self.fail(from_engine(event, "messages" if self.asked.text is None else "prompt"))
-            case _:
-                pass
 
     def fail(self, error: ApiError) -> None:
         """The reply ends here, with an error."""

@@ -107,7 +107,6 @@ class Judgement:
 
     @property
     def total(self) -> Compared:
-        """All that counts, together."""
         each = self._replies
         return Compared(
             sum(one.chains for one in each),
@@ -206,7 +205,6 @@ class OnlineLearner:
 
     @property
     def learnt(self) -> LearningFigures:
-        """Counts of what was learnt so far."""
         total, buffer = self._judgement.total, self.buffer
         return LearningFigures(
             self._replies, self._tokens, buffer.tokens, buffer.size_bytes, self._updates, self._went_back,
@@ -215,7 +213,6 @@ class OnlineLearner:
 
     @property
     def due(self) -> bool:
-        """Whether there is anything to judge or to learn."""
         return self._new > 0 or self._owed > 0
 
     def add(self, reply: RecordedReply) -> None:
@@ -257,11 +254,7 @@ class OnlineLearner:
         return {"counters": counters, "judgement": self._judgement.saved(), **weights, **replies}
 
     def restore(self, saved: Mapping[str, Tensor]) -> None:
-        """Go on from what was saved.
-
-        Raises:
-            ValueError: it was saved by another network, or is not what `saved` makes.
-        """
+        """Go on from what was saved; ValueError if another network saved it, or if it is not what `saved` makes."""
         weights, replies = _below("weights.", saved), _below("replies.", saved)
         learning = self._learning()
         if {n: t.shape for n, t in weights.items()} != {n: t.shape for n, t in learning.items()}:

@@ -159,7 +159,7 @@ def small_constraint(made=Constraint):
     return constraint
 
 
-def least_p(rule, policy, made=Constraint, count=1500):
+def least_p(rule, policy, made=Constraint, count=600):
     method = DRAFTERS["draft_model"]
     drafter = method.load()(method.make_options({}), Parts(scripted_target(SMALL), scripted_draft(SMALL)))
     parts = (make_policy(TREE_POLICIES[policy]), make_rule(ACCEPTANCE_RULES[rule]), Always(Budget(6, 2, 3)))

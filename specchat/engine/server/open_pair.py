@@ -27,7 +27,7 @@ from specchat.settings import OPTIONS, Settings
 
 
 @dataclass
-class Totals:
+class ReplyTotals:
     """How many replies were written, and their rounds."""
 
     replies: int = 0
@@ -50,7 +50,7 @@ class OpenPair:
     conversation: Conversation
     idle: IdleTime
     comparing: Comparing
-    totals: Totals
+    totals: ReplyTotals
     _second: Model | None = field(default=None, init=False)
 
     @staticmethod
@@ -84,7 +84,7 @@ class OpenPair:
         idle.kept.learn(settings.learn)
         if goes_on is not None:
             return OpenPair(loaded, conversation, idle, goes_on.comparing, goes_on.totals)
-        return OpenPair(loaded, conversation, idle, Comparing(loaded), Totals())
+        return OpenPair(loaded, conversation, idle, Comparing(loaded), ReplyTotals())
 
     def serves(self, settings: Settings) -> bool:
         """Whether the same loaded models serve these settings."""
@@ -188,7 +188,6 @@ class CurrentPair:
 
     @property
     def there(self) -> bool:
-        """Whether a pair is loaded."""
         return self._open is not None
 
     @property
@@ -203,7 +202,6 @@ class CurrentPair:
         return self._open
 
     def close(self) -> None:
-        """Save what drafters have learnt and let the pair go."""
         if self._open is not None:
             self._open.close()
             self._open = None

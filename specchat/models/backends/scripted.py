@@ -110,7 +110,6 @@ class ScriptedModel(CachedModel["ScriptedModel"]):
         return 8 * rows * self.vocab_size if logits else 0
 
     def limit_context_(self, tokens: int) -> None:
-        """Take no longer texts than this. In place."""
         self.context_tokens = tokens
 
     def _read_text(self, plan: Plan, watch: LayerWatch | None) -> None:

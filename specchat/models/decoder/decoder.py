@@ -78,7 +78,6 @@ class Decoder(CachedModel["Decoder"]):
 
     @torch.inference_mode()
     def embed(self, tokens: Sequence[int]) -> Tensor:
-        """(n, d) what the first layer gets for these tokens."""
         return self.network.embed(tokens)
 
     def read(
@@ -108,21 +107,17 @@ class Decoder(CachedModel["Decoder"]):
 
     @torch.inference_mode()
     def head(self, hidden: Tensor) -> Tensor:
-        """(n, V) logits of (n, d) states: the final norm, then the head. On an early layer's states, an early head."""
         return self.network.head(hidden).logits
 
     def head_rows(self, tokens: Sequence[int]) -> Tensor:
-        """(n, d) float32 rows of the head for these tokens, with the final norm's factors in them."""
         return self.network.head_rows(tokens)
 
     @torch.inference_mode()
     def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
-        """A head with rows for these tokens alone."""
         return self.network.trimmed_head(tokens)
 
     @torch.inference_mode()
     def chunk_scores(self, tokens: Sequence[int], chunk_tokens: int) -> ChunkScores:
-        """Score the chunks of a text that the source holds, by the queries of the first token that it does not hold."""
         source = self._copied_from()
         plan = source.rows.plan_aside(tokens)
         self.counters.passes += 1
@@ -165,11 +160,9 @@ class Decoder(CachedModel["Decoder"]):
         return self.cache.bytes_until(tokens, self.network.like, longest) + self.rotations.bytes_until(tokens, longest)
 
     def pass_bytes(self, rows: int, tokens: int, logits: bool = True) -> int:
-        """The most memory that such a pass takes on top of the caches, its result included."""
         return self.network.pass_bytes(rows, tokens + rows, logits)
 
     def limit_context_(self, tokens: int) -> None:
-        """Take no longer texts than this. In place; its cache grows no further."""
         self.context_tokens = self.cache.max_rows = self.rotations.context_tokens = tokens
 
     def _read_text(self, plan: Plan, watch: LayerWatch | None) -> Tensor:

@@ -31,11 +31,7 @@ class LayerWatch:
     """
 
     def __init__(self, plan: Plan, request: PassRequest, tree: TokenTree | None = None) -> None:
-        """Nothing seen yet.
-
-        Args:
-            tree: what the plan's nodes belong to; None where it reads text alone.
-        """
+        """Nothing seen yet; `tree` is what the plan's nodes belong to, None where it reads text alone."""
         self._plan = plan
         self._request = request
         self.hooked = frozenset[int]().union(*[hook.layers for hook in request.hooks]) if request.hooks else _NO_LAYERS
@@ -47,7 +43,6 @@ class LayerWatch:
         self._extra_row_states: dict[int, Tensor] = {}
 
     def wants(self, layer: int) -> bool:
-        """Whether a tap or a hook wants the states after this layer."""
         return layer in self._request.taps or layer in self.hooked
 
     def tapped(self, layers: range) -> tuple[int, ...]:

@@ -72,7 +72,6 @@ class SubLayers:
 
     @classmethod
     def of_all(cls, layers: int) -> SubLayers:
-        """Nothing left out."""
         return cls(layers, frozenset(range(layers)), frozenset(range(layers)))
 
     def without(
@@ -87,7 +86,6 @@ class SubLayers:
 
     @cached_property
     def complete(self) -> bool:
-        """Whether nothing is left out."""
         return len(self.attention) == len(self.mlp) == self.layers
 
     @cached_property

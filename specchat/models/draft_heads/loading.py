@@ -50,11 +50,7 @@ that a network of our own training can guess, also where fewer are guessed. The 
 
 
 def family_of(method: str) -> Family:
-    """The trained family of a drafter.
-
-    Raises:
-        WeightsError: the drafter has none.
-    """
+    """The trained family of a drafter; WeightsError if it has none."""
     if method not in FAMILIES:
         raise WeightsError(f"method {shown(method)} has no trained network{nearest(method, FAMILIES)}")
     return FAMILIES[method]
@@ -278,11 +274,7 @@ class HeadOfTarget:
         return head
 
     def ready(self, head: DraftHead[Sizes], text: TextInputs | None = None) -> ReadyHead:
-        """The head ready to draft; it is changed.
-
-        Args:
-            text: rows of the text that are known already.
-        """
+        """The head ready to draft; it is changed. `text` holds rows that are known already."""
         compiled, shared = self._compiled, head.shared
         product = partial(TorchHead, head.normed) if compiled is None else _native(head)
         given = DraftingInputs(

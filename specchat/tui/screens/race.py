@@ -16,7 +16,7 @@ from specchat.engine.protocol.events import RoundDone
 from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError
 from specchat.tui.screens.race_run import RunScreen, changes, seed
-from specchat.tui.services.context import Context
+from specchat.tui.services.context import AppServices
 from specchat.tui.state.chat import Chat
 from specchat.tui.state.race_lines import (
     NAMES,
@@ -65,7 +65,6 @@ class RaceColumn(VerticalScroll):
         return self._words.text
 
     def show(self, title: str, rounds: Sequence[RoundDone], tail: str, *, running: bool) -> None:
-        """Show these rounds, and the text that came after the last one."""
         if len(rounds) < self._shown or (self._tail and not tail):
             self._words.set([])
             self._shown, self._tail = 0, ""
@@ -118,7 +117,7 @@ class RaceScreen(RunScreen):
         Binding("c", "copy", "copy the result", show=False, id="race.copy"),
     ]
 
-    def __init__(self, context: Context, prompt: str) -> None:
+    def __init__(self, context: AppServices, prompt: str) -> None:
         """Race on the last question of the chat, or on a prompt that would follow the chat.
 
         Raises UsageError if the engine is not free, there is no question, or the settings are plain decoding.
@@ -136,7 +135,6 @@ class RaceScreen(RunScreen):
         self._keys = LinesView(lambda w, h: [keys_line("copied" if self._copied else "", self._hint(), w)], id="keys")
 
     def compose(self) -> ComposeResult:
-        """Question and settings, two columns with a tree between them, two bars, the outcome, keys."""
         yield self._head
         with Container(id="columns"):
             yield self._columns["plain"]
@@ -151,7 +149,6 @@ class RaceScreen(RunScreen):
         self.show()
 
     def on_resize(self, event: Resize) -> None:
-        """The tree stands between the columns where there is room."""
         self._tree.display = event.size.width >= TREE_FROM_COLUMNS and event.size.height >= TREE_FROM_LINES
         self.show()
 
@@ -167,7 +164,10 @@ class RaceScreen(RunScreen):
             column.show(NAMES[side], rounds, tail, running=running)
             if side == "speculative" and self._tree.display:
                 self._tree.show(rounds, None, frozen=playback.finished, empty="the trees of speculation")
-        self._fit_outcome()
+        size = self.size
+        lines = status_lines(self.playback, self.setup.dtype, max(8, size.width - 2), max(2, size.height // 4))
+        if self._outcome.styles.height is None or self._outcome.styles.height.value != len(lines):
+            self._outcome.styles.height = len(lines)
         for view in (self._head, self._bars, self._outcome, self._keys):
             view.repaint()
         if not playback.moving:
@@ -179,11 +179,9 @@ class RaceScreen(RunScreen):
         self.begin_run(self.playback, race.begin())
 
     def action_leave(self) -> None:
-        """Stop what runs, and back to the chat."""
         self.leave()
 
     def action_again(self) -> None:
-        """The same race once more, after this one."""
         race = self.playback.race
         if race.ended and self.context.chat.can_generate:
             self._begin(race.messages, race.seed)
@@ -200,13 +198,6 @@ class RaceScreen(RunScreen):
             self.app.copy_to_clipboard(outcome_text(self.playback, self.setup.pair, self.setup.dtype))
             self._copied = True
             self.show()
-
-    def _fit_outcome(self) -> None:
-        """Give the outcome as many lines as it needs, at most a quarter of the screen."""
-        size = self.size
-        lines = status_lines(self.playback, self.setup.dtype, max(8, size.width - 2), max(2, size.height // 4))
-        if self._outcome.styles.height is None or self._outcome.styles.height.value != len(lines):
-            self._outcome.styles.height = len(lines)
 
     def _hint(self) -> str:
         playback, key = self.playback, self.context.app.key_of

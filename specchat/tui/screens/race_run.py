@@ -13,7 +13,7 @@ from specchat.engine.protocol.commands import Command
 from specchat.engine.protocol.events import Event
 from specchat.errors import UsageError
 from specchat.settings import GREEDY
-from specchat.tui.services.context import Context
+from specchat.tui.services.context import AppServices
 from specchat.tui.state.chat import Chat
 from specchat.tui.state.races import RacePlayback, RaceSeries, RaceSetup
 
@@ -23,9 +23,12 @@ class RunScreen(ModalScreen[None]):
 
     run: RacePlayback | RaceSeries
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: AppServices) -> None:
         """Raises UsageError if the engine is not free, or the settings are plain decoding."""
-        _require_engine(context)
+        if context.session.player is not None:
+            raise UsageError("a recording cannot race: there is no engine")
+        context.session.require_free()
+        refuse_plain(context.chat.engine.settings)
         super().__init__()
         self.context = context
         ready, settings = context.chat.engine.ready, {**context.chat.engine.settings, **changes(context.chat)}
@@ -41,7 +44,6 @@ class RunScreen(ModalScreen[None]):
         self.context.session.send(command)
 
     def take(self, events: Sequence[Event]) -> None:
-        """Give events to the run, and draw what came of them."""
         for event in events:
             if (command := self.run.apply(event)) is not None:
                 self.context.session.send(command)
@@ -59,7 +61,6 @@ class RunScreen(ModalScreen[None]):
         self.context.chat.background.racing = False
 
     def leave(self) -> None:
-        """Stop what runs, and go back to the chat."""
         self.stop_run()
         self.context.chat.background.racing = False
         while (top := self.app.screen) is not self:  # help, or a list of commands
@@ -81,10 +82,3 @@ def seed(chat: Chat) -> int:
     """The seed that the settings fix, else a new one."""
     pinned = int(chat.engine.settings.get("seed", -1))
     return pinned if pinned >= 0 else fresh_seed()
-
-
-def _require_engine(context: Context) -> None:
-    if context.session.player is not None:
-        raise UsageError("a recording cannot race: there is no engine")
-    context.session.require_free()
-    refuse_plain(context.chat.engine.settings)

@@ -27,7 +27,6 @@ class RaceSetup:
 
     @property
     def max_tokens(self) -> int:
-        """The longest reply the settings allow, in tokens."""
         return int(self.settings.get("max_tokens", 0))
 
 
@@ -175,7 +174,6 @@ class RaceSeries:
 
     @property
     def question(self) -> BenchQuestion:
-        """The current question, or the last one."""
         return self.questions[min(len(self.finished_races), len(self.questions) - 1)]
 
     @property
@@ -192,14 +190,12 @@ class RaceSeries:
         return self.race.begin()
 
     def stop(self) -> Command | None:
-        """The command that stops it; None if nothing runs."""
         if self.ended:
             return None
         self.stopped = True
         return self.race.stop()
 
     def apply(self, event: Event) -> Command | None:
-        """Take one event; returns the next command to send, if any."""
         if self.ended:
             return None
         command = self.race.hear(event)

@@ -178,7 +178,6 @@ def neighbour(round: RoundDone, node: int, step: Step) -> int:
 
 
 def depth_of(round: RoundDone, node: int) -> int:
-    """Edges from the root."""
     depth = 0
     while (node := parent_of(round, node)) >= 0:
         depth += 1
