@@ -338,7 +338,8 @@ def test_an_engine_of_another_version_is_told_in_one_line():
 
 def test_a_schema_an_expression_and_a_grammar_hold_the_reply(tmp_path):
     schema, grammar = tmp_path / "schema.json", tmp_path / "sum.lark"
-    schema.write_text('{"type": "object", "properties": {"kind": {"enum": ["tree", "chain"]}}, "required": ["kind"]}')
+    kinds = {"properties": {"kind": {"enum": ["tree", "chain"]}}, "required": ["kind"], "additionalProperties": False}
+    schema.write_text(json.dumps({"type": "object", **kinds}))
     grammar.write_text('start: term "+" term\nterm: /[0-9]{1,3}/')
     said = run("--json-schema", str(schema), "--max-tokens", "60", "What?")
     assert json.loads(said.stdout)["kind"] in ("tree", "chain")

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
-from real_weights import fetched
+import json
 
+import jsonschema
+import pytest
+import torch
+from contracts.kit import collect
+from real_weights import HOME, fetched
+
+from specchat.config import load_catalog
+from specchat.core.constraint import Wanted
 from specchat.decoding.conversation import Conversation
+from specchat.decoding.emission import Stop
 from specchat.decoding.vocabulary import TransformersVocabulary
 from specchat.models.model_loading import load_model
 from specchat.settings import Settings
