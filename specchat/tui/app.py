@@ -27,6 +27,7 @@ from specchat.tui.state.engine_state import EngineState
 from specchat.tui.system.terminal import ExitGuard
 from specchat.tui.tree import Mode
 from specchat.tui.widgets.alert import Alert
+from specchat.tui.widgets.messages import NoteView
 from specchat.tui.widgets.prompt import Prompt
 from specchat.tui.widgets.settings_form import SettingsForm
 from specchat.tui.widgets.tour import TourView
@@ -116,7 +117,7 @@ class SpecchatApp(TerminalApp):
 
     async def note(self, text: str, role: str = "dim") -> None:
         """Add a line to the transcript that stays."""
-        await self.chat_screen.transcript.add_note(text, role)
+        await self.chat_screen.transcript.mount(NoteView(text, role))
 
     def redraw(self) -> None:
         """Draw what is known now; cheap where nothing changed."""

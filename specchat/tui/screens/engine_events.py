@@ -149,8 +149,4 @@ class EngineEvents:
         if not self._view.start_pages.welcome_shown:
             self._app.say(f"{event.pair} is ready")
         await self._current_chat.offer_pair()
-        await self._app.attempt(self._serve_from_the_start())
-
-    async def _serve_from_the_start(self) -> None:
-        if told := self._context.server.pair_ready():
-            await self._app.note(told)
+        await self._app.attempt(self._context.server.pair_ready())
