@@ -18,7 +18,7 @@ from specchat.tui.commands.prompt_input import PromptInput
 from specchat.tui.commands.registry import COMMANDS, CommandsProvider
 from specchat.tui.screens.chat_screen import ChatScreen
 from specchat.tui.screens.help_and_log import HelpScreen
-from specchat.tui.screens.race_run import RunScreen
+from specchat.tui.screens.race import RunScreen
 from specchat.tui.services.context import AppServices, AppSetup
 from specchat.tui.services.key_bindings import APP_BINDINGS
 from specchat.tui.services.terminal_app import TerminalApp

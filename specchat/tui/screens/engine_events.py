@@ -23,7 +23,7 @@ from specchat.tui.screens.chat_view import ChatView
 from specchat.tui.screens.context_limit import ContextLimit
 from specchat.tui.screens.current_chat import CurrentChat
 from specchat.tui.screens.learning import LearningCommand
-from specchat.tui.screens.race_run import RunScreen
+from specchat.tui.screens.race import RunScreen
 from specchat.tui.screens.side_panel import SidePanel
 from specchat.tui.services.engine_server import FIRST_RACE_ID
 
