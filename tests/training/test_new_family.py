@@ -10,7 +10,7 @@ from training_kit import target as tiny_target
 from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.errors import UsageError
-from specchat.models.draft_heads import FAMILIES, Family
+from specchat.models.draft_heads import FAMILIES, TrainedFamily
 from specchat.models.draft_heads.head import SharedWeights
 from specchat.models.draft_heads.loading import load_network
 from specchat.training import job, texts
@@ -20,7 +20,7 @@ from specchat.training.limits import refuse_unknown_method, training_cost
 from specchat.training.training_request import TrainingRequest
 from tests.training.training_kit import unroll
 
-LINE = Family("mixing", "tests.training.mixing_head:MixingHead", 1000.0)
+LINE = TrainedFamily("mixing", "tests.training.mixing_head:MixingHead", 1000.0)
 
 
 def test_a_family_that_has_a_file_and_a_line_is_trained_saved_loaded_and_drafts(tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from specchat.core.tree import TokenTree
 from specchat.errors import ModelError
 from specchat.models.backends.transformers_network import without_parts
 from specchat.models.decoder.adapters import Adapted, checked
-from specchat.models.decoder.cache_rows import Plan
+from specchat.models.decoder.cache_rows import PassPlan
 from specchat.models.decoder.cached_model import CachedModel
 from specchat.models.decoder.kv_cache import KVCache
 from specchat.models.decoder.layer_hooks import LayerWatch
@@ -168,7 +168,7 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
     def limit_context_(self, tokens: int) -> None:
         self.context_tokens = self.cache.max_rows = tokens
 
-    def _pass(self, plan: Plan, wanted: Callable[[], list[int]], extra_rows: Sequence[ExtraRow] = ()) -> Tensor:
+    def _pass(self, plan: PassPlan, wanted: Callable[[], list[int]], extra_rows: Sequence[ExtraRow] = ()) -> Tensor:
         """One forward pass; (rows wanted, d) normed states. Which rows are wanted is asked when the pass is done."""
         rows = plan.rows
         embedded = self.embed(plan.tokens).unsqueeze(0)
@@ -190,7 +190,7 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
         states: Tensor = hidden[wanted()]
         return states
 
-    def _masks(self, plan: Plan) -> Tensor | dict[str, Tensor]:
+    def _masks(self, plan: PassPlan) -> Tensor | dict[str, Tensor]:
         """The rows that each row attends to, as transformers' layers take them: by kind, where kinds differ."""
         whole = plan.mask.to(self.device)[None, None]
         if self._window is None:
@@ -218,7 +218,7 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
             logits = logits * scale
         return logits
 
-    def _read_text(self, plan: Plan, watch: LayerWatch | None) -> None:
+    def _read_text(self, plan: PassPlan, watch: LayerWatch | None) -> None:
         with self._watched(watch):
             self._pass(plan, wanted=list)
 
