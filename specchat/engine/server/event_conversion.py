@@ -58,10 +58,6 @@ def ready_message(pair: LoadedPair, conversation: Conversation) -> events.Ready:
     )
 
 
-def released_message(models: list[str], pair: LoadedPair) -> events.Released:
-    return events.Released(models, memory_bytes(pair.device))
-
-
 def changed_message(pair: LoadedPair, conversation: Conversation, *, grown: bool) -> events.Changed:
     """The settings in force after a change; `grown`: draft models were loaded for it."""
     return events.Changed(
