@@ -49,3 +49,9 @@ def preloaded(preloaded_server: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def preloaded_app(preloaded: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same of what owns a terminal. The process that is seen from outside only waits for the program then."""
     monkeypatch.setenv("SPECCHAT_TESTS_PRELOADED_IN_TERMINAL", "1")
+
+
+@pytest.fixture
+def whole_app(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take `preloaded_app` back for a test that looks at the app's process."""
+    monkeypatch.delenv("SPECCHAT_TESTS_PRELOADED_IN_TERMINAL", raising=False)
