@@ -169,6 +169,10 @@ def _machine() -> Iterator[tuple[str, str]]:
     place = next(p for p in (home, *home.parents) if p.exists())
     yield "free disk", f"{shutil.disk_usage(place).free / 1e9:.1f} GB for weights in {home}"
     yield "compute", torch.backends.cpu.get_cpu_capability() if device.type == "cpu" else ""
+    if device.type == "cuda":
+        from specchat.models.decoder.recorded_network import recording_notes
+
+        yield "passes", "; ".join(recording_notes(device)) or "recorded as CUDA graphs, norms and rotations compiled"
 
 
 def _whole_numbers(device: torch.device) -> str:
