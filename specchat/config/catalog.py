@@ -323,5 +323,4 @@ def load_catalog(users: tuple[TableLocation, dict[str, Any]] | None = None) -> C
 
 
 def users_models() -> Path:
-    """Where the user's own models and pairs stand."""
     return config_dir() / "models.toml"

@@ -75,7 +75,6 @@ def set_general(name: str, value: Any) -> Saved:
 
 
 def start_with(pair_name: str) -> Saved:
-    """Let the app begin with this pair."""
     load_catalog().pair(pair_name)
     return _write(users_config(), ("settings",), *_split({"pair": pair_name}, {"pair": Settings().pair}))
 
@@ -198,11 +197,7 @@ def write_pair(pair: PairSpec, models: tuple[ModelSpec, ...]) -> Path:
 
 
 def own_pair(catalog: Catalog, name: str) -> PairSpec:
-    """The user's pair of this name.
-
-    Raises:
-        UsageError: there is no such pair, or it is not the user's.
-    """
+    """The user's pair of this name; UsageError if there is none, or if it is not the user's."""
     pair = catalog.pair(name)
     if not pair.yours:
         raise UsageError(f"{name} came with specchat; only pairs of your own can be forgotten")

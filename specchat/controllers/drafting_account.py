@@ -117,7 +117,6 @@ class PlainComparison:
 
     @property
     def due(self) -> bool:
-        """Whether enough rounds with guesses have passed."""
         return self._rounds >= self._distance
 
     def add(self, rounds: int, plain: bool) -> None:

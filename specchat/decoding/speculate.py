@@ -28,11 +28,7 @@ def take_all(emitted: Sequence[int]) -> int:
 
 @record
 class Plan:
-    """How hard a round tries.
-
-    Args:
-        took_s: what planning took.
-    """
+    """How hard a round tries, and the seconds that planning took."""
 
     budget: Budget
     took_s: float = 0.0

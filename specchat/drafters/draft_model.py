@@ -51,8 +51,8 @@ class DraftModel(CompiledDrafter):
     Daliri, Musco, Suresh, Drafter-Invariant Speculative Decoding, arXiv:2408.07978.
     """
 
-    @staticmethod
-    def draw_kinds(options: DraftModelOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
+    @classmethod
+    def draw_kinds(cls, options: DraftModelOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
         """All kinds; forced to its likeliest tokens or to the target's noise, points alone."""
         return frozenset(DrawKind) if options.drawing == "auto" else frozenset({DrawKind.POINT})
 
@@ -223,11 +223,7 @@ class TokenCounts:
         return np.array(self._ranked(), _FORMAT).tobytes()
 
     def restore(self, data: bytes) -> None:
-        """Go on from these bytes, or from nothing where there are none.
-
-        Raises:
-            ValueError: `to_bytes` did not make them for such a vocabulary.
-        """
+        """Go on from these bytes, if any; ValueError if they are not `to_bytes`' for such a vocabulary."""
         if len(data) % (2 * _FORMAT.itemsize) or len(data) > 2 * _FORMAT.itemsize * _MOST:
             raise ValueError(f"{len(data)} bytes are not token counts")
         tokens, counts = np.frombuffer(data, _FORMAT).reshape(-1, 2).T

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from specchat.core.candidate_penalties import penalised_candidates
 from specchat.core.context import Context
 from specchat.core.device_copy import picked, to_device, to_host
 from specchat.core.reading import Reading
@@ -19,7 +18,7 @@ from specchat.core.seams import Drafter, Proposal
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.drafters.options import JacobiOptions
 from specchat.drafters.parts import Parts
-from specchat.drafters.point_guesses import Scores, Tokens, coupled
+from specchat.drafters.point_guesses import Scores, Tokens, coupled, penalised_candidates
 from specchat.indexes.embedding_rows import EmbeddingRows
 from specchat.indexes.learnt_rates import LearntRates
 

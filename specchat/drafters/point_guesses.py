@@ -11,12 +11,11 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 from torch import Tensor
 
-from specchat.core.candidate_penalties import penalised_candidates
 from specchat.core.context import Context
 from specchat.core.device_copy import to_host
 from specchat.core.noise import Stream
 from specchat.core.reading import Reading
-from specchat.core.sampling import Sampling, best_tokens
+from specchat.core.sampling import Counts, Sampling, best_tokens
 from specchat.core.seams import Proposal
 from specchat.core.tree import DrawKind, PointRows, TokenTree, joined
 from specchat.indexes.called_network import Named, as_named, named_of
@@ -136,12 +135,10 @@ class LikeliestByNode(Generic[Source]):
         return source, row
 
     def clear(self) -> None:
-        """Another tree begins."""
         self._at.clear()
         self._last = (None, None)
 
     def add(self, nodes: Sequence[int], said: Likeliest, source: Source) -> None:
-        """A pass read these nodes."""
         self._at.update([(node, (said, row, source)) for row, node in enumerate(nodes)])
         self._last = nodes, said
 
@@ -259,3 +256,47 @@ def for_frontier(frontier: Sequence[int], nodes: Sequence[int], guesses: Proposa
         return guesses
     said = dict(zip(nodes, guesses, strict=True))
     return [said.get(node, ()) for node in frontier]
+
+
+def penalised_candidates(
+    tokens: Tokens,
+    logprobs: Scores,
+    logsumexp: Scores,
+    sampling: Sampling,
+    counts: Counts,
+    paths: Sequence[Sequence[int]],
+) -> tuple[Tokens, Scores]:
+    """Candidates after penalties, the likeliest first, and their log-probabilities.
+
+    Penalties are assumed not to change tokens that are not candidates.
+
+    Args:
+        tokens, logprobs: (n, C) candidates, and their log-probabilities before penalties.
+        logsumexp: (n,) what is added to a row's log-probabilities to make logits of them.
+        counts: what the text holds.
+        paths: n times the tokens drafted since the text ended, down to the node that the row follows.
+
+    Returns:
+        Two arrays (n, C).
+    """
+    amounts = np.array([counts.often(row, path) for row, path in zip(tokens.tolist(), paths, strict=True)])
+    changed = penalised_logits(logprobs + logsumexp[:, None], amounts, sampling) - logsumexp[:, None]
+    mass = 1.0 + (np.exp(changed) - np.exp(logprobs)).sum(axis=1, keepdims=True)
+    changed -= np.log(np.maximum(mass, 1e-9))
+    order = np.argsort(-changed, axis=1, kind="stable")
+    return np.take_along_axis(tokens, order, axis=1), np.take_along_axis(changed, order, axis=1)
+
+
+def penalised_logits(logits: Scores, amounts: Scores, sampling: Sampling) -> Scores:
+    """The logits after penalties.
+
+    Args:
+        logits: of any tokens, any shape.
+        amounts: how often the text's reply and the path hold each token; −1 where not even the prompt does.
+    """
+    seen = logits
+    if (factor := sampling.repetition_penalty) != 1.0:
+        seen = np.where(seen > 0, seen / factor, seen * factor)
+    taken = sampling.presence_penalty + sampling.frequency_penalty * amounts
+    seen = np.where(amounts > 0, seen - taken, seen)
+    return np.where(amounts < 0, logits, seen)

@@ -131,11 +131,7 @@ class LearningNetwork:
         target: Weights,
         sha256: str,
     ) -> None:
-        """The network as it was trained.
-
-        Args:
-            sha256: of the original weights.
-        """
+        """The network as it was trained; `sha256` is of the original weights."""
         self._head, self._target, self._sha256 = head, target, sha256
         self._draft_with(head.ready(head.load()))
         self._next: ReadyHead | None = None  # takes over when a reply begins
@@ -194,7 +190,6 @@ class LearningNetwork:
         return EVERYTHING if self._wanted else FIRST
 
     def observe(self, round: Round) -> None:
-        """Note what the target said, where it is to be learnt from."""
         if self._wanted:
             self._recorder.observe(round)
 
@@ -223,7 +218,6 @@ class LearningNetwork:
 
     @property
     def learnt(self) -> LearningFigures:
-        """Counts of what was learnt so far."""
         return LearningFigures() if self._learner is None else self._learner.learnt
 
     def save_state(self) -> bytes:

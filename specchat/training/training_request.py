@@ -76,7 +76,6 @@ class TrainingRequest:
 
     @property
     def folder(self) -> Path:
-        """Where the trained drafter goes."""
         return own_drafters_dir() / self.name
 
     def given_prompts(self) -> list[str] | None:

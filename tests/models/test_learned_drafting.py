@@ -1,4 +1,4 @@
-"""Trained networks draft what they were trained to: a tree's chain says what `unroll` says at the same place."""
+"""Trained networks draft what they were trained to: a tree's chain says what unrolling it says at the same place."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from specchat.models.draft_heads import methods
 from specchat.models.draft_heads.head import SharedWeights
 from specchat.models.draft_heads.loading import load_network
 from specchat.training.learning_network import trained_network
+from tests.training.training_kit import unroll
 
 TEXT = [3, 5, 9, 5, 3, 7, 9, 2, 5, 3, 11, 4, 8, 1]
 STEPS = 3
@@ -29,7 +30,7 @@ def test_a_chain_says_what_unrolling_says_at_its_place(method, anchor):
     target.prefill(TEXT, tap=HiddenStateSink(frozenset(network.sizes.taps), taken.append))
     features = torch.stack([taken[0].layers[layer] for layer in network.sizes.taps], dim=1)
     tokens = torch.tensor([TEXT])
-    unrolled = network.unroll(features[None], tokens, STEPS)
+    unrolled = unroll(network, features[None], tokens, STEPS)
 
     drafting = trained_network(target, trained, 4096)
     drafting.take(

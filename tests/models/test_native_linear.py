@@ -16,7 +16,7 @@ from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.errors import ModelError
 from specchat.models.backends.transformers_model import ReferenceModel
-from specchat.models.cpu_kernels.hydra import Named, NativeHydra, TokenTable
+from specchat.models.cpu_kernels.hydra import NamedHead, NativeHydra, TokenRows
 from specchat.models.cpu_kernels.linear import EmbeddedProduct, NativeHead, NativeLinear, small_network_kernels
 from specchat.models.cpu_kernels.logits_buffer import BEST
 from specchat.models.cpu_kernels.network import NativeNetwork
@@ -198,11 +198,11 @@ def a_native_hydra(kernels, norm=None):
         setattr(network, name, NativeLinear(kernels, getattr(network, name).weight, Arena()))
     head = NativeHead(kernels, network.norm, 1e-5)
     head.append(network.shared.head)
-    return NativeHydra(kernels, 1, network), Named(head, network.shared.tokens)
+    return NativeHydra(kernels, 1, network), NamedHead(head, network.shared.tokens)
 
 
 def token_table(tokens):
-    return TokenTable(torch.randn(tokens, 32), np.arange(tokens, dtype=np.int32))
+    return TokenRows(torch.randn(tokens, 32), np.arange(tokens, dtype=np.int32))
 
 
 def test_the_factors_of_the_norm_count_in_hydras_c(kernels):

@@ -118,7 +118,6 @@ class LoadedPair:
 
     @property
     def drafts(self) -> tuple[Loaded, ...]:
-        """Its draft models, the first one first."""
         return tuple(one.loaded for one in self._own_drafts)
 
     @property

@@ -154,7 +154,6 @@ class TorchHead:
         self._count = end
 
     def scores(self, states: Tensor) -> HeadOutput:
-        """Everything that can be said of (n, d) states; tokens are places among the rows."""
         logits = F.linear(self._normed(states).to(self._like), self._room[: self._count])
         logits = (logits if self._finished is None else self._finished(logits)).float()
         return output_of(logits)

@@ -39,7 +39,6 @@ class Seal:
 
 
 def folder(spec: WeightsSpec) -> Path:
-    """Where this model's files lie."""
     return kind_dir(spec) / spec.name
 
 
@@ -93,7 +92,6 @@ def seal(spec: WeightsSpec, file: ModelFile, path: Path, sha256: str) -> None:
 
 
 def unseal(spec: WeightsSpec, file: ModelFile) -> None:
-    """Forget that this file was verified."""
     _seal_path(spec, file).unlink(missing_ok=True)
 
 
@@ -165,11 +163,7 @@ def state(spec: WeightsSpec) -> State:
 
 
 def locate(spec: WeightsSpec) -> Path:
-    """The GGUF file, or the folder, of a model or a trained drafter that is ready.
-
-    Raises:
-        WeightsError: it is not ready, or it has no weights.
-    """
+    """The GGUF file, or folder, of a model or trained drafter; WeightsError if it is not ready or has no weights."""
     if spec.scripted:
         raise WeightsError(f"model {spec.name!r} is scripted: it has no weights")
     own = user_path(spec)
@@ -188,11 +182,7 @@ def files_of(spec: WeightsSpec) -> tuple[ModelFile, ...]:
 
 
 def place_in(spec: WeightsSpec, path: Path) -> Path:
-    """The model or the trained drafter at a place the user named.
-
-    Raises:
-        WeightsError: it holds none.
-    """
+    """The model or the trained drafter at a place the user named; WeightsError if it holds none."""
     if not isinstance(spec, DrafterSpec):
         return model_in(path)
     if missing := [file.name for file in spec.files if not (path / file.name).is_file()]:
@@ -235,11 +225,7 @@ def _is_whole(spec: WeightsSpec, file: ModelFile, place: Path) -> bool:
 
 
 def model_in(path: Path) -> Path:
-    """The model at a place the user named: a GGUF file, or a folder of safetensors.
-
-    Raises:
-        WeightsError: it holds neither; pickles are never read.
-    """
+    """The GGUF file or folder of safetensors at a place the user named; WeightsError for neither: no pickle is read."""
     if path.is_file():
         if not _is_gguf(path):
             raise DamagedWeights(f"{path} is refused: a single file must be .gguf; safetensors come as a folder")
