@@ -20,7 +20,7 @@ from specchat.models.draft_heads.masks import mask_rows
 from specchat.models.machine import threads_for
 from specchat.models.model_loading import Loaded
 from specchat.settings import Settings
-from specchat.training.learning_network import trained_network
+from specchat.training.learning_network import LearningNetwork
 
 if TYPE_CHECKING:
     from specchat.config.datastore_files import Datastores
@@ -155,7 +155,7 @@ class LoadedPair:
             datastores=self.datastores,
             memory=self.memory,
             prunable=self.target.prunable,
-            make_network=trained_network,
+            make_network=LearningNetwork,
             make_masks=mask_rows,
         )
 
