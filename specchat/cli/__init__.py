@@ -20,7 +20,7 @@ from specchat.cli.datastore import app as datastore_app
 from specchat.cli.find_models import add, find, forget
 from specchat.cli.flags import Output, takes_settings
 from specchat.cli.models import app as models_app
-from specchat.cli.serve import serve
+from specchat.cli.serve import serve, web
 from specchat.cli.streams import (
     drop_output,
     flush_output,
@@ -30,7 +30,6 @@ from specchat.cli.streams import (
     table_width,
 )
 from specchat.cli.train import train
-from specchat.cli.web import web
 from specchat.engine.protocol.text import one_line
 from specchat.errors import InstallationError, SpecchatError, UsageError
 

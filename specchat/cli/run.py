@@ -32,7 +32,6 @@ Writes = Callable[[Engine, Outputs, list[Message]], int]
 def run_once(
     prompt: str | None, settings: dict[str, Any], output: Output, record: Path | None, system: str | None, engine: str
 ) -> int:
-    """Write one reply and return the exit code."""
     return with_engine(
         lambda process, outputs, messages: _Run(process, outputs, settings, messages).go(),
         prompt, settings, output, record, system, engine,
@@ -50,7 +49,11 @@ def with_engine(
 ) -> int:
     """Start an engine for one question, and let it go whatever happens."""
     messages = [Message("system", system)] if system else []
-    messages.append(Message("user", read_prompt(prompt)))
+    piped = piped_text(prompt is not None)
+    parts = [part for part in (prompt, piped) if part]
+    if not parts:
+        raise UsageError("there is no prompt: give one, such as specchat run 'Why is the sky blue?', or pipe one in")
+    messages.append(Message("user", "\n\n".join(parts)))
     with Outputs(output, record, [text for text in (prompt, system) if text]) as outputs:
         process = start_engine(engine, settings)
         try:
@@ -63,8 +66,6 @@ def with_engine(
 
 @dataclass
 class _Run:
-    """One reply, from loading to its end."""
-
     engine: Engine
     outputs: Outputs
     settings: dict[str, Any]
@@ -148,17 +149,7 @@ def near_ties_of(started: events.Started | None) -> dict[str, str]:
 
 
 def stats_line(stats: events.Stats) -> str:
-    """The figures of a reply in one line."""
     return (
         f"{stats.tokens} tok · {stats.tokens_per_s:.1f} tok/s · τ {stats.acceptance_length:.2f} · "
         f"{stats.accepted} of {stats.drafted} drafted accepted · {speedup_text(speedup_of(stats))}"
     )
-
-
-def read_prompt(given: str | None) -> str:
-    """The prompt of the command line, what standard input holds, or both, the input after the prompt."""
-    piped = piped_text(given is not None)
-    parts = [part for part in (given, piped) if part]
-    if not parts:
-        raise UsageError("there is no prompt: give one, such as specchat run 'Why is the sky blue?', or pipe one in")
-    return "\n\n".join(parts)

@@ -70,7 +70,6 @@ class Context:
         return len(self.history) + tree.depths[node]
 
     def emit(self, tokens: Sequence[int]) -> None:
-        """Append what a round emitted."""
         self.history.extend(tokens)
         self.round += 1
 

@@ -78,7 +78,6 @@ class Conversation:
 
     @property
     def losslessness(self) -> LosslessClaim:
-        """What may be claimed for the settings in force."""
         return losslessness(self._settings)
 
     @contextmanager
@@ -129,7 +128,6 @@ class Conversation:
         self._assembled = None
 
     def learn_costs(self, costs: Costs) -> None:
-        """Plan with these costs from now on."""
         if costs == self._costs:
             return
         self._costs = costs
@@ -137,11 +135,7 @@ class Conversation:
         self._assembled = None
 
     def encode(self, messages: Sequence[dict[str, str]]) -> list[int]:
-        """The messages as tokens, ready for a reply to begin.
-
-        Raises:
-            ModelError: the tokenizer names a token for which the target has no row.
-        """
+        """The messages as tokens, ready for a reply to begin; ModelError for a token that the target has no row for."""
         return self._known(self.vocabulary.encode_chat(list(messages)))
 
     def encode_text(self, text: str) -> list[int]:

@@ -11,14 +11,7 @@ from specchat.core.compiled_guessing import Asked, CompiledNetwork, GrowthPlan
 from specchat.core.context import Context
 from specchat.core.seams import Drafter
 from specchat.core.tree import TokenTree, point
-from specchat.indexes.guess_search import (
-    MOST_DOUBLINGS,
-    MOST_MEMBERS,
-    MOST_WIDTH,
-    SURENESSES,
-    Found,
-    GuessSearch,
-)
+from specchat.indexes.guess_search import MOST_DOUBLINGS, MOST_MEMBERS, MOST_WIDTH, SURENESSES, Found, GuessSearch
 
 NEVER_SURE = 2.0
 """More than any guess is likely: networks are asked whatever others guess."""
@@ -35,10 +28,7 @@ class CompiledDrafter(Drafter):
     """A drafter for whose guesses compiled code can ask: it grows what `propose` says into a whole tree in one call."""
 
     def __init__(self, proposer: str) -> None:
-        """
-        Args:
-            proposer: the name on its guesses.
-        """
+        """`proposer` is the name on its guesses."""
         self.proposer = proposer
         self._search = _lone_search(self)
 
@@ -77,11 +67,9 @@ class CompiledSearch:
         self._grown = False
 
     def rate(self, kind: Cell, claimed: float) -> float:
-        """How often such guesses are right, as `LearntRates` says it."""
         return self._search.rate(self._cell(kind), claimed)
 
     def count(self, kind: Cell, right: bool) -> None:
-        """A guess of this kind was right or wrong."""
         self._search.count(self._cell(kind), right)
 
     def grow(self, context: Context, plan: GrowthPlan) -> TokenTree | None:

@@ -12,11 +12,7 @@ from specchat.models.weights.model_files import processor_precision
 
 
 def choose_device(wanted: str) -> torch.device:
-    """The device a setting names; `auto` is CUDA if there, else the CPU.
-
-    Raises:
-        UsageError: no such device here.
-    """
+    """The device a setting names; `auto` is CUDA if there, else the CPU. UsageError if there is none such here."""
     if wanted == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     kind = wanted.split(":")[0]
@@ -98,7 +94,6 @@ def native_bfloat16(device: torch.device) -> bool:
 
 
 def processor_name(device: torch.device) -> str:
-    """The processor or device, by the name its maker gave it."""
     return str(torch.cuda.get_device_name(device)) if device.type == "cuda" else host.cpu_name()
 
 

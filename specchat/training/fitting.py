@@ -143,7 +143,6 @@ class Fitting:
 
     @property
     def done(self) -> float:
-        """The share of the schedule that is done."""
         return self._schedule.done(self.standing)
 
     def run(self, progress: Callable[[Standing], None]) -> Standing:

@@ -93,11 +93,7 @@ def laws_of(logits: Tensor, labels: Labels) -> Laws:
 
 
 def divergence(logits: Tensor, labels: Labels) -> Tensor:
-    """(n,) Kullback-Leibler divergence of the target's law from the network's, all other tokens counted as one.
-
-    Args:
-        logits: (n, H) of the network.
-    """
+    """(n,) Kullback-Leibler divergence of the target's law from that of (n, H) logits, other tokens counted as one."""
     laws = laws_of(logits, labels)
     said: Tensor = torch.special.xlogy(laws.p, laws.p).sum(dim=1)
     return said - (laws.p * laws.log_q).sum(dim=1)

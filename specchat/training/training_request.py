@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.config import cache_dir, own_drafters_dir, private_dir
+from specchat.config.directories import expanded
 from specchat.config.trained_drafters import free_name
 from specchat.errors import TrainingError
 from specchat.training.limits import (
     CHATS,
     SELF,
-    prompts_file,
     refuse_hiding,
     refuse_impossible,
     refuse_replacing_start,
@@ -76,7 +76,6 @@ class TrainingRequest:
 
     @property
     def folder(self) -> Path:
-        """Where the trained drafter goes."""
         return own_drafters_dir() / self.name
 
     def given_prompts(self) -> list[str] | None:
@@ -85,7 +84,7 @@ class TrainingRequest:
             return None
         if self.prompts == CHATS:
             return prompts_of_chats()
-        return prompts_of(prompts_file(self.prompts))
+        return prompts_of(expanded(self.prompts, "--prompts"))
 
 
 def is_begun(name: str) -> bool:

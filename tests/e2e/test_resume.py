@@ -12,7 +12,7 @@ import pytest
 from specchat.errors import StoreError
 from specchat.store.chats import Chats
 from specchat.store.database import default_path, open_to_read
-from specchat.store.records import Message
+from specchat.store.records import StoredMessage
 from tests.e2e.terminal import FIGURES, Terminal
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("preloaded_app")]
@@ -34,7 +34,7 @@ def leave(terminal: Terminal) -> str:
     return terminal.text
 
 
-def kept() -> list[Message]:
+def kept() -> list[StoredMessage]:
     with open_to_read(default_path()) as connection:
         chats = Chats(connection)
         return chats.chat(chats.last())[1]

@@ -31,7 +31,7 @@ SLICE_TOKENS = 16
 longer ones the machine's speed drifts."""
 
 
-class Replies:
+class ReplyWriter:
     """Writes replies with the pair in use.
 
     Args:
@@ -60,6 +60,7 @@ class Replies:
                 self._write_two(command, command.beside)
         finally:
             self.pacing.end()
+            self._pair.tell_slower()
             for one in (command, command.beside):
                 if one is not None:
                     self._commands.forget_cancel(one.id)
@@ -163,13 +164,11 @@ class Pacing:
         self._granted = 0
 
     def begin(self, id: int) -> None:
-        """Reply `id` begins."""
         self._pace = self._coming if self._coming.id == id else Pace(id=id)
         self._coming = Pace(id=-1)  # what was said of one reply is not said of a later one with its number
         self._granted = self._pace.rounds
 
     def end(self) -> None:
-        """No reply runs."""
         self._pace = Pace(id=-1)
 
     def take(self, pace: Pace) -> None:
@@ -187,7 +186,6 @@ class Pacing:
         return 0.0 if self._granted > 0 else None
 
     def went(self) -> None:
-        """A round begins."""
         self._granted = max(0, self._granted - 1)
 
 

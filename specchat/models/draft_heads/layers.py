@@ -60,7 +60,6 @@ class DecoderLayer(nn.Module):
 
     @property
     def added(self) -> tuple[Tensor, ...]:
-        """Matrices whose products are added to the states: they begin small."""
         return self.o.weight, self.down.weight
 
     def over_text(self, states: Tensor) -> Tensor:

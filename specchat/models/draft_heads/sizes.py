@@ -28,11 +28,6 @@ def size(most: int, least: int = 1, default: Any = dataclasses.MISSING) -> Any:
     return dataclasses.field(default=default, metadata={"least": least, "most": most})
 
 
-def layers() -> Any:
-    """A field that holds the numbers of layers of the target, ascending."""
-    return dataclasses.field(metadata={"least": 0, "most": MOST_LAYER})
-
-
 @dataclass(frozen=True)
 class NetworkSizes:
     """Sizes of any trained network.
@@ -86,7 +81,7 @@ class Sizes(NetworkSizes):
         taps: layers of the target whose states it reads, counted from 0; the last layer may be among them.
     """
 
-    taps: tuple[int, ...] = layers()
+    taps: tuple[int, ...] = size(MOST_LAYER, least=0)
 
 
 @dataclass(frozen=True, kw_only=True)

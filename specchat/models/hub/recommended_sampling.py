@@ -48,7 +48,6 @@ def recommended_sampling(path: Path) -> dict[str, Any]:
 
 
 def sampling_of_ollama(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that the parameters of an Ollama model recommend."""
     return _settings(parameters, _OLLAMA)
 
 
