@@ -11,7 +11,7 @@ from pathlib import Path
 
 from specchat.compiled.build import Sources, find_compiler, load
 from specchat.core.compiled_guessing import CompiledLookup
-from specchat.indexes.suffix_draft import Draft, DraftLimits
+from specchat.indexes.suffix_draft import DraftLimits, SuffixDraft
 
 _FLAGS = ("-O2", "-std=gnu11", "-ffp-contract=off", "-shared", "-fPIC")
 _POINTER, _SHORT, _LONG = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
@@ -130,14 +130,14 @@ class NativeDrafter:
             ctypes.addressof(self._addresses), len(trees), self._limits.buffer_info()[0], limits.probability
         )
 
-    def draft(self, path: Sequence[int]) -> Draft:
+    def draft(self, path: Sequence[int]) -> SuffixDraft:
         """The continuation that should save most tokens, after the end of the first tree's text and `path`."""
         tokens = array("i", path)
         text = tokens.buffer_info()[0], len(tokens)
         count = self._call(self._addresses, len(self._trees), *text, *self._sizes, *self._results)
         if count < 0:
             raise MemoryError("no memory for a draft")
-        return Draft(self._above[:count].tolist(), self._tokens[:count].tolist(), self._chances[:count].tolist())
+        return SuffixDraft(self._above[:count].tolist(), self._tokens[:count].tolist(), self._chances[:count].tolist())
 
 
 def _done(outcome: int) -> None:

@@ -18,7 +18,7 @@ from specchat.tui.commands.prompt_input import PromptInput
 from specchat.tui.commands.registry import COMMANDS, CommandsProvider
 from specchat.tui.screens.chat_screen import ChatScreen
 from specchat.tui.screens.help_and_log import HelpScreen
-from specchat.tui.screens.race_run import RunScreen
+from specchat.tui.screens.race import RunScreen
 from specchat.tui.services.context import AppServices, AppSetup
 from specchat.tui.services.key_bindings import APP_BINDINGS
 from specchat.tui.services.terminal_app import TerminalApp
@@ -27,6 +27,7 @@ from specchat.tui.state.engine_state import EngineState
 from specchat.tui.system.terminal import ExitGuard
 from specchat.tui.tree import Mode
 from specchat.tui.widgets.alert import Alert
+from specchat.tui.widgets.messages import NoteView
 from specchat.tui.widgets.prompt import Prompt
 from specchat.tui.widgets.settings_form import SettingsForm
 from specchat.tui.widgets.tour import TourView
@@ -116,7 +117,7 @@ class SpecchatApp(TerminalApp):
 
     async def note(self, text: str, role: str = "dim") -> None:
         """Add a line to the transcript that stays."""
-        await self.chat_screen.transcript.add_note(text, role)
+        await self.chat_screen.transcript.mount(NoteView(text, role))
 
     def redraw(self) -> None:
         """Draw what is known now; cheap where nothing changed."""

@@ -20,6 +20,8 @@ from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.codec import decode_event
 from specchat.engine.protocol.commands import Message
 
+pytestmark = pytest.mark.usefixtures("preloaded")
+
 PROGRAM = [sys.executable, "-m", "specchat"]
 SCRIPTED = ["--pair", "scripted", "--seed", "7"]
 PATIENCE_S = 60
@@ -171,8 +173,8 @@ def test_ctrl_c_before_the_reply_has_begun_just_leaves():
         text=True,
         start_new_session=True,
     )
-    log = Path(os.environ["SPECCHAT_HOME"]) / "state" / "logs" / f"engine-{process.pid}.log"
-    while process.poll() is None and not (log.exists() and log.read_text()):
+    logs = Path(os.environ["SPECCHAT_HOME"]) / "state" / "logs"
+    while process.poll() is None and not any(log.read_text() for log in logs.glob("engine-*.log")):
         os.sched_yield()  # the engine's own first words say that the run waits for it now
     process.send_signal(signal.SIGINT)
     said, errors = process.communicate(timeout=PATIENCE_S)

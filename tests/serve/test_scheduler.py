@@ -18,8 +18,7 @@ from specchat.serve.answers import Answer, usage
 from specchat.serve.api_error import ApiError
 from specchat.serve.loaded_engine import LoadedEngine
 from specchat.serve.requests import CheckedRequest
-from specchat.serve.scheduler import Scheduler
-from specchat.serve.ticket import Ticket
+from specchat.serve.scheduler import Scheduler, Ticket
 
 ASKED = CheckedRequest("chat.completion", None, (Message("user", "Hello"),), None, {"temperature": 0.5})
 

@@ -9,6 +9,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -177,7 +178,8 @@ class Player:
         match command:
             case Load():
                 self._put(self.recording.ready())
-                self._set(playing=True)
+                with self._changing():
+                    self._playing = True
             case Cancel():
                 self.pause()
             case Generate(id=id):
@@ -191,47 +193,40 @@ class Player:
         return take_all(self._queue)
 
     def close(self) -> None:
-        self._set(closed=True)
+        with self._changing():
+            self._closed = True
 
     def pause(self) -> None:
-        self._set(paused=True)
+        with self._changing():
+            self.paused = True
 
     def resume(self) -> None:
-        self._set(paused=False)
+        with self._changing():
+            self.paused = False
 
     def faster(self, factor: float) -> None:
-        self._set(speed=min(FASTEST, max(SLOWEST, self.speed * factor)))
+        with self._changing():
+            self.speed = min(FASTEST, max(SLOWEST, self.speed * factor))
 
     def step(self) -> None:
         """Play up to and including the next round at once, then hold still."""
-        with self._changed:
+        with self._changing():
             self.paused = True
             while not self.ended:
                 event = self._take()
                 self._queue.put(event)
                 if isinstance(event, RoundDone | Finished):
                     break
-            self._changed.notify_all()
         self._wake()
 
     def rewind(self) -> None:
-        with self._changed:
+        with self._changing():
             self._next, self._wait_s, self.paused = 0, 0.0, False
-            self._changed.notify_all()
 
-    def _set(
-        self,
-        *,
-        paused: bool | None = None,
-        speed: float | None = None,
-        closed: bool | None = None,
-        playing: bool | None = None,
-    ) -> None:
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
         with self._changed:
-            self.paused = self.paused if paused is None else paused
-            self.speed = self.speed if speed is None else speed
-            self._closed = self._closed if closed is None else closed
-            self._playing = self._playing if playing is None else playing
+            yield
             self._changed.notify_all()
 
     def _play(self) -> None:

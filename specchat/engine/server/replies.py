@@ -61,6 +61,7 @@ class ReplyWriter:
                 self._write_two(command, command.beside)
         finally:
             self.pacing.end()
+            self._pair.tell_slower()
             for one in (command, command.beside):
                 if one is not None:
                     self._commands.forget_cancel(one.id)

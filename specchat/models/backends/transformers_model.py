@@ -10,13 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from specchat.core.device_copy import drawable
 from specchat.core.reading import Counters, HeadTensors, Reading
 from specchat.core.request import DEFAULT_REQUEST, Adapter, ExtraRow, HeadOfSome, PassRequest
 from specchat.core.tree import TokenTree
 from specchat.errors import ModelError
 from specchat.models.backends.transformers_network import without_parts
 from specchat.models.decoder.adapters import Adapted, checked
-from specchat.models.decoder.cache_rows import Plan
+from specchat.models.decoder.cache_rows import PassPlan
 from specchat.models.decoder.cached_model import CachedModel
 from specchat.models.decoder.kv_cache import KVCache
 from specchat.models.decoder.layer_hooks import LayerWatch
@@ -117,7 +118,7 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
             states = self._pass(plan, watch.rows, request.extra_rows)[plan.missing :]
         self.rows.tree_read(plan)
         head = request.head
-        return watch.reading(HeadTensors(self._head(states)) if head is None else head.after(states))
+        return watch.reading(HeadTensors(drawable(self._head(states))) if head is None else head.after(states))
 
     def _of_parts(self, parts: SubLayers) -> ReferenceModel:
         return ReferenceModel(self._whole, self.context_tokens, parts, source=self)
@@ -129,7 +130,7 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
 
     @torch.inference_mode()
     def head(self, hidden: Tensor) -> Tensor:
-        return self._head(self._decoder.norm(hidden))
+        return drawable(self._head(self._decoder.norm(hidden)))
 
     @torch.inference_mode()
     def head_rows(self, tokens: Sequence[int]) -> Tensor:
@@ -168,7 +169,7 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
     def limit_context_(self, tokens: int) -> None:
         self.context_tokens = self.cache.max_rows = tokens
 
-    def _pass(self, plan: Plan, wanted: Callable[[], list[int]], extra_rows: Sequence[ExtraRow] = ()) -> Tensor:
+    def _pass(self, plan: PassPlan, wanted: Callable[[], list[int]], extra_rows: Sequence[ExtraRow] = ()) -> Tensor:
         """One forward pass; (rows wanted, d) normed states. Which rows are wanted is asked when the pass is done."""
         rows = plan.rows
         embedded = self.embed(plan.tokens).unsqueeze(0)
@@ -190,7 +191,7 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
         states: Tensor = hidden[wanted()]
         return states
 
-    def _masks(self, plan: Plan) -> Tensor | dict[str, Tensor]:
+    def _masks(self, plan: PassPlan) -> Tensor | dict[str, Tensor]:
         """The rows that each row attends to, as transformers' layers take them: by kind, where kinds differ."""
         whole = plan.mask.to(self.device)[None, None]
         if self._window is None:
@@ -218,7 +219,7 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
             logits = logits * scale
         return logits
 
-    def _read_text(self, plan: Plan, watch: LayerWatch | None) -> None:
+    def _read_text(self, plan: PassPlan, watch: LayerWatch | None) -> None:
         with self._watched(watch):
             self._pass(plan, wanted=list)
 

@@ -13,7 +13,7 @@ from specchat.core.reading import Counters, HeadOutput, Reading
 from specchat.core.request import DEFAULT_REQUEST, ExtraRow, HeadOfSome, PassRequest
 from specchat.core.tree import TokenTree
 from specchat.errors import NotNumbers
-from specchat.models.decoder.cache_rows import OwnRows, Plan
+from specchat.models.decoder.cache_rows import OwnRows, PassPlan
 from specchat.models.decoder.cached_model import CachedModel
 from specchat.models.decoder.kv_cache import KVCache, RotationTables
 from specchat.models.decoder.layer_hooks import LayerWatch, reading_of_all
@@ -165,10 +165,10 @@ class Decoder(CachedModel["Decoder"]):
     def limit_context_(self, tokens: int) -> None:
         self.context_tokens = self.cache.max_rows = self.rotations.context_tokens = tokens
 
-    def _read_text(self, plan: Plan, watch: LayerWatch | None) -> Tensor:
+    def _read_text(self, plan: PassPlan, watch: LayerWatch | None) -> Tensor:
         return self.network.run(self._pass(plan, watch))
 
-    def _pass(self, plan: Plan, watch: LayerWatch | None, extra_rows: Sequence[ExtraRow] = ()) -> Pass:
+    def _pass(self, plan: PassPlan, watch: LayerWatch | None, extra_rows: Sequence[ExtraRow] = ()) -> Pass:
         """A pass to be computed now. Counted."""
         self.counters.passes += 1
         self.counters.rows += plan.rows
@@ -187,12 +187,7 @@ class TextBatch:
     """
 
     def __init__(self, decoder: Decoder, texts: int, longest_tokens: int) -> None:
-        """No text read yet.
-
-        Args:
-            texts: how many there may be at a time.
-            longest_tokens: room for each of them.
-        """
+        """No text read yet; room for so many texts at a time, and for `longest_tokens` of each."""
         self.network = decoder.network
         self.counters = Counters()
         self.longest_tokens = min(longest_tokens, decoder.context_tokens)
@@ -231,7 +226,7 @@ class TextBatch:
         last = torch.tensor([len(tokens) for tokens in more.values()]).cumsum(0) - 1
         return network.head(hidden[last.to(hidden.device)])
 
-    def _plan(self, more: Mapping[int, Sequence[int]]) -> Plan:
+    def _plan(self, more: Mapping[int, Sequence[int]]) -> PassPlan:
         positions: list[int] = []
         places: list[int] = []
         for text, tokens in more.items():
@@ -243,4 +238,4 @@ class TextBatch:
         for row, (position, place) in enumerate(zip(positions, places, strict=True)):
             mask[row, place - position : place + 1] = True
         every = [token for tokens in more.values() for token in tokens]
-        return Plan(0, 0, (), every, 0, (), 0, own=OwnRows(positions, places, torch.from_numpy(mask)))
+        return PassPlan(0, 0, (), every, 0, (), 0, own=OwnRows(positions, places, torch.from_numpy(mask)))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specchat.models.decoder.adapters import AdaptedWhere, Factors
-from specchat.models.decoder.cache_rows import Plan
+from specchat.models.decoder.cache_rows import PassPlan
 from specchat.models.decoder.eager import Attention, EagerNetwork, PassTensors, folded_mask
 from specchat.models.decoder.network import SubLayers
 
@@ -90,7 +90,7 @@ class Inputs:
         parts = _fields(self._sent, rows)
         self.tokens, self.positions, self.places, self.adapter_of, self.common, self.window = parts
 
-    def fill_(self, plan: Plan, spare: int, acting: Sequence[int] = ()) -> None:
+    def fill_(self, plan: PassPlan, spare: int, acting: Sequence[int] = ()) -> None:
         """Copy a pass's inputs to the device, without waiting.
 
         Padding rows are written to the cache row `spare`. They see the common rows and one that is read in this

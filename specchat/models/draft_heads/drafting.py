@@ -21,7 +21,7 @@ from specchat.core.drafting_networks import Ahead, Guessed
 from specchat.core.request import CHUNK_TOKENS
 from specchat.core.states import HostRow, TextStates, host_row_of, row_of, rows_by_token
 from specchat.core.tree import TokenTree
-from specchat.models.cpu_kernels.hydra import TokenTable
+from specchat.models.cpu_kernels.hydra import TokenRows
 from specchat.models.decoder.cache_rows import common_prefix
 from specchat.models.decoder.trimmed_head import TrimmedHead
 from specchat.models.draft_heads.layers import AttentionRows, DecoderLayer
@@ -161,7 +161,7 @@ class TokenInputs:
             some = known[first : first + _AT_ONCE]
             write(some, rows[first : first + len(some)])
         self._write, self._known = write, np.asarray(known, np.int64)
-        self._table = TokenTable(rows, np.full(vocab_size, -1, np.int32))
+        self._table = TokenRows(rows, np.full(vocab_size, -1, np.int32))
         self._places = self._table.places.data  # the same: asking numpy for a number takes ten times as long
         self._count = 0
         self._forget()
@@ -171,7 +171,7 @@ class TokenInputs:
         parts = [self._of(tokens[at : at + _MOST_OTHERS]) for at in range(0, len(tokens), _MOST_OTHERS)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def within(self, tokens: Sequence[int]) -> TokenTable:
+    def within(self, tokens: Sequence[int]) -> TokenRows:
         """The table, which has the rows of these tokens, `_MOST_OTHERS` at most, until others are asked for."""
         places = self._places
         for token in tokens:

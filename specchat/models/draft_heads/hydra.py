@@ -14,7 +14,7 @@ from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.drafting_networks import Ahead, Guessed
 from specchat.core.states import HostRow
 from specchat.core.tree import ROOT, TokenTree
-from specchat.models.cpu_kernels.hydra import Named, NativeHydra, Row
+from specchat.models.cpu_kernels.hydra import NamedHead, NativeHydra, Row
 from specchat.models.cpu_kernels.kernels import kernels_for
 from specchat.models.cpu_kernels.linear import NativeHead, NativeLinear
 from specchat.models.decoder.shape import Shape
@@ -183,7 +183,7 @@ class NativeSteps:
 
     def __init__(self, network: NativeHydra, given: DraftingInputs) -> None:
         self._network, self._given = network, given
-        self._named: Named | None = None
+        self._named: NamedHead | None = None
 
     def first(self, position: int, root: int, ahead: Ahead | None) -> list[Row]:
         inputs = self._given.tokens.within([root])
@@ -203,9 +203,9 @@ class NativeSteps:
         return self._given.text.host_row(position) or self._given.text.at(position)
 
     @property
-    def _head(self) -> Named:
+    def _head(self) -> NamedHead:
         head = self._given.head
         if self._named is None or self._named.tokens is not head.tokens:
             assert isinstance(head.product, NativeHead), "loading gives kernels to all of a network or to nothing"
-            self._named = Named(head.product, head.tokens)
+            self._named = NamedHead(head.product, head.tokens)
         return self._named

@@ -26,7 +26,7 @@ from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.cpu_kernels.packing import Arena
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.trimmed_head import HeadProduct, TorchHead, TrimmedHead
-from specchat.models.draft_heads import FAMILIES, Family
+from specchat.models.draft_heads import FAMILIES, TrainedFamily
 from specchat.models.draft_heads.drafting import DraftingInputs, TextInputs, TokenInputs
 from specchat.models.draft_heads.head import OWN_EMBED, OWN_HEAD, TOKENS, DraftHead, DraftNetwork, SharedWeights
 from specchat.models.draft_heads.sizes import NetworkSizes, Sizes
@@ -49,7 +49,7 @@ _KNOWN_TOKENS = 8192
 that a network of our own training can guess, also where fewer are guessed. The text has the others too."""
 
 
-def family_of(method: str) -> Family:
+def family_of(method: str) -> TrainedFamily:
     """The trained family of a drafter; WeightsError if it has none."""
     if method not in FAMILIES:
         raise WeightsError(f"method {shown(method)} has no trained network{nearest(method, FAMILIES)}")

@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 
 from specchat.errors import UsageError
-from specchat.tui.screens.race_run import RunScreen, changes, seed
+from specchat.tui.screens.race import RunScreen, changes, seed
 from specchat.tui.services.context import AppServices
 from specchat.tui.state.race_lines import outcome_lines, progress_lines, series_text, table_lines
 from specchat.tui.state.races import BenchQuestion, RaceSeries

@@ -23,7 +23,7 @@ from specchat.tui.screens.chat_view import ChatView
 from specchat.tui.screens.context_limit import ContextLimit
 from specchat.tui.screens.current_chat import CurrentChat
 from specchat.tui.screens.learning import LearningCommand
-from specchat.tui.screens.race_run import RunScreen
+from specchat.tui.screens.race import RunScreen
 from specchat.tui.screens.side_panel import SidePanel
 from specchat.tui.services.engine_server import FIRST_RACE_ID
 
@@ -149,8 +149,4 @@ class EngineEvents:
         if not self._view.start_pages.welcome_shown:
             self._app.say(f"{event.pair} is ready")
         await self._current_chat.offer_pair()
-        await self._app.attempt(self._serve_from_the_start())
-
-    async def _serve_from_the_start(self) -> None:
-        if told := self._context.server.pair_ready():
-            await self._app.note(told)
+        await self._app.attempt(self._context.server.pair_ready())

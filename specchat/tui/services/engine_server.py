@@ -193,15 +193,16 @@ class EngineServer:
         self._wanted = wanted
         self._running: RunningServer | None = None
 
-    def pair_ready(self) -> str:
-        """Start the server if it was wanted from the start; returns what to tell the user, if anything.
+    async def pair_ready(self) -> None:
+        """Start the server if it was wanted from the start, and note where.
 
         Raises:
             UsageError: no server can run here.
             SpecchatError: no port is free.
         """
         wanted, self._wanted = self._wanted, None
-        return "" if wanted is None else self.serve(str(wanted))
+        if wanted is not None:
+            await self._app.note(self.serve(str(wanted)))
 
     def serve(self, argument: str) -> str:
         """Start the server on this port, or stop it where the argument is `off`; returns what to tell the user.

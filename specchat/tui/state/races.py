@@ -203,7 +203,8 @@ class RaceSeries:
             self.problem = self.race.problem
         elif self.race.phase == "over":
             self.finished_races.append((self.question, self.race))
-            self.complete = len(self.finished_races) == len(self.questions) or self._time_is_up()
+            late = self.seconds is not None and self._clock() - self._began >= self.seconds
+            self.complete = late or len(self.finished_races) == len(self.questions)
             if not self.complete:
                 self.race = self._race()
                 return self.race.begin()
@@ -216,9 +217,6 @@ class RaceSeries:
             _figures_of(c, [race for asked, race in self.finished_races if asked.category == c]) for c in categories
         ]
         return [*groups, _figures_of(ALL, [race for _, race in self.finished_races])] if len(groups) > 1 else groups
-
-    def _time_is_up(self) -> bool:
-        return self.seconds is not None and self._clock() - self._began >= self.seconds
 
     def _race(self) -> Race:
         number = len(self.finished_races)

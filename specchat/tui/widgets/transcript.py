@@ -17,7 +17,7 @@ from textual.widgets import Markdown
 from specchat.tui.state.turn import Turn
 from specchat.tui.text.markdown_blocks import code_blocks
 from specchat.tui.textual_patches.widget_parts import begin_following, is_following, stop_following
-from specchat.tui.widgets.messages import MessageView, NoteView, OlderView, text_of
+from specchat.tui.widgets.messages import MessageView, OlderView, text_of
 from specchat.tui.widgets.mounted_page import STEP_LINES, MountedPage
 from specchat.tui.widgets.reply_view import ReplyView
 
@@ -215,9 +215,6 @@ class Transcript(MountedPage):
             kept = self.views.index(chosen) if chosen in self.views else None
             self.set_reactive(Transcript.chosen, kept)
         return turned
-
-    async def add_note(self, text: str, role: str = "dim") -> None:
-        await self.mount(NoteView(text, role))
 
     async def clear(self) -> None:
         self.chosen = None
