@@ -87,7 +87,7 @@ class Piece(Struct, frozen=True, omit_defaults=True):
 
 
 class Timings(Struct, frozen=True, omit_defaults=True):
-    """Seconds one round spent drafting, verifying, and on everything else; learning is a part of the last."""
+    """Seconds one round spent drafting, verifying, and on everything else, planning and learning included."""
 
     draft_s: Seconds
     verify_s: Seconds
