@@ -104,20 +104,6 @@ def _law(reading: Reading, nodes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
 _ORIGINAL = "original"
 
 
-def trained_network(target: Weights, trained: TrainedDrafter, tokens: int) -> LearningNetwork:
-    """The network of a trained drafter, ready to draft and to learn.
-
-    Args:
-        tokens: so many of the tokens that it can guess are kept, those that texts use most.
-
-    Raises:
-        ConfigError: the sizes that its folder names are wrong.
-        WeightsError: its file is damaged, or holds another network.
-        ModelError: it was trained for a target of other sizes.
-    """
-    return LearningNetwork(HeadOfTarget(target, trained, tokens), target, trained.sha256)
-
-
 class LearningNetwork:
     """A `LearningTrainedNetwork`: drafts with one set of weights while another learns.
 
@@ -125,15 +111,19 @@ class LearningNetwork:
     within a reply nothing changes.
     """
 
-    def __init__(
-        self,
-        head: HeadOfTarget,
-        target: Weights,
-        sha256: str,
-    ) -> None:
-        """The network as it was trained; `sha256` is of the original weights."""
-        self._head, self._target, self._sha256 = head, target, sha256
-        self._draft_with(head.ready(head.load()))
+    def __init__(self, target: Weights, trained: TrainedDrafter, tokens: int) -> None:
+        """The network as it was trained.
+
+        Args:
+            tokens: so many of the tokens that it can guess are kept, those that texts use most.
+
+        Raises:
+            ConfigError: the sizes that its folder names are wrong.
+            WeightsError: its file is damaged, or holds another network.
+            ModelError: it was trained for a target of other sizes.
+        """
+        self._head, self._target, self._sha256 = HeadOfTarget(target, trained, tokens), target, trained.sha256
+        self._draft_with(self._head.ready(self._head.load()))
         self._next: ReadyHead | None = None  # takes over when a reply begins
         self._passes_before = 0
         self._learner: OnlineLearner | None = None

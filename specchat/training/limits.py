@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
 
 from specchat.config import ModelSpec, load_catalog, own_drafters_dir
 from specchat.config.directories import expanded
@@ -109,7 +108,7 @@ def trainable_target(pair: str) -> ModelSpec:
 def refuse_impossible(drafter: str, prompts: str, reply_tokens: int, hours: float, name: str) -> None:
     """Raise UsageError, with the nearest that can be trained."""
     refuse_unknown_method(drafter)
-    if prompts not in (SELF, CHATS) and not os.path.isfile(prompts_file(prompts)):
+    if prompts not in (SELF, CHATS) and not os.path.isfile(expanded(prompts, "--prompts")):
         raise UsageError(f"--prompts {short(prompts)} is neither {SELF!r}, {CHATS!r} nor a file")
     if reply_tokens < _FEWEST_TOKENS:
         raise UsageError(f"--tokens {reply_tokens} is too few to learn from; at least {_FEWEST_TOKENS}")
@@ -160,15 +159,6 @@ def refuse_replacing_start(name: str, start: str) -> None:
         raise UsageError(
             f"--name {short(name)} is also the drafter that --from names, and would be replaced; {free!r} is free"
         )
-
-
-def prompts_file(prompts: str) -> Path:
-    """The file of prompts that is meant.
-
-    Raises:
-        UsageError: it is not a valid path.
-    """
-    return expanded(prompts, "--prompts")
 
 
 def method_of(drafter: str, start: str, target: ModelSpec) -> str:

@@ -16,6 +16,7 @@ from specchat.core.seams import Weights
 from specchat.indexes.reply_buffer import RecordedReply, ReplyBuffer
 from specchat.models.draft_heads.head import Batch, DraftHead
 from specchat.models.draft_heads.sizes import Sizes
+from specchat.training.checkpoints import below
 from specchat.training.losses import accepted_lengths, chain_loss, columns_of
 
 
@@ -257,7 +258,7 @@ class OnlineLearner:
 
     def restore(self, saved: Mapping[str, Tensor]) -> None:
         """Go on from what was saved; ValueError if another network saved it, or if it is not what `saved` makes."""
-        weights, replies = _below("weights.", saved), _below("replies.", saved)
+        weights, replies = below(saved, "weights."), below(saved, "replies.")
         learning = self._learning()
         if {n: t.shape for n, t in weights.items()} != {n: t.shape for n, t in learning.items()}:
             raise ValueError("it holds weights of another network")
@@ -345,7 +346,3 @@ def _copy(network: DraftHead[Sizes]) -> DraftHead[Sizes]:
     copied.requires_grad_(True)
     copied.fuse.requires_grad_(False)
     return copied
-
-
-def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -13,7 +13,7 @@ from specchat.models.backends.transformers_model import ReferenceModel
 from specchat.models.draft_heads import methods
 from specchat.models.draft_heads.head import SharedWeights
 from specchat.models.draft_heads.loading import load_network
-from specchat.training.learning_network import trained_network
+from specchat.training.learning_network import LearningNetwork
 from tests.training.training_kit import unroll
 
 TEXT = [3, 5, 9, 5, 3, 7, 9, 2, 5, 3, 11, 4, 8, 1]
@@ -32,7 +32,7 @@ def test_a_chain_says_what_unrolling_says_at_its_place(method, anchor):
     tokens = torch.tensor([TEXT])
     unrolled = unroll(network, features[None], tokens, STEPS)
 
-    drafting = trained_network(target, trained, 4096)
+    drafting = LearningNetwork(target, trained, 4096)
     drafting.take(
         TextStates(0, tuple(TEXT[: anchor + 1]), {layer: rows[: anchor + 1] for layer, rows in taken[0].layers.items()})
     )
@@ -52,11 +52,11 @@ def test_a_text_that_is_read_round_by_round_is_the_text_read_at_once(method):
     target = ReferenceModel(shared_network("llama"), 64)
     trained = tiny_trained(method, target)
     taken: list[TextStates] = []
-    layers = trained_network(target, trained, 4096).layers
+    layers = LearningNetwork(target, trained, 4096).layers
     target.prefill(TEXT, tap=HiddenStateSink(layers, taken.append))
     said = []
     for ends in ([3, 4, 6, 9, len(TEXT)], [len(TEXT)]):
-        drafting = trained_network(target, trained, 4096)
+        drafting = LearningNetwork(target, trained, 4096)
         for first, end in zip([1, *ends], ends, strict=False):
             rows = {layer: states[first - 1 : end - 1] for layer, states in taken[0].layers.items()}
             drafting.take(TextStates(first - 1, tuple(TEXT[first - 1 : end - 1]), rows))

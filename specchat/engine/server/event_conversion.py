@@ -52,7 +52,7 @@ def ready_message(pair: LoadedPair, conversation: Conversation) -> events.Ready:
         load_s=pair.load_s,
         settings=settings_message(conversation.settings),
         loss=loss_message(conversation.losslessness, pair),
-        notes=pair.notes,
+        notes=[*pair.notes, *pair.slower],
         kernels=pair.target.kernels,
         trained=list(dict.fromkeys(one.method for one in pair.trained.fitting)),
     )

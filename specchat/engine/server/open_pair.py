@@ -185,6 +185,7 @@ class CurrentPair:
         self._store = ProfileStore(state_dir() / "profiles.json")
         self._open: OpenPair | None = None
         self._used_s = time.monotonic()
+        self._told_slower: set[str] = set()
 
     @property
     def there(self) -> bool:
@@ -274,6 +275,13 @@ class CurrentPair:
         """These settings were in use until now: draft models that they use stay for a while."""
         if self.open.loaded.drafts_in_use(settings):
             self._used_s = time.monotonic()
+
+    def tell_slower(self) -> None:
+        """Tell once of each thing that became slower while the models of the pair ran."""
+        for note in self.open.loaded.slower:
+            if note not in self._told_slower:
+                self._told_slower.add(note)
+                self._emit(events.Notice(note))
 
     def release_in_s(self) -> float | None:
         """In how many seconds draft models may go that the settings do not use; None where there are none."""

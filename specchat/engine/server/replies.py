@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from specchat.core.constraint import Wanted
 from specchat.core.request import FIRST, LOGITS
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.reply_events import PromptRead, ReplyEnded, ReplyStarted, RoundWritten, Stopwatch
@@ -60,6 +61,7 @@ class ReplyWriter:
                 self._write_two(command, command.beside)
         finally:
             self.pacing.end()
+            self._pair.tell_slower()
             for one in (command, command.beside):
                 if one is not None:
                     self._commands.forget_cancel(one.id)
@@ -113,6 +115,8 @@ class ReplyWriter:
         """Write a reply and tell of it, round by round."""
         prompt, reference = encode_prompt(conversation, command), conversation.encode_reference(command.reference)
         begun = conversation.encode_begun(command.begun)
+        wanted = command.constraint
+        constraint = None if wanted is None else conversation.compile(Wanted(wanted.kind, wanted.text))
         copies = CopySources(conversation.vocabulary, command.messages, prompt)
         id, started = command.id, None
 
@@ -120,7 +124,9 @@ class ReplyWriter:
             self._emit(events.Prefilled(id, progress.done, progress.total, progress.at_s))
 
         shown = LOGITS if command.logprobs else FIRST
-        for event in conversation.reply(prompt, command.seed, cancelled, on_prefill, watch, reference, begun, shown):
+        for event in conversation.reply(
+            prompt, command.seed, cancelled, on_prefill, watch, reference, begun, shown, constraint
+        ):
             match event:
                 case ReplyStarted():
                     started = event

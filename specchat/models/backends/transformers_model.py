@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from specchat.core.device_copy import drawable
 from specchat.core.reading import Counters, HeadTensors, Reading
 from specchat.core.request import DEFAULT_REQUEST, Adapter, ExtraRow, HeadOfSome, PassRequest
 from specchat.core.tree import TokenTree
@@ -117,7 +118,7 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
             states = self._pass(plan, watch.rows, request.extra_rows)[plan.missing :]
         self.rows.tree_read(plan)
         head = request.head
-        return watch.reading(HeadTensors(self._head(states)) if head is None else head.after(states))
+        return watch.reading(HeadTensors(drawable(self._head(states))) if head is None else head.after(states))
 
     def _of_parts(self, parts: SubLayers) -> ReferenceModel:
         return ReferenceModel(self._whole, self.context_tokens, parts, source=self)
@@ -129,7 +130,7 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
 
     @torch.inference_mode()
     def head(self, hidden: Tensor) -> Tensor:
-        return self._head(self._decoder.norm(hidden))
+        return drawable(self._head(self._decoder.norm(hidden)))
 
     @torch.inference_mode()
     def head_rows(self, tokens: Sequence[int]) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specchat.core.device_copy import to_device
+from specchat.core.device_copy import drawable, to_device
 from specchat.core.reading import HeadOutput, HeadTensors
 from specchat.core.request import EVERYTHING, Adapter, HeadNeeds, HeadOfSome
 from specchat.models.decoder.adapters import Adapted, AdaptedWhere, Factors, checked, paired, sizes_of
@@ -135,7 +135,7 @@ class EagerNetwork:
 
     def head(self, hidden: Tensor, logsumexp: bool = False) -> HeadOutput:
         normed = F.rms_norm(hidden, (self.shape.hidden,), self.weights.norm, self.shape.epsilon)
-        return HeadTensors(self.weights.head(normed))
+        return HeadTensors(drawable(self.weights.head(normed)))
 
     def read(self, running: Pass, logsumexp: bool = False, needs: HeadNeeds = EVERYTHING) -> HeadOutput:
         return layers_then_head(self, running, logsumexp)

@@ -73,7 +73,8 @@ class GraphNetwork(EagerNetwork):
     def __init__(self, eager: EagerNetwork, recorder: Recorder, ops: FusedOps = PLAIN) -> None:
         super().__init__(eager.weights)
         self.kernels = "torch, CUDA graphs"
-        self.trouble = ""  # why no more is recorded
+        self.trouble = ""  # why no more is recorded, or no longer with compiled operations
+        self.records = True
         self._layers = EagerNetwork(eager.weights, ops)
         self._recorder = recorder
         self._inputs: dict[int, Inputs] = {}
@@ -120,17 +121,26 @@ class GraphNetwork(EagerNetwork):
             _, replay = recorded.replays[bucket]
             replay()
             return True
-        if self.trouble:
-            return False
-        try:
-            attend = self._attention_for(bucket, keys, values)
-            static = self._static_pass(bucket, running, keys, values, attend)
-            recorded.replays[bucket] = static, self._recorder.record(static.compute)
-        except Exception as error:  # compilers and devices fail in ways of their own; the eager layers do without
-            self.trouble = str(error).strip().split("\n")[0] or type(error).__name__
-            _log.warning("passes of %d rows are not recorded: %s", bucket.rows, self.trouble)
-            return False
-        return True
+        while self.records:
+            try:
+                attend = self._attention_for(bucket, keys, values)
+                static = self._static_pass(bucket, running, keys, values, attend)
+                recorded.replays[bucket] = static, self._recorder.record(static.compute)
+            except Exception as error:  # compilers and devices fail in ways of their own; the eager layers do without
+                self._do_without(str(error).strip().split("\n")[0] or type(error).__name__)
+            else:
+                return True
+        return False
+
+    def _do_without(self, error: str) -> None:
+        """Record with plain operations from now on, or nothing any more where they are in use already."""
+        if self._layers.ops is PLAIN:
+            self.records = False
+            self.trouble = f"passes are launched kernel by kernel: {error}"
+        else:
+            self._layers = EagerNetwork(self.weights, PLAIN)
+            self.trouble = f"norms and rotations are not compiled: {error}"
+        _log.warning("slower than it could be: %s", self.trouble)
 
     def _static_pass(
         self, bucket: Bucket, running: Pass, keys: Tensor, values: Tensor, attend: Attention
@@ -222,11 +232,27 @@ def recorded_network(weights: DecoderWeights, recorder: Callable[[], Recorder], 
         apart = disagreement(eager, recorded)
     except Exception as error:  # whatever went wrong in recording, the eager layers do without
         return eager, f"passes are launched kernel by kernel: {str(error).strip().split(chr(10))[0]}"
-    if recorded.trouble:
-        return eager, f"passes are launched kernel by kernel: {recorded.trouble}"
+    if not recorded.records:
+        return eager, recorded.trouble
     if not apart < _APART[weights.activations]:  # written so that NaN is refused
         return eager, f"passes are launched kernel by kernel: recorded ones were off by {apart:.2g}"
-    return recorded, ""
+    return recorded, recorded.trouble
+
+
+def recording_notes(device: torch.device) -> tuple[str, ...]:
+    """What of recorded and compiled passes this device lacks, each with its reason."""
+    _, why = best_ops(device)
+    try:
+        numbers = torch.zeros(1, device=device)
+
+        def compute() -> None:
+            numbers.add_(1)
+
+        CudaRecorder(device).record(compute)()
+        why_slow = ""
+    except Exception as error:  # whatever it was, passes do without recordings
+        why_slow = f"passes are launched kernel by kernel: {str(error).strip().split(chr(10))[0]}"
+    return tuple(note for note in (why, why_slow) if note)
 
 
 def disagreement(one: Network, other: Network) -> float:

@@ -42,6 +42,8 @@ class Progress:
 
 OnProgress = Callable[[Progress], None]
 IsCancelled = Callable[[], bool]
+SILENT: OnProgress = lambda progress: None  # noqa: E731
+NEVER: IsCancelled = lambda: False  # noqa: E731
 
 
 @dataclass

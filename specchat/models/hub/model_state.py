@@ -101,12 +101,6 @@ def sealed_sha256(spec: WeightsSpec, file: ModelFile) -> str | None:
     return None if seal is None else seal.sha256
 
 
-def sealed_bytes(spec: WeightsSpec, file: ModelFile) -> int | None:
-    """The size this file had when it was last verified."""
-    seal = _read_seal(spec, file)
-    return None if seal is None else seal.size
-
-
 def write_manifest(spec: WeightsSpec, files: tuple[ModelFile, ...]) -> None:
     """Remember what the hub says this model consists of."""
     _write_json(folder(spec) / MANIFEST, [asdict(file) for file in files])
@@ -217,7 +211,8 @@ def _kind_of_own(spec: WeightsSpec, path: Path) -> StateKind:
 
 def _is_whole(spec: WeightsSpec, file: ModelFile, place: Path) -> bool:
     """Whether the file is there in its size, as that is listed or was when it was verified, if it is known at all."""
-    expected = file.size if file.size is not None else sealed_bytes(spec, file)
+    seal = _read_seal(spec, file)
+    expected = file.size if file.size is not None or seal is None else seal.size
     try:
         return place.is_file() and expected in (None, place.stat().st_size)
     except OSError:
