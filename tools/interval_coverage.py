@@ -1,7 +1,8 @@
 """How often the interval beside a reply's `× plain` holds the ratio that plain decoding before and after it shows.
 
 For every prompt the same reply is written plainly, with guesses, and plainly again, with one seed, by one engine. The
-ratio is the mean of the two plain times over the time with guesses. Needs a quiet machine.
+ratio is the mean of the two plain times over the time with guesses. It has an interval of its own, from the differences
+between the first and the second plain times of all replies. Needs a quiet machine.
 
     python tools/interval_coverage.py --pair smol --replies 48 --temperature 0 --out coverage.json
 """
@@ -72,12 +73,13 @@ def main() -> None:
         before = replies.write(prompt, seed, plain)
         reply = replies.write(prompt, seed, None)
         after = replies.write(prompt, seed, plain)
-        plain_s = (before.at_s - before.stats.prefill_s + after.at_s - after.stats.prefill_s) / 2
+        before_s, after_s = before.at_s - before.stats.prefill_s, after.at_s - after.stats.prefill_s
         stats = reply.stats
         rows.append(
             {
-                "tokens": stats.tokens, "ratio": plain_s / (reply.at_s - stats.prefill_s), "shown": stats.speedup,
-                "low": stats.speedup_low, "high": stats.speedup_high, "plain_rounds": stats.plain_rounds,
+                "tokens": stats.tokens, "ratio": (before_s + after_s) / 2 / (reply.at_s - stats.prefill_s),
+                "drift": math.log(after_s / before_s), "shown": stats.speedup, "low": stats.speedup_low,
+                "high": stats.speedup_high, "plain_rounds": stats.plain_rounds,
             }
         )  # fmt: skip
         print(rows[-1], flush=True)
@@ -85,13 +87,23 @@ def main() -> None:
     if asked.out is not None:
         asked.out.write_text(json.dumps(rows))
     known = [row for row in rows if row["shown"] is not None]
-    inside = sum(row["low"] <= row["ratio"] <= row["high"] for row in known)
-    low, high = _wilson(inside, len(known))
-    bias = statistics.median(row["shown"] / row["ratio"] for row in known)
-    print(
-        f"{inside} of {len(known)} intervals hold the ratio: {inside / len(known):.0%} (95 %: {low:.0%} to {high:.0%})"
-    )
-    print(f"shown over measured, median {bias:.3f}; {len(rows) - len(known)} replies had no figure")
+    noise = _Z * 1.4826 * statistics.median(abs(row["drift"]) for row in rows) / 2  # 1.4826: median to deviation
+    print(f"the measured ratio itself is known to {noise:.1%}")
+    for text, share in ("hold the ratio", 0.0), ("and the ratio's own hold the difference", noise):
+        inside = sum(_holds(row, share) for row in known)
+        low, high = _wilson(inside, len(known))
+        print(f"{inside} of {len(known)} intervals {text}: {inside / len(known):.0%} (95 %: {low:.0%} to {high:.0%})")
+    shown = [row["shown"] / row["ratio"] for row in known]
+    half = statistics.median((row["high"] - row["low"]) / 2 / row["shown"] for row in known)
+    print(f"shown over measured: median {statistics.median(shown):.3f}, mean {statistics.fmean(shown):.3f}")
+    print(f"half of an interval, median {half:.1%}; {len(rows) - len(known)} replies had no figure")
+
+
+def _holds(row: dict[str, Any], noise: float) -> bool:
+    """Whether the ratio is inside the interval, or outside by no more than the ratio's own noise explains."""
+    difference = row["ratio"] - row["shown"]
+    side = row["high"] - row["shown"] if difference > 0 else row["shown"] - row["low"]
+    return abs(difference) <= math.hypot(side, noise * row["ratio"])
 
 
 def _wilson(hits: int, of: int) -> tuple[float, float]:

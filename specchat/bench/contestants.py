@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Protocol
 from specchat.bench.circumstances import EnergyMeter
 from specchat.bench.configurations import Configuration
 from specchat.bench.measured_reply import Work, Written
+from specchat.core.costs import Costs
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.kept_parts import ControllerCache
 from specchat.decoding.reply_events import ReplyEnded, ReplyStarted, RoundWritten
 
 if TYPE_CHECKING:
-    from specchat.core.costs import Costs
     from specchat.engine.server.loaded_pair import LoadedPair
 
 _WARM_UP_TOKENS = 16
@@ -81,7 +81,9 @@ class Ours:
 
     def write(self, prompt: list[int], seed: int) -> Written:
         """One reply, from an empty cache: every contestant reads the whole prompt."""
-        self._empty_caches()
+        self._pair.target.model.prefill(())
+        for draft in self._pair.drafts:
+            draft.model.prefill(())
         tokens: list[int] = []
         texts: list[str] = []
         by_rows: dict[int, tuple[int, float]] = defaultdict(lambda: (0, 0.0))
@@ -122,11 +124,6 @@ class Ours:
             pair.resources,
             controllers=self._controllers,
         )
-
-    def _empty_caches(self) -> None:
-        self._pair.target.model.prefill(())
-        for draft in self._pair.drafts:
-            draft.model.prefill(())
 
 
 def _work(ended: ReplyEnded, by_rows: dict[int, tuple[int, float]]) -> Work:

@@ -28,30 +28,20 @@ def prepared(arguments: list[str]) -> list[str]:
     """
     for number, argument in enumerate(arguments, 1):
         _refuse_bytes(number, argument)
-    _refuse_question(arguments)
+    if arguments and " " in (question := arguments[0].strip()) and not question.startswith("-"):
+        raise UsageError(f"no command is called {question!r}; to ask it: specchat run {shlex.quote(question)}")
     if arguments[:1] == ["train"]:
         return arguments
     if arguments[:2] == ["config", "set"]:
-        return _negative_values_last(arguments)
+        negative = [argument for argument in arguments if _NEGATIVE.fullmatch(argument)]
+        if not negative or "--" in arguments:
+            return arguments
+        return [*(argument for argument in arguments if argument not in negative), "--", *negative]
     return [
         word
         for argument, after in pairwise([*arguments, "-"])
         for word in ([argument, ""] if argument in _MAY_BE_ALONE and after.startswith("-") else [argument])
     ]
-
-
-def _refuse_question(arguments: list[str]) -> None:
-    """Refuse a question in the place of a command: no command's name contains a blank."""
-    if arguments and " " in (question := arguments[0].strip()) and not question.startswith("-"):
-        raise UsageError(f"no command is called {question!r}; to ask it: specchat run {shlex.quote(question)}")
-
-
-def _negative_values_last(arguments: list[str]) -> list[str]:
-    """Values such as -1 behind `--`, where the parser takes them for no options."""
-    negative = [argument for argument in arguments if _NEGATIVE.fullmatch(argument)]
-    if not negative or "--" in arguments:
-        return arguments
-    return [*(argument for argument in arguments if argument not in negative), "--", *negative]
 
 
 def one_prompt(words: list[str]) -> str | None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from specchat import __version__
 from specchat.cli.streams import table_width
 from specchat.config import cache_dir
+from specchat.config.directories import expanded
 from specchat.engine.protocol.environment import engine_environment
 from specchat.errors import InstallationError
 
@@ -68,7 +69,6 @@ def print_costs(settings: dict[str, Any], plot: Path | None) -> None:
 
     from specchat.bench.configurations import load_pair, settings_in_force
     from specchat.bench.plots import Curve, accept_plot_file, draw_costs
-    from specchat.config.directories import expanded
     from specchat.decoding.pass_times import break_down, measure_plain
     from specchat.decoding.profiling import measure_costs
     from specchat.models.cpu_kernels.network import NativeNetwork
@@ -169,6 +169,10 @@ def _machine() -> Iterator[tuple[str, str]]:
     place = next(p for p in (home, *home.parents) if p.exists())
     yield "free disk", f"{shutil.disk_usage(place).free / 1e9:.1f} GB for weights in {home}"
     yield "compute", torch.backends.cpu.get_cpu_capability() if device.type == "cpu" else ""
+    if device.type == "cuda":
+        from specchat.models.decoder.recorded_network import recording_notes
+
+        yield "passes", "; ".join(recording_notes(device)) or "recorded as CUDA graphs, norms and rotations compiled"
 
 
 def _whole_numbers(device: torch.device) -> str:
@@ -212,7 +216,7 @@ def _advice() -> Iterator[str]:
     device = choose_device("auto")
     if device.type == "cpu":
         if torch.backends.mps.is_available():
-            yield "everything runs on the processor; try --device mps for Apple's GPU"
+            yield "everything runs on the processor; --device mps takes Apple's GPU, in float32, and was never measured"
         else:
             yield "no CUDA device: models above about 2 billion parameters will be slow on the processor"
         if not native_bfloat16(device):

@@ -12,8 +12,9 @@ from typing import Annotated, Any
 
 import typer
 
+from specchat.decoding.families import FAMILIES, methods
 from specchat.errors import SpecchatError
-from specchat.registry import Option
+from specchat.registry import Option, options_of
 from specchat.settings import OPTIONS, Settings, parse_method_options
 
 _PANEL = "Settings (a pair's own defaults come before those named here)"
@@ -118,7 +119,6 @@ def _completion(setting: str) -> Callable[[str], list[str]]:
 
 
 def _options_of_methods(incomplete: str) -> list[str]:
-    """`METHOD.OPTION=`, for shell completion."""
     return [name + "=" for name in method_options() if name.startswith(incomplete)]
 
 
@@ -147,9 +147,6 @@ def model_names(incomplete: str) -> list[str]:
 
 def method_options() -> list[str]:
     """`METHOD.OPTION` of every method."""
-    from specchat.decoding.families import methods
-    from specchat.registry import options_of
-
     return [f"{method.name}.{option.name}" for _, method in methods() for option in options_of(method.options)]
 
 
@@ -160,7 +157,5 @@ def known_names(setting: str) -> list[str]:
 
         return list(load_catalog().pairs)
     if setting in ("drafter", "policy", "rule", "controller"):
-        from specchat.decoding.families import FAMILIES
-
         return next(list(table) for table in FAMILIES if table.family == setting)
     return list(OPTIONS[setting].choices)

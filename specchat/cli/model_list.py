@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from specchat.cli.progress import sized
+from specchat.cli.streams import table_width
+from specchat.decoding.families import methods_with_weights
 from specchat.engine.protocol.text import one_line, visible
 
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from specchat.config import Catalog, ModelSpec, PairSpec
-    from specchat.models.hub.model_state import State
+    from specchat.config import Catalog, PairSpec
     from specchat.models.hub.trained_drafters import ListedDrafter
 
 
 def print_json(catalog: Catalog) -> None:
-    import json
-
     from specchat.cli.pair_states import models_in_use
     from specchat.config.drafter_states import kept_states
-    from specchat.decoding.families import methods_with_weights
     from specchat.models.hub import model_state
     from specchat.models.hub.pair_check import broken
     from specchat.models.hub.trained_drafters import listed_drafters
@@ -77,10 +76,8 @@ def print_table(catalog: Catalog) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from specchat.cli.streams import table_width
     from specchat.config import cache_dir
     from specchat.config.drafter_states import kept_states
-    from specchat.decoding.families import methods_with_weights
     from specchat.models.hub import model_state
     from specchat.models.hub.pair_check import broken
     from specchat.models.hub.trained_drafters import listed_drafters
@@ -91,7 +88,8 @@ def print_table(catalog: Catalog) -> None:
         state, problem = model_state.state(spec), broken(spec)
         problems += [(spec.name, problem)] if problem else []
         pairs = ", ".join(_use(pair, spec.name) for pair in catalog.pairs_using(spec.name))
-        _add_row(table, spec.name, _state_cell(state.kind, problem), _size_of(spec, state), pairs, spec.licence)
+        size = "no weights" if spec.scripted else _sizes(state.kind, state.disk_bytes, state.total_bytes)
+        _add_row(table, spec.name, _state_cell(state.kind, problem), size, pairs, spec.licence)
     drafters = _table("trained drafter", "state", "size", "method", "target", "licence")
     for one in listed_drafters(catalog, methods_with_weights()):
         problems += [(one.name, one.problem)] if one.problem else []
@@ -143,10 +141,6 @@ def _state_cell(state: str, problem: str) -> Text:
     kind = "broken" if problem else state
     glyph, style = glyphs[kind]
     return Text(f"{glyph} {kind}", style)
-
-
-def _size_of(spec: ModelSpec, state: State) -> str:
-    return "no weights" if spec.scripted else _sizes(state.kind, state.disk_bytes, state.total_bytes)
 
 
 def _sizes(kind: str, disk_bytes: int, total_bytes: int | None) -> str:

@@ -13,6 +13,10 @@ FEWEST_PLAIN_ROUNDS = 8
 _WIDEST = 0.5
 """A figure whose interval reaches further than this share of it on either side is too uncertain: it is withheld."""
 
+_DRIFT = 0.05
+"""Share of the figure that its interval reaches at least: the memory's speed changes between a reply's plain rounds,
+and a plain pass takes some 2 % longer after a larger one than after another plain one (docs/measurements)."""
+
 _Z = 1.959964  # the normal law's 97.5 % point
 
 
@@ -75,8 +79,8 @@ class RoundIntervals:
     the same clock for plain rounds and for others. Rounds may be heard of live or read from a recording: the figure
     is the same.
 
-    What drafter and policy take to learn from a plain round is left out where it stands for plain decoding, which has
-    neither. It is a part of the reply's own time.
+    What drafter, policy and controller take to plan and to learn from a plain round is left out where it stands for
+    plain decoding, which has none of them. It is a part of the reply's own time.
     """
 
     rounds: int = 0
@@ -89,7 +93,6 @@ class RoundIntervals:
 
     @property
     def plain_rounds(self) -> int:
-        """How many plain rounds there are to compare with."""
         return len(self._stretches)
 
     def add(self, at_s: float, own_s: float, tokens: int, drafted: int, plain: bool, learn_s: float = 0.0) -> None:
@@ -99,7 +102,7 @@ class RoundIntervals:
             at_s: when, on the reply's clock.
             own_s: what it took itself: it began that long before.
             plain: its budget was 0. A round whose drafter found nothing is none: it searched.
-            learn_s: what drafter and policy took of it to learn from the round.
+            learn_s: what drafter, policy and controller took of it to plan and to learn.
         """
         self._close(at_s - own_s)
         self.rounds += 1
@@ -132,7 +135,7 @@ class RoundIntervals:
         value, most = would_be_s / self.seconds, self.tokens / self.rounds
         if value > most:
             return None
-        half = _error_s(stretches, would_be_s) / self.seconds
+        half = math.hypot(_error_s(stretches, would_be_s) / self.seconds, _DRIFT * value)
         if half > _WIDEST * value:
             return None
         return Speedup(value, max(0.0, value - half), min(most, value + half), self.plain_rounds)

@@ -79,6 +79,32 @@ def test_verifying_takes_until_the_pass_is_over_not_until_it_was_asked_for(monke
     assert timings.other_s == 0.0
 
 
+class Slow(Always):
+    """Takes 2 seconds to plan a round, and 3 to learn from it."""
+
+    def __init__(self, budget: Budget, clock: Clock) -> None:
+        super().__init__(budget)
+        self._clock = clock
+
+    def plan(self, context):
+        self._clock.now += 2.0
+        return super().plan(context)
+
+    def observe(self, round):
+        assert round.timings.learn_s == 0.0, "a controller is shown what drafter and policy took alone"
+        self._clock.now += 3.0
+
+
+def test_what_the_controller_takes_counts_as_learning(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(speculate, "time", clock)
+    context = context_for()
+    subject = speculator(clock, "cpu", Slow(Budget(0), clock))
+    subject.target.prefill(context.history[:-1])
+    timings = subject.round(context).timings
+    assert (timings.verify_s, timings.other_s, timings.learn_s) == (1.0, 5.0, 5.0)
+
+
 def test_goodput_plans_on_a_device_as_it_would_on_the_host(monkeypatch):
     plans, costs = {}, {}
     for device in ("cpu", "cuda"):

@@ -241,6 +241,13 @@ def test_nothing_is_counted_as_left_out_where_there_are_lines_for_it():
     assert text_of(layout(forked(*branches), 40, 9, "river"))[-1] == "… 2 more"
 
 
+def test_labels_stay_wide_where_cutting_them_saves_no_line():
+    branches = [f" another{n}" for n in range(9)]
+    lines = text_of(layout(forked(*branches), 76, 6, "river"))
+    assert [line.strip()[2:] for line in lines[1:-1]] == [f"·another{n}" for n in range(4)]
+    assert lines[-1] == "… 5 more"
+
+
 def test_a_frame_is_laid_out_in_a_few_milliseconds():
     rounds = rounds_of()
     layout(rounds[0], 40, 20)

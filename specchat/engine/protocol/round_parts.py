@@ -87,9 +87,13 @@ class Piece(Struct, frozen=True, omit_defaults=True):
 
 
 class Timings(Struct, frozen=True, omit_defaults=True):
-    """Seconds one round spent drafting, verifying, and on everything else; learning is a part of the last."""
+    """Seconds one round spent drafting, verifying, and on everything else, planning and learning included."""
 
     draft_s: Seconds
     verify_s: Seconds
     other_s: Seconds
     learn_s: Seconds = 0.0
+
+    @property
+    def total_s(self) -> float:
+        return self.draft_s + self.verify_s + self.other_s

@@ -5,27 +5,23 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from specchat.engine.client.race_result import settings_line
+from specchat.engine.client.race import settings_line
 from specchat.engine.protocol.environment import machine
 from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError, nearest
 from specchat.tui.screens.chat_screen import ChatScreen
-from specchat.tui.services.context import Context
+from specchat.tui.services.context import AppServices
 from specchat.tui.state import stored_chat as export
 from specchat.tui.state.turn import changes_text
 from specchat.tui.system.desktop import format_and_file, free_name, stem_of, write_new_file
 from specchat.tui.tree.clip_files import FORMATS as CLIP_FORMATS
-from specchat.tui.tree.clip_frames import frames_of
+from specchat.tui.tree.clip_files import frames_of
 
 
 async def new_chat(screen: ChatScreen, _: str) -> None:
     if screen.chat.background.replaying:
         raise UsageError(screen.context.app.recording_reason)
     await screen.current_chat.begin()
-
-
-async def chats(screen: ChatScreen, words: str) -> None:
-    screen.current_chat.choose(words)
 
 
 async def rename(screen: ChatScreen, title: str) -> None:
@@ -43,14 +39,6 @@ async def system(screen: ChatScreen, text: str) -> None:
     screen.context.app.say(
         f"system: {said}" if said else "no system message; /system TEXT sets one, /system - removes it"
     )
-
-
-async def retry(screen: ChatScreen, _: str) -> None:
-    await screen.replies.ask_again()
-
-
-async def go_on(screen: ChatScreen, _: str) -> None:
-    await screen.replies.go_on()
 
 
 async def edit(screen: ChatScreen, what: str) -> None:
@@ -91,7 +79,7 @@ async def clip(screen: ChatScreen, text: str) -> None:
     screen.context.app.say(f"written to {file.absolute()}", "good")
 
 
-async def write_clip(context: Context, format: str, file: Path | None) -> Path:
+async def write_clip(context: AppServices, format: str, file: Path | None) -> Path:
     """Write the last rounds of the chat to a file, as a moving picture that says how it was made; returns the file.
 
     Raises:
@@ -106,7 +94,7 @@ async def write_clip(context: Context, format: str, file: Path | None) -> Path:
     return file
 
 
-def _about_clip(context: Context) -> list[str]:
+def _about_clip(context: AppServices) -> list[str]:
     """Model, hardware, settings and figures of the reply; of a pair that is not loaded only its name is known."""
     engine, reply = context.chat.engine, context.chat.last_reply()
     if reply is None:
@@ -122,8 +110,7 @@ def _about_clip(context: Context) -> list[str]:
     ]
 
 
-def _machine(context: Context) -> str:
-    """The machine that the engine runs on."""
+def _machine(context: AppServices) -> str:
     if context.session.player is not None:
         return context.session.player.recording.header.machine
     return machine() if context.session.engine_pid else "another machine"

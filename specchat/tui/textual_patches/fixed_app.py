@@ -17,7 +17,7 @@ from textual.document._edit import Edit
 from textual.driver import Driver
 from textual.events import Paste
 from textual.filter import Monochrome, NoColor
-from textual.keys import KEY_NAME_REPLACEMENTS
+from textual.keys import KEY_NAME_REPLACEMENTS, _character_to_key
 from textual.message import Message
 from textual.widgets import TextArea
 from textual.widgets.text_area import Selection
@@ -93,8 +93,6 @@ class FixedTextArea(TextArea):
 def key_of_character(character: str) -> str:
     """`full_stop` for `.`; letters and digits are their own names."""
     if tested():
-        from textual.keys import _character_to_key
-
         return _character_to_key(character)
     if character.isalnum():
         return character
@@ -121,7 +119,11 @@ class WholePasteParser(XTermParser):
             yield from super().feed(data)
         while data:
             if self._pasted is None:
-                taken = self._until_paste(data)
+                known = self._last + data
+                before, begun, _ = known.partition(BRACKETED_PASTE_START)
+                self._pasted = [] if begun else None
+                self._last = "" if begun else known[1 - len(BRACKETED_PASTE_START) :]
+                taken = len(before) + len(begun) - (len(known) - len(data))
                 yield from super().feed(data[:taken])
                 data = data[taken:]
             else:
@@ -131,14 +133,6 @@ class WholePasteParser(XTermParser):
                 self._last = kept
                 if ended:
                     yield from self._end_paste("".join(self._pasted))
-
-    def _until_paste(self, data: str) -> int:
-        """The number of characters up to and including the marker where a paste begins."""
-        known = self._last + data
-        before, begun, _ = known.partition(BRACKETED_PASTE_START)
-        self._pasted = [] if begun else None
-        self._last = "" if begun else known[1 - len(BRACKETED_PASTE_START) :]
-        return len(before) + len(begun) - (len(known) - len(data))
 
     def _end_paste(self, text: str) -> Iterable[Message]:
         """Textual's parser has seen the two markers alone; the text between them is put into its event."""

@@ -62,11 +62,6 @@ _USUAL = (("accepted", "kept"), ("bonus", "target's own"), ("rejected", "rejecte
 _RARE = (("pending", "not judged yet"), ("pruned", "pruned"), ("cut", "cut off"))
 
 
-def _legend_height(height: int) -> int:
-    """The lines of the legend in a panel of this height."""
-    return _LEGEND if height >= _LEGEND_FROM_LINES else 0
-
-
 def earlier_rounds_lines(
     before: Sequence[RoundDone], width: int, height: int, marks: Marks, *, room: int
 ) -> list[ScreenLine]:
@@ -100,7 +95,8 @@ def legend_lines(picture: Picture, width: int, height: int, marks: Marks) -> lis
             lines[-1] += [*gap, *entry]
         elif lines[-1]:
             lines.append(entry)
-    return [clip(line, width) for line in [*lines, [], []][: _legend_height(height)]]
+    room = _LEGEND if height >= _LEGEND_FROM_LINES else 0
+    return [clip(line, width) for line in [*lines, [], []][:room]]
 
 
 def _round_line(round: RoundDone, width: int, marks: Marks) -> ScreenLine:
@@ -153,7 +149,7 @@ class Ribbon:
         return at if at < self.count else None
 
 
-class Columns:
+class RoundColumns:
     """The columns of rounds that grow; each round is counted once."""
 
     def __init__(self) -> None:
@@ -192,11 +188,17 @@ def ribbon(columns: Sequence[Column], width: int, height: int, shown: int | None
     column_lines = range(1, height - 1) if titled else range(height)
     first = _first(len(columns), width, len(column_lines), shown)
     top = max(TOP_TOKENS, max((column.tokens for column in columns), default=0))
-    roles = _roles(columns)
+    names = [name for name in dict.fromkeys(column.proposer for column in columns) if name]
+    roles = {name: _ROLES[min(at, len(_ROLES) - 1)] for at, name in enumerate(names)} | {"": "target"}
     begins = range(first, first + len(column_lines) * width, width)
     lines = [_line(columns, begin, min(len(columns), begin + width), top, roles, shown) for begin in begins]
     if titled:
-        lines = [titled_rule(_title(columns, shown), width), *lines, _legend(roles, width)]
+        line: ScreenLine = []
+        for name, role in roles.items():
+            entry: ScreenLine = [("  " if line else "", ""), ("█", role), (f" {visible(name) or _ALONE}", "dim")]
+            if width_of([*line, *entry]) <= width:
+                line += entry
+        lines = [titled_rule(_title(columns, shown), width), *lines, line]
     return Ribbon(lines, column_lines, first, width, len(columns))
 
 
@@ -224,12 +226,6 @@ def _line(
     return [("".join(text for text, _ in run), role) for role, run in groupby(cells, key=lambda cell: cell[1])]
 
 
-def _roles(columns: Sequence[Column]) -> dict[str, str]:
-    """The role of each proposer's columns, in order of their first appearance."""
-    names = [name for name in dict.fromkeys(column.proposer for column in columns) if name]
-    return {name: _ROLES[min(at, len(_ROLES) - 1)] for at, name in enumerate(names)} | {"": "target"}
-
-
 def _title(columns: Sequence[Column], shown: int | None) -> str:
     """`106 rounds, higher = more tokens`, or about the round that is shown."""
     if shown is None:
@@ -238,13 +234,3 @@ def _title(columns: Sequence[Column], shown: int | None) -> str:
     who = f"by {visible(column.proposer)}" if column.proposer else "no guess kept"
     tokens = f"{column.tokens} tokens" if column.tokens != 1 else "1 token"
     return f"{shown + 1:,} of {len(columns):,}: {tokens}, {who}"
-
-
-def _legend(roles: dict[str, str], width: int) -> ScreenLine:
-    """Which colour is whose, as many as fit."""
-    line: ScreenLine = []
-    for name, role in roles.items():
-        entry: ScreenLine = [("  " if line else "", ""), ("█", role), (f" {visible(name) or _ALONE}", "dim")]
-        if width_of([*line, *entry]) <= width:
-            line += entry
-    return line

@@ -13,7 +13,9 @@ from specchat.tui.text.cells import ScreenLine, clip, width_of
 from specchat.tui.tree.picture import NO_NODE, TOKEN_CELLS, WHOLE_CELLS, DrawnNode, Marks, Picture, number_in
 
 _BRANCH_CELLS = (WHOLE_CELLS, TOKEN_CELLS, 6, 4)
-"""How many cells a label below the path may take; the first with which everything fits is used."""
+"""How many cells a label below the path may take: the first with which everything fits, else the first of those with
+the fewest lines.
+"""
 
 _NARROWEST = 4
 """Cells that branches need below their parent: a corner and a count."""
@@ -45,7 +47,9 @@ def river(picture: Picture, width: int, height: int, marks: Marks) -> list[Scree
     pictures = [_with_labels_of(picture, cells, marks) for cells in _BRANCH_CELLS] if parents else []
     for first in range(len(pictures)):
         hanging = [_hang(pictures[first:], node.branches, column, width, marks) for node, column in parents]
-        below = _place_branches(hanging, width, marks)
+        placed = _place_branches(hanging, width, marks)
+        if first == 0 or len(placed) < len(below):
+            below = placed
         if len(below) < height:
             break
     total = sum(picture.branch_size(index) for node, _ in parents for index in node.branches)

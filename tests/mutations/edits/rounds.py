@@ -49,6 +49,22 @@ EDITS = (
         ("tests/decoding/test_timings.py",),
     ),
     Mutation(
+        "round",
+        "counts the controller's work as plain decoding's",
+        "Speculator._learn",
+        "round.timings.learn_s += time.perf_counter() - learnt + plan_s",
+        "round.timings.learn_s += 0.0",
+        ("tests/decoding/test_timings.py", "-k", "controller"),
+    ),
+    Mutation(
+        "round",
+        "forgets that the memory's speed changes",
+        "RoundIntervals.speedup",
+        "math.hypot(_error_s(stretches, would_be_s) / self.seconds, _DRIFT * value)",
+        "_error_s(stretches, would_be_s) / self.seconds",
+        ("tests/core/test_speedup.py", "-k", "twentieth"),
+    ),
+    Mutation(
         "truncation",
         "keeps other tokens than the law does where they tie",
         "truncate",
