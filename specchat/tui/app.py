@@ -133,6 +133,8 @@ class SpecchatApp(TerminalApp):
 
     async def on_specchat_app_tick(self) -> None:
         await self.chat_screen.events.take()
+        if self._what_runs() != self._stopping:
+            self._stopping = None
 
     async def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
         """Run a command, or send the text to the model."""
@@ -198,7 +200,10 @@ class SpecchatApp(TerminalApp):
         await self.attempt(self.chat_screen.ask_question(QUESTIONS[number]))
 
     def action_interrupt(self) -> None:
-        """Copy what is selected; else leave a race; else stop; else ask once more and quit."""
+        """Copy what is selected; else leave a race; else stop; else ask once more and quit.
+
+        After loading was stopped nothing is asked: there is nothing to lose.
+        """
         screen, prompt = self.screen, self.chat_screen.prompt
         if selected := screen.get_selected_text() or prompt.selected_text:
             self.copy_to_clipboard(selected, "selection")
@@ -207,8 +212,11 @@ class SpecchatApp(TerminalApp):
         elif run := next((shown for shown in self.screen_stack if isinstance(shown, RunScreen)), None):
             run.leave()
             self._quit_asked = False
-        elif self._what_runs() not in (None, self._stopping) and self.context.session.stop():
-            self._stopping = self._what_runs()
+        elif (runs := self._what_runs()) not in (None, self._stopping) and self.context.session.stop():
+            self._stopping, self._quit_asked = runs, runs == "loading"
+            if self._quit_asked:
+                leaves = self.key_hint("interrupt", "leaves", " · ")
+                self.say(f"stopped loading {self.chat.engine.loading_pair}{leaves}")
         elif self._quit_asked:
             self.exit()
         else:
@@ -216,7 +224,7 @@ class SpecchatApp(TerminalApp):
             self.say(f"press {self.key_of('interrupt')} again to quit")
 
     def _what_runs(self) -> int | str | None:
-        """What Ctrl+C stops. It tries once: the second Ctrl+C quits even if the engine does not stop."""
+        """What Ctrl+C stops. It tries once: a later Ctrl+C quits even if the engine does not stop."""
         if self.context.session.player is not None:
             return None
         if self.chat.engine.phase == "loading":

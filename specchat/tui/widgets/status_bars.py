@@ -143,13 +143,16 @@ class Notice(PaintedLines):
 
     def _all_lines(self, width: int) -> list[ScreenLine]:
         engine = self._chat.engine
+        progress: list[ScreenLine] = []
         if engine.reading and not (self._welcomed and engine.phase == "loading"):
             assert engine.loading is not None, "it is reading something"
             cancels = hint(self, "stop", "cancels") if engine.phase == "loading" else ""
-            return [loading_line(engine.loading, width, cancels)]
+            progress = [loading_line(engine.loading, width, cancels)]
         if self._remark[0]:
             text, role = self._remark
-            return [[(text[start:end].rstrip(), role)] for start, end in wrap(text, width)]
+            return [*progress, *([(text[start:end].rstrip(), role)] for start, end in wrap(text, width))]
+        if progress:
+            return progress
         if self._chat.editing is not None:
             keeps = "keeps the reply so" if self._chat.editing.reply else "sends it"
             ways = hint(self, "prompt.send", keeps), hint(self, "stop", "leaves the chat as it is")
