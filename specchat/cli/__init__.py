@@ -72,6 +72,13 @@ PlainMarks = Annotated[
     typer.Option("--ascii", help="Draw with ASCII characters only; also chosen where the locale is not UTF-8."),
 ]
 
+System = Annotated[
+    str | None,
+    typer.Option(
+        "--system", help="System message, or the name of one that /system save NAME saved.", show_default=False
+    ),
+]
+
 _OUTPUT_NOT_READ = 128 + 13
 """The exit code of a program that SIGPIPE ended, as it ends most whose output is piped into `head`.
 
@@ -115,6 +122,7 @@ def chat(
             help="Let other programs use the chat's engine over HTTP, as /serve does; without a PORT, on 8000.",
         ),
     ] = None,
+    system: System = None,
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_print_version)
     ] = False,
@@ -136,6 +144,7 @@ def chat(
                 ascii=ascii,
                 chat=start,
                 serve_on=serve_on,
+                system=system or "",
             )
         )
 
@@ -154,7 +163,7 @@ def run(
     record: Annotated[
         Path | None, typer.Option(help="Write the event stream to this file.", show_default=False)
     ] = None,
-    system: Annotated[str | None, typer.Option(help="System prompt.", show_default=False)] = None,
+    system: System = None,
     race: Annotated[
         bool,
         typer.Option(

@@ -22,6 +22,7 @@ from specchat.config import (
     shipped_file,
     starting_pair,
     state_dir,
+    system_message,
     user_app,
     user_keys,
     user_settings,
@@ -56,13 +57,16 @@ def open_chat(
     ascii: bool = False,
     chat: str | None = "",
     serve_on: str | None = None,
+    system: str = "",
 ) -> int:
     """The app on an engine: a child process here, or wherever `engine` starts one. Returns the exit code.
 
     Args:
+        system: the system message of new chats: its text, or the name of a saved one.
         serve_on: the port on which other programs may ask, "" for the usual one; None: they may not.
     """
     port = None if serve_on is None else _port_to_serve_on(serve_on)
+    message = system_message(system)
     guard = take_terminal()
     wanted = {**user_settings(), **settings}
     if not engine:
@@ -89,7 +93,9 @@ def open_chat(
         serve_on=port,
         training=None if engine else TrainingHere(_estimated, state_dir() / "training.json"),
     )
-    app = SpecchatApp(setup, settings=settings, keys=keys, history=sent, options=options, chat=chat, guard=guard)
+    app = SpecchatApp(
+        setup, settings=settings, keys=keys, history=sent, options=options, chat=chat, system=message, guard=guard
+    )
     try:
         run_app(app, mouse=options.mouse)
     finally:

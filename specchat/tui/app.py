@@ -40,7 +40,7 @@ class SpecchatApp(TerminalApp):
     TITLE = "specchat"
     CSS_PATH = "app.tcss"
     COMMANDS: ClassVar[set[Any]] = {CommandsProvider}
-    HORIZONTAL_BREAKPOINTS = [(0, "-w0"), (60, "-w60"), (80, "-w80"), (100, "-w100"), (140, "-w140")]  # noqa: RUF012
+    HORIZONTAL_BREAKPOINTS = [(0, "-w0"), (60, "-w60"), (80, "-w80"), (100, "-w100"), (140, "-w140"), (180, "-w180")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-h0"), (8, "-h8"), (14, "-h14"), (20, "-h20"), (30, "-h30")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = APP_BINDINGS
 
@@ -54,6 +54,7 @@ class SpecchatApp(TerminalApp):
         history: History | None = None,
         options: AppOptions | None = None,
         chat: str | None = "",
+        system: str = "",
         guard: ExitGuard | None = None,
     ) -> None:
         """The app, not yet running.
@@ -64,9 +65,10 @@ class SpecchatApp(TerminalApp):
             keys: command or action → its key, where the user chose one.
             history: prompts of earlier sessions; None keeps them in memory alone.
             chat: the id of the chat to go on with; None asks which, "" begins a new one.
+            system: the system message that new chats begin with.
             guard: what ends the app when it is told to from outside; None leaves that to the caller.
         """
-        state = Chat(engine=EngineState(wanted=dict(settings)))
+        state = Chat(engine=EngineState(wanted=dict(settings)), system=system, first_system=system)
         super().__init__(state, options or AppOptions(), guard, keys or {})
         self.context = Context.of(self, setup, lambda: self.post_message(self.Tick()))
         self.chat_screen = ChatScreen(self.context, history, COMMANDS)

@@ -6,7 +6,7 @@ import importlib
 
 import pytest
 
-from specchat.config import users_config
+from specchat.config import save_system_message, users_config
 
 chat = importlib.import_module("specchat.cli.chat")  # the package has a command of this name
 
@@ -41,3 +41,8 @@ def test_the_app_knows_which_pair_it_loads_before_the_engine_says_so(monkeypatch
     with pytest.raises(_OpenedError):
         chat.open_chat(given, "ssh box specchat engine")
     assert opened[1].chat.engine.wanted == given, "an engine elsewhere chooses among pairs of its own"
+    save_system_message("pirate", "Talk like a pirate.")
+    for said in ("pirate", "Talk like a pirate."):
+        with pytest.raises(_OpenedError):
+            chat.open_chat(given, "", system=said)
+        assert opened[-1].chat.system == "Talk like a pirate."

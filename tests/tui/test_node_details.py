@@ -87,10 +87,10 @@ def test_all_who_proposed_a_token_are_named_and_marked():
         broad(), tree=tree, verdict=Verdict([1], 3, "d", -0.1, ["accepted", "accepted", "rejected"])
     )
     told = ["".join(text for text, _ in line) for line in details(round, 1, 60, UNICODE)]
-    assert "by suffix and prompt_lookup · a point" in told
+    assert "by suffix and prompt_lookup · picked, not drawn at random" in told
     assert told[0].endswith("target p 0.90 · draft q 0.50")
     assert "".join(text for text, _ in details(round, 1, 24, UNICODE)[0]).endswith("p 0.90 · q 0.50")
     twice = ["".join(text for text, _ in line) for line in details(round, 2, 60, UNICODE)]
-    assert "by draft_model · 2 draws: drawn" in twice
+    assert "by draft_model · 2 draws: drawn at random" in twice
     assert [node.agreed for node in picture_of(round, UNICODE).nodes] == ["", "²", ""]
     assert [node.agreed for node in picture_of(round, ASCII).nodes] == ["", "&", ""]

@@ -42,6 +42,14 @@ class Command:
         return sum(not word.startswith("[") for word in self.usage.split())
 
 
+_METHOD_HELP = {
+    "drafter": "who guesses the next words",
+    "policy": "which guesses are tried",
+    "rule": "which guesses are kept",
+    "controller": "how much each round guesses",
+}
+
+
 async def _help(screen: ChatScreen, _: str) -> None:
     app = screen.context.app
     app.push_screen(HelpScreen(help_sections(app.keys)))
@@ -52,7 +60,9 @@ COMMANDS: dict[str, Command] = {
     for command in (
         Command("help", "all keys and commands", _help),
         Command("new", "begin a new chat", chat_commands.new_chat),
-        Command("pair", "choose what to talk to", setting_commands.pair, "[NAME]", values=setting_commands.pair_names),
+        Command(
+            "pair", "choose the model to chat with", setting_commands.pair, "[NAME]", values=setting_commands.pair_names
+        ),
         Command("settings", "show or hide all settings", setting_commands.settings),
         Command(
             "set",
@@ -67,7 +77,7 @@ COMMANDS: dict[str, Command] = {
         *(
             Command(
                 setting,
-                f"choose the {setting}, live",
+                f"choose {_METHOD_HELP[setting]} (the {setting}); acts at once",
                 partial(setting_commands.choose_method, setting=setting),
                 "[NAME]",
                 values=partial(setting_commands.method_names, setting=setting),
@@ -100,7 +110,14 @@ COMMANDS: dict[str, Command] = {
             "[6|24|60s]",
         ),
         Command("clear", "begin a new chat", chat_commands.new_chat),
-        Command("system", "set the system message (- removes it)", chat_commands.system, "[TEXT]"),
+        Command(
+            "system",
+            "set the system message, or use or save one by name (- removes it)",
+            chat_commands.system,
+            "[TEXT|NAME|save NAME]",
+            values=chat_commands.system_names,
+        ),
+        Command("find", "find words in this chat, from its end to its beginning", chat_commands.find, "[WORDS]"),
         Command("chats", "open, search, rename, delete, export chats", chat_commands.chats, "[WORDS]"),
         Command("export", "write this chat to a file", chat_commands.export_chat, "[md|json|html] [FILE]"),
         Command("rename", "give this chat a name", chat_commands.rename, "[TITLE]"),

@@ -21,7 +21,7 @@ from specchat.tui.widgets.round_animation import RoundAnimation
 from specchat.tui.widgets.settings_form import SettingsForm, SettingsScreen
 from specchat.tui.widgets.small_panels import StatsPanel, Subtitle, TreeStrip
 from specchat.tui.widgets.start_pages import StartPages
-from specchat.tui.widgets.status_bars import Notice, QueuedMessage, ReplayBar, ServedLine, StatusBar
+from specchat.tui.widgets.status_bars import Notice, QueuedMessage, ReplayBar, ServedLine, StatusBar, SystemLine
 from specchat.tui.widgets.transcript import Transcript
 from specchat.tui.widgets.tree_panel import TreePanel
 
@@ -49,6 +49,7 @@ class ChatView(MainScreen):
         self.settings_form = SettingsForm(id="settings")  # beside the chat
         self.prompt = Prompt(history, id="prompt")
         self.command_list = CommandMenu(self.prompt, commands, id="commands")
+        self.system_line = SystemLine(chat, id="system")
         self.status = StatusBar(chat, app.key_of, id="status")
         self.notice = Notice(chat, id="notice")
         self.queued_message = QueuedMessage(chat, app.key_of, id="waiting")
@@ -64,6 +65,7 @@ class ChatView(MainScreen):
 
     def compose(self) -> ComposeResult:
         """The whole screen; nothing here waits for the engine."""
+        yield self.system_line
         with Horizontal(id="main"):
             yield self.transcript
             with Vertical(id="side"):
@@ -128,6 +130,7 @@ class ChatView(MainScreen):
             self.status.repaint()
         self.context.app.update_window_title()
         self.queued_message.update()
+        self.system_line.update()
         self.served_line.update()
         self.prompt.waiting = chat.queued or ""
         self.notice.update(welcomed=self.start_pages.welcome_shown)

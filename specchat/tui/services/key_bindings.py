@@ -49,7 +49,7 @@ APP_BINDINGS: list[BindingType] = [
     _key("ctrl+g", "screen.open_editor", "edit the prompt in $VISUAL or $EDITOR", "editor"),
     _key("ctrl+n", "command('new')", "begin a new chat", "new"),
     _key("ctrl+o", "command('chats')", "open, search, rename, delete, export chats", "chats"),
-    _key("f4", "command('pair')", "choose what to talk to", "pair"),
+    _key("f4", "command('pair')", "choose the model to chat with", "pair"),
     _key("f2", "command('settings')", "show or hide all settings", "settings"),
     _key("ctrl+t", "command('tree')", "hide or show the tree", "tree"),
     _key("ctrl+l", "command('show')", "fill the window with the tree, slowly", "show"),

@@ -53,6 +53,7 @@ class Chat:
     editing: Turn | None = None  # the message that the next one is a branch beside
     sent: SentTurns = field(default_factory=SentTurns)
     system: str = ""
+    first_system: str = ""  # the system message that a new chat begins with
     _ids: int = 0
 
     @property
@@ -183,7 +184,7 @@ class Chat:
     def clear(self) -> None:
         """Begin a new chat. A reply that is still being written ends here."""
         self._end_reply("cancelled")
-        self.id, self.title, self.renamed, self.system = new_id(), "", False, ""
+        self.id, self.title, self.renamed, self.system = new_id(), "", False, self.first_system
         self.branches.clear()
         self.shown_rounds, self.sent = ShownRounds(), SentTurns()
         self.running = self.figures = self.queued = self.editing = None

@@ -269,5 +269,7 @@ class Turn:
         return self.reply.text if self.reply else attachments.split(self.content)[0]
 
     def message(self) -> Message:
-        """The turn as the engine reads it: the raw text, thoughts left out."""
-        return Message(self.role, thoughts.without_thoughts(self.reply.text) if self.reply else self.content)
+        """The turn as the engine reads it: the raw text, thoughts left out, attached files mentioned by their paths."""
+        if self.reply is not None:
+            return Message(self.role, thoughts.without_thoughts(self.reply.text))
+        return Message(self.role, attachments.as_read(self.content) if self.role == "user" else self.content)

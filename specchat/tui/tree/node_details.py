@@ -14,7 +14,7 @@ _PARTS = {
     "system": "the system message", "user": "your message {}", "assistant": "reply {}", "reply": "this reply",
     "prompt": "the prompt",
 }  # fmt: skip
-_KINDS = {"iid": "drawn", "wor": "drawn without replacement", "point": "a point"}
+_KINDS = {"iid": "drawn at random", "wor": "drawn at random, none twice", "point": "picked, not drawn at random"}
 
 
 def details(round: RoundDone, node: int, width: int, marks: Marks) -> list[ScreenLine]:

@@ -236,8 +236,7 @@ def _title(columns: Sequence[Column], shown: int | None) -> str:
         return f"{len(columns):,} rounds, higher = more tokens" if len(columns) > 1 else "one round"
     column = columns[shown]
     who = f"by {visible(column.proposer)}" if column.proposer else "no guess kept"
-    tokens = f"{column.tokens} tokens" if column.tokens != 1 else "1 token"
-    return f"{shown + 1:,} of {len(columns):,}: {tokens}, {who}"
+    return f"{shown + 1:,} of {len(columns):,}: {numbers.tokens(column.tokens)}, {who}"
 
 
 def _legend(roles: dict[str, str], width: int) -> ScreenLine:

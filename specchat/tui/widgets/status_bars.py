@@ -7,6 +7,7 @@ from collections.abc import Callable
 from textual.geometry import Size
 
 from specchat.engine.client.replay import Player
+from specchat.engine.protocol.text import visible
 from specchat.tui.state import attachments
 from specchat.tui.state.chat import Chat
 from specchat.tui.state.training import short_text
@@ -96,6 +97,32 @@ class StatusBar(PaintedLines):
             text, role = short_text(chat.background.training, wide=width >= WIDE)
             line = [(text + "  ", role), *line]
         return line
+
+
+class SystemLine(PaintedLines):
+    """The system message in one line, visible only while there is one."""
+
+    DEFAULT_CSS = """
+    SystemLine { height: 1; padding: 0 2; display: none; }
+    """
+
+    def __init__(self, chat: Chat, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._chat = chat
+        self._shown = ""
+
+    def update(self) -> None:
+        """Show the message of this chat, or hide."""
+        if self._chat.system != self._shown:
+            self._shown = self._chat.system
+            self.display = bool(self._shown)
+            self.repaint()
+
+    def paint(self, width: int, height: int) -> list[ScreenLine]:
+        """The beginning of the message."""
+        lead = "system: "
+        said = visible(" ".join(self._shown[:4000].split()))
+        return [[(lead, "bonus"), (cut(said, max(1, width - len(lead))), "dim")]]
 
 
 class Notice(PaintedLines):
