@@ -16,6 +16,7 @@ from specchat.engine.protocol.text import visible
 from specchat.store.records import LARGEST_ROUNDS_BYTES, Facts, SettingsChange, new_id, now
 from specchat.tui.state import attachments, thoughts
 from specchat.tui.state.reply_figures import Figures
+from specchat.tui.text import numbers
 
 WHOLE_TREES = 1024
 """How many of the last rounds of a reply keep their whole tree; in a list each takes about ten kilobytes."""
@@ -123,7 +124,7 @@ def _of_both(before: dict[str, Any] | None, now: dict[str, Any] | None) -> dict[
 
 
 _STOPS = {
-    "length": "longest reply reached", "stop": "stop string", "context": "context is full", "cancelled": "stopped",
+    "stop": "stop string", "context": "context is full", "cancelled": "stopped",
     "died": "the engine died", "failed": "failed", "interrupted": "interrupted",
     "elsewhere": "being written in another window", "edited": "edited",
 }  # fmt: skip
@@ -238,6 +239,8 @@ class Reply:
 
     def line(self) -> str:
         why = _STOPS.get(self.stop or "")
+        if self.stop == "length":
+            why = f"stopped at {numbers.tokens(self.figures.tokens)} · /continue"
         counted = [self.figures.line()] if self.figures.rounds else []
         lossy = ["lossy"] if counted and self.loss is not None and not self.loss.lossless else []
         return " · ".join([*([why] if why else []), *counted, *lossy])
