@@ -123,6 +123,7 @@ def chat(
         ),
     ] = None,
     system: System = None,
+    ask: Annotated[str | None, typer.Option("--ask", hidden=True)] = None,
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_print_version)
     ] = False,
@@ -145,6 +146,7 @@ def chat(
                 chat=start,
                 serve_on=serve_on,
                 system=system or "",
+                question=ask or "",
             )
         )
 

@@ -39,7 +39,7 @@ from specchat.tui.services.context import AppSetup
 from specchat.tui.services.engine_server import RunningServer, parse_port
 from specchat.tui.services.key_bindings import problems
 from specchat.tui.services.training_runner import TrainingEstimate, TrainingHere
-from specchat.tui.state.pair_list import PairInfo
+from specchat.tui.state.pair_list import Offer, PairInfo
 from specchat.tui.state.races import BenchQuestion
 from specchat.tui.state.stored_chat import conversation
 from specchat.tui.state.training import Training, TrainingChoices
@@ -58,11 +58,13 @@ def open_chat(
     chat: str | None = "",
     serve_on: str | None = None,
     system: str = "",
+    question: str = "",
 ) -> int:
     """The app on an engine: a child process here, or wherever `engine` starts one. Returns the exit code.
 
     Args:
         system: the system message of new chats: its text, or the name of a saved one.
+        question: what is asked at once.
         serve_on: the port on which other programs may ask, "" for the usual one; None: they may not.
     """
     port = None if serve_on is None else _port_to_serve_on(serve_on)
@@ -91,10 +93,19 @@ def open_chat(
         questions=shipped_questions,
         server=_serve,
         serve_on=port,
+        better=None if engine else _better,
         training=None if engine else TrainingHere(_estimated, state_dir() / "training.json"),
     )
     app = SpecchatApp(
-        setup, settings=settings, keys=keys, history=sent, options=options, chat=chat, system=message, guard=guard
+        setup,
+        settings=settings,
+        keys=keys,
+        history=sent,
+        options=options,
+        chat=chat,
+        system=message,
+        question=question,
+        guard=guard,
     )
     try:
         run_app(app, mouse=options.mouse)
@@ -216,6 +227,12 @@ def _judged(info: PairInfo) -> PairInfo:
     from specchat.cli.pair_states import judged
 
     return judged(info)
+
+
+def _better(name: str) -> Offer | None:
+    from specchat.cli.better_pair import offer_for
+
+    return offer_for(name)
 
 
 def _sized(info: PairInfo) -> PairInfo:

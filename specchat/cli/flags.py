@@ -83,7 +83,7 @@ def _flag(option: Option) -> inspect.Parameter:
     default = "" if option.default == "" else f"default {str(option.default).lower()}"
     about = "; ".join(text for text in (option.range_text() or names, default) if text)
     extra = typer.Option(
-        f"--{option.name.replace('_', '-')}",
+        *(("--pair", "--model") if option.name == "pair" else (f"--{option.name.replace('_', '-')}",)),
         metavar=_VALUES[option.kind],
         help=f"{option.help} ({about})" if about else option.help,  # in brackets it would be taken for markup
         show_default=False,

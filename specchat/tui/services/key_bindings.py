@@ -61,6 +61,13 @@ APP_BINDINGS: list[BindingType] = [
     _key("alt+x", "ask_question(0)", "ask the first of the empty page's questions", "question.first", priority=True),
     _key("alt+y", "ask_question(1)", "ask the second of the empty page's questions", "question.second", priority=True),
     _key("alt+z", "ask_question(2)", "ask the third of the empty page's questions", "question.third", priority=True),
+    _key(
+        "alt+w",
+        "ask_question(3)",
+        "ask the fourth of them, with trees that fill the window",
+        "question.fourth",
+        priority=True,
+    ),
     _key("space", "screen.pace('hold')", "hold the rounds, or let them go on", "pace.hold"),
     _key("full_stop", "screen.pace('step')", "do one round", "pace.step"),
     _key("less_than_sign", "screen.pace('slower')", "slower", "pace.slower"),
