@@ -55,6 +55,7 @@ class SpecchatApp(TerminalApp):
         options: AppOptions | None = None,
         chat: str | None = "",
         system: str = "",
+        question: str = "",
         guard: ExitGuard | None = None,
     ) -> None:
         """The app, not yet running.
@@ -66,6 +67,7 @@ class SpecchatApp(TerminalApp):
             history: prompts of earlier sessions; None keeps them in memory alone.
             chat: the id of the chat to go on with; None asks which, "" begins a new one.
             system: the system message that new chats begin with.
+            question: what is asked at once, or as soon as a pair is ready.
             guard: what ends the app when it is told to from outside; None leaves that to the caller.
         """
         state = Chat(engine=EngineState(wanted=dict(settings)), system=system, first_system=system)
@@ -75,7 +77,7 @@ class SpecchatApp(TerminalApp):
         self.chat_screen.tree_panel.mode = tree_mode
         self.prompt_input = PromptInput(self.chat_screen)
         self.chat_screen.prompt.completer = self.prompt_input.complete
-        self._first_chat = chat
+        self._first_chat, self._first_question = chat, question
         self._quit_asked = False
         self._stopping: int | str | None = None  # what the first Ctrl+C stops
 
@@ -109,6 +111,8 @@ class SpecchatApp(TerminalApp):
             self.call_after_refresh(screen.current_chat.open, self._first_chat)
         else:
             self.call_after_refresh(screen.current_chat.offer_draft)
+        if self._first_question:
+            self.call_after_refresh(lambda: self.attempt(screen.ask_question(self._first_question)))
 
     async def on_unmount(self) -> None:
         """Stop what runs beside the engine, downloads and a training; the next start can resume them."""
@@ -150,8 +154,14 @@ class SpecchatApp(TerminalApp):
     @on(Prompt.SubmittedEmpty)
     @on(TourView.Clicked)
     async def _turn_tour_page(self) -> None:
-        """Enter in an empty prompt, or a click on the tour, turns the tour's page."""
-        await self.chat_screen.start_pages.turn_tour_page()
+        """Enter in an empty prompt, or a click on the tour, turns the tour's page, or takes what the page offers."""
+        offer = self.chat.background.offer
+        if self.chat_screen.start_pages.welcome_shown and offer is not None and offer.name:
+            self.chat.background.offer = None
+            await self.attempt(self.context.pairs.choose(offer.name))
+            self.redraw()
+        else:
+            await self.chat_screen.start_pages.turn_tour_page()
 
     async def on_welcome_question_chosen(self, event: Welcome.QuestionChosen) -> None:
         await self.attempt(self.chat_screen.ask_question(event.question))

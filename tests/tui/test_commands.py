@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from driving import driving, wait_for
-from fake import LOSS, SETTINGS
+from fake import LOSS, SETTINGS, hello, ready
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Change, Generate, Load, Message
@@ -222,6 +222,21 @@ async def test_words_are_found_in_the_chat_from_its_end():
         d.view.prompt.focus()
         await d.say("/find nowhere")
         assert "no message here has 'nowhere'; /chats nowhere" in " ".join(d.drawn(d.view.notice).split())
+
+
+async def test_model_and_quit_do_what_they_do_elsewhere():
+    async with driving() as d:
+        await d.say("/model qwen")
+        assert d.link.last(Load).settings["pair"] == "qwen"
+        await d.say("/quit")
+        assert d.app.return_code == 0
+
+
+async def test_the_question_of_the_command_line_is_asked_once_a_pair_is_ready():
+    async with driving(loaded=False, question="Why is the sky blue?") as d:
+        await d.until("waits: Why is the sky blue?")
+        await d.hear(hello(), ready())
+        assert [g.messages[-1].content for g in d.generates()] == ["Why is the sky blue?"]
 
 
 async def test_text_stays_readable_in_a_wide_window():

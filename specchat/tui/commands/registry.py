@@ -63,6 +63,7 @@ COMMANDS: dict[str, Command] = {
         Command(
             "pair", "choose the model to chat with", setting_commands.pair, "[NAME]", values=setting_commands.pair_names
         ),
+        Command("model", "the same as /pair", setting_commands.pair, "[NAME]", values=setting_commands.pair_names),
         Command("settings", "show or hide all settings", setting_commands.settings),
         Command(
             "set",
@@ -140,6 +141,7 @@ COMMANDS: dict[str, Command] = {
         Command("tour", "see the tour of the first start again", view_commands.tour),
         Command("log", "the end of the engine's log, and the path of its file", view_commands.show_log),
         Command("exit", "leave", view_commands.exit_app, binding="quit"),
+        Command("quit", "the same as /exit", view_commands.exit_app),
     )
 }
 

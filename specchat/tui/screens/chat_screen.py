@@ -26,6 +26,7 @@ from specchat.tui.system import desktop
 from specchat.tui.widgets.command_menu import Described
 from specchat.tui.widgets.transcript import Transcript
 from specchat.tui.widgets.tree_panel import TreePanel
+from specchat.tui.widgets.welcome import SHOW
 
 
 class ChatScreen(ChatView):
@@ -70,6 +71,10 @@ class ChatScreen(ChatView):
 
     async def ask_question(self, question: str) -> None:
         """Send a question of the empty page as if it had been typed; the text in the prompt stays there."""
+        if question.startswith(SHOW):
+            await self.show_mode.enter(question.removeprefix(SHOW))
+            self.prompt.sent.add(question)
+            return
         await self.context_limit.ask(question, lambda: self.prompt.sent.add(question))
 
     def copy(self, text: str, what: str) -> None:

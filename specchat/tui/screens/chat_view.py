@@ -41,8 +41,8 @@ class ChatView(MainScreen):
         self.context, self.chat = context, context.chat
         chat, app, ascii = context.chat, context.app, context.app.options.ascii
         self.transcript = Transcript(id="transcript")
-        self.start_pages = StartPages(context, self.transcript, ASCII if ascii else UNICODE)
         self.tree_panel = TreePanel(ascii_marks=ascii, id="tree")
+        self.start_pages = StartPages(context, self.transcript, self.tree_panel, ASCII if ascii else UNICODE)
         self.tree_strip = TreeStrip(ascii_marks=ascii, id="strip")
         self.subtitle = Subtitle(chat, id="subtitle")  # below a tree that fills the window
         self.stats = StatsPanel(id="stats")
@@ -152,6 +152,9 @@ class ChatView(MainScreen):
             animating=not self.animation.finished and not looks_back,
             pace="earlier reply · " if looks_back else served + self.tree_title + speed.caption,
             looks_back=looks_back,
+            rests=looks_back or over or (not chat.writing and bool(rounds)),
+            ratio=not self.has_class("-show"),
+            temperature=visible.temperature,
             empty=NO_ROUNDS if over or looks_back else NOTHING_YET,
         )
         self.subtitle.repaint()

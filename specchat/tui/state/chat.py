@@ -16,6 +16,7 @@ from specchat.store.records import new_id, title_of
 from specchat.tui.state import attachments
 from specchat.tui.state.engine_state import EngineState
 from specchat.tui.state.message_tree import MessageTree, SentTurns
+from specchat.tui.state.pair_list import Offer
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.training import Training
 from specchat.tui.state.turn import Reply, Turn
@@ -29,6 +30,7 @@ class Background:
     fetching: str = ""  # the downloads and their progress
     fetched: str = ""  # the pair that was downloaded last, until it is loaded
     found: str = ""  # models of other programs, offered on the welcome page
+    offer: Offer | None = None  # a pair that is better than the one in use
     training: Training | None = None  # of a drafter, until its verdict is answered
     serving: str = ""  # the address at which other programs may use the engine
     waiting_client: str = ""  # one of them whose reply waits until the engine is free
