@@ -10,11 +10,7 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "
 
 
 def parse_memory(text: str) -> int:
-    """Bytes of an amount; 0 for an empty text.
-
-    Raises:
-        UsageError: it is not an amount of memory.
-    """
+    """Bytes of an amount; 0 for an empty text. UsageError if it is not an amount of memory."""
     if not text.strip():
         return 0
     found = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*([KMG]I?|)B?\s*", text, re.IGNORECASE)

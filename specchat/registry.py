@@ -204,7 +204,6 @@ class Method:
 
     @property
     def needs_datastore(self) -> bool:
-        """Whether it looks into a datastore with the target's tokens."""
         return DATASTORE in self.requires
 
     @property

@@ -10,8 +10,6 @@ from specchat.registry import option
 
 @dataclass(frozen=True)
 class TypicalOptions:
-    """Options of `typical`."""
-
     epsilon: float = option(
         0.09, "a guess more likely than this is accepted, however decided the target is", minimum=0.0, maximum=1.0
     )
@@ -20,8 +18,6 @@ class TypicalOptions:
 
 @dataclass(frozen=True)
 class LenientOptions:
-    """Options of `lenient`."""
-
     lenience: float = option(
         0.5, "factor on the draft's probability of a draw; 1: as `multi_step`", minimum=0.01, maximum=1.0
     )
@@ -29,8 +25,6 @@ class LenientOptions:
 
 @dataclass(frozen=True)
 class RollbackOptions:
-    """Options of `rollback`."""
-
     distance: float = option(
         3.0,
         "a guess is accepted if the target gives it a negative log-probability up to this; 0: none does",
@@ -40,8 +34,6 @@ class RollbackOptions:
 
 @dataclass(frozen=True)
 class TransferOptions:
-    """Options of `transfer`."""
-
     eta: float = option(
         10.0, "how far the target's distribution is moved towards the draft's; 0: as `multi_step`", minimum=0.0
     )
@@ -49,8 +41,6 @@ class TransferOptions:
 
 @dataclass(frozen=True)
 class NestOptions:
-    """Options of `nest`."""
-
     alpha: float = option(0.1, "ratio of distances at which target and copies weigh the same", minimum=0.0, maximum=1.0)
     tau: float = option(0.1, "how softly the weight changes around alpha", minimum=0.001, maximum=10.0)
     beta: float = option(
@@ -66,8 +56,6 @@ class NestOptions:
 
 @dataclass(frozen=True)
 class FairOptions:
-    """Options of `fair`."""
-
     swap: str = option(
         "he:she,him:her,man:woman,men:women,boy:girl,father:mother,son:daughter,brother:sister,husband:wife",
         "terms of the prompt that take each other's place",

@@ -152,7 +152,8 @@ def _finding(
     laws = _laws_in_force(sampling(settings), plain, texts)
     firsts: list[Hashable] = [text.tokens[0] for text in texts]
     both: list[Hashable] = [tuple(text.tokens[:2]) for text in texts]
-    exact_first, exact_both = _first_law(laws.first), _joint_law(laws, subject.vocabulary.eos_ids)
+    exact_first: dict[Hashable, float] = dict(_likeliest(laws.first))
+    exact_both = _joint_law(laws, subject.vocabulary.eos_ids)
     one, two = fit(firsts, exact_first), fit(both, exact_both)
     likeliest = max(exact_first, key=exact_first.__getitem__)
     biased = fit([likeliest if i % 2 else first for i, first in enumerate(firsts)], exact_first)
@@ -180,7 +181,7 @@ def _finding(
 
 
 @dataclass(frozen=True)
-class Laws:
+class TokenLaws:
     """The first token's law, and the second's after some first ones."""
 
     first: Law
@@ -224,7 +225,7 @@ def _nearly(plain: PlainLogits) -> Says:
     return says
 
 
-def _laws_in_force(law_settings: Sampling, plain: PlainLogits, texts: Sequence[Text]) -> Laws:
+def _laws_in_force(law_settings: Sampling, plain: PlainLogits, texts: Sequence[Text]) -> TokenLaws:
     """The laws of the very passes that were sampled from, plain decoding's where there was none.
 
     A pass of several rows rounds differently from a pass of one; thousands of samples would show the difference.
@@ -238,14 +239,10 @@ def _laws_in_force(law_settings: Sampling, plain: PlainLogits, texts: Sequence[T
             child = tree.child(ROOT, token)
             if child is not None and child in reading.alive:
                 second[token] = reading.after(child).float().clone()
-    return Laws(law(first, law_settings), {token: law(logits, law_settings) for token, logits in second.items()})
+    return TokenLaws(law(first, law_settings), {token: law(logits, law_settings) for token, logits in second.items()})
 
 
-def _first_law(first: Law) -> dict[Hashable, float]:
-    return dict(_likeliest(first))
-
-
-def _joint_law(laws: Laws, eos_ids: frozenset[int]) -> dict[Hashable, float]:
+def _joint_law(laws: TokenLaws, eos_ids: frozenset[int]) -> dict[Hashable, float]:
     """Probabilities of the likeliest pairs; a first token that ends the reply stands alone."""
     joint: dict[Hashable, float] = {}
     chances = dict(_likeliest(laws.first))

@@ -117,7 +117,8 @@ def check_greedy(subject: CheckedCombination) -> Finding:
     for prompt, plain, text in zip(subject.prompts, subject.greedy_plain, texts, strict=True):
         place = first_difference(plain.tokens, text.tokens)
         equal += place is None
-        margins = _margins(judge, prompt, text.tokens, list(forced(subject.target, prompt, text.tokens)))
+        logits = forced(subject.target, prompt, text.tokens)
+        margins = [judge.margin(prompt, text.tokens, place, row) for place, row in enumerate(logits)]
         worst = max(worst, *(margin.gap for margin in margins), 0.0)
         if place is not None:
             differences.append(margins[place] if place < len(margins) else Margin(place, -1, -1, float("inf")))
@@ -248,11 +249,6 @@ def always_wrong(prompt: Sequence[int], reply: Sequence[int], target: Model) -> 
         return logits
 
     return says
-
-
-def _margins(judge: Judge, prompt: Sequence[int], reply: Sequence[int], logits: Sequence[Tensor]) -> list[Margin]:
-    """How far plain decoding prefers its own token at every place of a text."""
-    return [judge.margin(prompt, reply, place, row) for place, row in enumerate(logits)]
 
 
 def _planted_is_caught(subject: CheckedCombination, judge: Judge, allowed: float) -> tuple[bool, float]:

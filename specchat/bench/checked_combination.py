@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -21,8 +21,6 @@ from specchat.settings import Settings
 
 if TYPE_CHECKING:
     from specchat.engine.server.loaded_pair import LoadedPair
-from dataclasses import field
-from typing import Any
 
 
 def no_guess(settings: Settings) -> str:

@@ -8,19 +8,15 @@ import platform
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from specchat import __version__
 from specchat.compiled import machine as host
-
-if TYPE_CHECKING:
-    import torch
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
@@ -109,21 +105,13 @@ def _commit() -> str | None:
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():
         return None
-    git = ["git", "-C", str(root)]
+    questions = (["rev-parse", "--short=12", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
     try:
-        commit = subprocess.run(
-            [*git, "rev-parse", "--short=12", "HEAD"],
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=10,
-        )
-        changed = subprocess.run(
-            [*git, "status", "--porcelain", "--untracked-files=no"],
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=10,
+        commit, changed = (
+            subprocess.run(
+                ["git", "-C", str(root), *asked], capture_output=True, encoding="utf-8", errors="replace", timeout=10
+            )
+            for asked in questions
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -81,7 +81,9 @@ class Ours:
 
     def write(self, prompt: list[int], seed: int) -> Written:
         """One reply, from an empty cache: every contestant reads the whole prompt."""
-        self._empty_caches()
+        self._pair.target.model.prefill(())
+        for draft in self._pair.drafts:
+            draft.model.prefill(())
         tokens: list[int] = []
         texts: list[str] = []
         by_rows: dict[int, tuple[int, float]] = defaultdict(lambda: (0, 0.0))
@@ -122,11 +124,6 @@ class Ours:
             pair.resources,
             controllers=self._controllers,
         )
-
-    def _empty_caches(self) -> None:
-        self._pair.target.model.prefill(())
-        for draft in self._pair.drafts:
-            draft.model.prefill(())
 
 
 def _work(ended: ReplyEnded, by_rows: dict[int, tuple[int, float]]) -> Work:

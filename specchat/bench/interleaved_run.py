@@ -117,7 +117,7 @@ FLOOR = 0.97
 
 
 @dataclass(frozen=True)
-class Standing:
+class RatioToPlain:
     """One combination's ratio to plain decoding."""
 
     name: str
@@ -152,10 +152,10 @@ def floor_comparison(
     return ",".join(name for piece in separate(text) for name in _combinations(piece, base, usable))
 
 
-def standings(report: Report) -> list[Standing]:
+def standings(report: Report) -> list[RatioToPlain]:
     """Their measured ratios, the slowest first."""
     found = [
-        Standing(result.name, group.ratio)
+        RatioToPlain(result.name, group.ratio)
         for run in report.runs
         for result in run.results
         if result.kind == "ours" and (group := result.group()) is not None

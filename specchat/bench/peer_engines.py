@@ -1,11 +1,13 @@
-"""transformers' own `generate` and llama.cpp as peers, each plain and with its prompt lookup."""
+"""Other engines as contestants: transformers' `generate` and llama.cpp, each plain and with its prompt lookup."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,18 +15,106 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from specchat.bench.circumstances import EnergyMeter
-from specchat.bench.peer import Pass, Peer
+from specchat.bench.measured_reply import Written
 from specchat.settings import Settings
 
 if TYPE_CHECKING:
     from specchat.bench.contestants import Contestant
     from specchat.engine.server.loaded_pair import LoadedPair
-import subprocess
-import sys
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from specchat.engine.server.loaded_pair import LoadedPair
+
+_TRIAL_TOKENS = 24
+_TRIALS = 2
+_WARM_UP_TOKENS = 8
+
+
+@dataclass(frozen=True)
+class PeerPass:
+    """Tokens that a peer handed over at once, and when."""
+
+    tokens: list[int]
+    at_s: float
+
+
+PeerGenerate = Callable[[list[int], int], Iterator[PeerPass]]
+"""(prompt, most tokens) → what comes, as it comes. Greedy. The caller stops listening at an end token."""
+
+
+@dataclass
+class Peer:
+    """Another engine as a contestant. Its output is counted in token ids, never tokenised anew.
+
+    Args:
+        about: what was decided for it: version, threads.
+        use_threads: sets its number of threads.
+    """
+
+    name: str
+    generate: PeerGenerate
+    eos_ids: frozenset[int]
+    max_tokens: int
+    meter: EnergyMeter
+    use_threads: Callable[[int], None]
+    about: dict[str, Any] = field(default_factory=dict)
+    threads: int = 0
+
+    def begin(self) -> None:
+        """Nothing is kept from one question to the next."""
+
+    def warm_up(self, prompt: list[int]) -> None:
+        self._write(prompt, _WARM_UP_TOKENS)
+
+    def write(self, prompt: list[int], seed: int) -> Written:
+        """One greedy reply. What comes with the first pass counts as reading the prompt.
+
+        The time of its tokens is therefore taken from the passes after the first, and applied to all of them.
+        """
+        return self._write(prompt, self.max_tokens)
+
+    def choose_threads(self, prompt: list[int], most: int) -> None:
+        """Use one thread or `most`, whichever writes the prompt's reply faster."""
+        speeds: dict[int, float] = {}
+        for threads in {1, most}:
+            self.threads = threads
+            self._write(prompt, _WARM_UP_TOKENS)
+            tries = [self._write(prompt, _TRIAL_TOKENS) for _ in range(_TRIALS)]
+            speeds[threads] = max(len(one.tokens) / (one.prefill_s + one.decode_s) for one in tries)
+        self.threads = max(speeds, key=speeds.__getitem__)
+        self.about["threads"] = self.threads
+
+    def _write(self, prompt: list[int], most: int) -> Written:
+        import torch
+
+        before_threads = torch.get_num_threads()
+        self.use_threads(self.threads)
+        try:
+            before, began = self.meter.joules(), time.perf_counter()
+            passes: list[PeerPass] = []
+            for one in self.generate(prompt, most):
+                passes.append(one)
+                if self.eos_ids.intersection(one.tokens) or sum(len(p.tokens) for p in passes) >= most:
+                    break
+            energy = self.meter.since(before)
+        finally:
+            torch.set_num_threads(before_threads)
+        return self._timed(passes, began, most, energy)
+
+    def _timed(self, passes: Sequence[PeerPass], began: float, most: int, energy: float | None) -> Written:
+        kept: list[int] = []
+        for token in [token for one in passes for token in one.tokens]:
+            kept.append(token)
+            if token in self.eos_ids:
+                break
+        tokens = kept[:most]
+        if not passes:
+            return Written((), "", "end", time.perf_counter() - began, 0.0, None, energy)
+        first, last = passes[0], passes[-1]
+        total_s, later = last.at_s - began, max(0, len(tokens) - len(first.tokens))
+        per_token = (last.at_s - first.at_s) / later if later else total_s / max(1, len(tokens))
+        decode_s = min(total_s, per_token * len(tokens))
+        stop = "end" if tokens and tokens[-1] in self.eos_ids else "length"
+        return Written(tuple(tokens), "", stop, total_s - decode_s, decode_s, None, energy)
+
 
 _ASSISTANT = "assistant_model"
 
@@ -72,10 +162,10 @@ class _Generate:
         self._how = {name: value for name, value in how.items() if name != _ASSISTANT}
         self._with = {name: value for name, value in how.items() if name == _ASSISTANT}
 
-    def __call__(self, prompt: list[int], most: int) -> Iterator[Pass]:
+    def __call__(self, prompt: list[int], most: int) -> Iterator[PeerPass]:
         from transformers import GenerationConfig, StoppingCriteriaList
 
-        seen: list[Pass] = []
+        seen: list[PeerPass] = []
         read = len(prompt)
 
         def note(ids: Any, scores: Any, **_: Any) -> Any:
@@ -83,7 +173,7 @@ class _Generate:
             now = time.perf_counter()
             row = ids[0, read:].tolist()
             read = ids.shape[1]
-            seen.append(Pass(row, now))
+            seen.append(PeerPass(row, now))
             return torch.zeros(ids.shape[0], dtype=torch.bool, device=ids.device)
 
         ends = {"eos_token_id": self._eos, "pad_token_id": self._eos[0]}
@@ -180,12 +270,12 @@ class _Engine:
         if threads != self._threads:
             self._threads, self._llama = threads, None
 
-    def __call__(self, prompt: list[int], most: int) -> Iterator[Pass]:
+    def __call__(self, prompt: list[int], most: int) -> Iterator[PeerPass]:
         """Greedy tokens, one at a time; those that come in one pass come almost at once."""
         llama = self._loaded()
         llama.reset()
         for token in llama.generate(prompt, temp=0.0, top_k=1, repeat_penalty=1.0):
-            yield Pass([int(token)], time.perf_counter())
+            yield PeerPass([int(token)], time.perf_counter())
 
     def _loaded(self) -> Any:
         if self._llama is None:
@@ -205,14 +295,14 @@ class _Engine:
 
 
 @dataclass
-class Found:
+class FoundPeers:
     """The peers that can run here, and why others cannot."""
 
     peers: list[Contestant] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
-def find_peers(pair: LoadedPair, settings: Settings, sample: list[int]) -> Found:
+def find_peers(pair: LoadedPair, settings: Settings, sample: list[int]) -> FoundPeers:
     """Every peer that is installed and can read this pair's weights, each with its best number of threads.
 
     Args:
@@ -222,14 +312,15 @@ def find_peers(pair: LoadedPair, settings: Settings, sample: list[int]) -> Found
     from specchat.config import load_catalog
     from specchat.models.hub import model_state
 
-    found = Found()
+    found = FoundPeers()
     catalog = load_catalog()
     spec = catalog.model(catalog.pair(pair.name).target)
     draft = pair.draft.name if pair.draft else None
     if spec.scripted:
         found.notes.append("no peer can run a model without weights")
         return found
-    if not _comparable(settings):
+    penalties = (settings.repetition_penalty, settings.presence_penalty, settings.frequency_penalty)
+    if not (settings.temperature == 0 and penalties == (1.0, 0.0, 0.0) and not settings.stop):
         found.notes.append("peers are left out: they are compared greedily, without penalties and stop strings")
         return found
     target_path = model_state.locate(spec)
@@ -248,11 +339,6 @@ def find_peers(pair: LoadedPair, settings: Settings, sample: list[int]) -> Found
         assert isinstance(peer, Peer), "every peer is one"
         peer.choose_threads(sample, pair.threads)
     return found
-
-
-def _comparable(settings: Settings) -> bool:
-    penalties = (settings.repetition_penalty, settings.presence_penalty, settings.frequency_penalty)
-    return settings.temperature == 0 and penalties == (1.0, 0.0, 0.0) and not settings.stop
 
 
 def _is_gguf(path: Path) -> bool:

@@ -97,7 +97,9 @@ def _speed_up(axes: Any, run: Run) -> None:
     axes.axhline(1.0, color="grey", linewidth=1)
     axes.set_xticks(range(len(names)), [name.replace("_", " ") for name in names])
     axes.set_ylabel("times plain decoding")
-    axes.set_title(f"{run.target}, {run.dtype}: plain {_plain_speed(run):.1f} tokens/s", fontsize=10)
+    plain = run.plain.group(ALL) if run.plain else None
+    speed = plain.tokens_per_s if plain else 0.0
+    axes.set_title(f"{run.target}, {run.dtype}: plain {speed:.1f} tokens/s", fontsize=10)
     axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
@@ -139,11 +141,6 @@ def _by_size(run: Run) -> dict[str, list[tuple[int, float]]]:
 def _costs(result: Result) -> list[tuple[int, float]]:
     group = result.group(ALL)
     return [(rows, seconds) for rows, (_, seconds) in group.verify_by_rows.items()] if group else []
-
-
-def _plain_speed(run: Run) -> float:
-    group = run.plain.group(ALL) if run.plain else None
-    return group.tokens_per_s if group else 0.0
 
 
 def _figure_class() -> Any:

@@ -163,6 +163,12 @@ def _work_figures(replies: Sequence[Measured], decode_s: float) -> dict[str, Any
     offered = _sum_by_depth([work.offered_by_depth for work in works])
     accepted = _sum_by_depth([work.accepted_by_depth for work in works])
     accepted += [0] * (len(offered) - len(accepted))
+    passes: dict[int, int] = defaultdict(int)
+    seconds: dict[int, float] = defaultdict(float)
+    for cost in [dict(work.verify_by_rows) for work in works]:
+        for rows, (count, spent) in cost.items():
+            passes[rows] += count
+            seconds[rows] += spent
     return {
         "acceptance_length": sum(len(reply.written.tokens) for reply in replies) / rounds,
         "acceptance_rate": sum(work.accepted for work in works) / drafted if drafted else None,
@@ -170,23 +176,13 @@ def _work_figures(replies: Sequence[Measured], decode_s: float) -> dict[str, Any
         "draft_share": _per(sum(work.draft_s for work in works), decode_s),
         "verify_share": _per(sum(work.verify_s for work in works), decode_s),
         "other_share": _per(sum(work.other_s for work in works), decode_s),
-        "verify_by_rows": _mean_by_rows([dict(work.verify_by_rows) for work in works]),
+        "verify_by_rows": {rows: (passes[rows], seconds[rows] / passes[rows]) for rows in sorted(passes)},
     }
 
 
 def _sum_by_depth(counts: Sequence[Sequence[int]]) -> list[int]:
     deepest = max((len(one) for one in counts), default=0)
     return [sum(one[depth] for one in counts if depth < len(one)) for depth in range(deepest)]
-
-
-def _mean_by_rows(costs: Sequence[dict[int, tuple[int, float]]]) -> dict[int, tuple[int, float]]:
-    passes: dict[int, int] = defaultdict(int)
-    seconds: dict[int, float] = defaultdict(float)
-    for cost in costs:
-        for rows, (count, spent) in cost.items():
-            passes[rows] += count
-            seconds[rows] += spent
-    return {rows: (passes[rows], seconds[rows] / passes[rows]) for rows in sorted(passes)}
 
 
 def _joules_per_token(replies: Sequence[Measured]) -> float | None:

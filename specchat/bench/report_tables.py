@@ -89,7 +89,6 @@ def _depths(run: Run) -> Iterator[Text]:
 
 
 def _texts(run: Run) -> Iterator[Text]:
-    """Whether the texts are plain's."""
     for result in run.results:
         same = result.same_text
         if same is None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Plan:
+class BenchPlan:
     """The plan of a benchmark.
 
     Args:
@@ -51,7 +51,7 @@ class Plan:
 
 
 @dataclass
-class Progress:
+class BenchProgress:
     """Progress of the benchmark, for display; `step` is called before each reply."""
 
     say: Callable[[str], None] = lambda what: None
@@ -76,8 +76,8 @@ def parse_dtypes(text: str) -> tuple[str, ...]:
 class Bench:
     """One benchmark. `report` can be asked for at any time; after an interruption it says what was measured so far."""
 
-    plan: Plan
-    progress: Progress = field(default_factory=Progress)
+    plan: BenchPlan
+    progress: BenchProgress = field(default_factory=BenchProgress)
     _runs: list[Run] = field(default_factory=list)
     _current: _Precision | None = None
 
@@ -94,7 +94,6 @@ class Bench:
         return self.report(complete=True)
 
     def report(self, complete: bool = False) -> Report:
-        """The figures so far."""
         runs = list(self._runs)
         if self._current is not None and self._current.started:
             runs.append(self._current.result(judged=False))
@@ -113,7 +112,7 @@ class Bench:
 class _Precision:
     """The pair in one number format, and the contestants measured on it."""
 
-    def __init__(self, plan: Plan, settings: Settings, progress: Progress) -> None:
+    def __init__(self, plan: BenchPlan, settings: Settings, progress: BenchProgress) -> None:
         self._plan = plan
         self._settings = settings
         self._progress = progress
@@ -130,7 +129,6 @@ class _Precision:
         return self._run_over_prompts is not None and bool(self._run_over_prompts.measured)
 
     def measure(self) -> None:
-        """Load, measure perplexity on the fixed text, measure the contestants."""
         from specchat.bench.interleaved_run import InterleavedRun
 
         self._progress.say(f"loading {self._settings.pair} in {self._settings.dtype}")
@@ -230,7 +228,7 @@ class _Precision:
         return self._comparison.compare(plain, own, sampling(settings), promised)
 
 
-def _refuse_early(plan: Plan) -> None:
+def _refuse_early(plan: BenchPlan) -> None:
     """Refuse typing errors and parts that do not fit before anything is loaded."""
     from specchat.engine.server.pair_loading import Loader
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path, PurePosixPath
@@ -86,18 +86,15 @@ def load_workload(file: Path, name: str = "") -> Workload:
         UsageError: the file cannot be read, or a line is neither format; file and line are named.
     """
     questions: dict[tuple[str, ...], Question] = {}
-    for number, record in _records(file):
-        question = _question(record, f"{file}, line {number}")
+    for number, line in enumerate(read_named(file).split("\n"), 1):
+        if not line.strip():
+            continue
+        where = f"{file}, line {number}"
+        question = _question(json_line(line, where), where)
         questions.setdefault(question.turns, question)
     if not questions:
         raise UsageError(f"{file} holds no questions")
     return Workload(name or file.name, tuple(questions.values()))
-
-
-def _records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, line in enumerate(read_named(file).split("\n"), 1):
-        if line.strip():
-            yield number, json_line(line, f"{file}, line {number}")
 
 
 def _question(record: Any, where: str) -> Question:

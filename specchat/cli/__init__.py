@@ -20,7 +20,7 @@ from specchat.cli.datastore import app as datastore_app
 from specchat.cli.find_models import add, find, forget
 from specchat.cli.flags import Output, takes_settings
 from specchat.cli.models import app as models_app
-from specchat.cli.serve import serve
+from specchat.cli.serve import serve, web
 from specchat.cli.streams import (
     drop_output,
     flush_output,
@@ -30,7 +30,6 @@ from specchat.cli.streams import (
     table_width,
 )
 from specchat.cli.train import train
-from specchat.cli.web import web
 from specchat.engine.protocol.text import one_line
 from specchat.errors import InstallationError, SpecchatError, UsageError
 
@@ -166,6 +165,17 @@ def run(
         Path | None, typer.Option(help="Write the event stream to this file.", show_default=False)
     ] = None,
     system: System = None,
+    json_schema: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Hold the reply to this JSON schema.", show_default=False),
+    ] = None,
+    regex: Annotated[
+        str | None, typer.Option(help="Hold the reply to this regular expression.", show_default=False)
+    ] = None,
+    grammar: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Hold the reply to this grammar, in Lark's notation.", show_default=False),
+    ] = None,
     race: Annotated[
         bool,
         typer.Option(
@@ -177,12 +187,16 @@ def run(
     engine: EngineCommand = "",
 ) -> None:
     """Write one reply, without the app."""
-    if race:
-        from specchat.cli.run_race import race_once as write
-    else:
-        from specchat.cli.run import run_once as write
+    from specchat.cli.run import constraint_of, run_once
 
-    raise typer.Exit(write(one_prompt(words or []), settings, output, record, system, engine))
+    prompt, constraint = one_prompt(words or []), constraint_of(json_schema, regex, grammar)
+    if not race:
+        raise typer.Exit(run_once(prompt, settings, output, record, system, engine, constraint))
+    from specchat.cli.run_race import race_once
+
+    if constraint is not None:
+        raise UsageError("--race compares free replies: leave out --json-schema, --regex and --grammar")
+    raise typer.Exit(race_once(prompt, settings, output, record, system, engine))
 
 
 @app.command()

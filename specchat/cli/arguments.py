@@ -35,7 +35,10 @@ def prepared(arguments: list[str]) -> list[str]:
     if arguments[:1] == ["train"]:
         return arguments
     if arguments[:2] == ["config", "set"]:
-        return _negative_values_last(arguments)
+        negative = [argument for argument in arguments if _NEGATIVE.fullmatch(argument)]
+        if not negative or "--" in arguments:
+            return arguments
+        return [*(argument for argument in arguments if argument not in negative), "--", *negative]
     return [
         word
         for argument, after in pairwise([*arguments, "-"])
@@ -56,14 +59,6 @@ def _with_question_as_option(arguments: list[str]) -> list[str]:
         else:
             break
     return arguments
-
-
-def _negative_values_last(arguments: list[str]) -> list[str]:
-    """Values such as -1 behind `--`, where the parser takes them for no options."""
-    negative = [argument for argument in arguments if _NEGATIVE.fullmatch(argument)]
-    if not negative or "--" in arguments:
-        return arguments
-    return [*(argument for argument in arguments if argument not in negative), "--", *negative]
 
 
 def one_prompt(words: list[str]) -> str | None:

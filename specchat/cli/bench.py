@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import specchat
 from specchat.cli.flags import Output, takes_settings
 from specchat.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from specchat.tui.bench.budgets import BudgetFinding
-
-import specchat
 
 
 @takes_settings
@@ -176,11 +175,7 @@ def bench_gpu(settings: dict[str, Any], save: Path | None) -> int:
         setup = setup_on(
             device, False, **{role: fetching.fetch(model) for role, model in zip(roles, models, strict=True)}
         )
-    return int(check(setup, save or _RESULT, show=_show_on_stdout, say=_say_on_stderr).code)
-
-
-def _show_on_stdout(text: str) -> None:
-    print(text + "\n", flush=True)
+    return int(check(setup, save or _RESULT, show=lambda text: print(text + "\n", flush=True), say=_say_on_stderr).code)
 
 
 def _say_on_stderr(text: str) -> None:

@@ -15,7 +15,7 @@ from specchat.errors import UsageError
 
 if TYPE_CHECKING:
     from specchat.bench.report import Report
-    from specchat.bench.runner import Plan, Progress
+    from specchat.bench.runner import BenchPlan, BenchProgress
     from specchat.bench.workloads import Workload
 
 _MAX_TOKENS = 128
@@ -95,7 +95,7 @@ def bench_model(settings: dict[str, Any], request: Request) -> int:
     return code or (0 if report.ok else 1)
 
 
-def _plan(settings: dict[str, Any], request: Request) -> Plan:
+def _plan(settings: dict[str, Any], request: Request) -> BenchPlan:
     """Everything that can be refused is, before prompts are fetched and models loaded."""
     from specchat.bench.configurations import prepare_environment, settings_in_force
 
@@ -104,7 +104,7 @@ def _plan(settings: dict[str, Any], request: Request) -> Plan:
 
     from specchat.bench.configurations import parse_configurations
     from specchat.bench.plots import accept_plot_file
-    from specchat.bench.runner import Plan, parse_dtypes
+    from specchat.bench.runner import BenchPlan, parse_dtypes
 
     compare = request.compare
     if request.floor:
@@ -128,7 +128,7 @@ def _plan(settings: dict[str, Any], request: Request) -> Plan:
     if request.save is not None:
         _accept_writable(request.save)
     workload = request.questions.workload()
-    return Plan(chosen, workload, compare, precisions, request.warm, request.peers, request.perplexity)
+    return BenchPlan(chosen, workload, compare, precisions, request.warm, request.peers, request.perplexity)
 
 
 def _print(report: Report, output: Output) -> None:
@@ -176,12 +176,12 @@ def _save(report: Report, file: Path) -> None:
 
 
 @contextmanager
-def _progress() -> Iterator[Progress]:
+def _progress() -> Iterator[BenchProgress]:
     """A bar on standard error where that is a terminal; otherwise a line for each stage."""
-    from specchat.bench.runner import Progress
+    from specchat.bench.runner import BenchProgress
 
     if not sys.stderr.isatty():
-        yield Progress(
+        yield BenchProgress(
             say=lambda what: None,
             begin=lambda title, steps: print(f"{title}: {steps} replies", file=sys.stderr),
         )
@@ -197,7 +197,7 @@ def _progress() -> Iterator[Progress]:
         def begin(title: str, steps: int) -> None:
             bar.reset(task, total=steps, description=title)
 
-        yield Progress(
+        yield BenchProgress(
             say=lambda what: bar.update(task, description=what),
             begin=begin,
             step=lambda who, what: bar.update(task, description=f"{who} · {what}", advance=1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import os
 import sys
 import traceback
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import typer
@@ -34,15 +36,13 @@ from specchat.errors import SpecchatError, UsageError, cut
 from specchat.store.database import default_path
 from specchat.store.prompt_history import History
 from specchat.tui.app import SpecchatApp, run_app
-from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.services.context import AppSetup
-from specchat.tui.services.engine_server import RunningServer, parse_port
+from specchat.tui.services.engine_server import parse_port
 from specchat.tui.services.key_bindings import problems
-from specchat.tui.services.training_runner import TrainingEstimate, TrainingHere
-from specchat.tui.state.pair_list import Offer, PairInfo
+from specchat.tui.services.training_runner import TrainingHere
 from specchat.tui.state.races import BenchQuestion
 from specchat.tui.state.stored_chat import conversation
-from specchat.tui.state.training import Training, TrainingChoices
+from specchat.tui.state.training import Training
 from specchat.tui.system.terminal import ExitGuard, bound_environment
 from specchat.tui.text.line_filters import needs_ascii
 from specchat.tui.text.theme import unknown_theme
@@ -78,23 +78,24 @@ def open_chat(
     def connect(wake: Callable[[], None]) -> Link:
         return start_engine(engine, wanted, wake)
 
+    training = TrainingHere(lambda asked: _later("pair_states").estimate_training(asked), state_dir() / "training.json")
     keys, options = user_keys(problems), _options(mouse, ascii)
     sent = History(state_dir() / "prompts.jsonl", private_dir) if options.history else None
     setup = AppSetup(
         connect,
-        pairs=_pairs_elsewhere if engine else _known_pairs,
-        judge=None if engine else _judged,
-        sizes=None if engine else _sized,
+        pairs=lambda: _later("pair_states").pairs_elsewhere() if engine else _later("pair_states").known_pairs(),
+        judge=None if engine else lambda info: _later("pair_states").judged(info),
+        sizes=None if engine else lambda info: _later("pair_states").sized_by_hub(info),
         finds_models=not engine,
         demo=_demo(),
         engine_here=not engine,
         store=default_path(),
         toured=state_dir() / "toured",
         questions=shipped_questions,
-        server=_serve,
+        server=lambda *given: _later("serving").serve_from_app(*given),
         serve_on=port,
-        better=None if engine else _better,
-        training=None if engine else TrainingHere(_estimated, state_dir() / "training.json"),
+        better=None if engine else lambda name: _later("better_pair").offer_for(name),
+        training=None if engine else training,
     )
     app = SpecchatApp(
         setup,
@@ -114,25 +115,19 @@ def open_chat(
             engine_log().unlink()
     if (print_transcript or options.print_transcript) and (said := conversation(app.chat.turns)):
         typer.echo(said + "\n")
-    _say_goodbye(app.context.archive)
+    kept = app.context.archive.stored()
+    if app.context.archive.problem:
+        typer.echo(f"specchat: not saved: {app.context.archive.problem}", err=True)
+    elif kept is not None:
+        typer.echo(f"{visible(kept[1])}\ngo on with it: specchat -r {kept[0]}")
     _say_training_stopped(app.chat.background.training)
     _report_crash(app)
     return app.return_code or 0
 
 
 def _report_crash(app: SpecchatApp) -> None:
-    """One line about an error in the app itself, if one ended it."""
     if app.crash is not None:
         typer.echo(crash_line(app.crash), err=True)
-
-
-def _say_goodbye(archive: ChatArchive) -> None:
-    """How to come back to this chat, or why one cannot."""
-    kept = archive.stored()
-    if archive.problem:
-        typer.echo(f"specchat: not saved: {archive.problem}", err=True)
-    elif kept is not None:
-        typer.echo(f"{visible(kept[1])}\ngo on with it: specchat -r {kept[0]}")
 
 
 def _say_training_stopped(training: Training | None) -> None:
@@ -191,54 +186,9 @@ def _port_to_serve_on(said: str) -> int:
     return port
 
 
-def _serve(
-    port: int,
-    connect: Callable[[Callable[[], None]], Link],
-    asked: Callable[[str], None],
-    ended: Callable[[str], None],
-) -> RunningServer:
-    from specchat.cli.serving import serve_from_app
-
-    return serve_from_app(port, connect, asked, ended)
-
-
-# the first picture does not wait for what lists and weighs pairs
-
-
-def _known_pairs() -> list[PairInfo]:
-    from specchat.cli.pair_states import known_pairs
-
-    return known_pairs()
-
-
-def _estimated(request: TrainingChoices) -> TrainingEstimate:
-    from specchat.cli.pair_states import estimate_training
-
-    return estimate_training(request)
-
-
-def _pairs_elsewhere() -> list[PairInfo]:
-    from specchat.cli.pair_states import pairs_elsewhere
-
-    return pairs_elsewhere()
-
-
-def _judged(info: PairInfo) -> PairInfo:
-    from specchat.cli.pair_states import judged
-
-    return judged(info)
-
-
-def _better(name: str) -> Offer | None:
-    from specchat.cli.better_pair import offer_for
-
-    return offer_for(name)
-
-
-def _sized(info: PairInfo) -> PairInfo:
-    from specchat.cli.pair_states import sized_by_hub
-
-    return sized_by_hub(info)
+def _later(module: str) -> ModuleType:
+    """A module of the commands that the first picture does not wait for."""
+    return importlib.import_module(f"specchat.cli.{module}")
 
 
 MOST_LOGS = 10

@@ -144,7 +144,6 @@ def reading() -> Iterator[Chats]:
 
 @contextmanager
 def writing() -> Iterator[Chats]:
-    """The chats of this machine, to be changed."""
     from specchat.store.chats import Chats
     from specchat.store.database import default_path, open_to_write, saying
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from specchat.bench.check import Proof
 
 
-class Budget(StrEnum):
+class CheckBudget(StrEnum):
     """How much is tried: under a minute for a small model, or a few minutes."""
 
     small = "small"
@@ -24,8 +24,8 @@ class Budget(StrEnum):
 @takes_settings
 def check(
     settings: dict[str, Any],
-    budget: Annotated[Budget, typer.Option(help="small: under a minute for a small model; full: minutes.")] = (
-        Budget.small
+    budget: Annotated[CheckBudget, typer.Option(help="small: under a minute for a small model; full: minutes.")] = (
+        CheckBudget.small
     ),
     output: Annotated[
         Output, typer.Option(help="text; json, one object; or jsonl, the same on one line.")

@@ -29,7 +29,12 @@ def get_setting(
 ) -> None:
     """Print what a setting starts as, or everything you wrote and where."""
     if name is None:
-        _print_written(pair)
+        lines = list(_written(pair))
+        width = max((len(left) for left, _ in lines), default=0)
+        for left, where in lines:
+            typer.echo(f"{left:<{width}}   {where}")
+        if not lines:
+            typer.echo("you wrote no defaults of your own" + (f" for {pair}" if pair is not None else ""))
         return
     from specchat.cli.config_entries import entry
     from specchat.config import load_catalog, starting_pair
@@ -86,29 +91,12 @@ def edit(
     private_dir(file.parent)
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ("notepad" if os.name == "nt" else "vi")
     try:
-        _wait_for([*shlex.split(editor), str(file)])
-    except (OSError, ValueError, subprocess.CalledProcessError) as error:
-        raise UsageError(f"the editor {editor!r} failed: {error}; set EDITOR to another") from None
-    _read_everything()
-    typer.echo(f"{file} can be read")
-
-
-def _wait_for(command: list[str]) -> None:
-    """Run a program until it ends.
-
-    Raises:
-        ValueError: it could not be started, or ended with a failure; says which.
-    """
-    try:
-        code = subprocess.run(command, check=False).returncode
-    except OSError as error:
-        raise ValueError(error.strerror or str(error)) from None
-    if code:
-        raise ValueError(f"it ended with exit code {code}")
-
-
-def _read_everything() -> None:
-    """Read both files as the app will; what is wrong with them is raised."""
+        code = subprocess.run([*shlex.split(editor), str(file)], check=False).returncode
+        problem = f"it ended with exit code {code}" if code else ""
+    except (OSError, ValueError) as error:
+        problem = str(getattr(error, "strerror", None) or error)
+    if problem:
+        raise UsageError(f"the editor {editor!r} failed: {problem}; set EDITOR to another")
     from specchat.config import load_catalog, user_app, user_keys, user_settings
     from specchat.tui.services.key_bindings import problems
     from specchat.tui.text.theme import unknown_theme
@@ -117,16 +105,7 @@ def _read_everything() -> None:
     user_settings()
     user_keys(problems)
     user_app(unknown_theme)
-
-
-def _print_written(pair: str | None) -> None:
-    """Lines `name = value` that the user wrote, each with its place; all, or those for one pair."""
-    lines = list(_written(pair))
-    width = max((len(left) for left, _ in lines), default=0)
-    for left, where in lines:
-        typer.echo(f"{left:<{width}}   {where}")
-    if not lines:
-        typer.echo("you wrote no defaults of your own" + (f" for {pair}" if pair is not None else ""))
+    typer.echo(f"{file} can be read")
 
 
 def _written(pair: str | None) -> Iterator[tuple[str, str]]:

@@ -16,7 +16,7 @@ from specchat.registry import Method, Option, options_of
 from specchat.settings import OPTIONS, Settings
 
 
-class Entry(Protocol):
+class ConfigEntry(Protocol):
     """One name that has a value."""
 
     def parse(self, words: Sequence[str]) -> Any:
@@ -32,7 +32,7 @@ class Entry(Protocol):
         """Take out what was written; None if nothing was."""
 
 
-def entry(name: str) -> Entry:
+def entry(name: str) -> ConfigEntry:
     """The entry with this name: `width`, `suffix.depth`, `app.theme`, `keys.help`.
 
     Raises:
@@ -42,10 +42,21 @@ def entry(name: str) -> Entry:
     if not dot:
         return _setting(name)
     if first == "app":
-        return _app_option(name, last)
+        fields = _app_fields()
+        if last not in fields:
+            raise UsageError(f"app has no option {last!r}{nearest(last, fields)}")
+        default = fields[last].default
+        choices = NOTIFICATIONS if last == "notify" else ()
+        return _AppOption(name, Option(last, type(default).__name__, default, "", choices=choices))
     if first == "keys":
         return _key(name, last)
-    return _method_option(name, first, last)
+    families = {one.name: one for _, one in methods()}
+    if first not in families:
+        raise UsageError(f"no method is called {first!r}{nearest(first, [*families, 'app', 'keys'])}")
+    known = _options(families[first])
+    if last not in known:
+        raise UsageError(f"{first} has no option {last!r}{nearest(last, known)}")
+    return _MethodOption(name, known[last])
 
 
 @dataclass(frozen=True)
@@ -137,7 +148,7 @@ class _Key:
         return unset_in("keys", self.id)
 
 
-def _setting(name: str) -> Entry:
+def _setting(name: str) -> ConfigEntry:
     known = [*OPTIONS, "stop"]
     if name not in known:
         hint = f"; did you mean {f'app.{name}'!r}?" if name in _app_fields() else nearest(name, known)
@@ -145,34 +156,15 @@ def _setting(name: str) -> Entry:
     return _Setting(name)
 
 
-def _method_option(name: str, method: str, option: str) -> Entry:
-    families = {one.name: one for _, one in methods()}
-    if method not in families:
-        raise UsageError(f"no method is called {method!r}{nearest(method, [*families, 'app', 'keys'])}")
-    known = _options(families[method])
-    if option not in known:
-        raise UsageError(f"{method} has no option {option!r}{nearest(option, known)}")
-    return _MethodOption(name, known[option])
-
-
 def _options(method: Method) -> dict[str, Option]:
     return {option.name: option for option in options_of(method.options)}
-
-
-def _app_option(name: str, option: str) -> Entry:
-    fields = _app_fields()
-    if option not in fields:
-        raise UsageError(f"app has no option {option!r}{nearest(option, fields)}")
-    default = fields[option].default
-    choices = NOTIFICATIONS if option == "notify" else ()
-    return _AppOption(name, Option(option, type(default).__name__, default, "", choices=choices))
 
 
 def _app_fields() -> dict[str, dataclasses.Field[Any]]:
     return {field.name: field for field in dataclasses.fields(AppOptions)}
 
 
-def _key(name: str, id: str) -> Entry:
+def _key(name: str, id: str) -> ConfigEntry:
     from specchat.tui.services.key_bindings import every_key
 
     if id not in every_key():

@@ -26,7 +26,6 @@ _MOST_TOKENS = 8_000_000
 
 
 def _known(incomplete: str) -> list[str]:
-    """Names of datastores, for shell completion."""
     from specchat.config.datastore_files import datastore_files
 
     return [one.name for one in datastore_files() if one.name.startswith(incomplete)]
@@ -69,7 +68,16 @@ def build(
     if not texts:
         raise UsageError("no text was found to build it from")
     typer.echo(f"reading {sum(map(len, texts)):,} characters as tokens of {target.name}", err=True)
-    vocabulary = _vocabulary_of(target.name)
+    from specchat.config import load_catalog
+    from specchat.decoding.vocabulary import TransformersVocabulary
+    from specchat.models.backends.scripted import ScriptedVocabulary
+    from specchat.models.hub.model_state import locate
+    from specchat.models.model_loading import load_tokenizer
+
+    spec = load_catalog().model(target.name)
+    vocabulary = (
+        ScriptedVocabulary() if spec.scripted else TransformersVocabulary(*load_tokenizer(spec.name, locate(spec)))
+    )
     _write(file, target.name, vocabulary, list(_encoded(texts, vocabulary, tokens)))
 
 
@@ -139,18 +147,6 @@ def _contents(header: DatastoreHeader) -> str:
     """`1 token of 1 text`, `1,204 tokens of 3 texts`."""
     tokens, texts = header.tokens - header.texts, header.texts
     return f"{tokens:,} token{'s' if tokens != 1 else ''} of {texts:,} text{'s' if texts != 1 else ''}"
-
-
-def _vocabulary_of(target: str) -> TokenTable:
-    """The target's tokens; its weights are not read."""
-    from specchat.config import load_catalog
-    from specchat.decoding.vocabulary import TransformersVocabulary
-    from specchat.models.backends.scripted import ScriptedVocabulary
-    from specchat.models.hub.model_state import locate
-    from specchat.models.model_loading import load_tokenizer
-
-    spec = load_catalog().model(target)
-    return ScriptedVocabulary() if spec.scripted else TransformersVocabulary(*load_tokenizer(spec.name, locate(spec)))
 
 
 def _encoded(texts: Iterable[str], vocabulary: TokenTable, most: int) -> Iterator[list[int]]:

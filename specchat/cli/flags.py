@@ -131,7 +131,6 @@ def _completion(setting: str) -> Callable[[str], list[str]]:
 
 
 def _options_of_methods(incomplete: str) -> list[str]:
-    """`METHOD.OPTION=`, for shell completion."""
     return [name + "=" for name in method_options() if name.startswith(incomplete)]
 
 

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from specchat.config import Catalog, ModelSpec, PairSpec
-    from specchat.models.hub.model_state import State
+    from specchat.config import Catalog, PairSpec
     from specchat.models.hub.trained_drafters import ListedDrafter
 
 
@@ -91,7 +90,8 @@ def print_table(catalog: Catalog) -> None:
         state, problem = model_state.state(spec), broken(spec)
         problems += [(spec.name, problem)] if problem else []
         pairs = ", ".join(_use(pair, spec.name) for pair in catalog.pairs_using(spec.name))
-        _add_row(table, spec.name, _state_cell(state.kind, problem), _size_of(spec, state), pairs, spec.licence)
+        size = "no weights" if spec.scripted else _sizes(state.kind, state.disk_bytes, state.total_bytes)
+        _add_row(table, spec.name, _state_cell(state.kind, problem), size, pairs, spec.licence)
     drafters = _table("trained drafter", "state", "size", "method", "target", "licence")
     for one in listed_drafters(catalog, methods_with_weights()):
         problems += [(one.name, one.problem)] if one.problem else []
@@ -143,10 +143,6 @@ def _state_cell(state: str, problem: str) -> Text:
     kind = "broken" if problem else state
     glyph, style = glyphs[kind]
     return Text(f"{glyph} {kind}", style)
-
-
-def _size_of(spec: ModelSpec, state: State) -> str:
-    return "no weights" if spec.scripted else _sizes(state.kind, state.disk_bytes, state.total_bytes)
 
 
 def _sizes(kind: str, disk_bytes: int, total_bytes: int | None) -> str:

@@ -29,12 +29,12 @@ Name = Annotated[
         help="a pair, a model or a trained drafter, as `specchat models list` shows them", autocompletion=model_names
     ),
 ]
-Output = Literal["table", "json"]
+ListOutput = Literal["table", "json"]
 PullOutput = Literal["text", "jsonl"]
 
 
 @app.command("list")
-def list_models(output: Annotated[Output, typer.Option(help="table or json")] = "table") -> None:
+def list_models(output: Annotated[ListOutput, typer.Option(help="table or json")] = "table") -> None:
     """Every model and trained drafter: whether it is here, how large it is, what it is for, its licence."""
     from specchat.config import load_catalog
 
@@ -84,7 +84,13 @@ def check(name: Name) -> None:
     from specchat.models.hub.disk import Cancelled
 
     if (local := _local_drafter(name)) is not None:
-        _check_local(local)
+        from specchat.errors import WeightsError
+        from specchat.models.hub.trained_drafters import damage
+
+        drafter = _refuse_broken(local)
+        if problem := damage(drafter):
+            raise WeightsError(f"{local.name}: {problem}")
+        typer.echo(f"{local.name}: {drafter.weights.name} is intact, SHA-256 {drafter.sha256}")
         return
     wrong = []
     chosen, left = _split(name)
@@ -161,7 +167,6 @@ def _listed_drafters(name: str) -> tuple[DrafterSpec, ...]:
 
 
 def _drafters_here(name: str) -> list[DrafterSpec]:
-    """Those of them that were fetched, or begun to be."""
     return _here(_listed_drafters(name))
 
 
@@ -239,16 +244,6 @@ def _refuse_broken(found: FoundDrafter) -> TrainedDrafter:
     if found.drafter is None or found.problem:
         raise UsageError(f"{found.name}: {found.problem}")
     return found.drafter
-
-
-def _check_local(found: FoundDrafter) -> None:
-    from specchat.errors import WeightsError
-    from specchat.models.hub.trained_drafters import damage
-
-    drafter = _refuse_broken(found)
-    if problem := damage(drafter):
-        raise WeightsError(f"{found.name}: {problem}")
-    typer.echo(f"{found.name}: {drafter.weights.name} is intact, SHA-256 {drafter.sha256}")
 
 
 def _remove_local(found: FoundDrafter, yes: bool) -> None:

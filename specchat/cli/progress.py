@@ -31,7 +31,7 @@ def sized(count: float) -> str:
     return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
 
 
-class Pace:
+class StepPace:
     """When a step is told again, and how long it still takes at its speed so far."""
 
     def __init__(self, clock: Clock, every_s: float) -> None:
@@ -104,7 +104,7 @@ class FetchLines:
     """A line when an item begins, every two seconds while it goes on, and when it is through."""
 
     def __init__(self, every_s: float = _FETCH_LINE_EVERY_S) -> None:
-        self._pace = Pace(time.monotonic, every_s)
+        self._pace = StepPace(time.monotonic, every_s)
 
     def __call__(self, progress: Progress) -> None:
         if self._pace.is_due(_label(progress), progress.done, progress.total):
@@ -165,7 +165,7 @@ class StageLines:
     """A line when a stage begins, every ten seconds while it goes on, and when it is through."""
 
     def __init__(self, clock: Clock) -> None:
-        self._pace = Pace(clock, _STAGE_LINE_EVERY_S)
+        self._pace = StepPace(clock, _STAGE_LINE_EVERY_S)
 
     def __call__(self, stage: Stage) -> None:
         from specchat.engine.protocol.training_report import span
@@ -181,7 +181,7 @@ class StageReports:
     """A report when a stage begins, four times a second while it goes on, and when it is through."""
 
     def __init__(self, clock: Clock) -> None:
-        self._pace = Pace(clock, _REPORT_EVERY_S)
+        self._pace = StepPace(clock, _REPORT_EVERY_S)
 
     def __call__(self, stage: Stage) -> None:
         from specchat.engine.protocol.training_report import Reached

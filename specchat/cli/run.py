@@ -20,22 +20,60 @@ from specchat.config import system_message
 from specchat.engine.client.client import Engine, EngineFailure, raise_death
 from specchat.engine.client.speedup import speedup_of, speedup_text
 from specchat.engine.protocol import events
-from specchat.engine.protocol.commands import Cancel, Generate, Load, Message
-from specchat.errors import UsageError
+from specchat.engine.protocol.bounds import ConstraintKind
+from specchat.engine.protocol.commands import Cancel, Generate, Load, Message, ReplyConstraint
+from specchat.errors import UsageError, cut
 
 _REPLY = 1
+
+_MOST_BYTES = 1 << 20
+"""Of a schema or a grammar: more than the engine takes."""
 
 
 Writes = Callable[[Engine, Outputs, list[Message]], int]
 """Has an engine answer messages, tells the outputs, and returns the exit code."""
 
 
+def constraint_of(json_schema: Path | None, regex: str | None, grammar: Path | None) -> ReplyConstraint | None:
+    """What the options of `run` hold a reply to.
+
+    Raises:
+        UsageError: there are several, or a file cannot be read.
+    """
+    given: list[tuple[ConstraintKind, str | Path]] = []
+    if json_schema is not None:
+        given.append(("json_schema", json_schema))
+    if regex is not None:
+        given.append(("regex", regex))
+    if grammar is not None:
+        given.append(("grammar", grammar))
+    if len(given) > 1:
+        raise UsageError("a reply is held to one of --json-schema, --regex and --grammar")
+    return next((ReplyConstraint(kind, _text_of(what)) for kind, what in given), None)
+
+
+def _text_of(what: str | Path) -> str:
+    if isinstance(what, str):
+        return what
+    try:
+        with what.open("rb") as file:
+            return file.read(_MOST_BYTES).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"{cut(str(what))} cannot be read: {reason}") from None
+
+
 def run_once(
-    prompt: str | None, settings: dict[str, Any], output: Output, record: Path | None, system: str | None, engine: str
+    prompt: str | None,
+    settings: dict[str, Any],
+    output: Output,
+    record: Path | None,
+    system: str | None,
+    engine: str,
+    constraint: ReplyConstraint | None = None,
 ) -> int:
-    """Write one reply and return the exit code."""
     return with_engine(
-        lambda process, outputs, messages: _Run(process, outputs, settings, messages).go(),
+        lambda process, outputs, messages: _Run(process, outputs, settings, messages, constraint).go(),
         prompt, settings, output, record, system, engine,
     )  # fmt: skip
 
@@ -52,7 +90,11 @@ def with_engine(
     """Start an engine for one question, and let it go whatever happens."""
     system = system_message(system or "")
     messages = [Message("system", system)] if system else []
-    messages.append(Message("user", read_prompt(prompt)))
+    piped = piped_text(prompt is not None)
+    parts = [part for part in (prompt, piped) if part]
+    if not parts:
+        raise UsageError("there is no prompt: give one, such as specchat run 'Why is the sky blue?', or pipe one in")
+    messages.append(Message("user", "\n\n".join(parts)))
     with Outputs(output, record, [text for text in (prompt, system) if text]) as outputs:
         process = start_engine(engine, settings)
         try:
@@ -65,12 +107,11 @@ def with_engine(
 
 @dataclass
 class _Run:
-    """One reply, from loading to its end."""
-
     engine: Engine
     outputs: Outputs
     settings: dict[str, Any]
     messages: list[Message]
+    constraint: ReplyConstraint | None = None
     interrupted: bool = False
     started: events.Started | None = None
     tokens: list[int] = field(default_factory=list)
@@ -104,7 +145,8 @@ class _Run:
             case events.Loading():
                 self.outputs.loading(event)
             case events.Ready():
-                self.engine.send(Generate(_REPLY, self.messages, logprobs=self.outputs.tell_rounds))
+                told = self.outputs.tell_rounds
+                self.engine.send(Generate(_REPLY, self.messages, logprobs=told, constraint=self.constraint))
             case events.Started():
                 self.started = event
             case events.RoundDone():
@@ -150,17 +192,7 @@ def near_ties_of(started: events.Started | None) -> dict[str, str]:
 
 
 def stats_line(stats: events.Stats) -> str:
-    """The figures of a reply in one line."""
     return (
         f"{stats.tokens} tok · {stats.tokens_per_s:.1f} tok/s · τ {stats.acceptance_length:.2f} · "
         f"{stats.accepted} of {stats.drafted} drafted accepted · {speedup_text(speedup_of(stats))}"
     )
-
-
-def read_prompt(given: str | None) -> str:
-    """The prompt of the command line, what standard input holds, or both, the input after the prompt."""
-    piped = piped_text(given is not None)
-    parts = [part for part in (given, piped) if part]
-    if not parts:
-        raise UsageError("there is no prompt: give one, such as specchat run 'Why is the sky blue?', or pipe one in")
-    return "\n\n".join(parts)

@@ -16,8 +16,16 @@ from specchat.cli.flags import Output
 from specchat.cli.run import near_ties_of, with_engine
 from specchat.cli.run_output import Outputs
 from specchat.engine.client.client import Engine, EngineFailure, raise_death
-from specchat.engine.client.race import RACE_DEFAULTS, SIDES, Heat, Race, fresh_seed, refuse_plain
-from specchat.engine.client.race_result import race_result, settings_line
+from specchat.engine.client.race import (
+    RACE_DEFAULTS,
+    SIDES,
+    Heat,
+    Race,
+    fresh_seed,
+    race_result,
+    refuse_plain,
+    settings_line,
+)
 from specchat.engine.protocol import events
 from specchat.engine.protocol.commands import Load, Message
 from specchat.errors import EngineError
@@ -40,8 +48,6 @@ def race_once(
 
 @dataclass
 class _RaceOutput:
-    """One race, from loading to its result."""
-
     engine: Engine
     outputs: Outputs
     settings: dict[str, Any]

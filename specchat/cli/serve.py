@@ -1,13 +1,14 @@
-"""`specchat serve`: OpenAI's API on this machine, over one engine."""
+"""`specchat serve`: OpenAI's API over one engine; and `specchat web`: the app in a browser."""
 
 from __future__ import annotations
 
+import shlex
 import sys
 from typing import Annotated, Any
 
 import typer
 
-from specchat.cli.flags import takes_settings
+from specchat.cli.flags import as_flags, takes_settings
 from specchat.cli.listening import (
     AllowRemote,
     EngineOption,
@@ -19,7 +20,7 @@ from specchat.cli.listening import (
     own_key,
     refuse_remote,
 )
-from specchat.errors import UsageError
+from specchat.errors import UsageError, installs
 
 
 @takes_settings
@@ -52,3 +53,36 @@ def serve(
         check_pair(settings)
     with listening(host, port) as door:
         serve_on(settings, door, is_here(host), key, queue, watch, engine)
+
+
+_WHY = (
+    "any client that reaches it can use this machine's models, read the chats and every file that you can read, "
+    "and start downloads"
+)
+
+
+@takes_settings
+def web(
+    settings: dict[str, Any],
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    allow_remote: AllowRemote = False,
+    engine: EngineOption = "",
+) -> None:
+    """Open the chat in a browser. Every page is a chat of its own, with an engine of its own.
+
+    Nothing is loaded from the internet. The address that is printed holds a key; requests without it are refused.
+    """
+    refuse_remote(host, allow_remote, _WHY)
+    try:
+        from specchat.cli.start_engine import check_pair
+        from specchat.cli.web_site import Site
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in ("textual_serve", "aiohttp"):
+            raise
+        raise UsageError(f"the browser needs one more package: {installs('web')}") from None
+    check_pair(settings)  # a wrong name is reported here, not on a blank page
+    words = [sys.executable, "-m", "specchat", *as_flags(settings), *(["--engine", engine] if engine else [])]
+    with listening(host, port) as door:
+        site = Site(shlex.join(words), door, guarded=is_here(host))
+        site.serve(lambda: print(f"specchat is at {site.address}   (Ctrl+C ends it)", flush=True))

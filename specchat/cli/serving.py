@@ -56,7 +56,6 @@ class TreeWatch:
         self._drawn_s = 0.0
 
     def hear(self, event: Event) -> None:
-        """Take an event of the reply that is being written."""
         match event:
             case Started():
                 self._asked = one_line(event.messages[-1].content if event.messages else event.text or "")
@@ -74,8 +73,6 @@ class TreeWatch:
                 self._end(f"refused: {one_line(event.message)}")
             case Died():
                 self._end("the engine died; it is being started again")
-            case _:
-                pass
 
     def close(self) -> None:
         """Leave the terminal as it was found."""
@@ -86,7 +83,6 @@ class TreeWatch:
         self._console.print(self._line(f"  {words}", "dim"))
 
     def _picture(self, round: RoundDone) -> Text:
-        """The end of the text so far, and below it the round's tree."""
         width, height = self._console.width, self._console.height
         lines = max(1, min(_TREE_LINES, height - _TEXT_LINES - 2))
         picture = Text("\n".join(_last_lines(visible(self._text), width, _TEXT_LINES)) + "\n")
@@ -103,7 +99,6 @@ class TreeWatch:
 
 
 def _last_lines(text: str, width: int, count: int) -> list[str]:
-    """The last lines that the text takes in a terminal of this width."""
     lines = [line[at : at + width - 1] for line in text.split("\n") for at in range(0, max(1, len(line)), width - 1)]
     return lines[-count:]
 

@@ -1,11 +1,18 @@
-"""A training on the command line: loads the target, shows how far it is, says what came of it."""
+"""A training on the command line: how it is run and stopped, how far it is, and the verdict on the drafter."""
 
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import signal
 import sys
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,22 +21,226 @@ import typer
 from specchat.cli.flags import Output
 from specchat.cli.progress import print_report, sized, stage_reporter
 from specchat.cli.streams import can_ask
-from specchat.cli.training_stops import RunningClock, stoppable
-from specchat.cli.training_verdict import measure, print_verdict
 from specchat.config import ModelSpec
 from specchat.config.trained_drafters import whose_name
 from specchat.drafters import DRAFTERS
-from specchat.engine.protocol.training_report import Curve, Judged, Needed, Trained, curve_lines
+from specchat.drafters.members import Member
+from specchat.engine.protocol.training_report import (
+    DEFAULT,
+    PLAIN,
+    Curve,
+    Judged,
+    MeasuredWay,
+    Needed,
+    Trained,
+    curve_lines,
+    table_lines,
+    verdict_line,
+)
 from specchat.errors import UsageError
 from specchat.models.hub.disk import Progress
 from specchat.training.limits import CHATS, fetched_start, trainable_target
 
 if TYPE_CHECKING:
+    from specchat.bench.report import Report, Result
     from specchat.config.trained_drafters import TrainedDrafter
     from specchat.settings import Settings
     from specchat.training.disk import Needs
     from specchat.training.job import Stage, Subject
     from specchat.training.training_request import TrainingRequest
+
+
+_QUESTIONS = 8
+_TOKENS = 96
+_ATTEMPTS = 3
+"""Measurements that were paused are made again, so often at most: a pause would count as time of a method."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to use a trained drafter: settings by their own names."""
+
+    name: str
+    changes: Mapping[str, Any]
+
+
+def ways_to_use(settings: Settings, trained: TrainedDrafter) -> list[Way]:
+    """The drafter alone, in trees of its own, and merged with what the pair drafts with, in the pair's trees."""
+    method = trained.method
+    weights = {f"{method}.{DRAFTERS[method].weights_option}": trained.name}
+    shape = {"policy": "best_first", "rule": "follow", "controller": "goodput", "nodes": 8, "depth": 4, "width": 4}
+    kept = {key: getattr(settings, key) for key in shape}
+    others, own = _partners(settings, method)
+    merged = {**kept, "drafter": "merge", **weights, "merge.of": f"{others}+{own}"}
+    return [Way("alone", {**shape, "drafter": method, **weights}), Way(f"merged with {others}", merged)]
+
+
+def _partners(settings: Settings, method: str) -> tuple[str, Member]:
+    """What the pair drafts with besides trained networks, `suffix` where that is nothing, and the network's own place
+    in it: each with the options that the pair gives it."""
+    members: Sequence[Member] = (Member(settings.drafter),)
+    if settings.drafter == "merge":
+        members = DRAFTERS["merge"].make_options(settings.options_for("merge")).members
+    others = [
+        str(member)
+        for member in members
+        if member.name not in ("none", method) and not DRAFTERS[member.name].needs_weights
+    ]
+    given = next((member.given for member in members if member.name == method), ())
+    own = Member(method, tuple((option, value) for option, value in given if option != DRAFTERS[method].weights_option))
+    return "+".join(others) or "suffix", own
+
+
+def measure(
+    settings: Settings, trained: TrainedDrafter, tell: Callable[[Stage], None], clock: RunningClock
+) -> Judged | None:
+    """Let the pair's default and the ways to use the drafter answer the same questions; None where that was paused
+    each time."""
+    from specchat.bench.runner import Bench, BenchPlan, BenchProgress
+    from specchat.bench.workloads import own_workload
+
+    ways = ways_to_use(settings, trained)
+    compare = ",".join(["auto", *(as_configuration(way) for way in ways)])
+    workload = own_workload().first_turns().limited(_QUESTIONS)
+    plan = BenchPlan(settings.but({"max_tokens": _TOKENS, "seed": 0}), workload, compare, perplexity=False)
+    for _ in range(_ATTEMPTS):
+        pauses = clock.pauses
+        measuring = _Measuring(tell)
+        report = Bench(plan, BenchProgress(begin=measuring.begin, step=measuring.step)).run()
+        if clock.pauses == pauses:
+            return judge(report, ways)
+    return None
+
+
+class _Measuring:
+    """The bench's progress, as a stage of the training."""
+
+    def __init__(self, tell: Callable[[Stage], None]) -> None:
+        self._tell = tell
+        self._done = self._replies = 0
+
+    def begin(self, title: str, replies: int) -> None:
+        self._replies = replies
+
+    def step(self, configuration: str, question: str) -> None:
+        from specchat.training.job import Stage
+
+        who = configuration.partition(":")[0]
+        self._tell(Stage("measuring", self._done, self._replies, "replies", f"{who} · {question}"))
+        self._done += 1
+
+
+def judge(report: Report, ways: Sequence[Way]) -> Judged:
+    """The quickest way, if it is quicker than the pair's default and its texts are the target's own."""
+    plain, default, *others = report.runs[0].results
+    measured = [_measured(PLAIN, plain), _measured(DEFAULT, default)]
+    measured += [_measured(way.name, result) for way, result in zip(ways, others, strict=True)]
+    able = [(one.ratio, way) for one, way in zip(measured[2:], ways, strict=True) if one.same_text]
+    ratio, best = max(able, key=lambda found: found[0], default=(0.0, None))
+    if best is None or ratio <= measured[1].ratio:
+        return Judged(measured)
+    return Judged(measured, best.name, dict(best.changes))
+
+
+def as_configuration(way: Way) -> str:
+    """The same as `bench --compare` takes it."""
+    names = ":".join(str(way.changes[key]) for key in ("drafter", "policy", "rule", "controller"))
+    rest = [f"{key}={value}" for key, value in way.changes.items() if "." in key or key in ("width", "depth", "nodes")]
+    return ":".join([names, *rest])
+
+
+def print_verdict(pair: str, name: str, judged: Judged) -> None:
+    """The table, and a question where there is a terminal to answer on."""
+    for line in table_lines(judged):
+        typer.echo(line)
+    typer.echo(verdict_line(judged, name, pair))
+    if not judged.best:
+        return
+    if sys.stdin.isatty() and typer.confirm("Use it from now on?"):
+        use(pair, judged.settings)
+    else:
+        typer.echo("to use it from now on:")
+        for key, value in judged.settings.items():
+            typer.echo(f"  specchat config set {key} {shlex.quote(str(value))} --pair {pair}")
+
+
+def use(pair: str, settings: Mapping[str, Any]) -> None:
+    from specchat.config.settings_saving import set_all_for_pair
+
+    typer.echo(set_all_for_pair(pair, settings).line())
+
+
+def _measured(name: str, result: Result) -> MeasuredWay:
+    same = result.same_text is None or result.same_text.ok
+    if (group := result.group()) is None:
+        return MeasuredWay(name, 0.0, same_text=same)
+    ratio = group.ratio
+    return MeasuredWay(name, ratio.value, ratio.low, ratio.high, group.acceptance_length, same)
+
+
+_STOPS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+_GOES_ON = getattr(signal, "SIGCONT", None)
+_PARENT_DEATH = 1
+"""PR_SET_PDEATHSIG of prctl(2)."""
+
+
+class RunningClock:
+    """Seconds while the process runs; the time from the last reading before a pause to its end does not count."""
+
+    def __init__(self) -> None:
+        self.pauses = 0
+        self._paused_s = 0.0
+        self._last_s = time.monotonic()
+
+    def __call__(self) -> float:
+        self._last_s = time.monotonic()
+        return self._last_s - self._paused_s
+
+    def goes_on(self) -> None:
+        """The process runs again after a pause."""
+        self.pauses += 1
+        self._paused_s += time.monotonic() - self._last_s
+        self._last_s = time.monotonic()
+
+
+@contextmanager
+def stoppable(clock: RunningClock, *, at_eof: bool) -> Iterator[None]:
+    """Be told to stop as by Ctrl+C: by a signal to end, by a terminal that goes away, by the end of standard input.
+
+    Args:
+        clock: told of pauses.
+        at_eof: whether the end of standard input is heeded. A program that starts the training holds the other end: if
+            it crashes the training ends in order, even if it was paused then.
+    """
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        for other in _STOPS:  # what is being written now is written to its end
+            signal.signal(other, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in _STOPS}
+    if _GOES_ON is not None:
+        before[_GOES_ON] = signal.signal(_GOES_ON, lambda *_: clock.goes_on())
+    if at_eof:
+        if sys.platform == "linux":
+            import ctypes
+
+            with suppress(OSError, AttributeError):
+                ctypes.CDLL(None).prctl(_PARENT_DEATH, int(signal.SIGCONT))
+        threading.Thread(target=_stop_at_eof, name="stop-at-eof", daemon=True).start()
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _stop_at_eof() -> None:
+    with suppress(OSError):
+        while os.read(0, 4096):
+            pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
 
 Tell = Callable[["Stage"], None]
 
@@ -53,15 +264,23 @@ class RunOptions:
 
 
 def run_training(request: TrainingRequest, how: RunOptions) -> int:
-    """Train, and print what came of it; the exit code."""
     from specchat.bench.configurations import prepare_environment, settings_in_force
 
     settings = settings_in_force({"pair": request.pair, "threads": how.threads})
     target = trainable_target(request.pair)
     if request.prompts == CHATS and not how.yes:
-        _ask_for_chats()
+        if not can_ask():
+            raise UsageError("--prompts chats reads what you wrote in your chats; add --yes to allow it")
+        question = "Learn from what you wrote in your chats? Texts and drafter stay on this machine."
+        if not typer.confirm(question):
+            raise UsageError("nothing was read and nothing trained")
     request.check()
-    _say_whose_name(request, how.output)
+    if (whose := whose_name(request.name)) and how.output is not Output.jsonl:
+        typer.echo(
+            f"note: the drafter {request.name} {whose} too, and what is trained is used in its place; to have both, "
+            f"rename the folder {request.folder} when it is done",
+            err=True,
+        )
     prepare_environment(settings.threads)
     clock = RunningClock()
     with stoppable(clock, at_eof=how.stop_at_eof):
@@ -87,7 +306,9 @@ def _train(
     except KeyboardInterrupt:
         if job is not None and job.kept is not None:
             _say_trained(request.pair, job.kept, output, complete=False)
-        _say_how_to_go_on(request)
+        from specchat.training.job import command
+
+        typer.echo(f"stopped; what was done is kept. To go on: {command(request)} --resume", err=True)
         raise
     _say_trained(request.pair, trained, output)
     return trained
@@ -141,41 +362,12 @@ def _subject(settings: Settings, target: ModelSpec, tell: Tell) -> Subject:
     )
 
 
-def _ask_for_chats() -> None:
-    """Refuse to learn from the user's chats unless they agree.
-
-    Raises:
-        UsageError: they do not agree, or standard input is not a terminal.
-    """
-    if not can_ask():
-        raise UsageError("--prompts chats reads what you wrote in your chats; add --yes to allow it")
-    question = "Learn from what you wrote in your chats? Texts and drafter stay on this machine."
-    if not typer.confirm(question):
-        raise UsageError("nothing was read and nothing trained")
-
-
-def _say_whose_name(request: TrainingRequest, output: Output) -> None:
-    """An older training may have the name of a drafter that comes with specchat by now."""
-    if (whose := whose_name(request.name)) and output is not Output.jsonl:
-        typer.echo(
-            f"note: the drafter {request.name} {whose} too, and what is trained is used in its place; to have both, "
-            f"rename the folder {request.folder} when it is done",
-            err=True,
-        )
-
-
 def _say_needs(needs: Needs, output: Output) -> None:
     if output is Output.jsonl:
         print_report(Needed(needs.weights, needs.disk_bytes, needs.memory_bytes))
         return
     takes = f"takes about {sized(needs.disk_bytes)} of disk and {sized(needs.memory_bytes)} of memory"
     typer.echo(f"{needs.weights / 1e6:.1f} million numbers to learn; {takes}", err=True)
-
-
-def _say_how_to_go_on(request: TrainingRequest) -> None:
-    from specchat.training.job import command
-
-    typer.echo(f"stopped; what was done is kept. To go on: {command(request)} --resume", err=True)
 
 
 def _say_trained(pair: str, trained: TrainedDrafter, output: Output, *, complete: bool = True) -> None:

@@ -64,7 +64,6 @@ class Site:
 
     @property
     def address(self) -> str:
-        """The address to open in a browser."""
         return f"{address_of(self._door)}/?key={self._access.key}"
 
     def serve(self, ready: Callable[[], None]) -> None:
@@ -85,7 +84,6 @@ class Site:
         )
 
     def application(self) -> web.Application:
-        """The routes, behind the guard."""
         application = web.Application(middlewares=[self._guard])
         application.add_routes(
             [

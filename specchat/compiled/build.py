@@ -115,11 +115,7 @@ def is_compiled(sources: Sources) -> bool:
 
 
 def find_compiler() -> tuple[str, ...]:
-    """The command of a C compiler: $CC, the system's, or the one that the package ziglang carries.
-
-    Raises:
-        NativeUnavailable: there is none, or this is Windows.
-    """
+    """The command of a C compiler: $CC, the system's or the package ziglang's; NativeUnavailable: none, or Windows."""
     if os.name == "nt":
         raise NativeUnavailable("they are not compiled under Windows")
     named = shlex.split(os.environ.get("CC", ""))

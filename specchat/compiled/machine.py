@@ -230,12 +230,10 @@ def reset_peak() -> bool:
 
 
 def usable_cores() -> int:
-    """Cores on which this process may run."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cpu_name() -> str:
-    """The processor, by the name its maker gave it."""
     for line in _lines(Path("/proc/cpuinfo")):
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
@@ -248,5 +246,4 @@ def has_graphics_card() -> bool:
 
 
 def native_bfloat16() -> bool:
-    """Whether the processor computes bfloat16 itself."""
     return any("avx512_bf16" in flag or "amx_bf16" in flag or flag == "bf16" for flag in cpu_flags())

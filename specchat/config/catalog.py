@@ -98,11 +98,6 @@ PACKAGE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?==[A-Za-z0-9][A
 """A pinned package and nothing else: it can hold neither an option nor an address."""
 
 
-def read_models(place: TableLocation, data: dict[str, Any]) -> dict[str, ModelSpec]:
-    tables = place.read(data, {"models": dict, "pairs": dict, "drafters": dict}).get("models", {})
-    return {name: _model(place.inside(f"models.{name}"), name, place.table_at(name, t)) for name, t in tables.items()}
-
-
 def _model(place: TableLocation, name: str, table: dict[str, Any]) -> ModelSpec:
     place.named(name)
     kinds = {"source": str, "sources": list, "files": list, "licence": str, "notes": str}
@@ -114,14 +109,6 @@ def _model(place: TableLocation, name: str, table: dict[str, Any]) -> ModelSpec:
     sources = _sources(place, said.pop("source", None), said.pop("sources", ()), files)
     files = files or tuple(ModelFile(base_name(s.file)) for s in sources if isinstance(s, HubSource) and s.file)[:1]
     return ModelSpec(name=name, sources=sources, files=files, **said)
-
-
-def read_drafters(place: TableLocation, data: dict[str, Any]) -> dict[str, DrafterSpec]:
-    tables = data.get("drafters", {})
-    return {
-        name: _drafter(place.inside(f"drafters.{name}"), name, place.table_at(name, table))
-        for name, table in tables.items()
-    }
 
 
 def _drafter(place: TableLocation, name: str, table: dict[str, Any]) -> DrafterSpec:
@@ -212,18 +199,8 @@ def index_source(place: TableLocation, within: str, said: Mapping[str, Any]) -> 
     return source
 
 
-def read_pairs(
-    place: TableLocation, data: dict[str, Any], shipped: Mapping[str, PairSpec] | None = None
-) -> dict[str, PairSpec]:
-    """The pairs of a file; with `shipped`, of the user's file, which may add pairs, replace them or only tune them."""
-    tables = data.get("pairs", {})
-    return {
-        name: _pair(place.inside(f"pairs.{name}"), name, place.table_at(name, table), shipped)
-        for name, table in tables.items()
-    }
-
-
 def _pair(place: TableLocation, name: str, table: dict[str, Any], shipped: Mapping[str, PairSpec] | None) -> PairSpec:
+    """A pair of a file; with `shipped`, of the user's file, which may add pairs, replace them or only tune them."""
     place.named(name)
     kinds = {"target": str, "draft": str, "drafts": list, "defaults": dict, "summary": str, "notes": str}
     said = place.read(table, kinds)
@@ -260,20 +237,6 @@ def _tuned(place: TableLocation, name: str, said: dict[str, Any], shipped: Mappi
     return shipped[name]
 
 
-def refuse_unknown_models(place: TableLocation, pair: PairSpec, models: Mapping[str, ModelSpec]) -> None:
-    if pair.target not in models:
-        raise place.error("target", f"= {short(pair.target)} is not a model{nearest(pair.target, models)}")
-    for model in pair.drafts:
-        if model not in models:
-            key = "draft" if len(pair.drafts) == 1 else "drafts"
-            raise place.error(key, f"= {short(model)} is not a model{nearest(model, models)}")
-
-
-def refuse_unknown_target(place: TableLocation, drafter: DrafterSpec, models: Mapping[str, ModelSpec]) -> None:
-    if drafter.target not in models:
-        raise place.error("target", f"= {short(drafter.target)} is not a model{nearest(drafter.target, models)}")
-
-
 def base_name(path: str) -> str:
     return path.rsplit("/", 1)[-1]
 
@@ -300,28 +263,41 @@ def load_catalog(users: tuple[TableLocation, dict[str, Any]] | None = None) -> C
     Raises:
         ConfigError: a file says something we cannot accept; the line names file, table, key and value.
     """
-    place, data = parse(shipped_file("models.toml"))
-    models, pairs, drafters = read_models(place, data), read_pairs(place, data), read_drafters(place, data)
-    drafter_places = {name: place.inside(f"drafters.{name}") for name in drafters}
-    places = {name: place.inside(f"pairs.{name}") for name in pairs}
-    if users is None:
-        users = parse_if_there(users_models())
-    if users is not None:
-        place, data = users
-        models |= read_models(place, data)
-        pairs |= (own := read_pairs(place, data, pairs))
-        drafters |= (trained := read_drafters(place, data))
-        places |= {name: place.inside(f"pairs.{name}") for name in own}
-        drafter_places |= {name: place.inside(f"drafters.{name}") for name in trained}
+    models: dict[str, ModelSpec] = {}
+    pairs: dict[str, PairSpec] = {}
+    drafters: dict[str, DrafterSpec] = {}
+    places: dict[str, TableLocation] = {}
+    users = parse_if_there(users_models()) if users is None else users
+    for place, data in filter(None, (parse(shipped_file("models.toml")), users)):
+        tables = place.read(data, {"models": dict, "pairs": dict, "drafters": dict})
+        shipped = dict(pairs) if places else None
+        for kind in ("models", "pairs", "drafters"):
+            for name, entry in tables.get(kind, {}).items():
+                here = places[f"{kind}.{name}"] = place.inside(f"{kind}.{name}")
+                table = place.table_at(name, entry)
+                if kind == "models":
+                    models[name] = _model(here, name, table)
+                elif kind == "pairs":
+                    pairs[name] = _pair(here, name, table, shipped)
+                else:
+                    drafters[name] = _drafter(here, name, table)
     for pair in pairs.values():
-        refuse_unknown_models(places[pair.name], pair, models)
+        place = places[f"pairs.{pair.name}"]
+        _refuse_unknown(place, "target", pair.target, models)
+        for model in pair.drafts:
+            _refuse_unknown(place, "draft" if len(pair.drafts) == 1 else "drafts", model, models)
     for drafter in drafters.values():
-        refuse_unknown_target(drafter_places[drafter.name], drafter, models)
+        place = places[f"drafters.{drafter.name}"]
+        _refuse_unknown(place, "target", drafter.target, models)
         if drafter.name in models or drafter.name in pairs:
-            raise drafter_places[drafter.name].error("", "has the name of a model or a pair")
+            raise place.error("", "has the name of a model or a pair")
     return Catalog(with_mirrors(models, load_mirrors()), pairs, drafters)
 
 
+def _refuse_unknown(place: TableLocation, key: str, model: str, models: Mapping[str, ModelSpec]) -> None:
+    if model not in models:
+        raise place.error(key, f"= {short(model)} is not a model{nearest(model, models)}")
+
+
 def users_models() -> Path:
-    """Where the user's own models and pairs stand."""
     return config_dir() / "models.toml"

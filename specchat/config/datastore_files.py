@@ -63,11 +63,9 @@ class DatastoreHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def file_bytes(self) -> int:
-        """How large the file is."""
         return HEADER_BYTES + self.tokens * (SUFFIX_BYTES + self.token_bytes)
 
     def packed(self) -> bytes:
-        """The header as it stands in the file."""
         packed = _MAGIC + msgspec.json.encode(self)
         assert len(packed) < HEADER_BYTES, "every field is short"
         return packed.ljust(HEADER_BYTES - 1) + b"\n"
@@ -84,16 +82,11 @@ class DatastoreFile:
 
 
 def datastores_dir() -> Path:
-    """Where datastores lie, a file each."""
     return data_dir() / "datastores"
 
 
 def datastore_path(name: str) -> Path:
-    """The file of the datastore with this name.
-
-    Raises:
-        UsageError: it is not a valid name.
-    """
+    """The file of the datastore with this name; UsageError if the name is not valid."""
     if not NAME.fullmatch(name):
         raise UsageError(f"{short(name)} is not a valid name: letters, digits, '.', '_' and '-'")
     return datastores_dir() / f"{name}{ENDING}"
@@ -106,11 +99,7 @@ def datastore_files(folder: Path | None = None) -> list[DatastoreFile]:
 
 
 def read_header(file: Path) -> DatastoreHeader:
-    """What a file says that it holds, which agrees with its size.
-
-    Raises:
-        StoreError: it cannot be read, or its header is invalid.
-    """
+    """The header of a file, which agrees with its size; StoreError if it is invalid or cannot be read."""
     try:
         with open_regular(file) as opened:
             packed, size = opened.read(HEADER_BYTES), os.fstat(opened.fileno()).st_size

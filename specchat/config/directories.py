@@ -32,12 +32,10 @@ def data_dir() -> Path:
 
 
 def own_drafters_dir() -> Path:
-    """The trained drafters that were made here, a folder each."""
     return data_dir() / "drafters"
 
 
 def shipped_drafters_dir() -> Path:
-    """The trained drafters that come with specchat, a folder each."""
     return Path(__file__).parents[1] / "shipped_drafters"
 
 

@@ -36,11 +36,7 @@ class DrafterStateFile:
         return self.file.is_file()
 
     def read(self) -> bytes:
-        """What was written last.
-
-        Raises:
-            StoreError: it cannot be read, or is not what was written.
-        """
+        """What was written last; StoreError if it cannot be read, or is not what was written."""
         try:
             with self.file.open("rb") as opened:
                 data = opened.read(MOST_BYTES + _HEADER_BYTES + 1)
@@ -52,11 +48,7 @@ class DrafterStateFile:
         return state
 
     def write(self, state: bytes) -> None:
-        """Put the state in the place of what was there, in one step.
-
-        Raises:
-            StoreError: it is too large, or the disk does not take it.
-        """
+        """Replace the state in one step; StoreError if it is too large, or the disk does not take it."""
         if len(state) > MOST_BYTES:
             raise StoreError(f"{len(state) >> 20} MiB are more than the {MOST_BYTES >> 20} MiB that a drafter may keep")
         try:

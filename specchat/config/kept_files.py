@@ -96,21 +96,13 @@ def _of_a_new_name(file: Path) -> Path:
 
 
 def put_on_disk(file: Path) -> None:
-    """Wait until what was written to the file is on the disk.
-
-    Raises:
-        OSError: the disk does not take it.
-    """
+    """Wait until what was written to the file is on the disk; OSError if the disk does not take it."""
     with file.open("rb+") as opened:
         os.fsync(opened.fileno())
 
 
 def put_names_on_disk(folder: Path) -> None:
-    """Wait until the names of its files are on the disk, where the system can tell.
-
-    Raises:
-        OSError: the disk does not take them.
-    """
+    """Wait until the names of its files are on the disk, where the system can tell; OSError if it takes none."""
     if hasattr(os, "O_DIRECTORY"):
         handle = os.open(folder, os.O_DIRECTORY)
         try:
@@ -172,11 +164,7 @@ def read_small(file: Path, most: int = MOST_BYTES) -> bytes:
 
 
 def read_end(file: Path, most: int) -> bytes:
-    """The last bytes of a file that only grows, at most so many.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """The last bytes of a file that only grows, at most so many; OSError if it cannot be read."""
     with file.open("rb") as opened:
         opened.seek(max(0, opened.seek(0, os.SEEK_END) - most))
         return opened.read(most)
@@ -193,10 +181,6 @@ def read_json(file: Path, kind: type[Kind]) -> Kind | None:
 
 
 def write_whole(file: Path, data: bytes) -> None:
-    """Put the data in the place of what was there, in one step; its folder is made.
-
-    Raises:
-        OSError: the disk does not take it.
-    """
+    """Replace the file's data in one step; its folder is made. OSError if the disk does not take it."""
     with replacing(file, durable=False) as draft:
         draft.write_bytes(data)

@@ -75,7 +75,6 @@ def set_general(name: str, value: Any) -> Saved:
 
 
 def start_with(pair_name: str) -> Saved:
-    """Let the app begin with this pair."""
     load_catalog().pair(pair_name)
     return _write(users_config(), ("settings",), *_split({"pair": pair_name}, {"pair": Settings().pair}))
 
@@ -193,16 +192,12 @@ def write_pair(pair: PairSpec, models: tuple[ModelSpec, ...]) -> Path:
         for key, value in pair.own.items():
             put(document, ("pairs", pair.name, "defaults"), key, value)
 
-    change_file(users_models(), change, _check_catalog)
+    change_file(users_models(), change, partial(_check, users_models()))
     return users_models()
 
 
 def own_pair(catalog: Catalog, name: str) -> PairSpec:
-    """The user's pair of this name.
-
-    Raises:
-        UsageError: there is no such pair, or it is not the user's.
-    """
+    """The user's pair of this name; UsageError if there is none, or if it is not the user's."""
     pair = catalog.pair(name)
     if not pair.yours:
         raise UsageError(f"{name} came with specchat; only pairs of your own can be forgotten")
@@ -225,7 +220,7 @@ def forget_pair(name: str) -> tuple[str, ...]:
     needed |= {drafter.target for drafter in catalog.drafters.values()}
     needed |= {
         model
-        for one in _shipped_pairs().values()
+        for one in parse(shipped_file("models.toml"))[1]["pairs"].values()
         for model in (one["target"], one.get("draft"), *one.get("drafts", ()))
     }
     gone = tuple(model for model in own if model not in needed)
@@ -235,7 +230,7 @@ def forget_pair(name: str) -> tuple[str, ...]:
         for model in gone:
             _drop(document, "models", model)
 
-    change_file(users_models(), change, _check_catalog)
+    change_file(users_models(), change, partial(_check, users_models()))
     return gone
 
 
@@ -243,11 +238,6 @@ def _drop(document: Document, table: str, name: str) -> None:
     del document[table][name]
     if not document[table]:
         del document[table]
-
-
-def _shipped_pairs() -> Mapping[str, Any]:
-    pairs: Mapping[str, Any] = parse(shipped_file("models.toml"))[1]["pairs"]
-    return pairs
 
 
 def _model_table(model: ModelSpec) -> dict[str, Any]:
@@ -264,7 +254,3 @@ def _model_table(model: ModelSpec) -> dict[str, Any]:
     sources.append(inline)
     about = {"context_tokens": model.context_tokens, "parameters": model.parameters}
     return {"sources": sources, **{key: value for key, value in about.items() if value}}
-
-
-def _check_catalog(place: TableLocation, data: dict[str, Any]) -> None:
-    load_catalog((place, data))

@@ -150,11 +150,7 @@ _LONG_KEY = re.compile(rf"(?:^|[\[{{,])[ \t]*(?:{_PART}\.[ \t]*){{64}}", re.MULT
 
 
 def parse(file: Path) -> tuple[TableLocation, dict[str, Any]]:
-    """The file's text, as a place to point at, and its tables.
-
-    Raises:
-        ConfigError: it cannot be read or is not TOML.
-    """
+    """The file's text, as a place to point at, and its tables; ConfigError if it cannot be read or is not TOML."""
     text = read_text(file)
     return TableLocation(file, text), tables(file, text)
 
@@ -171,11 +167,7 @@ def parse_if_there(file: Path) -> tuple[TableLocation, dict[str, Any]] | None:
 
 
 def read_text(file: Path) -> str:
-    """The text of the file, without the mark that some editors put before it.
-
-    Raises:
-        ConfigError: it cannot be read, is too large, or is not UTF-8.
-    """
+    """The file's text without a byte order mark; ConfigError if it cannot be read, is too large, or is not UTF-8."""
     try:
         with open_regular(file) as handle:
             data = handle.read(_LARGEST_BYTES + 1)
@@ -190,11 +182,7 @@ def read_text(file: Path) -> str:
 
 
 def tables(file: Path, text: str) -> dict[str, Any]:
-    """The tables that the text of the file describes.
-
-    Raises:
-        ConfigError: it is not TOML, or nested deeper than anything that is known.
-    """
+    """The tables that the text of the file describes; ConfigError if it is not TOML, or nested too deep."""
     if _LONG_KEY.search(text):
         raise _too_deep(file)
     try:

@@ -248,11 +248,7 @@ def _in_utc(made: date) -> datetime:
 
 
 def suggested_name(pair: str, drafter: str, taken: Callable[[str], bool] = lambda name: False) -> str:
-    """The default name of a drafter: its pair and its method.
-
-    Args:
-        taken: which names are not to be suggested either.
-    """
+    """The default name of a drafter: its pair and its method. What is `taken` is not suggested either."""
     return free_name(f"{pair}-{drafter}", taken)
 
 

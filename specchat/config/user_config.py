@@ -60,7 +60,6 @@ def user_app(problems: Problems = lambda said: ()) -> AppOptions:
 
 
 def users_config() -> Path:
-    """Where the user's own defaults stand."""
     return config_dir() / "config.toml"
 
 

@@ -87,7 +87,6 @@ class ModelSpec:
 
     @property
     def scripted(self) -> bool:
-        """Whether this model has no weights."""
         return any(isinstance(source, ScriptedSource) for source in self.sources)
 
 
@@ -140,7 +139,6 @@ class PairSpec:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The target, then the draft models."""
         return (self.target, *self.drafts)
 
 
@@ -176,15 +174,12 @@ class Catalog:
         return self.pairs[name]
 
     def models_of(self, pair: PairSpec) -> tuple[ModelSpec, ...]:
-        """The pair's target and its draft models; each once."""
         return tuple(self.model(name) for name in dict.fromkeys(pair.models))
 
     def pairs_using(self, model: str) -> tuple[PairSpec, ...]:
-        """The pairs in which this model is target or draft."""
         return tuple(pair for pair in self.pairs.values() if model in pair.models)
 
     def drafters_for(self, model: str) -> tuple[DrafterSpec, ...]:
-        """The trained drafters that name this model as their target."""
         return tuple(drafter for drafter in self.drafters.values() if drafter.target == model)
 
 

@@ -55,11 +55,7 @@ CONTROLLERS = Table(
 
 
 def choose_controllers(settings: Settings) -> tuple[Method, ...]:
-    """The controllers that the settings name, `memory` included where a limit is stated.
-
-    Raises:
-        UsageError: one that does not exist, one that is named twice, or `off` beside others.
-    """
+    """The settings' controllers, `memory` included where a limit is stated; UsageError as `controller_names`."""
     names = controller_names(settings.controller, CONTROLLERS)
     chosen = [CONTROLLERS[name] for name in names]
     if settings.memory and "memory" not in names and "off" not in names:
@@ -68,11 +64,7 @@ def choose_controllers(settings: Settings) -> tuple[Method, ...]:
 
 
 def controller_names(text: str, known: Collection[str]) -> list[str]:
-    """The controllers that a text names, joined by `+`.
-
-    Raises:
-        UsageError: one that is not known, one that is named twice, or `off` beside others.
-    """
+    """The controllers of a text, joined by `+`; UsageError: unknown, named twice, or `off` beside others."""
     names = [name.strip() for name in text.split("+")]
     for name in names:
         if name not in known:

@@ -72,7 +72,6 @@ class PlainRounds(Controller):
         return self.controller.plan(context)
 
     def observe(self, round: Round) -> None:
-        """Note whether the round was plain, and let the controller learn from it."""
         if round.budget.nodes == 0:
             self._done, _, _ = self._block(round.index)
         self.controller.observe(round)

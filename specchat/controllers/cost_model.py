@@ -96,7 +96,6 @@ class CostModel(Controller):
         return max(self._sizes(), key=lambda size: size.tokens / self.predicted_s(size.nodes, size.depth))
 
     def predicted_s(self, nodes: int, depth: int) -> float:
-        """Seconds of a round with so many nodes and levels."""
         verify_s = self._verify_s.at(1.0 + nodes * self._rows_each.value)
         return verify_s + depth * self._level_s.value + (self._learn_s.value if nodes else 0.0)
 

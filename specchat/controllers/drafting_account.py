@@ -37,6 +37,7 @@ class DraftingAccount:
 
     Attributes:
         balance: tokens that drafting has gained more than it lost, credit included.
+        replies_left: replies until one begins with a credit.
     """
 
     def __init__(self, probe: int, credit: float = _CREDIT) -> None:
@@ -45,7 +46,7 @@ class DraftingAccount:
         self.balance = credit
         self._saved = 0.0
         self._rested = 0  # rounds since the last with drafting
-        self._replies = self._replies_between = 1  # until one begins with a credit; from that one to the next
+        self.replies_left = self._replies_between = 1  # until one begins so; from that one to the next
 
     @property
     def pays(self) -> bool:
@@ -57,22 +58,17 @@ class DraftingAccount:
         """Whether it has gained nearly as much as is remembered."""
         return self.balance >= 0.75 * _MOST
 
-    @property
-    def replies_left(self) -> int:
-        """Replies until one begins with a credit."""
-        return self._replies
-
     def rounds_left(self, loss: float) -> int:
         """Rounds until the next trial within a reply, if that is expected to lose so many tokens."""
         return max(0, self._patience - self._rested, math.ceil((loss - self._saved) / _SAVED))
 
     def begin_reply(self) -> bool:
         """Note that a reply begins while drafting is stopped; whether there is a small credit for it to try again."""
-        self._replies -= 1
-        if self._replies > 0:
+        self.replies_left -= 1
+        if self.replies_left > 0:
             return False
         self._replies_between *= 2
-        self._replies = self._replies_between
+        self.replies_left = self._replies_between
         self.balance = _CREDIT_AGAIN
         return True
 
@@ -87,19 +83,14 @@ class DraftingAccount:
         self._saved += _SAVED
 
     def add(self, tokens: int, plain_rounds: float, in_vain: bool) -> None:
-        """A round with drafting is over.
-
-        Args:
-            plain_rounds: how many plain rounds would have taken as long.
-            in_vain: whether it had no guesses.
-        """
+        """A round with drafting is over, as long as so many `plain_rounds`; `in_vain`: it had no guesses."""
         gain = tokens - plain_rounds
         if in_vain:
             gain = min(0.0, gain + _IN_VAIN)
         self._rested = 0
         self.balance = min(_MOST, self.balance + gain)
         if self.balance >= _CREDIT:
-            self._patience, self._replies, self._replies_between = self._probe, 1, 1
+            self._patience, self.replies_left, self._replies_between = self._probe, 1, 1
         elif not self.pays:
             self._saved = max(0.0, self._saved + self.balance)
             self.balance = 0.0
@@ -117,7 +108,6 @@ class PlainComparison:
 
     @property
     def due(self) -> bool:
-        """Whether enough rounds with guesses have passed."""
         return self._rounds >= self._distance
 
     def add(self, rounds: int, plain: bool) -> None:

@@ -65,7 +65,6 @@ class LearntCosts:
         return self._factor * self._points[0][1]
 
     def verify_s(self, rows: int) -> float:
-        """Predicted seconds of a verification."""
         return self._factor * interpolate(self._points, rows)
 
     def rows_s(self, count: int) -> Iterator[float]:

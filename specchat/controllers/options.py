@@ -9,22 +9,16 @@ from specchat.registry import option
 
 @dataclass(frozen=True)
 class GoodputOptions:
-    """Options of `goodput`."""
-
     memory: int = option(32, "rounds over which acceptance is averaged", unit="rounds", minimum=4, maximum=1024)
     probe: int = option(16, "plain rounds before the drafter is tried again", unit="rounds", minimum=2, maximum=1024)
 
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Options of `search`."""
-
     share: float = option(0.25, "share of the time that a drafter may spend on searching", minimum=0.0, maximum=1.0)
 
 
 @dataclass(frozen=True)
 class CostModelOptions:
-    """Options of `cost_model`."""
-
     memory: int = option(32, "rounds over which times and ranks are averaged", unit="rounds", minimum=4, maximum=1024)
     probe: int = option(16, "plain rounds before a guess is tried again", unit="rounds", minimum=2, maximum=1024)

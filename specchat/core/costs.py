@@ -27,7 +27,6 @@ class Costs:
     draft: tuple[tuple[int, float], ...] = ()
 
     def verify_s(self, rows: int) -> float:
-        """Seconds of one verification over so many rows."""
         return interpolate(self.verify, rows)
 
     @property

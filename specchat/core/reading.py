@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from specchat.core.device_copy import picked
 from specchat.core.record import record
 from specchat.core.sampling import best_tokens
 from specchat.core.states import TextStates
@@ -45,10 +47,22 @@ class Reading:
         """(R, V) raw, on the model's device; (R, H) where the request's head has rows for some tokens only."""
         return self.said.logits
 
+    @cached_property
+    def on_host(self) -> Reading:
+        """The same reading with its logits on the host, in one copy; itself where they are there."""
+        said = self.said
+        if said.logits.device.type == "cpu":
+            return self
+        tokens = None if said.tokens is None else said.tokens.cpu()
+        return replace(self, said=HeadTensors(said.logits.cpu(), tokens=tokens))
+
     def after(self, node: int) -> Tensor:
-        """(V,) raw logits of the token that follows `node`, which must have been read and be alive; (H,) of some."""
+        """(V,) raw logits of the token that follows `node`, which must have been read and be alive; (H,) of some.
+
+        On the host: from a device all rows are copied when the first is asked for.
+        """
         assert node in self.alive, f"node {node} was not read to the end"
-        return self.logits[self.row(node)]
+        return self.on_host.logits[self.row(node)]
 
     def best_after(self, nodes: Sequence[int], count: int) -> list[list[int]]:
         """The `count` likeliest tokens after each of these living nodes, best first. One copy to the host."""
@@ -59,22 +73,22 @@ class Reading:
         found = 0 if likeliest is None else likeliest.shape[1]
         assert self.said.tokens is None or count <= found, "of a head for some tokens only so many are named"
         named = _named(likeliest, rows, count)
-        return best_tokens(self.logits[rows], count)[1].tolist() if named is None else named
+        return best_tokens(picked(self.logits, rows), count)[1].tolist() if named is None else named
 
     def best_after_extra_rows(self, extra_rows: Sequence[int], count: int) -> list[list[int]]:
         """The same after extra rows, by their numbers."""
         assert self.extra_row_logits is not None, "no extra rows went along"
         rows = list(extra_rows)
         named = _named(self.extra_row_likeliest, rows, count)
-        return best_tokens(self.extra_row_logits[rows], count)[1].tolist() if named is None else named
+        return best_tokens(picked(self.extra_row_logits, rows), count)[1].tolist() if named is None else named
 
     def logsumexp_after(self, nodes: Sequence[int]) -> Tensor:
         """(n,) float32: what is to be taken from the logits after these nodes to make log-probabilities of them."""
         rows = [self.row(node) for node in nodes]
         if self.said.logsumexp is not None:
-            return self.said.logsumexp[rows]
+            return picked(self.said.logsumexp, rows)
         if self.logits.device.type != "cpu" or not rows:
-            return torch.logsumexp(self.logits[rows].float(), dim=-1)
+            return torch.logsumexp(picked(self.logits, rows).float(), dim=-1)
         # One by one, without a copy of the rows: for a copy torch wakes its threads, which takes longer than the sums.
         return torch.stack([torch.logsumexp(self.logits[row].float(), dim=-1) for row in rows])
 
@@ -91,8 +105,8 @@ class Reading:
             return self.said.log_probabilities(rows, tokens)
         asked = list(dict.fromkeys(nodes))
         place = {node: at for at, node in enumerate(asked)}
-        logsumexp = self.logsumexp_after(asked)[torch.tensor([place[node] for node in nodes])]
-        found: list[float] = (self.logits[torch.tensor(rows), torch.tensor(tokens)].float() - logsumexp).tolist()
+        logsumexp = picked(self.logsumexp_after(asked), [place[node] for node in nodes])
+        found: list[float] = (picked(self.logits, rows, tokens).float() - logsumexp).tolist()
         return found
 
     def rows(self, nodes: Sequence[int]) -> list[int]:
@@ -114,7 +128,7 @@ def _named(likeliest: Tensor | None, rows: list[int], count: int) -> list[list[i
     if likeliest.device.type == "cpu":  # numpy takes 3 µs, where torch takes 40
         named: list[list[int]] = likeliest.numpy()[rows, :count].tolist()
         return named
-    copied: list[list[int]] = likeliest[rows, :count].tolist()
+    copied: list[list[int]] = picked(likeliest, rows)[:, :count].tolist()
     return copied
 
 

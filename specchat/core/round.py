@@ -123,7 +123,6 @@ class Round:
 
     @property
     def accepted(self) -> int:
-        """Draft tokens that stand."""
         return len(self.verdict.path)
 
 
@@ -149,7 +148,6 @@ class Ledger:
     accepted_by_depth: list[int] = field(default_factory=list)
 
     def add(self, round: Round) -> None:
-        """Count one more round."""
         self.rounds += 1
         self.tokens += len(round.emitted)
         self.drafted += round.tree.drafted
@@ -160,7 +158,6 @@ class Ledger:
         _count_up(self.accepted_by_depth, round.accepted)
 
     def add_ledger(self, other: Ledger) -> None:
-        """Add another ledger's rounds to these."""
         for name in ("rounds", "tokens", "drafted", "accepted", "draft_passes"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self._add_times(RoundTimings(other.draft_s, other.verify_s, other.other_s))

@@ -47,7 +47,6 @@ class Sampling:
 
     @cached_property
     def penalised(self) -> bool:
-        """Whether a penalty changes any logits."""
         return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
 
     @cached_property

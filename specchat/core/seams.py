@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -174,9 +174,11 @@ class Drafter(ABC):
     """
 
     hidden_state_sink: HiddenStateSink | None = None
+    kinds: ClassVar[frozenset[DrawKind]] = frozenset({DrawKind.POINT})
+    """What `draw_kinds` says where neither options nor members decide it."""
 
-    @staticmethod
-    def draw_kinds(options: Any, members: Sequence[Collection[DrawKind]]) -> Collection[DrawKind]:
+    @classmethod
+    def draw_kinds(cls, options: Any, members: Sequence[Collection[DrawKind]]) -> Collection[DrawKind]:
         """The kinds of draws it makes where a rule wants them: what a rule may rely on. By default points alone,
         whatever its members promise.
 
@@ -184,7 +186,7 @@ class Drafter(ABC):
             options: the drafter's.
             members: for each drafter it is made of, the kinds that one promises.
         """
-        return frozenset({DrawKind.POINT})
+        return cls.kinds
 
     @staticmethod
     def names_sources(options: Any, members: Sequence[bool]) -> bool:

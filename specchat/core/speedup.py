@@ -93,7 +93,6 @@ class RoundIntervals:
 
     @property
     def plain_rounds(self) -> int:
-        """How many plain rounds there are to compare with."""
         return len(self._stretches)
 
     def add(self, at_s: float, own_s: float, tokens: int, drafted: int, plain: bool, learn_s: float = 0.0) -> None:

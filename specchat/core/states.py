@@ -127,7 +127,6 @@ class TextStates:
 
     @property
     def end(self) -> int:
-        """Position behind the last of them."""
         return self.first + len(self.tokens)
 
     def since(self, position: int) -> TextStates:

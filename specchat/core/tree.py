@@ -110,7 +110,6 @@ class TokenTree:
 
     @property
     def drafted(self) -> int:
-        """Draft nodes: all but the root."""
         return len(self.tokens) - 1
 
     @property
@@ -156,12 +155,10 @@ class TokenTree:
         return self._append(parents, tokens)
 
     def freeze(self) -> TokenTree:
-        """Finish growing; returns the tree itself."""
         self._frozen = True
         return self
 
     def child(self, node: int, token: int) -> int | None:
-        """The child of `node` with this token, if it was proposed."""
         return self._child_of.get((node, token))
 
     def children(self, node: int) -> Sequence[int]:

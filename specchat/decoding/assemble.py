@@ -93,7 +93,6 @@ def nested_engines(settings: Settings) -> EngineFactory:
 
 
 def sampling(settings: Settings) -> Sampling:
-    """The part of the settings that says how the target samples."""
     return Sampling(**{field.name: getattr(settings, field.name) for field in dataclasses.fields(Sampling)})
 
 
@@ -124,11 +123,7 @@ def made_networks(settings: Settings, prunable: Prunable | None) -> tuple[Networ
 
 
 def _refuse_without_room(settings: Settings, pair: PairMemory, limit: MemoryLimit | None) -> None:
-    """Refuse a drafter whose network does not fit beside a context that was limited without it.
-
-    Raises:
-        CombinationError: with the least that works.
-    """
+    """CombinationError, with the least that works, where its network does not fit beside the context."""
     if not (settings.memory and pair.made and limit is not None):
         return
     least = limit.base_bytes + pair.plain_bytes(pair.target.context_tokens)

@@ -48,7 +48,6 @@ class Emission:
 
     @property
     def stop_string(self) -> str | None:
-        """The stop string that ended the reply, if one did."""
         return self._stops.found
 
     def limit(self, limits: Limits) -> None:

@@ -15,7 +15,6 @@ FAMILIES: tuple[Table, ...] = (DRAFTERS, TREE_POLICIES, ACCEPTANCE_RULES, CONTRO
 
 
 def methods_with_weights() -> tuple[str, ...]:
-    """Names of the drafters that weights can be trained for."""
     return tuple(name for name, method in DRAFTERS.items() if method.weights_option)
 
 

@@ -64,12 +64,10 @@ class Stopwatch:
         self._began = self._stopped = time.perf_counter()
 
     def start(self) -> None:
-        """Begin at zero."""
         self._began = time.perf_counter()
 
     @property
     def seconds(self) -> float:
-        """Seconds since the start, pauses left out."""
         return time.perf_counter() - self._began
 
     @contextmanager
@@ -82,9 +80,7 @@ class Stopwatch:
             self.go_on()
 
     def stop(self) -> None:
-        """Stand still until `go_on`."""
         self._stopped = time.perf_counter()
 
     def go_on(self) -> None:
-        """Go on from where it stopped."""
         self._began += time.perf_counter() - self._stopped

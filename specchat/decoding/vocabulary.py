@@ -77,23 +77,19 @@ class TransformersVocabulary:
         self._text_bytes: dict[int, bytes] = {}
 
     def token_bytes(self, token: int) -> bytes:
-        """The bytes a token adds to the text; empty for special tokens."""
         data = self._text_bytes.get(token)
         if data is None:
             data = self._text_bytes[token] = b"" if token in self._special else self._raw_bytes(token)
         return data
 
     def token_spelling(self, token: int) -> bytes:
-        """The bytes a token is written with, special tokens by name."""
         return self._raw_bytes(token)
 
     @property
     def size(self) -> int:
-        """How many tokens there are; numbers from 0."""
         return len(self.tokenizer)
 
     def encode(self, text: str) -> list[int]:
-        """A text as tokens, nothing added before or behind it."""
         found: list[int] = _bounded_by(text, lambda: self._backend.encode(text, add_special_tokens=False).ids)
         return found
 
@@ -117,7 +113,6 @@ class TransformersVocabulary:
         return self.encode(render_chat(self.tokenizer, messages))
 
     def encode_text(self, text: str) -> list[int]:
-        """A text as tokens, after those that the model expects at the beginning of any text."""
         return [int(token) for token in _bounded_by(text, lambda: self.tokenizer.encode(text))]
 
     def _raw_bytes(self, token: int) -> bytes:
@@ -159,11 +154,7 @@ class TransformersVocabulary:
 
 
 def _bounded_by(text: str, encode: Callable[[], list[int]]) -> list[int]:
-    """What this encoding of a text gives, within bounds of time and memory.
-
-    Raises:
-        ModelError: the tokenizer fails on this text.
-    """
+    """What this encoding of a text gives, within bounds of time and memory; ModelError if the tokenizer fails."""
     with one_line("this model's tokenizer cannot read a text"), bounded(MOST_CPU_S + len(text) / _CHARACTERS_PER_S):
         return encode()
 

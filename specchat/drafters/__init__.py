@@ -3,14 +3,16 @@
 import specchat.drafters.options as options
 from specchat.registry import ANY_DRAFT_MODEL, DATASTORE, DRAFT_MODEL, TRAINED_WEIGHTS, Method, Table
 
+
+def _network(name: str, summary: str, source: str) -> Method:
+    """A network of `models/draft_heads`; the drafter is the same for all."""
+    where = "specchat.drafters.trained_network:TrainedNetworkDrafter"
+    return Method(name, where, summary, source, options=options.TrainedNetworkOptions, requires=(TRAINED_WEIGHTS,))
+
+
 DRAFTERS = Table(
     "drafter",
-    Method(
-        "none",
-        "specchat.drafters.nothing:Nothing",
-        "proposes nothing: plain decoding",
-        "baseline",
-    ),
+    Method("none", "specchat.drafters.nothing:Nothing", "proposes nothing: plain decoding", "baseline"),
     Method(
         "prompt_lookup",
         "specchat.drafters.prompt_lookup:PromptLookup",
@@ -71,61 +73,40 @@ DRAFTERS = Table(
         "Jacobi decoding arXiv:2305.10427",
         options=options.JacobiOptions,
     ),
-    Method(
+    _network(
         "hydra",
-        "specchat.drafters.trained_network:TrainedNetworkDrafter",
         "a small trained network guesses token after token from the target's last state",
         "Hydra arXiv:2402.05109",
-        options=options.TrainedNetworkOptions,
-        requires=(TRAINED_WEIGHTS,),
     ),
-    Method(
+    _network(
         "medusa",
-        "specchat.drafters.trained_network:TrainedNetworkDrafter",
         "small trained heads guess all depths at once from the target's last state",
         "Medusa arXiv:2401.10774",
-        options=options.TrainedNetworkOptions,
-        requires=(TRAINED_WEIGHTS,),
     ),
-    Method(
+    _network(
         "amphista",
-        "specchat.drafters.trained_network:TrainedNetworkDrafter",
         "trained heads that attend to each other guess all depths at once from the target's states of the whole text",
         "after Amphista arXiv:2406.13170",
-        options=options.TrainedNetworkOptions,
-        requires=(TRAINED_WEIGHTS,),
     ),
-    Method(
+    _network(
         "clover",
-        "specchat.drafters.trained_network:TrainedNetworkDrafter",
         "trained heads in a row add each guessed token to a state made of the target's states of the whole text",
         "Clover arXiv:2405.00263",
-        options=options.TrainedNetworkOptions,
-        requires=(TRAINED_WEIGHTS,),
     ),
-    Method(
+    _network(
         "eagle",
-        "specchat.drafters.trained_network:TrainedNetworkDrafter",
         "a trained decoder layer guesses from the target's states of the whole text",
         "EAGLE-3 arXiv:2503.01840",
-        options=options.TrainedNetworkOptions,
-        requires=(TRAINED_WEIGHTS,),
     ),
-    Method(
+    _network(
         "falcon",
-        "specchat.drafters.trained_network:TrainedNetworkDrafter",
         "a trained network reads the last tokens as a block and guesses the next block at once",
         "Falcon arXiv:2412.12639",
-        options=options.TrainedNetworkOptions,
-        requires=(TRAINED_WEIGHTS,),
     ),
-    Method(
+    _network(
         "parallel_spec",
-        "specchat.drafters.trained_network:TrainedNetworkDrafter",
         "a trained decoder layer guesses all depths at once from the whole text, with masks for tokens to come",
         "ParallelSpec arXiv:2410.05589",
-        options=options.TrainedNetworkOptions,
-        requires=(TRAINED_WEIGHTS,),
     ),
     Method(
         "prompt_tokens",
@@ -215,7 +196,16 @@ DRAFTERS = Table(
         options=options.FuseOptions,
         requires=(DRAFT_MODEL,),
     ),
+    Method(
+        "grammar",
+        "specchat.drafters.grammar:Grammar",
+        "text that a JSON schema or a grammar forces; before any other drafter where a reply has one",
+        "Guidance (Lundberg et al., 2023)",
+    ),
 )
+
+GRAMMAR = "grammar"
+"""The proposer of guesses that a constraint forces (see `grammar.py`)."""
 
 REFERENCE = "reference"
 """The proposer of guesses from a text that the reply is expected to follow (see `reference.py`)."""

@@ -27,8 +27,8 @@ class Cascade(MemberGroup):
     guesses of two members never stand beside each other, and nothing is learnt about whom to trust.
     """
 
-    @staticmethod
-    def draw_kinds(options: CascadeOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
+    @classmethod
+    def draw_kinds(cls, options: CascadeOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
         """Those of all members together: a member's draws are handed on whole or were never made."""
         return frozenset({DrawKind.POINT}).union(*members)
 

@@ -32,7 +32,6 @@ class DrafterChoice:
 
     @property
     def method(self) -> Method:
-        """Its line in the drafters' table."""
         return DRAFTERS[self.name]
 
     def all(self) -> Iterator[DrafterChoice]:

@@ -164,7 +164,6 @@ class MemberPaths:
             self._whose.setdefault((*path, guess.token), set()).add(member)
 
     def forget_round(self) -> None:
-        """Another tree begins."""
         self._whose.clear()
 
 

@@ -11,14 +11,7 @@ from specchat.core.compiled_guessing import Asked, CompiledNetwork, GrowthPlan
 from specchat.core.context import Context
 from specchat.core.seams import Drafter
 from specchat.core.tree import TokenTree, point
-from specchat.indexes.guess_search import (
-    MOST_DOUBLINGS,
-    MOST_MEMBERS,
-    MOST_WIDTH,
-    SURENESSES,
-    Found,
-    GuessSearch,
-)
+from specchat.indexes.guess_search import MOST_DOUBLINGS, MOST_MEMBERS, MOST_WIDTH, SURENESSES, Found, GuessSearch
 
 NEVER_SURE = 2.0
 """More than any guess is likely: networks are asked whatever others guess."""
@@ -35,10 +28,7 @@ class CompiledDrafter(Drafter):
     """A drafter for whose guesses compiled code can ask: it grows what `propose` says into a whole tree in one call."""
 
     def __init__(self, proposer: str) -> None:
-        """
-        Args:
-            proposer: the name on its guesses.
-        """
+        """`proposer` is the name on its guesses."""
         self.proposer = proposer
         self._search = _lone_search(self)
 
@@ -63,12 +53,7 @@ class CompiledSearch:
     """Grows the trees that policies grow of the same drafters' proposals; of a merge's it holds what both learn."""
 
     def __init__(self, members: Sequence[CompiledDrafter], names: Sequence[str], search: GuessSearch) -> None:
-        """Nothing learnt yet.
-
-        Args:
-            names: the members' as their guesses carry them, all different.
-            search: for as many members.
-        """
+        """Nothing learnt yet; `names` are the members' own on their guesses, all different; `search` is for as many."""
         self._members = tuple(members)
         self._search = search
         self._digit = {name: SURENESSES**place for place, name in enumerate(names)}
@@ -77,11 +62,9 @@ class CompiledSearch:
         self._grown = False
 
     def rate(self, kind: Cell, claimed: float) -> float:
-        """How often such guesses are right, as `LearntRates` says it."""
         return self._search.rate(self._cell(kind), claimed)
 
     def count(self, kind: Cell, right: bool) -> None:
-        """A guess of this kind was right or wrong."""
         self._search.count(self._cell(kind), right)
 
     def grow(self, context: Context, plan: GrowthPlan) -> TokenTree | None:
@@ -143,10 +126,7 @@ class CompiledSearch:
 def merged_search(
     members: Sequence[object], sure: float = NEVER_SURE, apart: bool = False, top: int = 0
 ) -> CompiledSearch | None:
-    """For these members; None where some cannot be asked like this.
-
-    The rest is as for `GuessSearch`.
-    """
+    """For these members; None where some cannot be asked like this. The rest is as for `GuessSearch`."""
     able = [member for member in members if isinstance(member, CompiledDrafter)]
     if len(able) != len(members) or not 0 < len(able) <= MOST_MEMBERS:
         return None

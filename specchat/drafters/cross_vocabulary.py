@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from specchat.core.candidate_penalties import penalised_candidates
 from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.context import Context
 from specchat.core.round import Round
@@ -25,6 +24,7 @@ from specchat.drafters.point_guesses import (
     coupled,
     likeliest_of,
     named_by,
+    penalised_candidates,
     points_of,
 )
 from specchat.drafters.translated_guesses import Merged, TranslatedGuesses

@@ -51,8 +51,8 @@ class DraftModel(CompiledDrafter):
     Daliri, Musco, Suresh, Drafter-Invariant Speculative Decoding, arXiv:2408.07978.
     """
 
-    @staticmethod
-    def draw_kinds(options: DraftModelOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
+    @classmethod
+    def draw_kinds(cls, options: DraftModelOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
         """All kinds; forced to its likeliest tokens or to the target's noise, points alone."""
         return frozenset(DrawKind) if options.drawing == "auto" else frozenset({DrawKind.POINT})
 
@@ -127,7 +127,7 @@ class DraftModel(CompiledDrafter):
         self._head.restore_state(state)
 
     def _guesses(self, tree: TokenTree, nodes: Sequence[int], width: int, context: Context) -> Proposal:
-        self._read(tree, nodes)
+        self._read(tree, nodes, on_host=self._draws(context) or context.wants_q)
         if self._draws(context):
             return [self._drawn(tree, node, width, context) for node in nodes]
         noisy = self._drawing != "top" and not context.sampling.greedy  # at temperature 0 noise has no effect
@@ -162,10 +162,15 @@ class DraftModel(CompiledDrafter):
         reading = self._model.read(tree, grow_rows(tree, behind, tokens), self._head.request)
         return named_by(reading, _CANDIDATES, self._vocab_size)
 
-    def _read(self, tree: TokenTree, frontier: Sequence[int]) -> None:
-        """Read the frontier and whatever lies unread above it (nodes that another drafter proposed)."""
+    def _read(self, tree: TokenTree, frontier: Sequence[int], on_host: bool) -> None:
+        """Read the frontier and whatever lies unread above it (nodes that another drafter proposed).
+
+        Args:
+            on_host: whether whole laws will be looked at, for which all logits come to the host.
+        """
         if unread := tree.above(frontier, self._said):
             reading = self._model.read(tree, unread, self._head.request)
+            reading = reading.on_host if on_host else reading
             self._said.add(unread, likeliest_of(reading, _CANDIDATES, self._vocab_size), reading)
 
     def _drawn(self, tree: TokenTree, node: int, width: int, context: Context) -> list[Guess]:
@@ -218,11 +223,7 @@ class TokenCounts:
         return np.array(self._ranked(), _FORMAT).tobytes()
 
     def restore(self, data: bytes) -> None:
-        """Go on from these bytes, or from nothing where there are none.
-
-        Raises:
-            ValueError: `to_bytes` did not make them for such a vocabulary.
-        """
+        """Go on from these bytes, if any; ValueError if they are not `to_bytes`' for such a vocabulary."""
         if len(data) % (2 * _FORMAT.itemsize) or len(data) > 2 * _FORMAT.itemsize * _MOST:
             raise ValueError(f"{len(data)} bytes are not token counts")
         tokens, counts = np.frombuffer(data, _FORMAT).reshape(-1, 2).T
@@ -246,12 +247,7 @@ class FrequentHead:
     """
 
     def __init__(self, model: Model, size: int, vocab_size: int) -> None:
-        """No rows yet.
-
-        Args:
-            size: so many tokens besides those of the text; 0 for all.
-            vocab_size: tokens from this number on are never asked for.
-        """
+        """No rows yet; `size` tokens besides those of the text, 0 for all, and none from `vocab_size` on."""
         self._model = model
         self._vocab_size = min(vocab_size, model.vocab_size)
         self._known = model.guessable if isinstance(model, GuessesSome) and size else ()

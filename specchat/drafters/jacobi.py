@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from specchat.core.candidate_penalties import penalised_candidates
 from specchat.core.context import Context
+from specchat.core.device_copy import picked, to_device, to_host
 from specchat.core.reading import Reading
 from specchat.core.request import LIKELIEST, ExtraRow, HeadNeeds
 from specchat.core.round import Round
@@ -18,7 +18,7 @@ from specchat.core.seams import Drafter, Proposal
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.drafters.options import JacobiOptions
 from specchat.drafters.parts import Parts
-from specchat.drafters.point_guesses import Scores, Tokens, coupled
+from specchat.drafters.point_guesses import Scores, Tokens, coupled, penalised_candidates
 from specchat.indexes.embedding_rows import EmbeddingRows
 from specchat.indexes.learnt_rates import LearntRates
 
@@ -168,11 +168,11 @@ def _likely(reading: Reading, nodes: Sequence[int], extra_rows: Sequence[int], c
     ]
     if not scored:
         return _Said(np.array(best), np.zeros((len(best), count)), np.zeros(len(best)))
-    rows = [reading.logits[[reading.row(node) for node in nodes]]]
+    rows = [picked(reading.logits, [reading.row(node) for node in nodes])]
     if extra_rows:
         assert reading.extra_row_logits is not None, "they rode along"
-        rows.append(reading.extra_row_logits[list(extra_rows)])
+        rows.append(picked(reading.extra_row_logits, extra_rows))
     logits = torch.cat(rows).float()
-    logsumexp = torch.logsumexp(logits, dim=-1).double()
-    values = logits.gather(1, torch.tensor(best, device=logits.device)).double() - logsumexp[:, None]
-    return _Said(np.array(best), values.cpu().numpy(), logsumexp.cpu().numpy())
+    scores = logits.gather(1, to_device(torch.tensor(best), logits.device))
+    values, logsumexp = (part.astype(np.float64) for part in to_host(scores, torch.logsumexp(logits, dim=-1)))
+    return _Said(np.array(best), values - logsumexp[:, None], logsumexp)

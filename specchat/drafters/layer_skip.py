@@ -198,15 +198,10 @@ class LayerSearch:
         return better
 
     def saved(self) -> list[object]:
-        """All trials, in order."""
         return [[list(places), score] for places, score in self._tried]
 
     def restore(self, saved: object) -> None:
-        """Begin again with the trials that were saved; those of sets of another size do not count.
-
-        Raises:
-            ValueError: these are not saved trials.
-        """
+        """Begin again with saved trials, without sets of another size; ValueError if these are no saved trials."""
         trials = [_trial(each) for each in _list(saved)]
         self._tried, self._fruitless, self.score = [], 0, -1.0
         self.best = self._evenly()

@@ -88,11 +88,7 @@ class Lookahead(Drafter):
 
 
 class WindowRow(NamedTuple):
-    """A token of the window as a row of the target's pass.
-
-    Args:
-        after: index of the row it follows; None for the root.
-    """
+    """A token of the window as a row of the target's pass, behind row `after`; None for the root."""
 
     token: int
     after: int | None
@@ -203,7 +199,6 @@ class NgramPool:
         return list(found.items())
 
     def clear(self) -> None:
-        """Forget all n-grams."""
         self._after.clear()
 
     def _following(self, run: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -25,8 +25,8 @@ class Merge(MemberGroup):
     Differs: guesses are ordered by learnt acceptance, not pruned; who is asked is decided node by node.
     """
 
-    @staticmethod
-    def draw_kinds(options: MergeOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
+    @classmethod
+    def draw_kinds(cls, options: MergeOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
         """Those of all members together, since it leaves sampled draws untouched."""
         return frozenset({DrawKind.POINT}).union(*members)
 

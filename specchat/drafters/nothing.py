@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from specchat.core.context import Context
 from specchat.core.seams import Drafter, Proposal
@@ -17,10 +17,8 @@ class Nothing(Drafter):
     specchat's own.
     """
 
-    @staticmethod
-    def draw_kinds(options: NoOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
-        """All kinds: it makes no draws, so every rule can judge them."""
-        return frozenset(DrawKind)
+    kinds = frozenset(DrawKind)
+    """All kinds: it makes no draws, so every rule can judge them."""
 
     @staticmethod
     def names_sources(options: NoOptions, members: Sequence[bool]) -> bool:

@@ -12,8 +12,6 @@ from specchat.registry import option
 
 @dataclass(frozen=True)
 class PromptLookupOptions:
-    """Options of `prompt_lookup`."""
-
     max_ngram: int = option(4, "longest run of last tokens to look for", unit="tokens", minimum=1, maximum=32)
     min_ngram: int = option(1, "shortest run of last tokens to look for", unit="tokens", minimum=1, maximum=32)
 
@@ -26,16 +24,12 @@ class PromptLookupOptions:
 
 @dataclass(frozen=True)
 class TokenRecyclingOptions:
-    """Options of `token_recycling`."""
-
     k: int = option(8, "successors kept for every token", unit="tokens", minimum=1, maximum=64)
     remember: bool = option(True, "keep the successors when another text begins")
 
 
 @dataclass(frozen=True)
 class SuffixOptions:
-    """Options of `suffix`."""
-
     depth: int = option(
         64, "longest run looked at, match and continuation together", unit="tokens", minimum=2, maximum=256
     )
@@ -60,8 +54,6 @@ class SuffixOptions:
 
 @dataclass(frozen=True)
 class DatastoreOptions:
-    """Options of `datastore`."""
-
     store: str = option("", "which datastore, by name; if empty, the newest with the target's tokens")
     longest: int = option(8, "longest run of last tokens to look for", unit="tokens", minimum=1, maximum=32)
 
@@ -73,8 +65,6 @@ def which_draft_model() -> Any:
 
 @dataclass(frozen=True)
 class DraftModelOptions:
-    """Options of `draft_model`."""
-
     drawing: str = option(
         "auto",
         "how children are chosen: the most likely (top), or with the target's own noise (coupled); "
@@ -93,15 +83,11 @@ class DraftModelOptions:
 
 @dataclass(frozen=True)
 class CrossVocabularyOptions:
-    """Options of `cross_vocabulary`."""
-
     model: str = which_draft_model()
 
 
 @dataclass(frozen=True)
 class RetrievedContextOptions:
-    """Options of `retrieved_context`."""
-
     budget: int = option(
         1024, "tokens of a text that the draft model reads", unit="tokens", minimum=32, maximum=1_000_000
     )
@@ -146,8 +132,6 @@ class TrainedNetworkOptions:
 
 @dataclass(frozen=True)
 class JacobiOptions:
-    """Options of `jacobi`."""
-
     window: int = option(
         4, "places ahead that are guessed in parallel, each a row of every pass", unit="tokens", minimum=1, maximum=64
     )
@@ -155,8 +139,6 @@ class JacobiOptions:
 
 @dataclass(frozen=True)
 class LookaheadOptions:
-    """Options of `lookahead`."""
-
     window: int = option(5, "places ahead that are guessed in parallel", unit="tokens", minimum=2, maximum=64)
     ngram: int = option(
         3,
@@ -171,8 +153,6 @@ class LookaheadOptions:
 
 @dataclass(frozen=True)
 class LayerSkipOptions:
-    """Options of `layer_skip`."""
-
     ratio: float = option(0.3, "share of all attention and MLP sub-layers that is left out", minimum=0.0, maximum=1.0)
     sure: float = option(
         0.8,
@@ -187,8 +167,6 @@ class LayerSkipOptions:
 
 @dataclass(frozen=True)
 class EarlyExitOptions:
-    """Options of `early_exit`."""
-
     exits: int = option(
         8, "layers that are compared as exits, at equal distances", unit="layers", minimum=1, maximum=64
     )
@@ -199,8 +177,6 @@ class EarlyExitOptions:
 
 @dataclass(frozen=True)
 class SparseContextOptions:
-    """Options of `sparse_context`."""
-
     budget: int = option(
         1024, "rows of its cache that the target drafts with", unit="tokens", minimum=32, maximum=1_000_000
     )
@@ -220,14 +196,11 @@ class SparseContextOptions:
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """The drafter of the inner engine."""
         return parse_members("sparse_context.below", self.below)
 
 
 @dataclass(frozen=True)
 class PrunedOptions:
-    """Options of `pruned`."""
-
     ratio: float = option(
         0.2, "share of the heads and MLP channels of every layer that is left out", minimum=0.0, maximum=0.9
     )
@@ -251,8 +224,6 @@ class _MadeOf:
 
 @dataclass(frozen=True)
 class MergeOptions(_MadeOf):
-    """Options of `merge`."""
-
     method: ClassVar[str] = "merge"
 
     of: str = option(
@@ -270,8 +241,6 @@ class MergeOptions(_MadeOf):
 
 @dataclass(frozen=True)
 class CascadeOptions(_MadeOf):
-    """Options of `cascade`."""
-
     method: ClassVar[str] = "cascade"
 
     of: str = option(
@@ -288,8 +257,6 @@ class CascadeOptions(_MadeOf):
 
 @dataclass(frozen=True)
 class SeveralOptions(_MadeOf):
-    """Options of `several`."""
-
     method: ClassVar[str] = "several"
 
     of: str = option(
@@ -300,8 +267,6 @@ class SeveralOptions(_MadeOf):
 
 @dataclass(frozen=True)
 class FuseOptions:
-    """Options of `fuse`."""
-
     draft: str = option("draft_model", "the drafter that decides what is likely: a draft model or a trained network")
     lookup: str = option("suffix", "the drafter whose guesses are pruned and grafted")
     top: int = option(

@@ -133,7 +133,6 @@ class Parts:
 
     @property
     def vocab_size(self) -> int:
-        """V, of the target."""
         return self.target.vocab_size
 
     @property
@@ -230,11 +229,7 @@ class Parts:
         return self.resources.make_masks(self.target, self.trained)
 
     def datastore(self, wanted: str) -> Path:
-        """The file of the datastore with this name, or of the newest if the name is empty.
-
-        Raises:
-            CombinationError: there is none with the target's tokens.
-        """
+        """The file of this datastore, or of the newest; CombinationError if none has the target's tokens."""
         if self.resources.datastores is None:
             raise CombinationError(f"drafter {self.name!r} needs a datastore; nearest that works: drafter 'suffix'")
         return self.resources.datastores.choose(wanted).file

@@ -9,14 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from specchat.core.candidate_penalties import penalised_candidates
 from specchat.core.context import Context
+from specchat.core.device_copy import to_host
 from specchat.core.noise import Stream
 from specchat.core.reading import Reading
-from specchat.core.sampling import Sampling
+from specchat.core.sampling import Counts, Sampling, best_tokens
 from specchat.core.seams import Proposal
 from specchat.core.tree import DrawKind, PointRows, TokenTree, joined
 from specchat.indexes.called_network import Named, as_named, named_of
@@ -136,12 +135,10 @@ class LikeliestByNode(Generic[Source]):
         return source, row
 
     def clear(self) -> None:
-        """Another tree begins."""
         self._at.clear()
         self._last = (None, None)
 
     def add(self, nodes: Sequence[int], said: Likeliest, source: Source) -> None:
-        """A pass read these nodes."""
         self._at.update([(node, (said, row, source)) for row, node in enumerate(nodes)])
         self._last = nodes, said
 
@@ -193,23 +190,22 @@ class LikeliestByNode(Generic[Source]):
 
 
 def likeliest_of(reading: Reading, count: int, vocab_size: int) -> Likeliest:
-    """The `count` likeliest tokens after each node that was read. One copy to the host each for tokens and values.
+    """The `count` likeliest tokens after each node that was read. One copy to the host.
 
     Args:
         vocab_size: tokens from this number on are rows of padding, which are never proposed.
     """
-    named, highest = reading.said.likeliest, reading.said.highest
-    logsumexp = _on_host(
-        reading.logsumexp_after(reading.nodes) if reading.said.logsumexp is None else reading.said.logsumexp
-    )
+    named, highest, totals = reading.said.likeliest, reading.said.highest, reading.said.logsumexp
+    if totals is None:
+        totals = reading.logsumexp_after(reading.nodes)
     if named is not None and highest is not None and (named.shape[1] >= count or reading.said.tokens is not None):
         # numpy alone: after a pass torch's own code has left the caches, and every call of it takes tens of µs.
-        tokens: Tokens = _on_host(named)[:, :count]
-        values: Floats = _on_host(highest)[:, :count]
+        whole, highest_of_all, logsumexp = to_host(named, highest, totals)
+        tokens: Tokens = whole[:, :count]
+        values: Floats = highest_of_all[:, :count]
     else:
-        found = torch.tensor(reading.best_after(reading.nodes, min(count, reading.logits.shape[1])))
-        tokens = found.numpy()
-        values = _on_host(reading.logits.gather(1, found.to(reading.logits.device)).float())
+        best, found = best_tokens(reading.logits, min(count, reading.logits.shape[1]))
+        tokens, values, logsumexp = to_host(found, best.float(), totals)
     if reading.said.tokens is None and reading.logits.shape[1] > vocab_size:
         values = np.where(tokens < vocab_size, values, -np.inf)
         order = np.argsort(np.isneginf(values), axis=1, kind="stable")
@@ -220,11 +216,6 @@ def likeliest_of(reading: Reading, count: int, vocab_size: int) -> Likeliest:
 def named_by(reading: Reading, count: int, vocab_size: int) -> Named:
     """The same as compiled code takes it: `count` tokens, or more where they are named already."""
     return as_named(reading.said, vocab_size) or likeliest_of(reading, count, vocab_size).named()
-
-
-def _on_host(tensor: Tensor) -> np.ndarray[Any, np.dtype[Any]]:
-    found: np.ndarray[Any, np.dtype[Any]] = (tensor if tensor.is_cpu else tensor.cpu()).numpy()
-    return found
 
 
 def points_below(
@@ -265,3 +256,47 @@ def for_frontier(frontier: Sequence[int], nodes: Sequence[int], guesses: Proposa
         return guesses
     said = dict(zip(nodes, guesses, strict=True))
     return [said.get(node, ()) for node in frontier]
+
+
+def penalised_candidates(
+    tokens: Tokens,
+    logprobs: Scores,
+    logsumexp: Scores,
+    sampling: Sampling,
+    counts: Counts,
+    paths: Sequence[Sequence[int]],
+) -> tuple[Tokens, Scores]:
+    """Candidates after penalties, the likeliest first, and their log-probabilities.
+
+    Penalties are assumed not to change tokens that are not candidates.
+
+    Args:
+        tokens, logprobs: (n, C) candidates, and their log-probabilities before penalties.
+        logsumexp: (n,) what is added to a row's log-probabilities to make logits of them.
+        counts: what the text holds.
+        paths: n times the tokens drafted since the text ended, down to the node that the row follows.
+
+    Returns:
+        Two arrays (n, C).
+    """
+    amounts = np.array([counts.often(row, path) for row, path in zip(tokens.tolist(), paths, strict=True)])
+    changed = penalised_logits(logprobs + logsumexp[:, None], amounts, sampling) - logsumexp[:, None]
+    mass = 1.0 + (np.exp(changed) - np.exp(logprobs)).sum(axis=1, keepdims=True)
+    changed -= np.log(np.maximum(mass, 1e-9))
+    order = np.argsort(-changed, axis=1, kind="stable")
+    return np.take_along_axis(tokens, order, axis=1), np.take_along_axis(changed, order, axis=1)
+
+
+def penalised_logits(logits: Scores, amounts: Scores, sampling: Sampling) -> Scores:
+    """The logits after penalties.
+
+    Args:
+        logits: of any tokens, any shape.
+        amounts: how often the text's reply and the path hold each token; −1 where not even the prompt does.
+    """
+    seen = logits
+    if (factor := sampling.repetition_penalty) != 1.0:
+        seen = np.where(seen > 0, seen / factor, seen * factor)
+    taken = sampling.presence_penalty + sampling.frequency_penalty * amounts
+    seen = np.where(amounts > 0, seen - taken, seen)
+    return np.where(amounts < 0, logits, seen)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from safetensors import SafetensorError
 from safetensors.torch import load, save
@@ -35,10 +35,8 @@ class Pruned(Drafter):
     the result is a network of the usual shape; nothing is trained afterwards to recover.
     """
 
-    @staticmethod
-    def draw_kinds(options: PrunedOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
-        """All kinds: the narrower network has a law of its own."""
-        return frozenset(DrawKind)
+    kinds = frozenset(DrawKind)
+    """All kinds: the narrower network has a law of its own."""
 
     @staticmethod
     def network_memory(options: PrunedOptions, prunable: Prunable) -> NetworkMemory:
@@ -46,11 +44,7 @@ class Pruned(Drafter):
         return prunable.memory(options.ratio, options.samples, SAMPLE_TOKENS)
 
     def __init__(self, options: PrunedOptions, parts: Parts) -> None:
-        """Nothing is read before a chat begins.
-
-        Raises:
-            CombinationError: the target's weights cannot be read in parts.
-        """
+        """Nothing is read before a chat begins; CombinationError if the target's weights cannot be read in parts."""
         if parts.resources.prunable is None:
             raise CombinationError(
                 "drafter 'pruned' makes a narrower network of the target's weights, and this target does not run in "
@@ -100,11 +94,9 @@ class Pruned(Drafter):
         return False
 
     def save_state(self) -> bytes:
-        """The ranking by texts."""
         return b"" if self._ranking is None else save(dataclasses.asdict(self._ranking))
 
     def restore_state(self, state: bytes) -> None:
-        """Draft with the heads and channels that mattered."""
         ranking = _ranking_of(state) if state else None
         if ranking is not None and not ranking.fits(*self._prunable.sizes):
             raise ValueError("it ranks the heads and channels of another network")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -30,10 +30,8 @@ class RetrievedContext(MemberGroup):
     words they share with the end of the text instead of by an embedding model; the draft model is the pair's.
     """
 
-    @staticmethod
-    def draw_kinds(options: RetrievedContextOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
-        """All kinds: what the draft model says of the part is a law of its own."""
-        return frozenset(DrawKind)
+    kinds = frozenset(DrawKind)
+    """All kinds: what the draft model says of the part is a law of its own."""
 
     def __init__(self, options: RetrievedContextOptions, parts: Parts) -> None:
         self._text = RetrievedText(options.budget, options.chunk, options.refresh)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -47,10 +47,8 @@ class SparseContext(Drafter):
     sparse model until the part is chosen anew.
     """
 
-    @staticmethod
-    def draw_kinds(options: SparseContextOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
-        """All kinds: one draw at a node is independent, and without replacement."""
-        return frozenset(DrawKind)
+    kinds = frozenset(DrawKind)
+    """All kinds: one draw at a node is independent, and without replacement."""
 
     def __init__(self, options: SparseContextOptions, parts: Parts) -> None:
         (below,) = parts.choices

@@ -17,7 +17,7 @@ from specchat.drafters.compiled_search import CompiledDrafter
 from specchat.drafters.options import SuffixOptions
 from specchat.drafters.parts import Parts
 from specchat.indexes.native_suffix_tree import NativeDrafter, NativeSuffixTree, suffix_library
-from specchat.indexes.suffix_draft import Draft, DraftLimits, draft
+from specchat.indexes.suffix_draft import DraftLimits, SuffixDraft, draft
 from specchat.indexes.suffix_tree import SuffixTree
 
 _log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Suffix(CompiledDrafter):
         limits = DraftLimits(tuple(room), options.min_probability)
         self._local, self._past, self._drafter = suffix_trees(options.depth, limits)
         self._reply: list[int] = []
-        self._drafted: dict[tuple[int, ...], tuple[Draft, int]] = {}  # path below the root → its place in a draft
+        self._drafted: dict[tuple[int, ...], tuple[SuffixDraft, int]] = {}  # path below the root → its place in a draft
 
     def start(self, history: Sequence[int]) -> None:
         """Remember the reply that ended, and index what is new in the history."""
@@ -107,7 +107,7 @@ class _DrafterInPython:
     def __init__(self, trees: Sequence[SuffixTree], limits: DraftLimits) -> None:
         self._trees, self._limits = trees, limits
 
-    def draft(self, path: Sequence[int]) -> Draft:
+    def draft(self, path: Sequence[int]) -> SuffixDraft:
         return draft(self._trees, path, self._limits)
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from specchat.core.context import Context
 from specchat.core.round import Round
@@ -26,17 +25,11 @@ class ViewDrafter(Drafter):
     drawn from it, so sampled draws keep their distribution.
     """
 
-    @staticmethod
-    def draw_kinds(options: Any, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
-        """All kinds: the view has a law of its own."""
-        return frozenset(DrawKind)
+    kinds = frozenset(DrawKind)
+    """All kinds: the view has a law of its own."""
 
     def __init__(self, parts: Parts, view: Model, sure: float = 0.0) -> None:
-        """Nothing read yet.
-
-        Args:
-            sure: below a node nothing is guessed if the likeliest token after its parent is less likely than this.
-        """
+        """Nothing read yet. No guess below a node after whose parent the likeliest token is less likely than `sure`."""
         self._parts = parts
         self.sure = sure
         self._passes_before = 0

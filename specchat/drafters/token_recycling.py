@@ -125,6 +125,5 @@ class Successors:
         self._table[token * self.k : (token + 1) * self.k] = array("i", successors)
 
     def after(self, token: int) -> Sequence[int]:
-        """The k successors of a token, best first; empty where nothing was learnt."""
         row = self._table[token * self.k : (token + 1) * self.k]
         return row if row[0] != _UNKNOWN else ()

@@ -44,6 +44,8 @@ class TrainedNetworkDrafter(CompiledDrafter):
         self._said = LikeliestByNode[Guessed]()
         self._called = CalledNetwork(self._named)
         self._in_c = False
+        self.learn, self.reply_ended, self.idle = self._network.learn, self._network.reply_ended, self._network.idle
+        self.save_state, self.restore_state = self._network.save_state, self._network.restore_state
 
     @property
     def needs(self) -> HeadNeeds:
@@ -93,24 +95,9 @@ class TrainedNetworkDrafter(CompiledDrafter):
         self._tree = None
         self._network.observe(round)
 
-    def learn(self, wanted: bool) -> None:
-        self._network.learn(wanted)
-
-    def reply_ended(self) -> None:
-        self._network.reply_ended()
-
     @property
     def learnt(self) -> LearningFigures:
         return self._network.learnt
-
-    def idle(self, deadline: float) -> bool:
-        return self._network.idle(deadline)
-
-    def save_state(self) -> bytes:
-        return self._network.save_state()
-
-    def restore_state(self, state: bytes) -> None:
-        self._network.restore_state(state)
 
     def _named(self, behind: Sequence[int], tokens: Sequence[int], _: int) -> Named:
         """What it holds likely after tokens of one depth behind rows of its tree, which are read now."""

@@ -71,7 +71,6 @@ class Match(NamedTuple):
 
     @property
     def occurrences(self) -> int:
-        """How often it occurs."""
         return self.end - self.first
 
 

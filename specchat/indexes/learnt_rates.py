@@ -20,7 +20,6 @@ class LearntRates:
         self._seen: dict[Hashable, tuple[int, int]] = {}  # hits, trials
 
     def count(self, kind: Hashable, right: bool) -> None:
-        """A guess of this kind was right or wrong."""
         hits, trials = self._seen.get(kind, (0, 0))
         self._seen[kind] = hits + right, trials + 1
 

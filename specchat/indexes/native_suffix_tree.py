@@ -11,18 +11,14 @@ from pathlib import Path
 
 from specchat.compiled.build import Sources, find_compiler, load
 from specchat.core.compiled_guessing import CompiledLookup
-from specchat.indexes.suffix_draft import Draft, DraftLimits
+from specchat.indexes.suffix_draft import DraftLimits, SuffixDraft
 
 _FLAGS = ("-O2", "-std=gnu11", "-ffp-contract=off", "-shared", "-fPIC")
 _POINTER, _SHORT, _LONG = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
 
 
 def suffix_sources() -> Sources:
-    """The suffix tree's C, and how it is compiled.
-
-    Raises:
-        NativeUnavailable: no compiler.
-    """
+    """The suffix tree's C, and how it is compiled; NativeUnavailable without a compiler."""
     here = Path(__file__).parent
     command, headers = (*find_compiler(), *_FLAGS), here.parent / "core" / "native"
     return Sources(here / "native", "suffix", command, brief=True, headers=headers)
@@ -30,11 +26,7 @@ def suffix_sources() -> Sources:
 
 @lru_cache(maxsize=1)
 def suffix_library() -> ctypes.CDLL:
-    """The compiled C, compiled now if need be.
-
-    Raises:
-        NativeUnavailable: no compiler, or one that fails.
-    """
+    """The compiled C, compiled now if need be; NativeUnavailable without a compiler, or if it fails."""
     library = load(suffix_sources()).library
     library.suffix_new.restype = _POINTER
     library.suffix_new.argtypes = [_SHORT]
@@ -64,11 +56,7 @@ def suffix_library() -> ctypes.CDLL:
 
 
 class NativeSuffixTree:
-    """All runs of up to `depth` tokens of several texts, like `SuffixTree`.
-
-    Raises:
-        NativeUnavailable: when it is made, where it cannot be compiled.
-    """
+    """All runs of up to `depth` tokens of several texts, like `SuffixTree`; NativeUnavailable if it cannot be made."""
 
     def __init__(self, depth: int) -> None:
         self.depth = depth
@@ -142,14 +130,14 @@ class NativeDrafter:
             ctypes.addressof(self._addresses), len(trees), self._limits.buffer_info()[0], limits.probability
         )
 
-    def draft(self, path: Sequence[int]) -> Draft:
+    def draft(self, path: Sequence[int]) -> SuffixDraft:
         """The continuation that should save most tokens, after the end of the first tree's text and `path`."""
         tokens = array("i", path)
         text = tokens.buffer_info()[0], len(tokens)
         count = self._call(self._addresses, len(self._trees), *text, *self._sizes, *self._results)
         if count < 0:
             raise MemoryError("no memory for a draft")
-        return Draft(self._above[:count].tolist(), self._tokens[:count].tolist(), self._chances[:count].tolist())
+        return SuffixDraft(self._above[:count].tolist(), self._tokens[:count].tolist(), self._chances[:count].tolist())
 
 
 def _done(outcome: int) -> None:

@@ -75,7 +75,6 @@ class ReplyBuffer:
             self.size_bytes -= self._replies.popleft().size_bytes
 
     def lengths(self) -> list[int]:
-        """T of each reply, in order."""
         return [len(reply) for reply in self._replies]
 
     def saved(self) -> dict[str, Tensor]:

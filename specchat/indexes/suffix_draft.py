@@ -29,7 +29,7 @@ class DraftLimits:
 
 
 @record
-class Draft:
+class SuffixDraft:
     """A drafted continuation: a tree of tokens, the likeliest paths first.
 
     Args:
@@ -61,7 +61,7 @@ def chance(count: int, followed: int, matched: int) -> float:
     return min(count / followed, odds / (1.0 + odds))
 
 
-def draft(trees: Sequence[SuffixTree], path: Sequence[int], limits: DraftLimits) -> Draft:
+def draft(trees: Sequence[SuffixTree], path: Sequence[int], limits: DraftLimits) -> SuffixDraft:
     """The continuation, by any of the trees, that should save most tokens.
 
     For every length of match a tree says what followed and how often. The likeliest continuations are collected
@@ -75,7 +75,7 @@ def draft(trees: Sequence[SuffixTree], path: Sequence[int], limits: DraftLimits)
     """
     depth = trees[0].depth
     text = [*trees[0].text[-depth:], *path]
-    best, most = Draft([], [], []), 0.0
+    best, most = SuffixDraft([], [], []), 0.0
     for tree in trees:
         for room, size, place in sorted(_starts(tree, text, limits), key=_room, reverse=True):
             if room <= most:
@@ -96,9 +96,9 @@ def _starts(tree: SuffixTree, text: Sequence[int], limits: DraftLimits) -> Itera
         yield max(((limits.by_match[size], size, place) for size, place in group), key=_room)
 
 
-def _continue(place: Place, size: int, room: int, probability: float) -> tuple[Draft, float]:
+def _continue(place: Place, size: int, room: int, probability: float) -> tuple[SuffixDraft, float]:
     """The `room` likeliest continuations of a place, best first, and the sum of their path probabilities."""
-    found = Draft([], [], [])
+    found = SuffixDraft([], [], [])
     saved, order = 0.0, itertools.count()
     heap: list[tuple[float, int, float, int, int, int, Place]] = []
 

@@ -65,7 +65,6 @@ class Place:
 
     @property
     def count(self) -> int:
-        """How often the run occurs."""
         node = self.node
         return node.count + self._reaching(self.into) if node.inside else node.count
 
@@ -160,7 +159,6 @@ class SuffixTree:
         return list(text[: len(self._text)]) == self._text
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Append to the growing text."""
         for token in tokens:
             self._append(token)
 
@@ -205,7 +203,6 @@ class SuffixTree:
         return Place(node, into, self._text)
 
     def count(self, run: Sequence[int]) -> int:
-        """How often this run occurs in all texts."""
         place = self.find(run)
         return place.count if place is not None else 0
 

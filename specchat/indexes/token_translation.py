@@ -127,7 +127,6 @@ class TokenTranslation:
 
     @property
     def same(self) -> bool:
-        """Whether the models share their tokens."""
         return self._tables is None
 
     @property

@@ -12,11 +12,7 @@ from specchat.models.weights.model_files import processor_precision
 
 
 def choose_device(wanted: str) -> torch.device:
-    """The device a setting names; `auto` is CUDA if there, else the CPU.
-
-    Raises:
-        UsageError: no such device here.
-    """
+    """The device a setting names; `auto` is CUDA if there, else the CPU. UsageError if there is none such here."""
     if wanted == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     kind = wanted.split(":")[0]
@@ -98,7 +94,6 @@ def native_bfloat16(device: torch.device) -> bool:
 
 
 def processor_name(device: torch.device) -> str:
-    """The processor or device, by the name its maker gave it."""
     return str(torch.cuda.get_device_name(device)) if device.type == "cuda" else host.cpu_name()
 
 
@@ -110,11 +105,7 @@ def available_bytes(device: torch.device) -> int | None:
 
 
 def threads_for(wanted: int) -> int:
-    """How many threads the engine gets: as wanted, or chosen where that is 0.
-
-    Raises:
-        UsageError: more than there are cores, which would only wait for one another.
-    """
+    """How many threads the engine gets: as wanted, or chosen for 0; UsageError: more than cores, which would wait."""
     cores = os.cpu_count() or 1
     if wanted > cores:
         raise UsageError(f"threads = {wanted} is more than the {cores} cores of this machine: 1 to {cores}, 0 chooses")

@@ -32,11 +32,7 @@ from specchat.models.weights.families import FAMILIES, Family
 from specchat.models.weights.foreign_code import first_line, library_error, one_line
 from specchat.models.weights.gguf_header import read_header, rotation_scaling
 from specchat.models.weights.gguf_source import GgufSource
-from specchat.models.weights.model_files import (
-    describe_model,
-    needed_bytes,
-    refused_layers,
-)
+from specchat.models.weights.model_files import describe_model, needed_bytes, refused_layers
 from specchat.models.weights.tensor_source import TensorSource
 from specchat.models.weights.tokenizer_files import end_tokens, open_tokenizer, same_tokenizer
 from specchat.models.weights.transformers_cache import (
@@ -234,11 +230,7 @@ def _narrower_network(
 
 
 def load_tokenizer(name: str, path: Path) -> tuple[Any, frozenset[int]]:
-    """The tokenizer of a model and the tokens that end a reply; no weights are read.
-
-    Raises:
-        ModelError: it cannot be used.
-    """
+    """The tokenizer of a model and the tokens that end a reply, no weights read; ModelError if it cannot be used."""
     with one_line(f"the tokenizer of {name} cannot be used"):
         folder, config = known_config(path)
         tokenizer = _tokenizer(folder, config)
@@ -260,11 +252,7 @@ def load_scripted(spec: ModelSpec, role: str) -> Loaded:
 
 
 def compare_tokenizers(target: Loaded, draft: Loaded) -> None:
-    """Refuse a draft model whose tokens are not the target's: every token must have the same number in both.
-
-    Raises:
-        TokenizerMismatch: with how many tokens differ, and one of them.
-    """
+    """Refuse a draft model whose tokens differ from the target's; TokenizerMismatch says how many, and one of them."""
     if differing := differing_tokens(target, draft):
         raise TokenizerMismatch(
             f"{draft.name} cannot draft for {target.name}: {differing}; choose a draft model of the same family"
@@ -313,11 +301,7 @@ def usable_context(spec: ModelSpec, config: Any, own: bool = False) -> tuple[int
 
 
 def check_memory(spec: ModelSpec, path: Path, device: torch.device, precision: str, besides: int = 0) -> None:
-    """Refuse to load what will not fit, before anything is taken; `besides` is taken by other things.
-
-    Raises:
-        NotEnoughMemory: with what it needs and what there is.
-    """
+    """Raise NotEnoughMemory, before anything is taken, where a model and `besides` will not fit; says what is free."""
     seen = describe_model(path)
     # On CUDA perhaps 8 bits, and a table of embeddings.
     others = "int8" if device.type == "cpu" and multiplies("int8", device) else "bfloat16"

@@ -192,17 +192,12 @@ class _Checkpoint:
         return name in self._entries
 
     def rows(self, name: str) -> int:
-        """How many rows a tensor has."""
         if name not in self._entries or not self._entries[name].shape:
             raise DamagedWeights(f"{self.folder} has no tensor {name}")
         return self._entries[name].shape[0]
 
     def take(self, name: str, *shape: int) -> Tensor:
-        """A tensor of this shape.
-
-        Raises:
-            WeightsError: it is missing, or of another shape.
-        """
+        """A tensor of this shape; WeightsError if it is missing, or of another shape."""
         self._taken.add(name)
         if name not in self._entries:
             raise DamagedWeights(f"{self.folder} has no tensor {name}")

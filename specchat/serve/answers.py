@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from specchat import __version__
 from specchat.engine.protocol.events import Ready, StopReason
 from specchat.serve.api_error import ApiError
-from specchat.serve.ticket import Ticket
+from specchat.serve.scheduler import Ticket
 
 _FINISH: dict[StopReason, str] = {"end": "stop", "stop": "stop", "length": "length", "context": "length"}
 
@@ -117,8 +117,6 @@ _STREAM_HEADERS = [
 
 
 class JsonAnswer(Response):
-    """A value as JSON."""
-
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:

@@ -85,11 +85,8 @@ class LoadedEngine:
                 case Died() as died:
                     self.close()
                     raise EngineError(f"the engine died while it loaded the pair{last_words(died)}")
-                case _:
-                    pass
 
     def send(self, command: Command) -> None:
-        """Hand over one command."""
         if self._link is not None:
             self._link.send(command)
 
@@ -97,7 +94,6 @@ class LoadedEngine:
         return await self._arrived.get()
 
     def close(self) -> None:
-        """Let the engine go."""
         link, self._link = self._link, None
         if link is not None:
             link.close()

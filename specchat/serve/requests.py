@@ -1,20 +1,108 @@
-"""From the body of a request to what is asked of the engine: every field is honoured, or refused by name."""
+"""From the body of a request to what is asked of the engine: every field is checked, and honoured or refused."""
 
 from __future__ import annotations
 
+import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from specchat.config.file_reading import UNREADABLE
 from specchat.engine.protocol.commands import Message
-from specchat.errors import nearest
+from specchat.errors import cut, nearest, short
+from specchat.registry import Option
 from specchat.serve.api_error import ApiError
-from specchat.serve.fields import Fields, shown, wrong
 from specchat.settings import OPTIONS
+
+Kind = TypeVar("Kind")
+
+_LONGEST_SHOWN = 80
+
+
+def wrong(param: str, why: str, code: str = "invalid_value") -> ApiError:
+    """A field that cannot be accepted."""
+    param = cut(param)
+    return ApiError(400, f"{param}: {why}", param=param, code=code)
+
+
+def shown(value: Any) -> str:
+    """The value as JSON, as an error shows it: on one line and never long."""
+    try:
+        return cut(json.dumps(value, ensure_ascii=False), _LONGEST_SHOWN)
+    except ValueError:  # a number with too many digits to be written out
+        return short(value)
+
+
+class Fields:
+    """The fields of one object, taken one by one; null counts as not given.
+
+    Args:
+        place: where the object is in the body, as a prefix of its fields' names.
+    """
+
+    def __init__(self, values: Mapping[str, Any], place: str = "") -> None:
+        self._values = {name: value for name, value in values.items() if value is not None}
+        self._place = place
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def path(self, name: str) -> str:
+        return f"{self._place}{name}"
+
+    def raw(self, name: str) -> Any:
+        """The value as it came; None where it was not given."""
+        return self._values.get(name)
+
+    def refuse_unknown(self, known: Collection[str]) -> None:
+        for name in self._values:
+            if name not in known:
+                raise wrong(self.path(name), f"there is no such field{nearest(name, known)}", "unknown_parameter")
+
+    def text(self, name: str) -> str | None:
+        return self._of(name, str, "a text")
+
+    def truth(self, name: str) -> bool | None:
+        return self._of(name, bool, "true or false")
+
+    def table(self, name: str) -> dict[str, Any] | None:
+        return self._of(name, dict, "an object")
+
+    def items(self, name: str) -> list[Any] | None:
+        return self._of(name, list, "a list")
+
+    def whole(self, name: str, low: int, high: int) -> int | None:
+        value = self._values.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | None):
+            raise wrong(self.path(name), f"{shown(value)} is not a whole number", "invalid_type")
+        if value is not None and not low <= value <= high:
+            raise wrong(self.path(name), f"{shown(value)} is outside its range: {low} to {high}")
+        return value
+
+    def number(self, name: str, option: Option) -> float | None:
+        """A number in the range of an option, whose kind does not matter."""
+        value = self._values.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float | None):
+            raise wrong(self.path(name), f"{shown(value)} is not a number", "invalid_type")
+        if value is not None and not option.allows(value):
+            raise wrong(self.path(name), f"{shown(value)} is outside its range: {option.range_text()}")
+        return value
+
+    def only(self, name: str, *allowed: Any, why: str) -> None:
+        """Refuse any value but these."""
+        value = self._values.get(name)
+        if value is not None and not any(value == one and type(value) is type(one) for one in allowed):
+            raise wrong(self.path(name), f"{shown(value)} is not supported: {why}", "unsupported_value")
+
+    def _of(self, name: str, kind: type[Kind], words: str) -> Kind | None:
+        value = self._values.get(name)
+        if value is not None and not isinstance(value, kind):
+            raise wrong(self.path(name), f"{shown(value)} is not {words}", "invalid_type")
+        return value
+
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 _MOST_MESSAGES = 10_000
@@ -141,7 +229,7 @@ _OWN: Mapping[Form, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class CheckedRequest:
     """One request, checked.
 
     Args:
@@ -165,7 +253,7 @@ class Asked:
     client: str = ""
 
 
-def read_request(body: bytes, form: Form, client: str = "") -> Asked:
+def read_request(body: bytes, form: Form, client: str = "") -> CheckedRequest:
     """The request in a body.
 
     Raises:
@@ -180,7 +268,7 @@ def read_request(body: bytes, form: Form, client: str = "") -> Asked:
         fields.text(name)
     chat = form == "chat.completion"
     stream = fields.truth("stream") or False
-    return Asked(
+    return CheckedRequest(
         form=form,
         model=fields.text("model"),
         messages=read_messages(fields) if chat else (),
@@ -215,10 +303,12 @@ def _prompt(fields: Fields) -> str:
 
 
 def _settings(fields: Fields) -> dict[str, Any]:
-    """The settings that were asked for, by the engine's names."""
     found: dict[str, Any] = {name: fields.number(name, option) for name, option in _SETTINGS.items()}
     found["top_k"] = fields.whole("top_k", 0, _MOST_TOKENS)
-    found["max_tokens"] = _max_tokens(fields)
+    old, new = (fields.whole(name, 1, _MOST_TOKENS) for name in ("max_tokens", "max_completion_tokens"))
+    if old is not None and new is not None and old != new:
+        raise wrong("max_tokens", "it contradicts max_completion_tokens; give one of them")
+    found["max_tokens"] = old if new is None else new
     found["stop"] = _stops(fields)
     return {name: value for name, value in found.items() if value is not None}
 
@@ -227,13 +317,6 @@ def _seed(fields: Fields) -> int | None:
     """The seed; -1 asks for a fresh one, as in the settings, also where the server's own seed is fixed."""
     seed = fields.whole("seed", -_LARGEST_SEED - 1, _LARGEST_SEED)
     return secrets.randbits(53) if seed == -1 else seed
-
-
-def _max_tokens(fields: Fields) -> int | None:
-    old, new = (fields.whole(name, 1, _MOST_TOKENS) for name in ("max_tokens", "max_completion_tokens"))
-    if old is not None and new is not None and old != new:
-        raise wrong("max_tokens", "it contradicts max_completion_tokens; give one of them")
-    return old if new is None else new
 
 
 def _stops(fields: Fields) -> list[str] | None:

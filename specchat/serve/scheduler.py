@@ -1,4 +1,4 @@
-"""One reply at a time: requests wait in a queue of limited length, and the engine is kept running."""
+"""One reply at a time: requests wait in a limited queue and hear of their reply, and the engine is kept running."""
 
 from __future__ import annotations
 
@@ -7,17 +7,99 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
+from specchat.drafters import REFERENCE
 from specchat.engine.protocol.commands import Cancel, Change, Generate
-from specchat.engine.protocol.events import Changed, Died, Event, Failed, Finished, Ready
+from specchat.engine.protocol.events import Changed, Died, Event, Failed, Finished, Ready, RoundDone, Started
 from specchat.errors import SpecchatError, nearest, short
 from specchat.serve.api_error import ApiError, from_engine
 from specchat.serve.loaded_engine import LoadedEngine, last_words
-from specchat.serve.requests import Asked
-from specchat.serve.ticket import Ticket
+from specchat.serve.requests import CheckedRequest
+
+
+@dataclass(eq=False)
+class Ticket:
+    """A request that waits for its turn, has it, or had it.
+
+    Args:
+        on_leave: called when the client leaves before the reply is complete.
+    """
+
+    asked: CheckedRequest
+    on_leave: Callable[[Ticket], None]
+    id: int = 0
+    started: Started | None = None
+    finished: Finished | None = None
+    predicted: int = 0  # tokens that were proposed from the prediction
+    predicted_right: int = 0  # … and accepted
+    left: bool = False
+    _news: asyncio.Queue[str | ApiError | None] = field(default_factory=asyncio.Queue)
+
+    @property
+    def over(self) -> bool:
+        """Nothing more will come."""
+        return self.finished is not None or self.left
+
+    def hear(self, event: Event) -> None:
+        """Take what the engine says of this reply. Trees are counted and let go: slow readers hold only text."""
+        match event:
+            case Started():
+                self.started = event
+                self._news.put_nowait("")
+            case RoundDone():
+                self._count(event)
+                self._say("".join(piece.text for piece in event.pieces))
+            case Finished():
+                self._say(event.tail)
+                self.finished = event
+                self._news.put_nowait(None)
+            case Failed():
+                self.fail(from_engine(event, "messages" if self.asked.text is None else "prompt"))
+
+    def fail(self, error: ApiError) -> None:
+        """The reply ends here, with an error."""
+        self._news.put_nowait(error)
+
+    def leave(self) -> None:
+        """The client no longer waits for the reply."""
+        if not self.over:
+            self.left = True
+            self.on_leave(self)
+
+    async def begun(self) -> None:
+        """Wait until the reply begins.
+
+        Raises:
+            ApiError: it will not.
+        """
+        first = await self._news.get()
+        if isinstance(first, ApiError):
+            raise first
+
+    async def texts(self) -> AsyncIterator[str]:
+        """The reply, piece by piece, after it has begun.
+
+        Raises:
+            ApiError: it ended early.
+        """
+        while (news := await self._news.get()) is not None:
+            if isinstance(news, ApiError):
+                raise news
+            yield news
+
+    def _say(self, text: str) -> None:
+        if text:
+            self._news.put_nowait(text)
+
+    def _count(self, round: RoundDone) -> None:
+        nodes = {draw.child for draw in round.tree.draws if draw.proposer == REFERENCE}
+        self.predicted += len(nodes)
+        self.predicted_right += len(nodes.intersection(round.verdict.path))
+
 
 _OWN_OF_A_REQUEST = (
     "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
@@ -46,7 +128,7 @@ class Scheduler:
         engine: LoadedEngine,
         longest: int,
         hear: Callable[[Event], None] = lambda event: None,
-        begins: Callable[[Asked], None] = lambda asked: None,
+        begins: Callable[[CheckedRequest], None] = lambda asked: None,
     ) -> None:
         self._engine = engine
         self._longest = longest
@@ -73,7 +155,7 @@ class Scheduler:
         """Names of the model: the pair's, and the target's."""
         return tuple(dict.fromkeys((self.pair.pair, self.pair.target)))
 
-    def submit(self, asked: Asked) -> Ticket:
+    def submit(self, asked: CheckedRequest) -> Ticket:
         """Put a request into the queue.
 
         Raises:

@@ -16,7 +16,7 @@ from specchat.engine.protocol.events import Event, Ready
 from specchat.serve.access import Access
 from specchat.serve.application import application
 from specchat.serve.loaded_engine import LoadedEngine
-from specchat.serve.requests import Asked
+from specchat.serve.requests import CheckedRequest
 from specchat.serve.scheduler import Scheduler
 
 ACCEPTED_AT_ONCE = 32
@@ -103,7 +103,7 @@ async def serve_requests(
     longest: int,
     ready: Callable[[Ready], None],
     hear: Callable[[Event], None] = lambda event: None,
-    begins: Callable[[Asked], None] = lambda asked: None,
+    begins: Callable[[CheckedRequest], None] = lambda asked: None,
     stopped: asyncio.Event | None = None,
 ) -> None:
     """Load the pair, then answer until interrupted, or until `stopped` is set; `ready` is called once it answers.

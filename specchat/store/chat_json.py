@@ -12,7 +12,7 @@ from msgspec import Struct
 from specchat.config.file_reading import UNREADABLE, open_file_or_pipe
 from specchat.errors import UsageError, cut, short
 from specchat.store.chats import Chats
-from specchat.store.records import LARGEST_ROUNDS_BYTES, Chat, Message, is_time, new_id, now
+from specchat.store.records import LARGEST_ROUNDS_BYTES, ChatRecord, StoredMessage, is_time, new_id, now
 
 FORMAT: Literal["specchat chat"] = "specchat chat"
 VERSION: Literal[1] = 1
@@ -30,11 +30,11 @@ class Exported(Struct, frozen=True):
 
     format: Literal["specchat chat"]
     version: Literal[1]
-    chat: Chat
-    messages: list[Message]
+    chat: ChatRecord
+    messages: list[StoredMessage]
 
 
-def write_json(chat: Chat, messages: list[Message]) -> str:
+def write_json(chat: ChatRecord, messages: list[StoredMessage]) -> str:
     """The chat as text of the file."""
     data = msgspec.json.encode(Exported(FORMAT, VERSION, chat, messages))
     return msgspec.json.format(data, indent=1).decode() + "\n"
@@ -52,7 +52,10 @@ def read_json(data: bytes, name: str) -> Exported:
         raise UsageError(f"{name}: version = {short(raw.get('version'))}, and this specchat reads version {VERSION}")
     exported = _converted(raw, name)
     _refuse_broken_tree(exported, name)
-    _refuse_unwritable(exported, name)
+    try:
+        msgspec.json.encode(exported)
+    except (UnicodeEncodeError, RecursionError, OverflowError) as error:
+        raise UsageError(f"{name}: it cannot be written again: {cut(str(error))}") from None
     return exported
 
 
@@ -125,14 +128,6 @@ def _refuse_no_time(where: str, key: str, written: str) -> None:
         raise UsageError(f"{where}: {key} = {short(written)} is not a time, such as {now()}")
 
 
-def _refuse_unwritable(exported: Exported, name: str) -> None:
-    """What was read must be writable again: JSON can name half of a surrogate pair, and it cannot be written."""
-    try:
-        msgspec.json.encode(exported)
-    except (UnicodeEncodeError, RecursionError, OverflowError) as error:
-        raise UsageError(f"{name}: it cannot be written again: {cut(str(error))}") from None
-
-
-def _settled(message: Message) -> Message:
+def _settled(message: StoredMessage) -> StoredMessage:
     """A reply that was being written when it was copied is marked as interrupted."""
     return msgspec.structs.replace(message, status="interrupted") if message.status == "streaming" else message

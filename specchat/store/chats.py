@@ -14,7 +14,7 @@ import msgspec
 
 from specchat.config.file_reading import UNREADABLE
 from specchat.errors import StoreError, UsageError, nearest
-from specchat.store.records import Chat, Facts, Message, Status, Summary, now
+from specchat.store.records import ChatRecord, Facts, Status, StoredMessage, Summary, now
 
 KEPT_DELETED = timedelta(days=7)
 """How long a deleted chat can be restored."""
@@ -57,7 +57,7 @@ class Chats:
 
     # ---------------------------------------------------------------------------------------- writing
 
-    def save(self, chat: Chat) -> None:
+    def save(self, chat: ChatRecord) -> None:
         """Write a chat's own row, new or changed. It is there again if it was deleted meanwhile."""
         self._sql.execute(
             f"INSERT INTO chats ({_CHAT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
@@ -67,7 +67,7 @@ class Chats:
              chat.sent_from),
         )  # fmt: skip
 
-    def add(self, chat: str, message: Message, owner: str | None = None) -> None:
+    def add(self, chat: str, message: StoredMessage, owner: str | None = None) -> None:
         """Write a new message; `owner` writes on it until it is done."""
         self._sql.execute(
             f"INSERT INTO messages (chat, owner, {_MESSAGE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -77,7 +77,7 @@ class Chats:
         )  # fmt: skip
         self._keep_rounds(chat, message)
 
-    def update(self, chat: str, message: Message, owner: str | None = None) -> None:
+    def update(self, chat: str, message: StoredMessage, owner: str | None = None) -> None:
         """Write a reply as far as it is, while `owner` writes it; or as it ended, and then it has no owner."""
         content, pieces, facts = _sound(message.content), _packed(message.pieces), _packed(message.facts)
         self._sql.execute(
@@ -129,7 +129,7 @@ class Chats:
             (most_bytes,),
         )
 
-    def _keep_rounds(self, chat: str, message: Message) -> None:
+    def _keep_rounds(self, chat: str, message: StoredMessage) -> None:
         """Write the rounds of a reply that is complete; those of one that is not are not known yet."""
         if message.rounds:
             self._sql.execute(
@@ -155,13 +155,12 @@ class Chats:
             )
 
     def owners(self) -> list[str | None]:
-        """Names of the processes that have unfinished replies."""
         rows = self._sql.execute("SELECT DISTINCT owner FROM messages WHERE status = 'streaming'")
         return [row[0] for row in rows]
 
     # ---------------------------------------------------------------------------------------- reading
 
-    def chat(self, id: str) -> tuple[Chat, list[Message]]:
+    def chat(self, id: str) -> tuple[ChatRecord, list[StoredMessage]]:
         """A chat and all its messages, every one after the one it answers."""
         row = self._sql.execute(f"SELECT {_CHAT} FROM chats WHERE id = ?", (id,)).fetchone()
         if row is None:
@@ -252,18 +251,13 @@ class Chats:
                 "SELECT m.chat, snippet(words, 0, '', '', '…', 24) FROM words JOIN messages m ON m.number = words.rowid"
                 " WHERE words MATCH ?"
             )
-            values = (_as_query(words),)
+            values = (" ".join(f'"{word}"*' for word in re.findall(r"\w+", words)),)
         if values == ("",):
             return {}
         found: dict[str, str] = {}
         for chat, place in self._sql.execute(f"{sql} ORDER BY m.number DESC LIMIT {_MATCHES}", values):
             found.setdefault(chat, _text(place))
         return dict(list(found.items())[:500])
-
-
-def _as_query(words: str) -> str:
-    """Every word as a quoted prefix, so that nothing the user types is read as query syntax."""
-    return " ".join(f'"{word}"*' for word in re.findall(r"\w+", words))
 
 
 def _sound(text: str) -> str:
@@ -283,27 +277,29 @@ def _packed(value: Any) -> str | None:
     return msgspec.json.encode(value).decode() if value else None
 
 
-def _chat(row: tuple[Any, ...]) -> Chat:
+def _chat(row: tuple[Any, ...]) -> ChatRecord:
     id, title, created, updated, renamed, system, leaf, sent_from = row
-    return Chat(_text(id), _text(title), _text(created), _text(updated), bool(renamed), _text(system), leaf, sent_from)
+    return ChatRecord(
+        _text(id), _text(title), _text(created), _text(updated), bool(renamed), _text(system), leaf, sent_from
+    )
 
 
 _pieces = msgspec.json.Decoder(list[int])
 _facts = msgspec.json.Decoder(Facts)
 
 
-def _message(row: tuple[Any, ...]) -> Message:
+def _message(row: tuple[Any, ...]) -> StoredMessage:
     id, parent, role, content, created, status, pieces, facts, rounds = row
     known: Status = status if status in _STATUSES else "done"
-    return Message(
+    return StoredMessage(
         _text(id), parent, "user" if role == "user" else "assistant", _text(content), _text(created), known,
         _unpacked(_pieces, pieces) or [], _unpacked(_facts, facts), rounds if isinstance(rounds, bytes) else b"",
     )  # fmt: skip
 
 
-def _tree(messages: Iterable[Message]) -> list[Message]:
+def _tree(messages: Iterable[StoredMessage]) -> list[StoredMessage]:
     """The messages, every one after the one it answers; where that one is lost it begins a branch of its own."""
-    seen: dict[str, Message] = {}
+    seen: dict[str, StoredMessage] = {}
     for message in messages:
         lost = message.parent is not None and message.parent not in seen
         seen.setdefault(message.id, msgspec.structs.replace(message, parent=None) if lost else message)

@@ -117,7 +117,7 @@ _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedDatabase:
     """A connection that may write, and what the user should know about how it came about."""
 
     connection: sqlite3.Connection
@@ -128,7 +128,7 @@ def default_path() -> Path:
     return state_dir() / "chats.db"
 
 
-def open_to_write(path: Path, *, suspected: bool = False) -> Opened:
+def open_to_write(path: Path, *, suspected: bool = False) -> OpenedDatabase:
     """The database, made or brought up to date if need be; raises StoreError with the reason where it cannot be.
 
     A damaged file is moved aside, and the remark says where to. Not every page is looked at unless
@@ -140,12 +140,14 @@ def open_to_write(path: Path, *, suspected: bool = False) -> Opened:
         # Two processes that start at once must not both migrate, or move aside a file just made.
         with locked(path.with_name(f"{path.name}.lock"), BUSY_S):
             try:
-                return Opened(_prepared(path, suspected))
+                return OpenedDatabase(_prepared(path, suspected))
             except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
                 if not is_damage(error):
                     raise
             aside = _move_aside(path)
-            return Opened(_prepared(path), f"{path.name} was damaged; it is kept as {aside}, and a new one was begun")
+            return OpenedDatabase(
+                _prepared(path), f"{path.name} was damaged; it is kept as {aside}, and a new one was begun"
+            )
 
 
 @contextmanager
@@ -205,7 +207,9 @@ def _refuse_odd(path: Path) -> None:
 
 def _prepared(path: Path, suspected: bool = False) -> sqlite3.Connection:
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    _close_to_others(path)
+    for tail in ("", "-wal", "-shm"):
+        with suppress(OSError):  # not there, or not ours to close
+            path.with_name(path.name + tail).chmod(0o600)
     connection = _connect(path)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -213,7 +217,10 @@ def _prepared(path: Path, suspected: bool = False) -> sqlite3.Connection:
         _refuse_newer(connection, path)
         _refuse_foreign(connection, path)
         if found := _outdated(connection):
-            _back_up(connection, path.with_name(f"{path.name}.v{found}.bak"))
+            copy = path.with_name(f"{path.name}.v{found}.bak")
+            os.close(os.open(copy, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600))
+            with closing(sqlite3.connect(copy)) as target:
+                connection.backup(target)
         _migrate(connection)
         connection.execute("SELECT id FROM chats LIMIT 1").fetchone()
         if suspected and connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
@@ -222,13 +229,6 @@ def _prepared(path: Path, suspected: bool = False) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
-
-
-def _close_to_others(path: Path) -> None:
-    """Make the file readable by its owner alone, also where an older program or a copy left it open."""
-    for tail in ("", "-wal", "-shm"):
-        with suppress(OSError):  # not there, or not ours to close
-            path.with_name(path.name + tail).chmod(0o600)
 
 
 def _connect(path: Path | str, uri: bool = False) -> sqlite3.Connection:
@@ -319,12 +319,6 @@ def _migrate(connection: sqlite3.Connection) -> None:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-
-
-def _back_up(connection: sqlite3.Connection, copy: Path) -> None:
-    os.close(os.open(copy, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600))
-    with closing(sqlite3.connect(copy)) as target:
-        connection.backup(target)
 
 
 def _move_aside(path: Path) -> Path:

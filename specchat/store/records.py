@@ -47,7 +47,7 @@ class Facts(Struct, frozen=True):
     changes: list[SettingsChange] = []  # of the settings, while it was written
 
 
-class Message(Struct, frozen=True):
+class StoredMessage(Struct, frozen=True):
     """One message and what it answers. `pieces` are the lengths of a reply's tokens in characters of `content`,
     in order: above 0 where the token was drafted, below 0 where the target wrote it itself. `rounds` are those of a
     reply as the engine's protocol packs them; they are checked when they are unpacked.
@@ -64,7 +64,7 @@ class Message(Struct, frozen=True):
     rounds: bytes = b""
 
 
-class Chat(Struct, frozen=True):
+class ChatRecord(Struct, frozen=True):
     """A chat without its messages. `leaf` ends the branch that was looked at last.
 
     Messages before `sent_from` are no longer sent on, because there was no room for them in the context.

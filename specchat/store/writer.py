@@ -191,15 +191,11 @@ class Writer:
                     job(chats, name)
         except sqlite3.IntegrityError:
             for job in jobs:
-                self._write_alone(chats, name, job)
-
-    def _write_alone(self, chats: Chats, name: str, job: Job) -> None:
-        """Write jobs one by one, so that one that contradicts what another specchat did does not block the others."""
-        try:
-            with chats.transaction():
-                job(chats, name)
-        except sqlite3.IntegrityError as error:
-            self._remark(f"one message was not saved: {error}")
+                try:
+                    with chats.transaction():
+                        job(chats, name)
+                except sqlite3.IntegrityError as error:
+                    self._remark(f"one message was not saved: {error}")
 
     def _open(self) -> tuple[sqlite3.Connection, str]:
         folder = self._path.parent / "running"

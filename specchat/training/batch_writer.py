@@ -60,7 +60,6 @@ class BatchWriter:
 
     @property
     def busy(self) -> bool:
-        """Whether any text is unfinished."""
         return bool(self._running or self.waiting)
 
     @property

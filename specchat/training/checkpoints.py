@@ -161,11 +161,7 @@ def save_checkpoint(
 def load_checkpoint(
     file: Path, network: DraftNetwork[NetworkSizes], optimizer: NetworkOptimizer, about: Mapping[str, Any]
 ) -> Standing:
-    """Put network and optimiser where the checkpoint says.
-
-    Raises:
-        CheckpointError: it is damaged, or of another training; names what differs.
-    """
+    """Put network and optimiser where the checkpoint says; CheckpointError names damage, or what differs."""
     again = "remove it to begin anew, or train under another --name"
     try:
         with safe_open(file, framework="pt") as opened:
@@ -178,9 +174,9 @@ def load_checkpoint(
         owned = tuple(f"optimizer.{name}." for name in network.tensors())
         if foreign := next((name for name in tensors if not name.startswith(("network.", *owned))), None):
             raise ValueError(f"{short(foreign)} belongs to nothing that learns")
-        _load_network(network, _below(tensors, "network."))
+        _load_network(network, below(tensors, "network."))
         for name, parameter in network.tensors().items():
-            state = _below(tensors, f"optimizer.{name}.")
+            state = below(tensors, f"optimizer.{name}.")
             if state:
                 _remember(optimizer, name, parameter, state)
         return msgspec.convert(asdict(Standing(**said["standing"])), Standing)
@@ -208,5 +204,6 @@ def _remember(optimizer: NetworkOptimizer, name: str, parameter: Tensor, state: 
         raise ValueError(f"optimizer.{name}: {error}") from None
 
 
-def _below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Those whose names begin so, by the rest of their names."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -40,11 +40,7 @@ def writing(file: Path) -> Iterator[Path]:
 
 @contextmanager
 def only_user(folder: Path) -> Iterator[None]:
-    """Be the only training that writes to a folder.
-
-    Raises:
-        TrainingError: another one does so now, or the folder cannot be written.
-    """
+    """Be the only training that writes to a folder; TrainingError if another does so, or it cannot be written."""
     lock = folder / "lock"
     with ExitStack() as held:
         try:
@@ -63,23 +59,14 @@ _WORKING_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class Needs:
-    """Bytes that a training takes, those that are taken already left out of the disk's.
-
-    Args:
-        weights: numbers that are learnt.
-    """
+    """Bytes that a training takes, less those that are taken on the disk already, and how many numbers are learnt."""
 
     disk_bytes: int
     memory_bytes: int
     weights: int
 
     def check(self, folder: Path) -> None:
-        """Refuse to begin what cannot be finished.
-
-        Raises:
-            TrainingError: the disk has less free.
-            NotEnoughMemory: the memory has less free.
-        """
+        """Raise TrainingError or NotEnoughMemory where disk or memory have less free: such is not begun."""
         need_space(folder, self.disk_bytes, "the states")
         free = available_bytes(torch.device("cpu"))
         if free is not None and self.memory_bytes > free:
@@ -112,11 +99,7 @@ def needs_of(drafter: str, sizes: NetworkSizes, shape: Shape, reply_tokens: int,
 
 
 def need_space(folder: Path, needed_bytes: int, what: str) -> None:
-    """Refuse to write what will not fit.
-
-    Raises:
-        TrainingError: with what is needed and what is free.
-    """
+    """Raise TrainingError, with what is needed and what is free, where it will not fit."""
     free = shutil.disk_usage(folder).free
     if free < needed_bytes + _SPARE_BYTES:
         raise TrainingError(

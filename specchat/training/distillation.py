@@ -86,41 +86,31 @@ LOSSES: Mapping[str, Loss] = {
 """The losses by their names in `--loss`."""
 
 
-@dataclass(frozen=True)
-class Compared:
-    """A network and its reference at the same places.
-
-    Args:
-        own, others: (n,) divergence of the target's law from the network's, and from the reference's.
-        missed: (n,) bool, whether the reference's likeliest token is not the target's, which can be guessed.
-    """
-
-    own: Tensor
-    others: Tensor
-    missed: Tensor
+Selection = Callable[[Tensor, Tensor], Tensor]
+"""At n places: by how much the network's law is further from the target's than its reference's, (n,); and whether the
+reference's likeliest token is not the target's, which can be guessed, (n,) bool → (n,) bool, what is learnt from."""
 
 
-def behind(compared: Compared) -> Tensor:
+def behind(further: Tensor, missed: Tensor) -> Tensor:
     """(n,) bool, the share of places where the network is furthest behind its reference: most is left to learn there.
 
     Reference: Hu et al., AdaSPEC, arXiv:2510.19779.
     """
-    chosen = torch.zeros_like(compared.missed)
-    count = max(1, round(SELECTED * len(chosen)))
-    chosen[(compared.own - compared.others).topk(count).indices] = True
+    chosen = torch.zeros_like(missed)
+    chosen[further.topk(max(1, round(SELECTED * len(chosen)))).indices] = True
     return chosen
 
 
-def missed(compared: Compared) -> Tensor:
+def wrong_guesses(further: Tensor, missed: Tensor) -> Tensor:
     """(n,) bool, the places where the reference guesses wrong, so that both together guess more in one tree.
 
     Reference: Miao et al., SpecInfer, arXiv:2305.09781 (boost-tuning). Differs: single places are left out, not whole
     texts.
     """
-    return compared.missed
+    return missed
 
 
-SELECTIONS: Mapping[str, Callable[[Compared], Tensor]] = {"behind": behind, "missed": missed}
+SELECTIONS: Mapping[str, Selection] = {"behind": behind, "missed": wrong_guesses}
 """The selections by their names in `--select`."""
 
 
@@ -139,7 +129,7 @@ class Distillation:
 
     loss: Loss
     reference: DraftNetwork[NetworkSizes] | None = None
-    select: Callable[[Compared], Tensor] = behind
+    select: Selection = behind
 
     def __call__(
         self, network: DraftNetwork[NetworkSizes], batch: Batch, columns: Tensor, steps: int, generator: torch.Generator
@@ -154,8 +144,8 @@ class Distillation:
                 others = self._logits(self.reference, batch, rows, places)
                 wanted = columns[batch.likeliest[rows, places + 1, 0]]
                 wrong = (others.argmax(dim=1) != wanted) & (wanted >= 0)
-                compared = Compared(divergence(logits, labels), divergence(others, labels), wrong)
-            found = found[self.select(compared)]
+                further = divergence(logits, labels) - divergence(others, labels)
+            found = found[self.select(further, wrong)]
         return found.sum() / max(1, len(found)), len(found)
 
     def _logits(self, network: DraftNetwork[NetworkSizes], batch: Batch, rows: Tensor, places: Tensor) -> Tensor:

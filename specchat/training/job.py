@@ -281,11 +281,7 @@ class Job:
 
 
 def check_start(start: TrainedDrafter, method: str, sizes: NetworkSizes, target_sha256: str) -> None:
-    """Refuse a drafter that does not match what is trained.
-
-    Raises:
-        UsageError: its method, its target or a size is another one; what to do instead.
-    """
+    """Refuse a drafter of another method, target or size than is trained; UsageError says what to do instead."""
     named = f"--from {short(start.name)}"
     instead = "leave out --from and begin with nothing"
     refuse_other_method(start.name, start.method, method)

@@ -104,20 +104,6 @@ def _law(reading: Reading, nodes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
 _ORIGINAL = "original"
 
 
-def trained_network(target: Weights, trained: TrainedDrafter, tokens: int) -> LearningNetwork:
-    """The network of a trained drafter, ready to draft and to learn.
-
-    Args:
-        tokens: so many of the tokens that it can guess are kept, those that texts use most.
-
-    Raises:
-        ConfigError: the sizes that its folder names are wrong.
-        WeightsError: its file is damaged, or holds another network.
-        ModelError: it was trained for a target of other sizes.
-    """
-    return LearningNetwork(HeadOfTarget(target, trained, tokens), target, trained.sha256)
-
-
 class LearningNetwork:
     """A `LearningTrainedNetwork`: drafts with one set of weights while another learns.
 
@@ -125,19 +111,19 @@ class LearningNetwork:
     within a reply nothing changes.
     """
 
-    def __init__(
-        self,
-        head: HeadOfTarget,
-        target: Weights,
-        sha256: str,
-    ) -> None:
+    def __init__(self, target: Weights, trained: TrainedDrafter, tokens: int) -> None:
         """The network as it was trained.
 
         Args:
-            sha256: of the original weights.
+            tokens: so many of the tokens that it can guess are kept, those that texts use most.
+
+        Raises:
+            ConfigError: the sizes that its folder names are wrong.
+            WeightsError: its file is damaged, or holds another network.
+            ModelError: it was trained for a target of other sizes.
         """
-        self._head, self._target, self._sha256 = head, target, sha256
-        self._draft_with(head.ready(head.load()))
+        self._head, self._target, self._sha256 = HeadOfTarget(target, trained, tokens), target, trained.sha256
+        self._draft_with(self._head.ready(self._head.load()))
         self._next: ReadyHead | None = None  # takes over when a reply begins
         self._passes_before = 0
         self._learner: OnlineLearner | None = None
@@ -194,7 +180,6 @@ class LearningNetwork:
         return EVERYTHING if self._wanted else FIRST
 
     def observe(self, round: Round) -> None:
-        """Note what the target said, where it is to be learnt from."""
         if self._wanted:
             self._recorder.observe(round)
 
@@ -223,7 +208,6 @@ class LearningNetwork:
 
     @property
     def learnt(self) -> LearningFigures:
-        """Counts of what was learnt so far."""
         return LearningFigures() if self._learner is None else self._learner.learnt
 
     def save_state(self) -> bytes:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
 
 from specchat.config import ModelSpec, load_catalog, own_drafters_dir
 from specchat.config.directories import expanded
@@ -69,11 +68,7 @@ class TrainingCost:
 
 
 def training_cost(drafter: str, reply_tokens: int, parameters: int, hidden: int) -> TrainingCost:
-    """Cost of learning from so many tokens of replies.
-
-    Args:
-        parameters, hidden: of the target: its numbers, and the width of its states.
-    """
+    """Cost of learning from so many tokens of replies; `parameters` and `hidden`, a state's width, are the target's."""
     size, width = parameters / _MEASURED_PARAMETERS, hidden / _MEASURED_WIDTH
     write, read = size / _WRITTEN_PER_S, size * TOKENS_PER_REPLY_TOKEN / _READ_PER_S
     muon = _MATRIX_SHARE * width**3 * LEAST_TEXTS / texts_per_batch(hidden)
@@ -102,11 +97,7 @@ def bytes_of_token(taps: int, hidden: int) -> int:
 
 
 def trainable_target(pair: str) -> ModelSpec:
-    """The target of a pair, for which drafters can be trained.
-
-    Raises:
-        UsageError: there is no such pair, or its target has no weights.
-    """
+    """The target of a pair; UsageError if there is no such pair, or if it has no weights to learn from."""
     catalog = load_catalog()
     target = catalog.model(catalog.pair(pair).target)
     if target.scripted:
@@ -115,13 +106,9 @@ def trainable_target(pair: str) -> ModelSpec:
 
 
 def refuse_impossible(drafter: str, prompts: str, reply_tokens: int, hours: float, name: str) -> None:
-    """Refuse what cannot be trained.
-
-    Raises:
-        UsageError: with the nearest that can be.
-    """
+    """Raise UsageError, with the nearest that can be trained."""
     refuse_unknown_method(drafter)
-    if prompts not in (SELF, CHATS) and not os.path.isfile(prompts_file(prompts)):
+    if prompts not in (SELF, CHATS) and not os.path.isfile(expanded(prompts, "--prompts")):
         raise UsageError(f"--prompts {short(prompts)} is neither {SELF!r}, {CHATS!r} nor a file")
     if reply_tokens < _FEWEST_TOKENS:
         raise UsageError(f"--tokens {reply_tokens} is too few to learn from; at least {_FEWEST_TOKENS}")
@@ -134,21 +121,13 @@ def refuse_impossible(drafter: str, prompts: str, reply_tokens: int, hours: floa
 
 
 def refuse_unknown_method(drafter: str) -> None:
-    """Refuse a drafter that is not trained.
-
-    Raises:
-        UsageError: with the nearest that is.
-    """
+    """Raise UsageError, with the nearest, for a drafter that is not trained."""
     if drafter not in FAMILIES:
         raise UsageError(f"--drafter {short(drafter)} is not one that can be trained{nearest(drafter, FAMILIES)}")
 
 
 def refuse_unknown_loss(drafter: str, loss: str, reference: str, select: str) -> None:
-    """Refuse a loss or a selection that does not exist, or either for a drafter that learns in another way.
-
-    Raises:
-        UsageError: with the nearest that can be.
-    """
+    """Raise UsageError for an unknown loss or selection, or either for a drafter that learns in another way."""
     distilled = methods("draft model")
     if drafter not in distilled and (loss or reference or select):
         flag = "--loss" if loss else "--reference" if reference else "--select"
@@ -164,11 +143,7 @@ def refuse_unknown_loss(drafter: str, loss: str, reference: str, select: str) ->
 
 
 def refuse_hiding(name: str) -> None:
-    """Refuse a name under which the trained drafter would be used in the place of another one.
-
-    Raises:
-        UsageError: with the nearest name that is free.
-    """
+    """Refuse a name under which another drafter would be hidden; UsageError with the nearest that is free."""
     if whose := whose_name(name):
         free = free_name(name, lambda one: (own_drafters_dir() / one).exists())
         raise UsageError(
@@ -178,25 +153,12 @@ def refuse_hiding(name: str) -> None:
 
 
 def refuse_replacing_start(name: str, start: str) -> None:
-    """Refuse a name under which the trained drafter would take the place of the one that it begins with.
-
-    Raises:
-        UsageError: with the nearest name that is free.
-    """
+    """Refuse the name of the drafter that it begins with; UsageError with the nearest that is free."""
     if start and name == start:
         free = free_name(name, lambda one: (own_drafters_dir() / one).exists())
         raise UsageError(
             f"--name {short(name)} is also the drafter that --from names, and would be replaced; {free!r} is free"
         )
-
-
-def prompts_file(prompts: str) -> Path:
-    """The file of prompts that is meant.
-
-    Raises:
-        UsageError: it is not a valid path.
-    """
-    return expanded(prompts, "--prompts")
 
 
 def method_of(drafter: str, start: str, target: ModelSpec) -> str:
@@ -242,11 +204,7 @@ def start_named(name: str, target: ModelSpec, drafter: str = "", flag: str = "--
 
 
 def refuse_other_method(name: str, method: str, drafter: str, flag: str = "--from") -> None:
-    """Refuse a start, or what else the flag names, whose method is not the one that is to be trained.
-
-    Raises:
-        UsageError: what goes on with it.
-    """
+    """Refuse a start, or what else the flag names, of another method; UsageError says what goes on with it."""
     if method != drafter:
         raise UsageError(
             f"{flag} {short(name)} is a {method!r}, and --drafter says {short(drafter)}; "

@@ -93,11 +93,7 @@ def laws_of(logits: Tensor, labels: Labels) -> Laws:
 
 
 def divergence(logits: Tensor, labels: Labels) -> Tensor:
-    """(n,) Kullback-Leibler divergence of the target's law from the network's, all other tokens counted as one.
-
-    Args:
-        logits: (n, H) of the network.
-    """
+    """(n,) Kullback-Leibler divergence of the target's law from that of (n, H) logits, other tokens counted as one."""
     laws = laws_of(logits, labels)
     said: Tensor = torch.special.xlogy(laws.p, laws.p).sum(dim=1)
     return said - (laws.p * laws.log_q).sum(dim=1)
@@ -149,12 +145,7 @@ docs/measurements.md."""
 
 @dataclass(frozen=True)
 class Acceptance:
-    """How far chains of guesses are right.
-
-    Args:
-        right: for each depth, how many chains were right that far.
-        chains: how many there were.
-    """
+    """How far chains of guesses are right: of so many `chains`, how many were `right` up to each depth."""
 
     right: tuple[int, ...]
     chains: int

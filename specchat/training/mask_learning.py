@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specchat.models.decoder.adapters import Factors
+from specchat.models.decoder.adapters import Factors, paired
 from specchat.models.decoder.differentiable_layer import (
     NO_FACTORS,
     attended,
@@ -21,7 +21,7 @@ from specchat.models.decoder.differentiable_layer import (
 from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads.head import Batch
 from specchat.models.draft_heads.masks import PromptTokens
-from specchat.models.weights.weight_source import WeightSource, paired_rows
+from specchat.models.weights.weight_source import WeightSource
 from specchat.training.losses import SHARPNESS, Acceptance, divergence, labels_at, logits_of, right
 
 _NAMES = ("q", "k", "v", "o", "gate", "up", "down")
@@ -54,7 +54,6 @@ class FrozenTarget:
         return self._weights[layer, name, part]
 
     def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
-        """Whether there is such a weight."""
         return layer is not None and (layer, name, part) in self._weights
 
     def states(self, embedded: Tensor, places: Tensor, masks: Tensor, added: Factors = NO_FACTORS) -> Tensor:
@@ -69,10 +68,7 @@ class FrozenTarget:
             added: low-rank additions for the rows of masks, rows of q and k in transformers' order.
         """
         shape, (texts, count), behind = self.shape, places.shape, len(masks)
-        added = {
-            (layer, name): (down, up[paired_rows(len(up), shape.head_dim)] if name in ("q", "k") else up)
-            for (layer, name), (down, up) in added.items()
-        }
+        added = paired(added, shape.head_dim)
         positions = (places[..., None] + 1 + torch.arange(behind, device=places.device)).flatten(1)
         text, hidden = embedded, masks.expand(texts, count, -1, -1).flatten(1, 2)
         length = embedded.shape[1]
@@ -121,11 +117,7 @@ LEARNT_PLACES, MEASURED_PLACES = 24, 12
 
 @dataclass(frozen=True)
 class MaskLearning:
-    """Loss and acceptance of masks that run through a target which stays as it is.
-
-    Args:
-        sharpness: exponent of the target's probabilities in the labels.
-    """
+    """Loss and acceptance of masks that run through a target which stays as it is; `sharpness` as in `chain_loss`."""
 
     target: FrozenTarget
     sharpness: float = SHARPNESS

@@ -16,6 +16,7 @@ from specchat.core.seams import Weights
 from specchat.indexes.reply_buffer import RecordedReply, ReplyBuffer
 from specchat.models.draft_heads.head import Batch, DraftHead
 from specchat.models.draft_heads.sizes import Sizes
+from specchat.training.checkpoints import below
 from specchat.training.losses import accepted_lengths, chain_loss, columns_of
 
 
@@ -66,7 +67,7 @@ _SURELY = 2.0
 
 
 @dataclass(frozen=True)
-class Compared:
+class ChainComparison:
     """Chains from the same places, drafted with both.
 
     Args:
@@ -82,7 +83,7 @@ class Compared:
     worse: int
 
     @classmethod
-    def of(cls, before: Tensor, now: Tensor) -> Compared:
+    def of(cls, before: Tensor, now: Tensor) -> ChainComparison:
         """From (n,) how many guesses of each chain were right."""
         deep = range(1, DEPTH + 1)
         return cls(
@@ -98,18 +99,17 @@ class Judgement:
     """Comparisons of the latest replies."""
 
     def __init__(self) -> None:
-        self._replies: deque[Compared] = deque()
+        self._replies: deque[ChainComparison] = deque()
 
-    def add(self, reply: Compared) -> None:
+    def add(self, reply: ChainComparison) -> None:
         self._replies.append(reply)
         while sum(one.chains for one in self._replies) > MOST_CHAINS and len(self._replies) > 1:
             self._replies.popleft()
 
     @property
-    def total(self) -> Compared:
-        """All that counts, together."""
+    def total(self) -> ChainComparison:
         each = self._replies
-        return Compared(
+        return ChainComparison(
             sum(one.chains for one in each),
             tuple(sum(one.before[depth] for one in each) for depth in range(DEPTH)),
             tuple(sum(one.now[depth] for one in each) for depth in range(DEPTH)),
@@ -138,7 +138,9 @@ class Judgement:
         for row in saved.tolist():
             counts: Sequence[int] = row
             chains, better, worse = counts[:3]
-            judgement.add(Compared(chains, tuple(counts[3 : 3 + DEPTH]), tuple(counts[3 + DEPTH :]), better, worse))
+            judgement.add(
+                ChainComparison(chains, tuple(counts[3 : 3 + DEPTH]), tuple(counts[3 + DEPTH :]), better, worse)
+            )
         return judgement
 
 
@@ -206,7 +208,6 @@ class OnlineLearner:
 
     @property
     def learnt(self) -> LearningFigures:
-        """Counts of what was learnt so far."""
         total, buffer = self._judgement.total, self.buffer
         return LearningFigures(
             self._replies, self._tokens, buffer.tokens, buffer.size_bytes, self._updates, self._went_back,
@@ -215,7 +216,6 @@ class OnlineLearner:
 
     @property
     def due(self) -> bool:
-        """Whether there is anything to judge or to learn."""
         return self._new > 0 or self._owed > 0
 
     def add(self, reply: RecordedReply) -> None:
@@ -257,12 +257,8 @@ class OnlineLearner:
         return {"counters": counters, "judgement": self._judgement.saved(), **weights, **replies}
 
     def restore(self, saved: Mapping[str, Tensor]) -> None:
-        """Go on from what was saved.
-
-        Raises:
-            ValueError: it was saved by another network, or is not what `saved` makes.
-        """
-        weights, replies = _below("weights.", saved), _below("replies.", saved)
+        """Go on from what was saved; ValueError if another network saved it, or if it is not what `saved` makes."""
+        weights, replies = below(saved, "weights."), below(saved, "replies.")
         learning = self._learning()
         if {n: t.shape for n, t in weights.items()} != {n: t.shape for n, t in learning.items()}:
             raise ValueError("it holds weights of another network")
@@ -293,7 +289,7 @@ class OnlineLearner:
             found.append((before, now))
             yield
         before, now = (torch.cat(lengths) for lengths in zip(*found, strict=True))
-        self._judgement.add(Compared.of(before, now))
+        self._judgement.add(ChainComparison.of(before, now))
 
     def _update(self) -> Iterator[None]:
         """One update from some pieces of replies, tensor by tensor."""
@@ -350,7 +346,3 @@ def _copy(network: DraftHead[Sizes]) -> DraftHead[Sizes]:
     copied.requires_grad_(True)
     copied.fuse.requires_grad_(False)
     return copied
-
-
-def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

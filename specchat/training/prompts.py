@@ -54,11 +54,7 @@ _MOST_CHATS = 1_000_000
 
 
 def opening_of(vocabulary: Vocabulary) -> list[int]:
-    """The chat format up to where the user's turn begins: what the target goes on from when it writes the turn.
-
-    Raises:
-        TrainingError: the model has no chat format to begin from.
-    """
+    """The chat format up to the user's turn, from which the target writes it; TrainingError if there is none."""
     one, other = (encoded_prompt(vocabulary, turn) for turn in ("A", "z"))
     same = next((place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
     if same == 0:
@@ -75,11 +71,7 @@ def usable(text: str) -> bool:
 
 
 def prompts_of(file: Path) -> list[str]:
-    """The prompts of a file: one a line, or JSON lines with `prompt` or `turns`. Doubles are left out.
-
-    Raises:
-        UsageError: it cannot be read, or holds no prompt.
-    """
+    """The prompts of a file, a line each or JSON lines with `prompt` or `turns`, no doubles; UsageError without any."""
     lines = read_named(file, f"--prompts {file}").split("\n")
     found = [_prompt(line, f"{file}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
     if not found:
@@ -88,11 +80,7 @@ def prompts_of(file: Path) -> list[str]:
 
 
 def prompts_of_chats() -> list[str]:
-    """The user's messages of the chats that are kept on this machine, oldest first, without doubles.
-
-    Raises:
-        UsageError: nothing was said yet.
-    """
+    """The user's messages in the chats kept here, oldest first, without doubles; UsageError if there are none."""
     said = sorted(_said_in_chats()) if default_path().exists() else []
     if not said:
         raise UsageError("--prompts chats: no chat of yours is kept here yet; use --prompts self")

@@ -89,11 +89,7 @@ def write_shard(shard: StateShard, file: Path, source: str) -> None:
 
 
 def is_there(folder: Path, number: int, source: str) -> bool:
-    """Whether a shard made from this source is there.
-
-    Raises:
-        TrainingError: there is one, and it is damaged.
-    """
+    """Whether a shard made from this source is there; TrainingError if it is there and damaged."""
     file = shard_file(folder, number)
     return file.exists() and _opened(file)[0].get("source") == source
 

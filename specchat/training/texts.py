@@ -52,7 +52,6 @@ class TextStore:
         return sum(len(text.reply) for text in self.texts.values())
 
     def append(self, text: TrainingText) -> None:
-        """Keep a finished text."""
         line = json.dumps(asdict(text), separators=(",", ":")) + "\n"
         try:
             with open(self.file, "a", encoding="utf-8", opener=_readable_by_its_owner) as file:

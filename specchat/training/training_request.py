@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.config import cache_dir, own_drafters_dir, private_dir
+from specchat.config.directories import expanded
 from specchat.config.trained_drafters import free_name
 from specchat.errors import TrainingError
 from specchat.training.limits import (
     CHATS,
     SELF,
-    prompts_file,
     refuse_hiding,
     refuse_impossible,
     refuse_replacing_start,
@@ -76,7 +76,6 @@ class TrainingRequest:
 
     @property
     def folder(self) -> Path:
-        """Where the trained drafter goes."""
         return own_drafters_dir() / self.name
 
     def given_prompts(self) -> list[str] | None:
@@ -85,7 +84,7 @@ class TrainingRequest:
             return None
         if self.prompts == CHATS:
             return prompts_of_chats()
-        return prompts_of(prompts_file(self.prompts))
+        return prompts_of(expanded(self.prompts, "--prompts"))
 
 
 def is_begun(name: str) -> bool:
@@ -107,11 +106,7 @@ class Places:
 
     @classmethod
     def of(cls, request: TrainingRequest, target: str, checksum: str) -> Places:
-        """The folders, made on demand.
-
-        Raises:
-            TrainingError: a training of this name is there that is not to be gone on with.
-        """
+        """The folders, made on demand; TrainingError if there is such a training and it is not to be gone on with."""
         source = request.prompts
         if source not in (SELF, CHATS):
             prompts = request.given_prompts() or []

@@ -15,8 +15,6 @@ _LONGEST_NUMBER = 9
 
 @dataclass(frozen=True)
 class ExpansionOptions:
-    """Options of `expansion`."""
-
     widths: str = option("", "children at depth 1, 2, …, such as 3,2,1,1; empty: `width` at depth 1, then 1")
 
     def __post_init__(self) -> None:
@@ -29,8 +27,6 @@ class ExpansionOptions:
 
 @dataclass(frozen=True)
 class BestFirstOptions:
-    """Options of `best_first`."""
-
     batch: int = option(
         0,
         "nodes the drafter is asked about in one call; 0: whole levels where a call costs a pass, else a few",
@@ -49,8 +45,6 @@ RankPath = tuple[int, ...]
 
 @dataclass(frozen=True)
 class SpecExecOptions:
-    """Options of `specexec`."""
-
     beams: int = option(32, "nodes expanded in one pass of the drafter", unit="nodes", minimum=1, maximum=512)
     children: int = option(16, "children a node may get, if `width` allows as many", minimum=1, maximum=64)
     decay: float = option(0.95, "factor on a guess's probability for every level", minimum=0.01, maximum=1.0)
@@ -59,15 +53,11 @@ class SpecExecOptions:
 
 @dataclass(frozen=True)
 class Eagle2Options:
-    """Options of `eagle2`."""
-
     expand: int = option(10, "nodes of a level that get children, the surest ones", unit="nodes", minimum=1, maximum=64)
 
 
 @dataclass(frozen=True)
 class RsdCOptions:
-    """Options of `rsd_c`."""
-
     branching: str = option("", "children of a node at depth 0, 1, …, such as 4,2,1; empty: `width` at every depth")
 
     def __post_init__(self) -> None:
@@ -80,15 +70,11 @@ class RsdCOptions:
 
 @dataclass(frozen=True)
 class RsdSOptions:
-    """Options of `rsd_s`."""
-
     beams: int = option(0, "sequences kept at every level; 0: `nodes` / `depth`", minimum=0, maximum=512)
 
 
 @dataclass(frozen=True)
 class ConfidenceOptions:
-    """Options of `confidence`."""
-
     fallback: float = option(
         0.4, "a node whose likeliest next token is less likely than this gets no children", minimum=0.0, maximum=1.0
     )
@@ -103,15 +89,11 @@ class ConfidenceOptions:
 
 @dataclass(frozen=True)
 class GraphOptions:
-    """Options of `graph`."""
-
     repeat: int = option(1, "ancestors that must agree too before a token counts as repeated", minimum=0, maximum=16)
 
 
 @dataclass(frozen=True)
 class SequoiaOptions:
-    """Options of `sequoia`."""
-
     rates: str = option(
         "0.5,0.15,0.08,0.05,0.04,0.03,0.02,0.015", "how often the best, second best, … guess is right, to begin with"
     )

@@ -18,8 +18,8 @@ from specchat.tui.commands.prompt_input import PromptInput
 from specchat.tui.commands.registry import COMMANDS, CommandsProvider
 from specchat.tui.screens.chat_screen import ChatScreen
 from specchat.tui.screens.help_and_log import HelpScreen
-from specchat.tui.screens.race_run import RunScreen
-from specchat.tui.services.context import AppSetup, Context
+from specchat.tui.screens.race import RunScreen
+from specchat.tui.services.context import AppServices, AppSetup
 from specchat.tui.services.key_bindings import APP_BINDINGS
 from specchat.tui.services.terminal_app import TerminalApp
 from specchat.tui.state.chat import Chat
@@ -27,6 +27,7 @@ from specchat.tui.state.engine_state import EngineState
 from specchat.tui.system.terminal import ExitGuard
 from specchat.tui.tree import Mode
 from specchat.tui.widgets.alert import Alert
+from specchat.tui.widgets.messages import NoteView
 from specchat.tui.widgets.prompt import Prompt
 from specchat.tui.widgets.settings_form import SettingsForm
 from specchat.tui.widgets.tour import TourView
@@ -72,7 +73,7 @@ class SpecchatApp(TerminalApp):
         """
         state = Chat(engine=EngineState(wanted=dict(settings)), system=system, first_system=system)
         super().__init__(state, options or AppOptions(), guard, keys or {})
-        self.context = Context.of(self, setup, lambda: self.post_message(self.Tick()))
+        self.context = AppServices.of(self, setup, lambda: self.post_message(self.Tick()))
         self.chat_screen = ChatScreen(self.context, history, COMMANDS)
         self.chat_screen.tree_panel.mode = tree_mode
         self.prompt_input = PromptInput(self.chat_screen)
@@ -85,7 +86,6 @@ class SpecchatApp(TerminalApp):
         return self.chat_screen
 
     def on_mount(self) -> None:
-        """Listen to the terminal and to wake-up calls."""
         self.set_keymap(self.keys)
         self.listen_for_end()
         self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))  # others drew on the terminal
@@ -93,7 +93,6 @@ class SpecchatApp(TerminalApp):
         self.context.pump.start()
 
     async def on_chat_view_opened(self) -> None:
-        """Draw the first screen, then start the engine."""
         screen, context = self.chat_screen, self.context
         await screen.start_pages.show_welcome()
         screen.prompt.focus()
@@ -124,14 +123,13 @@ class SpecchatApp(TerminalApp):
 
     async def note(self, text: str, role: str = "dim") -> None:
         """Add a line to the transcript that stays."""
-        await self.chat_screen.transcript.add_note(text, role)
+        await self.chat_screen.transcript.mount(NoteView(text, role))
 
     def redraw(self) -> None:
         """Draw what is known now; cheap where nothing changed."""
         self.chat_screen.draw()
 
     def link_changed(self) -> None:
-        """Show a recording's controls, or the prompt."""
         self.chat_screen.show_player()
 
     class Tick(Message):
@@ -142,8 +140,7 @@ class SpecchatApp(TerminalApp):
         if self._what_runs() != self._stopping:
             self._stopping = None
 
-    async def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
-        """Run a command, or send the text to the model."""
+    async def on_prompt_sent(self, event: Prompt.Sent) -> None:
         await self.prompt_input.submit(event.text)
 
     async def on_text_area_changed(self, event: TextArea.Changed) -> None:
@@ -151,7 +148,7 @@ class SpecchatApp(TerminalApp):
         self._quit_asked = False
         await self.prompt_input.changed(event.text_area.text)
 
-    @on(Prompt.SubmittedEmpty)
+    @on(Prompt.SentEmpty)
     @on(TourView.Clicked)
     async def _turn_tour_page(self) -> None:
         """Enter in an empty prompt, or a click on the tour, turns the tour's page, or takes what the page offers."""
@@ -167,22 +164,18 @@ class SpecchatApp(TerminalApp):
         await self.attempt(self.chat_screen.ask_question(event.question))
 
     def on_settings_form_chosen(self, event: SettingsForm.Chosen) -> None:
-        """Change a live setting; it applies from the next round."""
         self.context.session.change(event.name, event.value)
 
     async def on_settings_form_reload_asked(self, event: SettingsForm.ReloadAsked) -> None:
         await self.context.session.load(event.changes)
 
     async def on_settings_form_save_asked(self, event: SettingsForm.SaveAsked) -> None:
-        """Save the settings, as `/save` does."""
         await self.attempt(COMMANDS["save"].run(self.chat_screen, "pair" if event.into_pair else ""))
 
     async def on_transcript_regenerate_asked(self, event: Transcript.RegenerateAsked) -> None:
-        """Generate another answer to this message."""
         await self.attempt(self.chat_screen.replies.ask_again(event.turn))
 
     async def on_transcript_switch_asked(self, event: Transcript.SwitchAsked) -> None:
-        """Show another branch of the chat."""
         await self.attempt(self.chat_screen.replies.switch_branch(event.turn, event.step))
 
     async def on_alert_answered(self, event: Alert.Answered) -> None:
@@ -197,7 +190,6 @@ class SpecchatApp(TerminalApp):
                 await self.chat_screen.context_limit.answered(choice)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Actions that cannot be done now have no keys."""
         if action == "command" and parameters == ("help",):
             return not isinstance(self.screen, HelpScreen)  # its own key closes it
         if action == "suspend_process":
@@ -205,7 +197,6 @@ class SpecchatApp(TerminalApp):
         return self.chat_screen.start_pages.asks if action == "ask_question" else True
 
     async def action_command(self, name: str) -> None:
-        """Run a slash command without arguments."""
         await self.attempt(COMMANDS[name].run(self.chat_screen, ""))
 
     async def action_ask_question(self, number: int) -> None:

@@ -15,7 +15,6 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 from specchat.errors import CombinationError, UsageError
-from specchat.models.backends.widened import Sizes
 from specchat.settings import Settings
 from tools.gpu import bandwidth, run_parts
 from tools.gpu.random_model import large
@@ -24,6 +23,7 @@ from tools.gpu.rounds import wide_trees
 from tools.gpu.run_parts import PARTS, check
 from tools.gpu.setup import Setup
 from tools.gpu.text import open_small, refuse_models_as_drafters, widened_pair
+from tools.gpu.widened import Sizes
 
 ROOT = Path(__file__).parents[2]
 ABSENT = ("typer", "textual", "rich", "msgspec", "platformdirs", "tomlkit", "gguf")

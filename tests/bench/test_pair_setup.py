@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specchat.bench.configurations import settings_in_force
-from specchat.bench.runner import Bench, Plan
+from specchat.bench.runner import Bench, BenchPlan
 from specchat.bench.workloads import own_workload
 from specchat.config import load_catalog, settings_of
 from specchat.settings import GREEDY
@@ -31,6 +31,6 @@ def test_a_flag_makes_a_measurement_sample():
 def test_a_benchmark_loads_a_draft_model_only_where_something_compared_uses_it(compare, draft):
     settings = settings_in_force({"pair": "scripted", "drafter": "fuse", "max_tokens": 4})
     workload = own_workload().first_turns().limited(1)
-    (run,) = Bench(Plan(settings, workload, compare, perplexity=False)).run().runs
+    (run,) = Bench(BenchPlan(settings, workload, compare, perplexity=False)).run().runs
     assert run.draft == draft
     assert [result.name for result in run.results] == ["plain", *compare.split(",")]

@@ -10,8 +10,7 @@ import torch
 from racers import quick_pair, quick_settings
 
 from specchat.bench.circumstances import EnergyMeter
-from specchat.bench.peer import Pass, Peer
-from specchat.bench.peer_engines import _Generate, find_peers
+from specchat.bench.peer_engines import Peer, PeerPass, _Generate, find_peers
 
 CPU = torch.device("cpu")
 
@@ -19,7 +18,7 @@ CPU = torch.device("cpu")
 def peer(passes, eos=frozenset({99}), max_tokens=6) -> Peer:
     def generate(prompt, most):
         for tokens in passes:
-            yield Pass(tokens, time.perf_counter())
+            yield PeerPass(tokens, time.perf_counter())
 
     return Peer("fake", generate, eos, max_tokens, EnergyMeter(CPU), lambda threads: None)
 
@@ -39,7 +38,7 @@ def test_a_reply_ends_at_an_end_token_or_at_the_most_tokens(passes, tokens, stop
 
 
 def test_reading_the_prompt_is_timed_apart():
-    written = peer([])._timed([Pass([1], 10.0), Pass([2], 10.5), Pass([3, 4], 11.0)], 8.0, 4, None)
+    written = peer([])._timed([PeerPass([1], 10.0), PeerPass([2], 10.5), PeerPass([3, 4], 11.0)], 8.0, 4, None)
     assert written.decode_s == pytest.approx(4 * 1.0 / 3)
     assert written.prefill_s + written.decode_s == pytest.approx(3.0)
 
@@ -49,7 +48,7 @@ def test_a_peer_uses_the_faster_number_of_threads():
 
     def generate(prompt, most):
         time.sleep(0.001 if chosen[-1] == 1 else 0.02)
-        yield Pass([1] * most, time.perf_counter())
+        yield PeerPass([1] * most, time.perf_counter())
 
     one = Peer("fake", generate, frozenset(), 8, EnergyMeter(CPU), chosen.append)
     one.choose_threads([1, 2], 4)

@@ -21,7 +21,9 @@ from specchat.cli.arguments import prepared
 from specchat.cli.chats import chat_ids
 from specchat.store.chats import Chats
 from specchat.store.database import default_path, open_to_read, open_to_write
-from specchat.store.records import Chat, Facts, Message
+from specchat.store.records import ChatRecord, Facts, StoredMessage
+
+pytestmark = pytest.mark.usefixtures("preloaded")
 
 WHEN = "2026-01-31T12:00:00.000Z"
 
@@ -32,10 +34,11 @@ def kept(away_from_home: None) -> Path:
     chats = Chats(open_to_write(path).connection)
     with chats.transaction():
         for id, text in (("abc234", "How does a \x1b[31mtree\x1b[0m work?"), ("abd567", "Rust or Go?")):
-            chats.save(Chat(id, text, WHEN, WHEN, leaf="b"))
-            chats.add(id, Message("a", None, "user", text, WHEN))
+            chats.save(ChatRecord(id, text, WHEN, WHEN, leaf="b"))
+            chats.add(id, StoredMessage("a", None, "user", text, WHEN))
             chats.add(
-                id, Message("b", "a", "assistant", "like \x1b[1mso", WHEN, "done", [5, -6], Facts("smol", 7, "end"))
+                id,
+                StoredMessage("b", "a", "assistant", "like \x1b[1mso", WHEN, "done", [5, -6], Facts("smol", 7, "end")),
             )
     chats._sql.close()
     return path
@@ -182,7 +185,7 @@ def test_resume_takes_an_id_or_none(given, read):
 def test_a_pipe_gets_whole_ids_and_titles_whatever_the_width(kept):
     chats = Chats(open_to_write(kept).connection)
     long, title = "x" * 64, "How " * 60
-    chats.save(Chat(long, title, WHEN, WHEN))
+    chats.save(ChatRecord(long, title, WHEN, WHEN))
     chats._sql.close()
     lines = specchat("chats", "list").stdout.splitlines()
     assert {line.split()[0] for line in lines} == {"id", long, "abc234", "abd567"}

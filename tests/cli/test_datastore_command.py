@@ -17,7 +17,7 @@ from specchat.indexes.datastore import Datastore
 from specchat.models.backends.scripted import PASSAGES
 from specchat.store.chats import Chats
 from specchat.store.database import default_path, open_to_write
-from specchat.store.records import Chat, Message
+from specchat.store.records import ChatRecord, StoredMessage
 
 
 def run(*arguments: str):
@@ -108,9 +108,9 @@ def test_one_text_is_not_told_as_texts(folder):
 def test_chats_are_read_only_where_they_are_asked_for(folder):
     opened = open_to_write(default_path())
     chats = Chats(opened.connection)
-    chats.save(Chat("c", "title", "2026-01-01", "2026-01-01"))
-    chats.add("c", Message("m", None, "user", "what was said", "2026-01-01"))
-    chats.add("c", Message("n", "m", "assistant", "what was answered", "2026-01-02"))
+    chats.save(ChatRecord("c", "title", "2026-01-01", "2026-01-01"))
+    chats.add("c", StoredMessage("m", None, "user", "what was said", "2026-01-01"))
+    chats.add("c", StoredMessage("n", "m", "assistant", "what was answered", "2026-01-02"))
     opened.connection.close()
     build("files", str(folder / "b.txt"))
     build("both", str(folder / "b.txt"), "--chats")

@@ -3,6 +3,7 @@
 import importlib.util
 
 import pytest
+from pretended_device import pretended
 from typer.testing import CliRunner
 
 from specchat.cli import app
@@ -15,6 +16,13 @@ def test_it_names_versions_machine_kernels_and_pairs():
     assert done.exit_code == 0
     for word in ("torch", "threads", "4 and 8 bits", "smol", "scripted"):
         assert word in done.output
+
+
+def test_it_says_of_a_card_what_its_passes_lack():
+    with pretended():
+        done = run(app, ["doctor"])
+    assert done.exit_code == 0
+    assert "passes are launched kernel by kernel: " in " ".join(done.output.split())
 
 
 def test_costs_are_curves_of_rows_and_context():

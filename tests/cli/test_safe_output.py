@@ -14,8 +14,10 @@ import pytest
 from specchat.engine.protocol.text import safe_in_json, safe_on_terminal
 from specchat.store.chats import Chats
 from specchat.store.database import default_path, open_to_write
-from specchat.store.records import Chat, Message
+from specchat.store.records import ChatRecord, StoredMessage
 from tests.fuzz.message_mutations import HOSTILE
+
+pytestmark = pytest.mark.usefixtures("preloaded")
 
 OWN = re.compile(r"\x1b\[[0-9;]*[mAGK]|\x1b\[\?25[lh]|\r")
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2028\u2029\ufeff]")
@@ -46,8 +48,8 @@ def keep_a_hostile_chat() -> None:
     opened = open_to_write(default_path())
     chats = Chats(opened.connection)
     with chats.transaction():
-        chats.save(Chat("c" * 12, HOSTILE_WORD, "2026-01-01T00:00:00+00:00", "2026-01-01T00:00:00+00:00"))
-        chats.add("c" * 12, Message("m" * 12, None, "user", HOSTILE_WORD, "2026-01-01T00:00:00+00:00"))
+        chats.save(ChatRecord("c" * 12, HOSTILE_WORD, "2026-01-01T00:00:00+00:00", "2026-01-01T00:00:00+00:00"))
+        chats.add("c" * 12, StoredMessage("m" * 12, None, "user", HOSTILE_WORD, "2026-01-01T00:00:00+00:00"))
     opened.connection.close()
 
 

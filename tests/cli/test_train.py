@@ -19,11 +19,12 @@ from tiny_models import add_tiny_pair
 from typer.testing import CliRunner
 
 from specchat.bench.configurations import parse_configurations
-from specchat.cli import training_run, training_verdict
+from specchat.cli import training_run
+from specchat.cli import training_run as training_verdict
 from specchat.cli.pair_states import estimate_training
 from specchat.cli.progress import StageLines, stage_reporter
 from specchat.cli.train import train
-from specchat.cli.training_verdict import Way, as_configuration, judge, print_verdict, use, ways_to_use
+from specchat.cli.training_run import Way, as_configuration, judge, print_verdict, use, ways_to_use
 from specchat.config import cache_dir, data_dir, load_catalog, own_drafters_dir, settings_of
 from specchat.config.trained_drafters import read_drafter
 from specchat.engine.protocol.training_report import Curve, Judged, MeasuredWay, curve_lines, table_lines
@@ -32,7 +33,7 @@ from specchat.models.hub.checksum import weights_sha256
 from specchat.settings import Settings
 from specchat.store.chats import Chats
 from specchat.store.database import default_path, open_to_write
-from specchat.store.records import Chat, Message
+from specchat.store.records import ChatRecord, StoredMessage
 from specchat.training import job
 from specchat.training.job import Stage
 from specchat.training.prompts import prompts_of_chats
@@ -237,9 +238,9 @@ def chatted():
     chats = Chats(open_to_write(default_path()).connection)
     with chats.transaction():
         for id, text in (("abc234", "  Rust or Go, for a small server?"), ("abd567", "Who painted the night watch?")):
-            chats.save(Chat(id, text, WHEN, WHEN, leaf="b"))
-            chats.add(id, Message("a", None, "user", text, WHEN))
-            chats.add(id, Message("b", "a", "assistant", "It depends.", WHEN, "done"))
+            chats.save(ChatRecord(id, text, WHEN, WHEN, leaf="b"))
+            chats.add(id, StoredMessage("a", None, "user", text, WHEN))
+            chats.add(id, StoredMessage("b", "a", "assistant", "It depends.", WHEN, "done"))
     chats._sql.close()
 
 

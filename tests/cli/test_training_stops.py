@@ -11,8 +11,8 @@ import time
 import pytest
 from tiny_models import add_tiny_pair
 
-from specchat.cli import training_verdict
-from specchat.cli.training_stops import RunningClock, stoppable
+from specchat.cli import training_run as training_verdict
+from specchat.cli.training_run import RunningClock, stoppable
 from specchat.config import data_dir
 from specchat.engine.protocol.training_report import Needed, Reached, Trained, decode_report
 from specchat.settings import Settings
@@ -126,7 +126,7 @@ time.sleep(60)
 _TRAINING = """
 import sys, time
 from pathlib import Path
-from specchat.cli.training_stops import RunningClock, stoppable
+from specchat.cli.training_run import RunningClock, stoppable
 with stoppable(RunningClock(), at_eof=True):
     try:
         print("ready", flush=True)

@@ -167,8 +167,8 @@ class PartOfCache(_Drafting):
 class Nested(Drafter):
     """A whole engine over a thinner target writes ahead, with draws whose law is known."""
 
-    @staticmethod
-    def draw_kinds(options: NoOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
+    @classmethod
+    def draw_kinds(cls, options: NoOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
         return frozenset({DrawKind.POINT, DrawKind.IID})
 
     def __init__(self, options: NoOptions, parts: Parts) -> None:
@@ -217,8 +217,8 @@ class FirstOptions:
 class First(MemberGroup):
     """Asks its members in turn about each node; the first that has a guess answers."""
 
-    @staticmethod
-    def draw_kinds(options: FirstOptions, members: Sequence[Collection[DrawKind]]) -> Collection[DrawKind]:
+    @classmethod
+    def draw_kinds(cls, options: FirstOptions, members: Sequence[Collection[DrawKind]]) -> Collection[DrawKind]:
         return set().union(*members)
 
     def __init__(self, options: FirstOptions, parts: Parts) -> None:

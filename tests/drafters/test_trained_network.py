@@ -17,6 +17,7 @@ from specchat.drafters import DRAFTERS
 from specchat.models.backends.transformers_model import ReferenceModel
 from specchat.models.draft_heads.head import SharedWeights
 from specchat.models.draft_heads.loading import save_weights
+from tests.training.training_kit import unroll
 
 TRAINED = [
     method for method in every(DRAFTERS) if method.values[0].needs_weights and not method.values[0].in_target_pass
@@ -61,7 +62,7 @@ def hydra(lessons):
     optimiser = torch.optim.AdamW(network.parameters(), lr=2e-2)
     for _ in range(60):
         loss = torch.zeros(())
-        for step, logits in enumerate(network.unroll(states, texts, 3), 1):
+        for step, logits in enumerate(unroll(network, states, texts, 3), 1):
             expected = probabilities[:, step : step + logits.shape[1]]
             loss = loss - (expected * logits.log_softmax(-1)).sum(-1).mean()
         optimiser.zero_grad()

@@ -12,10 +12,10 @@ import pytest
 from specchat.errors import StoreError
 from specchat.store.chats import Chats
 from specchat.store.database import default_path, open_to_read
-from specchat.store.records import Message
+from specchat.store.records import StoredMessage
 from tests.e2e.terminal import FIGURES, Terminal
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("preloaded_app")]
 
 ENTER, CTRL_C, CTRL_O, F8 = "\r", "\x03", "\x0f", "\x1b[19~"
 ARGUMENTS = ["--pair", "scripted", "--drafter", "draft_model", "--controller", "fixed", "--max-tokens", "60"]
@@ -34,7 +34,7 @@ def leave(terminal: Terminal) -> str:
     return terminal.text
 
 
-def kept() -> list[Message]:
+def kept() -> list[StoredMessage]:
     with open_to_read(default_path()) as connection:
         chats = Chats(connection)
         return chats.chat(chats.last())[1]

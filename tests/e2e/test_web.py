@@ -23,7 +23,7 @@ pytest.importorskip("textual_serve", reason="the browser needs the extra `web`")
 from tests.e2e.browser import CHROMIUM, chromium
 from tests.e2e.test_terminal import alive, children_of
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("preloaded")]
 
 PATIENCE_S = 30
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from specchat.engine.client.race import Race, refuse_plain
-from specchat.engine.client.race_result import race_result, settings_line
+from specchat.engine.client.race import Race, race_result, refuse_plain, settings_line
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Cancel, Compare, Generate, Message
 from specchat.engine.protocol.round_parts import Piece, Timings, Tree, Verdict

@@ -94,3 +94,14 @@ def test_a_pair_that_does_not_fit_even_alone_brings_the_old_one_back(heard):
     assert failed.message == "still no room"
     assert loads == ["old", "new", "new", "old"]
     assert pair_of_reply(heard) == "old"
+
+
+def test_what_became_slower_is_told_once_and_when_the_pair_is_ready_again(heard, monkeypatch):
+    slower = "tiny is slower than it could be: passes are launched kernel by kernel: no"
+    monkeypatch.setattr(LoadedPair, "slower", [slower])
+    worker = Worker(CommandQueue(), heard.append)
+    worker.answer(Load({"pair": "old", "max_tokens": 5}))
+    for number in (1, 2):
+        worker.answer(Generate(number, [Message("user", "What are you?")], 7))
+    assert [event.text for event in heard if isinstance(event, ev.Notice)] == [slower]
+    assert [event.notes[-1] for event in heard if isinstance(event, ev.Ready)] == [slower]

@@ -10,7 +10,7 @@ from tiny_draft_models import draft_folder
 from tiny_models import HIDDEN, add_tiny_pair
 
 from specchat.bench import runner
-from specchat.bench.runner import Plan
+from specchat.bench.runner import BenchPlan
 from specchat.bench.workloads import own_workload
 from specchat.config import config_dir, load_catalog, own_drafters_dir
 from specchat.config.trained_drafters import TrainedDrafters
@@ -142,7 +142,7 @@ def test_one_that_can_be_fetched_is_fetched_by_its_name_and_else_said_to_be_miss
 
 def test_a_bench_takes_it_and_refuses_a_name_that_none_has(tiny):
     made("mine", tiny)
-    plan = Plan(Settings().but({"pair": "tiny"}), own_workload(), "draft_model:draft_model.model=mine")
+    plan = BenchPlan(Settings().but({"pair": "tiny"}), own_workload(), "draft_model:draft_model.model=mine")
     runner._refuse_early(plan)
     with pytest.raises(CombinationError, match="'other' is not a draft model of pair 'tiny'"):
         runner._refuse_early(replace(plan, compare="draft_model:draft_model.model=other"))

@@ -9,8 +9,8 @@ from specchat.engine.protocol.events import Piece, RoundDone, Timings, Tree, Ver
 from specchat.engine.protocol.packed_rounds import pack_rounds
 from specchat.store.chat_json import read_json
 from specchat.store.chats import Chats
-from specchat.store.records import LARGEST_ROUNDS_BYTES, Chat, Facts, Message
-from specchat.tui.state.chat import Chat as ChatOnScreen
+from specchat.store.records import LARGEST_ROUNDS_BYTES, ChatRecord, Facts, StoredMessage
+from specchat.tui.state.chat import Chat
 from specchat.tui.state.stored_chat import FORMATS, turn_of
 from specchat.tui.tree import layout
 
@@ -24,12 +24,12 @@ ROUND = RoundDone(
 ROUNDS = pack_rounds([ROUND, ROUND], LARGEST_ROUNDS_BYTES)
 FACTS = Facts("smol", 7, "end", {"width": 4, "stop": []}, {"lossless": True, "reason": "why"}, STATS, 0.5)
 
-CHAT = Chat("first", "Why trees?", WHEN, WHEN, system="Be brief.", leaf="d", sent_from="b")
+CHAT = ChatRecord("first", "Why trees?", WHEN, WHEN, system="Be brief.", leaf="d", sent_from="b")
 MESSAGES = [
-    Message("a", None, "user", "Why do trees grow?", WHEN),
-    Message("b", "a", "assistant", "They *like* light 🌳.", WHEN, "done", [4, -7, 9], FACTS, ROUNDS),
-    Message("c", "a", "assistant", "No idea", WHEN, "interrupted", [2, 5]),
-    Message("d", "b", "user", "More", WHEN),
+    StoredMessage("a", None, "user", "Why do trees grow?", WHEN),
+    StoredMessage("b", "a", "assistant", "They *like* light 🌳.", WHEN, "done", [4, -7, 9], FACTS, ROUNDS),
+    StoredMessage("c", "a", "assistant", "No idea", WHEN, "interrupted", [2, 5]),
+    StoredMessage("d", "b", "user", "More", WHEN),
 ]
 
 
@@ -50,7 +50,7 @@ def use(chats: Chats) -> list[str]:
         chat, messages = chats.chat(chats.find(summary.id))
         for write in FORMATS.values():
             write(chat, messages)
-        screen = ChatOnScreen()
+        screen = Chat()
         screen.open_stored(chat, [turn_of(message) for message in messages])
         screen.messages()
         assert {turn.id for turn in screen.branches} == {message.id for message in messages}

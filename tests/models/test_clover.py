@@ -9,6 +9,7 @@ from contracts.tiny_networks import sizes_for
 
 from specchat.models.draft_heads.clover import CloverSizes, TokenAttention
 from specchat.models.draft_heads.head import SharedWeights
+from tests.training.training_kit import unroll
 
 D, STEPS, HEADS = 32, 3, 4
 
@@ -24,7 +25,7 @@ def clover():
 def unrolled(network):
     generator = torch.Generator().manual_seed(2)
     tokens = torch.randint(0, 61, (2, 9), generator=generator)
-    return network.unroll(torch.randn(2, 9, 2, D, generator=generator), tokens, STEPS)
+    return unroll(network, torch.randn(2, 9, 2, D, generator=generator), tokens, STEPS)
 
 
 def attention():

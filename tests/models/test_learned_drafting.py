@@ -1,4 +1,4 @@
-"""Trained networks draft what they were trained to: a tree's chain says what `unroll` says at the same place."""
+"""Trained networks draft what they were trained to: a tree's chain says what unrolling it says at the same place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from specchat.models.backends.transformers_model import ReferenceModel
 from specchat.models.draft_heads import methods
 from specchat.models.draft_heads.head import SharedWeights
 from specchat.models.draft_heads.loading import load_network
-from specchat.training.learning_network import trained_network
+from specchat.training.learning_network import LearningNetwork
+from tests.training.training_kit import unroll
 
 TEXT = [3, 5, 9, 5, 3, 7, 9, 2, 5, 3, 11, 4, 8, 1]
 STEPS = 3
@@ -29,9 +30,9 @@ def test_a_chain_says_what_unrolling_says_at_its_place(method, anchor):
     target.prefill(TEXT, tap=HiddenStateSink(frozenset(network.sizes.taps), taken.append))
     features = torch.stack([taken[0].layers[layer] for layer in network.sizes.taps], dim=1)
     tokens = torch.tensor([TEXT])
-    unrolled = network.unroll(features[None], tokens, STEPS)
+    unrolled = unroll(network, features[None], tokens, STEPS)
 
-    drafting = trained_network(target, trained, 4096)
+    drafting = LearningNetwork(target, trained, 4096)
     drafting.take(
         TextStates(0, tuple(TEXT[: anchor + 1]), {layer: rows[: anchor + 1] for layer, rows in taken[0].layers.items()})
     )
@@ -51,11 +52,11 @@ def test_a_text_that_is_read_round_by_round_is_the_text_read_at_once(method):
     target = ReferenceModel(shared_network("llama"), 64)
     trained = tiny_trained(method, target)
     taken: list[TextStates] = []
-    layers = trained_network(target, trained, 4096).layers
+    layers = LearningNetwork(target, trained, 4096).layers
     target.prefill(TEXT, tap=HiddenStateSink(layers, taken.append))
     said = []
     for ends in ([3, 4, 6, 9, len(TEXT)], [len(TEXT)]):
-        drafting = trained_network(target, trained, 4096)
+        drafting = LearningNetwork(target, trained, 4096)
         for first, end in zip([1, *ends], ends, strict=False):
             rows = {layer: states[first - 1 : end - 1] for layer, states in taken[0].layers.items()}
             drafting.take(TextStates(first - 1, tuple(TEXT[first - 1 : end - 1]), rows))

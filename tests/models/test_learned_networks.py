@@ -22,6 +22,7 @@ from specchat.models.draft_heads.hydra import HydraSizes
 from specchat.models.draft_heads.loading import load_network, rounded, save_weights, unrounded
 from specchat.models.draft_heads.medusa import MedusaSizes
 from specchat.models.draft_heads.parallel_spec import ParallelSpecSizes
+from tests.training.training_kit import unroll
 
 D, R, TAPS, STEPS = 32, 20, (0, 2), 3
 SIZES = {
@@ -77,19 +78,19 @@ def test_every_tensor_counts(method):
     """Norms too: in networks that begin to learn they are ones, so that one which is left out would not show."""
     features, tokens = text()
     network = made(method)
-    before = network.unroll(features, tokens, STEPS)
+    before = unroll(network, features, tokens, STEPS)
     for name, parameter in network.named_parameters():
         with torch.no_grad():
             kept = parameter.clone()
             parameter.mul_(1.5)
-            after = network.unroll(features, tokens, STEPS)
+            after = unroll(network, features, tokens, STEPS)
             parameter.copy_(kept)
         assert not all(torch.allclose(one, other) for one, other in zip(before, after, strict=True)), name
 
 
 def test_there_are_logits_of_every_step_at_every_place(method):
     features, tokens = text()
-    unrolled = made(method).unroll(features, tokens, STEPS)
+    unrolled = unroll(made(method), features, tokens, STEPS)
     assert [logits.shape for logits in unrolled] == [(2, 9 - STEPS, R)] * STEPS
 
 
@@ -101,7 +102,7 @@ def test_a_step_sees_the_tokens_up_to_its_own_and_none_behind(method):
     other[0, 5] = (other[0, 5] + 1) % 61
     network = made(method)
     for step, (one, changed) in enumerate(
-        zip(network.unroll(features, tokens, STEPS), network.unroll(features, other, STEPS), strict=True), 1
+        zip(unroll(network, features, tokens, STEPS), unroll(network, features, other, STEPS), strict=True), 1
     ):
         for place in range(9 - STEPS):
             same = torch.equal(one[0, place], changed[0, place])
@@ -115,7 +116,9 @@ def test_a_step_sees_no_state_of_the_target_behind_its_place(method):
     other = features.clone()
     other[0, 3] += 1
     network = made(method)
-    for one, changed in zip(network.unroll(features, tokens, STEPS), network.unroll(other, tokens, STEPS), strict=True):
+    for one, changed in zip(
+        unroll(network, features, tokens, STEPS), unroll(network, other, tokens, STEPS), strict=True
+    ):
         assert torch.equal(one[0, :3], changed[0, :3])
         assert not torch.equal(one[0, 3], changed[0, 3])
 
@@ -123,7 +126,7 @@ def test_a_step_sees_no_state_of_the_target_behind_its_place(method):
 def test_one_more_step_changes_nothing_before_it(method):
     features, tokens = text()
     network = made(method)
-    shorter, longer = network.unroll(features[:, :-1], tokens[:, :-1], 2), network.unroll(features, tokens, 3)
+    shorter, longer = unroll(network, features[:, :-1], tokens[:, :-1], 2), unroll(network, features, tokens, 3)
     for one, other in zip(shorter, longer, strict=False):
         torch.testing.assert_close(one, other)
 
@@ -131,7 +134,7 @@ def test_one_more_step_changes_nothing_before_it(method):
 def test_all_trained_tensors_get_a_gradient_and_nothing_shared_does(method):
     features, tokens = text()
     network = made(method)
-    sum(logits.square().sum() for logits in network.unroll(features, tokens, STEPS)).backward()
+    sum(logits.square().sum() for logits in unroll(network, features, tokens, STEPS)).backward()
     assert all(parameter.grad is not None and parameter.grad.any() for parameter in network.parameters())
     assert not network.shared.head.requires_grad
 
@@ -144,7 +147,7 @@ def test_the_gradient_is_the_slope(method):
     weight = next(iter(network.parameters()))
 
     def loss():
-        return sum(logits.log_softmax(-1)[..., 3].sum() for logits in network.unroll(features.double(), tokens, STEPS))
+        return sum(logits.log_softmax(-1)[..., 3].sum() for logits in unroll(network, features.double(), tokens, STEPS))
 
     loss().backward()
     direction, step = torch.randn_like(weight), 1e-6
@@ -164,7 +167,7 @@ def test_a_saved_network_is_the_same_when_it_is_loaded(method, tmp_path):
     save_weights(network, tmp_path / "weights.safetensors")
     loaded = load_network(method, SIZES[method].options(), tmp_path / "weights.safetensors", share)
     features, tokens = text()
-    for one, other in zip(network.unroll(features, tokens, 2), loaded.unroll(features, tokens, 2), strict=True):
+    for one, other in zip(unroll(network, features, tokens, 2), unroll(loaded, features, tokens, 2), strict=True):
         assert torch.equal(one, other)
     assert not any(parameter.requires_grad for parameter in loaded.parameters())
 
@@ -256,7 +259,7 @@ def test_the_target_shares_its_embedding_and_the_rows_of_its_head():
     tokens = torch.tensor([[3, 9], [9, 1]])
     assert torch.equal(of_it.embed(tokens), target.embed(tokens.flatten().tolist()).view(2, 2, -1))
     states = torch.nn.functional.rms_norm(torch.randn(2, target.hidden_size), (target.hidden_size,))
-    torch.testing.assert_close(of_it.logits(states), target.head(states)[:, [7, 3]], rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(states @ of_it.head.t(), target.head(states)[:, [7, 3]], rtol=1e-3, atol=1e-3)
 
 
 def test_a_damaged_file_is_refused(method, tmp_path):

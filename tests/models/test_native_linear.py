@@ -16,7 +16,7 @@ from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.errors import ModelError
 from specchat.models.backends.transformers_model import ReferenceModel
-from specchat.models.cpu_kernels.hydra import Named, NativeHydra, TokenTable
+from specchat.models.cpu_kernels.hydra import NamedHead, NativeHydra, TokenRows
 from specchat.models.cpu_kernels.linear import EmbeddedProduct, NativeHead, NativeLinear, small_network_kernels
 from specchat.models.cpu_kernels.logits_buffer import BEST
 from specchat.models.cpu_kernels.network import NativeNetwork
@@ -30,7 +30,7 @@ from specchat.models.draft_heads.hydra import HydraDrafting, NativeSteps
 from specchat.models.draft_heads.loading import load_network
 from specchat.models.weights.tensor_source import TensorSource
 from specchat.models.weights.weight_source import StoredRows
-from specchat.training.learning_network import trained_network
+from specchat.training.learning_network import LearningNetwork
 
 TEXT = [3, 5, 9, 5, 3, 7, 9, 2, 5, 3, 11, 4]
 
@@ -167,7 +167,7 @@ def test_drafting_through_c_is_drafting_through_torch_within_8_bits(kernels, mon
     native = Decoder(NativeNetwork(Shape.of(network.config), TensorSource(network.state_dict()), "int8"), 64)
     exact = ReferenceModel(network, 64)
     trained = tiny_trained(method, exact)
-    through_c, through_torch = (trained_network(target, trained, 4096) for target in (native, exact))
+    through_c, through_torch = (LearningNetwork(target, trained, 4096) for target in (native, exact))
     assert computed_in_c(through_c)
     assert not computed_in_c(through_torch)
     states: list[TextStates] = []
@@ -198,11 +198,11 @@ def a_native_hydra(kernels, norm=None):
         setattr(network, name, NativeLinear(kernels, getattr(network, name).weight, Arena()))
     head = NativeHead(kernels, network.norm, 1e-5)
     head.append(network.shared.head)
-    return NativeHydra(kernels, 1, network), Named(head, network.shared.tokens)
+    return NativeHydra(kernels, 1, network), NamedHead(head, network.shared.tokens)
 
 
 def token_table(tokens):
-    return TokenTable(torch.randn(tokens, 32), np.arange(tokens, dtype=np.int32))
+    return TokenRows(torch.randn(tokens, 32), np.arange(tokens, dtype=np.int32))
 
 
 def test_the_factors_of_the_norm_count_in_hydras_c(kernels):
@@ -311,4 +311,4 @@ def test_a_network_for_a_target_of_other_sizes_is_refused():
     trained = tiny_trained("hydra", target)
     wrong = dataclasses.replace(trained, options={**trained.options, "taps": [0, 3]})
     with pytest.raises(ModelError, match="after layers up to 3; the target has 32 and 3 layers"):
-        trained_network(target, wrong, 4096)
+        LearningNetwork(target, wrong, 4096)

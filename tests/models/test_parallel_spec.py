@@ -12,6 +12,7 @@ from contracts.tiny_networks import all_tiny_trained, trained_resources
 from specchat.models.backends.transformers_model import ReferenceModel
 from specchat.models.draft_heads.head import SharedWeights
 from specchat.models.draft_heads.parallel_spec import ParallelSpecSizes
+from tests.training.training_kit import unroll
 
 D, TAPS, MASKS, PLACES = 32, (0, 2), 3, 6
 SIZES = ParallelSpecSizes(D, TAPS, inner=24, heads=4, kv_heads=2, head_dim=8, masks=MASKS)
@@ -66,7 +67,7 @@ def one_after_another(network, features, tokens, rows):
 
 
 def test_packed_groups_say_what_each_says_by_itself(network, text):
-    packed = torch.stack(network.unroll(*text, 1 + MASKS), dim=2)[0]
+    packed = torch.stack(unroll(network, *text, 1 + MASKS), dim=2)[0]
     assert packed.shape == (PLACES, 1 + MASKS, 20)
     for place in range(PLACES):
         text_before = [(None, at) for at in range(place)]
@@ -79,9 +80,9 @@ def test_packed_groups_say_what_each_says_by_itself(network, text):
 
 @pytest.mark.parametrize("mask", range(MASKS))
 def test_a_mask_is_seen_from_its_own_depth_on(network, text, mask):
-    before = network.unroll(*text, 1 + MASKS)
+    before = unroll(network, *text, 1 + MASKS)
     network.mask_states[mask] += torch.randn(D, generator=torch.Generator().manual_seed(3))
-    after = network.unroll(*text, 1 + MASKS)
+    after = unroll(network, *text, 1 + MASKS)
     for depth, (one, other) in enumerate(zip(before, after, strict=True)):
         same = torch.allclose(one, other, rtol=1e-4, atol=1e-5)
         assert same == (depth <= mask), "the first depth has no mask"

@@ -19,7 +19,7 @@ from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.errors import ModelError, SpecchatError, WeightsError
 from specchat.models.backends.transformers_model import ReferenceModel
 from specchat.models.published_drafter import TargetSizes, read_eagle3, write_eagle3
-from specchat.training.learning_network import trained_network
+from specchat.training.learning_network import LearningNetwork
 
 TARGET = TargetSizes(hidden=32, layers=3, vocab_size=61)
 NAMED = {"eagle_aux_hidden_state_layer_ids": [1, 2, 3]}
@@ -40,7 +40,7 @@ def added(folder, made):
 def test_a_checkpoint_guesses_what_its_own_formulas_say(layout, tmp_path):
     tensors = checkpoint(tmp_path / "published", layout, **NAMED)
     target = ReferenceModel(shared_network("llama"), 64)
-    network = trained_network(target, added(tmp_path / "published", tmp_path / "made"), 4)
+    network = LearningNetwork(target, added(tmp_path / "published", tmp_path / "made"), 4)
     taken: list[TextStates] = []
     target.prefill(TEXT[:-1], tap=HiddenStateSink(network.layers, taken.append))
     for states in taken:

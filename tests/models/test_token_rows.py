@@ -15,7 +15,7 @@ from specchat.models.decoder import trimmed_head
 from specchat.models.decoder.trimmed_head import TorchHead, TrimmedHead
 from specchat.models.draft_heads import drafting as token_inputs
 from specchat.models.draft_heads.drafting import TokenInputs
-from specchat.training.learning_network import trained_network
+from specchat.training.learning_network import LearningNetwork
 
 VOCAB = 50
 
@@ -87,7 +87,7 @@ def test_of_all_frequent_tokens_of_the_target_it_is_known_beforehand_what_steps_
         begin(self, write, vocab_size, width, tokens)
 
     monkeypatch.setattr(TokenInputs, "__init__", noted)
-    trained_network(target, replace(trained, folder=tmp_path), tokens=2)
+    LearningNetwork(target, replace(trained, folder=tmp_path), tokens=2)
     assert known == [[4, 2, 7, 3]]
 
 

@@ -25,6 +25,7 @@ from specchat.models.draft_heads.head import SharedWeights
 from specchat.models.draft_heads.loading import load_network
 from specchat.models.model_loading import Loaded, own_network
 from specchat.models.trained_draft_model import load_trained_draft
+from tests.training.training_kit import unroll
 
 CPU, V, TEXT = torch.device("cpu"), 61, [1, 7, 30, 7, 2, 59, 14, 7, 30, 11, 5, 5, 41, 3, 3, 8]
 PROMPT = [3, 5, 7, 3, 5, 9, 3, 5]
@@ -61,7 +62,7 @@ def test_it_says_what_the_network_said_that_was_trained(family, tmp_path):
     network = as_trained(folder, target.model)
     features = torch.zeros(1, len(TEXT), 1, 32)
     with torch.no_grad():
-        wanted = network.unroll(features, torch.tensor([TEXT]), 1)[0][0, -1]
+        wanted = unroll(network, features, torch.tensor([TEXT]), 1)[0][0, -1]
         without = network.logits(network.shared.embed(torch.tensor(TEXT[-1:])))[0]
     torch.testing.assert_close(logits_after(draft.model, TEXT), wanted, atol=2e-4, rtol=2e-4)
     assert not torch.allclose(without, wanted, atol=0.1), "its layers matter"

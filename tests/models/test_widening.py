@@ -12,13 +12,13 @@ from specchat.core.context import Context
 from specchat.decoding.assemble import assemble
 from specchat.decoding.teacher_forcing import forced
 from specchat.errors import ModelError
-from specchat.models.backends.widened import Sizes, WidenedSource, widened_config
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.shape import Shape
 from specchat.models.model_loading import own_network
 from specchat.models.weights.gguf_source import GgufSource
 from specchat.models.weights.tensor_source import TensorSource
 from specchat.settings import Settings
+from tools.gpu.widened import Sizes, WidenedSource, widened_config
 
 CPU = torch.device("cpu")
 PROMPT, REPLY = [5, 9, 2, 33, 8], [7, 1, 50, 12, 3, 9]

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from specchat.engine.protocol.commands import Message
 from specchat.serve.api_error import ApiError
-from specchat.serve.requests import Asked, Form, read_request
+from specchat.serve.requests import CheckedRequest, Form, read_request
 
 HELLO = [{"role": "user", "content": "Hello"}]
 
 
-def chat(**fields: Any) -> Asked:
+def chat(**fields: Any) -> CheckedRequest:
     return read_request(json.dumps({"messages": HELLO, **fields}).encode(), "chat.completion")
 
 
-def completion(**fields: Any) -> Asked:
+def completion(**fields: Any) -> CheckedRequest:
     return read_request(json.dumps({"prompt": "Once", **fields}).encode(), "text_completion")
 
 
@@ -33,8 +33,8 @@ def refused(form: Form = "chat.completion", **fields: Any) -> ApiError:
 
 
 def test_the_least_request_changes_no_setting() -> None:
-    assert chat() == Asked("chat.completion", None, (Message("user", "Hello"),), None, {})
-    assert completion() == Asked("text_completion", None, (), "Once", {})
+    assert chat() == CheckedRequest("chat.completion", None, (Message("user", "Hello"),), None, {})
+    assert completion() == CheckedRequest("text_completion", None, (), "Once", {})
     assert completion(prompt=["Once"]).text == "Once"
 
 

@@ -17,11 +17,10 @@ from specchat.serve import scheduler as scheduler_module
 from specchat.serve.answers import Answer, usage
 from specchat.serve.api_error import ApiError
 from specchat.serve.loaded_engine import LoadedEngine
-from specchat.serve.requests import Asked
-from specchat.serve.scheduler import Scheduler
-from specchat.serve.ticket import Ticket
+from specchat.serve.requests import CheckedRequest
+from specchat.serve.scheduler import Scheduler, Ticket
 
-ASKED = Asked("chat.completion", None, (Message("user", "Hello"),), None, {"temperature": 0.5})
+ASKED = CheckedRequest("chat.completion", None, (Message("user", "Hello"),), None, {"temperature": 0.5})
 
 
 class Desk:
@@ -43,7 +42,7 @@ class Desk:
         self.engines.append(ObedientEngine(wake, self.broken))
         return self.link
 
-    def ask(self, asked: Asked = ASKED) -> Ticket:
+    def ask(self, asked: CheckedRequest = ASKED) -> Ticket:
         return self.scheduler.submit(asked)
 
 
@@ -97,7 +96,7 @@ async def test_requests_are_answered_one_after_the_other_in_their_order():
 async def test_each_request_begins_with_the_servers_settings_not_with_the_last_ones():
     async with at_work() as desk:
         for settings in ({"temperature": 0.5, "stop": ["\n"]}, {"max_tokens": 3}):
-            ticket = desk.ask(Asked("chat.completion", None, ASKED.messages, None, settings))
+            ticket = desk.ask(CheckedRequest("chat.completion", None, ASKED.messages, None, settings))
             await ticket.begun()
             desk.link.finish()
         first, second = (command.settings for command in desk.link.sent if isinstance(command, co.Change))
@@ -246,7 +245,7 @@ async def test_a_pair_that_cannot_be_loaded_is_the_engines_own_error():
     ("kind", "code"), [("PromptTooLong", "context_length_exceeded"), ("PromptEmpty", "invalid_value")]
 )
 @pytest.mark.parametrize(
-    ("request_", "param"), [(ASKED, "messages"), (Asked("text_completion", None, (), "Once", {}), "prompt")]
+    ("request_", "param"), [(ASKED, "messages"), (CheckedRequest("text_completion", None, (), "Once", {}), "prompt")]
 )
 async def test_the_engines_refusal_is_the_requests_error(kind, code, request_, param):
     async with at_work() as desk:
@@ -261,7 +260,7 @@ async def test_the_engines_refusal_is_the_requests_error(kind, code, request_, p
 async def test_a_model_of_another_name_is_refused():
     async with at_work() as desk:
         with pytest.raises(ApiError) as caught:
-            desk.ask(Asked("chat.completion", "tset", ASKED.messages, None, {}))
+            desk.ask(CheckedRequest("chat.completion", "tset", ASKED.messages, None, {}))
         assert (caught.value.status, caught.value.code) == (404, "model_not_found")
         assert "'test'" in caught.value.message
 
@@ -308,7 +307,7 @@ async def test_who_leaves_while_settings_are_changed_is_never_asked_of_the_engin
     async with at_work() as desk:
         gone = desk.ask()
         desk.link.before_answering = lambda command: gone.leave() if isinstance(command, co.Change) else None
-        last = desk.ask(Asked("chat.completion", None, ASKED.messages, None, {"temperature": 0.25}))
+        last = desk.ask(CheckedRequest("chat.completion", None, ASKED.messages, None, {"temperature": 0.25}))
         await last.begun()
         assert [command.id for command in desk.link.sent if isinstance(command, co.Generate)] == [1]
         assert gone.started is None

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from specchat.store.chats import Chats
-from specchat.store.records import Chat, Facts, Message
+from specchat.store.records import ChatRecord, Facts, StoredMessage
 
 WHEN = "2026-01-31T12:00:00.000Z"
 FACTS = Facts("smol", 2**53, "end", {"width": 4, "stop": []}, {"lossless": True, "reason": "why"}, {"tokens": 3})
 
 
-def chat(id: str = "first", title: str = "hello", updated: str = WHEN, **more: object) -> Chat:
-    return Chat(id, title, WHEN, updated, **more)  # type: ignore[arg-type]
+def chat(id: str = "first", title: str = "hello", updated: str = WHEN, **more: object) -> ChatRecord:
+    return ChatRecord(id, title, WHEN, updated, **more)  # type: ignore[arg-type]
 
 
-def said(id: str, text: str, parent: str | None = None) -> Message:
-    return Message(id, parent, "user", text, WHEN)
+def said(id: str, text: str, parent: str | None = None) -> StoredMessage:
+    return StoredMessage(id, parent, "user", text, WHEN)
 
 
-def answered(id: str, text: str, parent: str | None, status: str = "done") -> Message:
-    return Message(id, parent, "assistant", text, WHEN, status, [len(text)], FACTS)  # type: ignore[arg-type]
+def answered(id: str, text: str, parent: str | None, status: str = "done") -> StoredMessage:
+    return StoredMessage(id, parent, "assistant", text, WHEN, status, [len(text)], FACTS)  # type: ignore[arg-type]
 
 
 def talk(chats: Chats, id: str = "first", *texts: str, title: str = "hello", updated: str = WHEN) -> None:

@@ -9,7 +9,7 @@ from kit import FACTS, WHEN, answered, chat, said, talk
 
 from specchat.errors import StoreError, UsageError
 from specchat.store.chats import Chats
-from specchat.store.records import Message, title_of
+from specchat.store.records import StoredMessage, title_of
 
 
 def test_a_chat_comes_back_as_it_was(chats: Chats) -> None:
@@ -26,7 +26,7 @@ def test_a_reply_grows_and_is_finished_with_how_it_was_made(chats: Chats) -> Non
         chats.save(chat())
         chats.add("first", said("a", "hi"))
         chats.add("first", answered("b", "", "a", "streaming"), owner="me")
-        chats.update("first", Message("b", "a", "assistant", "so fa", WHEN, "streaming", [2, -3]))
+        chats.update("first", StoredMessage("b", "a", "assistant", "so fa", WHEN, "streaming", [2, -3]))
     assert chats.chat("first")[1][1].content == "so fa"
     assert chats.chat("first")[1][1].pieces == [2, -3]
     assert chats.owners() == ["me"]

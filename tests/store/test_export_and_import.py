@@ -16,7 +16,7 @@ from specchat.errors import UsageError
 from specchat.store.chat_json import read_file, read_json, take_in, write_json
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_write
-from specchat.store.records import Chat, Facts, Message
+from specchat.store.records import ChatRecord, Facts, StoredMessage
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 JSON = st.recursive(st.none() | st.booleans() | st.integers(-(2**53), 2**53) | TEXT, st.lists, max_leaves=4)
@@ -27,16 +27,16 @@ FACTS = st.builds(
 
 
 @st.composite
-def whole_chats(draw: Any) -> tuple[Chat, list[Message]]:
-    messages: list[Message] = []
+def whole_chats(draw: Any) -> tuple[ChatRecord, list[StoredMessage]]:
+    messages: list[StoredMessage] = []
     for index in range(draw(st.integers(0, 8))):
         parent = draw(st.sampled_from([None, *(message.id for message in messages)]))
         role = draw(st.sampled_from(["user", "assistant"]))
         status = draw(st.sampled_from(["done", "interrupted"]))
         pieces, facts = draw(st.lists(st.integers(-9, 9), max_size=4)), draw(st.none() | FACTS)
-        messages.append(Message(f"m{index}", parent, role, draw(TEXT), WHEN, status, pieces, facts))
+        messages.append(StoredMessage(f"m{index}", parent, role, draw(TEXT), WHEN, status, pieces, facts))
     leaf = draw(st.sampled_from([None, *(message.id for message in messages)]))
-    return Chat("id", draw(TEXT), WHEN, WHEN, draw(st.booleans()), draw(TEXT), leaf), messages
+    return ChatRecord("id", draw(TEXT), WHEN, WHEN, draw(st.booleans()), draw(TEXT), leaf), messages
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(whole=whole_chats())
-def test_what_was_exported_comes_back_the_same(file: Path, whole: tuple[Chat, list[Message]]) -> None:
+def test_what_was_exported_comes_back_the_same(file: Path, whole: tuple[ChatRecord, list[StoredMessage]]) -> None:
     chat, messages = whole
     connection = open_to_write(file).connection
     connection.execute("DELETE FROM chats")

@@ -14,10 +14,10 @@ from specchat.store import database
 from specchat.store.chat_json import read_json, take_in, write_json
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_write
-from specchat.store.records import LARGEST_ROUNDS_BYTES, Message
+from specchat.store.records import LARGEST_ROUNDS_BYTES, StoredMessage
 
 
-def reply(id: str, rounds: bytes, parent: str | None = None, status: str = "done") -> Message:
+def reply(id: str, rounds: bytes, parent: str | None = None, status: str = "done") -> StoredMessage:
     return msgspec.structs.replace(answered(id, "text", parent, status), rounds=rounds)
 
 

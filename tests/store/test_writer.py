@@ -19,7 +19,7 @@ from specchat.store import database
 from specchat.store import writer as writer_module
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_read, open_to_write
-from specchat.store.records import Message
+from specchat.store.records import StoredMessage
 from specchat.store.writer import ProcessLock, Writer, is_gone
 
 
@@ -32,7 +32,7 @@ class Listener:
         self.begun_anew = threading.Event()
         self.writer = Writer(path, remark=self.remarks.append, problem=self.problems.append, anew=self.begun_anew.set)
 
-    def say(self, *messages: Message, id: str = "first") -> None:
+    def say(self, *messages: StoredMessage, id: str = "first") -> None:
         def job(chats: Chats, name: str) -> None:
             chats.save(chat(id))
             for message in messages:
@@ -47,7 +47,7 @@ class Listener:
             time.sleep(0.01)
 
 
-def messages_of(path: Path, id: str = "first") -> list[Message]:
+def messages_of(path: Path, id: str = "first") -> list[StoredMessage]:
     with open_to_read(path) as connection:
         return Chats(connection).chat(id)[1]
 

@@ -16,14 +16,13 @@ from specchat.training.corpus import Corpus, shared_with
 from specchat.training.distillation import (
     LOSSES,
     SELECTIONS,
-    Compared,
     Distillation,
     behind,
-    missed,
     normalised,
     policy_gradient,
     rewards,
     total_variation,
+    wrong_guesses,
 )
 from specchat.training.fitting import Fitting, Schedule
 from specchat.training.limits import refuse_unknown_loss
@@ -150,10 +149,10 @@ def test_the_places_with_most_to_learn_are_the_top_two_fifths_by_difference():
     noise = torch.Generator().manual_seed(4)
     own, others = torch.rand(50, generator=noise), torch.rand(50, generator=noise)
     nowhere = torch.zeros(50, dtype=torch.bool)
-    chosen = behind(Compared(own, others, nowhere))
+    chosen = behind(own - others, nowhere)
     assert int(chosen.sum()) == 20
     assert (own - others)[chosen].min() > (own - others)[~chosen].max()
-    assert not torch.equal(chosen, behind(Compared(own, torch.zeros(50), nowhere))), "the reference matters"
+    assert not torch.equal(chosen, behind(own, nowhere)), "the reference matters"
 
 
 # --------------------------------------------------------------------------------------------- whole texts
@@ -194,7 +193,7 @@ def test_only_the_selected_places_are_learnt_from(model, corpus):
     wanted = columns[batch.likeliest[rows, places + 1, 0]]
     (states,) = reference.states(reference.fused(batch.features), batch.tokens, 1)
     wrong = reference.logits(states[rows, places]).argmax(1) != wanted
-    loss_where_wrong, wrongs = Distillation(LOSSES["forward_kl"], reference, missed)(
+    loss_where_wrong, wrongs = Distillation(LOSSES["forward_kl"], reference, wrong_guesses)(
         network, batch, columns, 1, generator
     )
     assert 0 < wrongs == int(wrong.sum()) < len(own)

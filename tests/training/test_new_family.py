@@ -10,16 +10,17 @@ from training_kit import target as tiny_target
 from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.errors import UsageError
-from specchat.models.draft_heads import FAMILIES, Family
+from specchat.models.draft_heads import FAMILIES, TrainedFamily
 from specchat.models.draft_heads.head import SharedWeights
 from specchat.models.draft_heads.loading import load_network
 from specchat.training import job, texts
 from specchat.training.job import Job
-from specchat.training.learning_network import trained_network
+from specchat.training.learning_network import LearningNetwork
 from specchat.training.limits import refuse_unknown_method, training_cost
 from specchat.training.training_request import TrainingRequest
+from tests.training.training_kit import unroll
 
-LINE = Family("mixing", "tests.training.mixing_head:MixingHead", 1000.0)
+LINE = TrainedFamily("mixing", "tests.training.mixing_head:MixingHead", 1000.0)
 
 
 def test_a_family_that_has_a_file_and_a_line_is_trained_saved_loaded_and_drafts(tmp_path, monkeypatch):
@@ -45,9 +46,9 @@ def test_a_family_that_has_a_file_and_a_line_is_trained_saved_loaded_and_drafts(
     target.prefill(())
     target.prefill(text, tap=HiddenStateSink(frozenset(network.sizes.taps), taken.append))
     features = torch.stack([taken[0].layers[layer] for layer in network.sizes.taps], dim=1)
-    expected = network.unroll(features[None], torch.tensor([text]), 2)
+    expected = unroll(network, features[None], torch.tensor([text]), 2)
 
-    drafting = trained_network(target, trained, V)
+    drafting = LearningNetwork(target, trained, V)
     known = {layer: rows[: last + 1] for layer, rows in taken[0].layers.items()}
     drafting.take(TextStates(0, tuple(text[: last + 1]), known))
     assert drafting.begin(text[: last + 2])

@@ -14,7 +14,7 @@ from training_kit import V, target
 
 from specchat.training import learning_network as reply_recorder
 from specchat.training import online_learning
-from specchat.training.online_learning import DEPTH, Compared, Judgement
+from specchat.training.online_learning import DEPTH, ChainComparison, Judgement
 
 RATE = 5e-3
 
@@ -239,7 +239,7 @@ def test_what_has_become_worse_goes_back_to_the_original_weights(model, state):
 def test_only_a_sure_loss_counts_as_worse():
     def judged(chains, better, worse):
         judgement = Judgement()
-        judgement.add(Compared(chains, (0,) * DEPTH, (0,) * DEPTH, better, worse))
+        judgement.add(ChainComparison(chains, (0,) * DEPTH, (0,) * DEPTH, better, worse))
         return judgement.worse
 
     assert judged(500, 10, 40)

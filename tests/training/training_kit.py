@@ -85,3 +85,8 @@ def some_texts(count, reply=12):
 def recipe(method):
     """How a family is trained."""
     return draft_heads.FAMILIES[method].load().recipe
+
+
+def unroll(network, features, tokens, steps):
+    """(B, S − steps, H) logits for each step, from (B, S, taps, d) states of the target; see `DraftNetwork.states`."""
+    return [network.logits(states) for states in network.states(network.fused(features), tokens, steps)]

@@ -10,12 +10,11 @@ from fake import SETTINGS, rounds_of, stats_of
 from textual.widgets import Markdown
 
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.commands import Command, Count, Generate
-from specchat.engine.protocol.commands import Message as ChatMessage
+from specchat.engine.protocol.commands import Command, Count, Generate, Message
 from specchat.store import writer
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_read, open_to_write
-from specchat.store.records import Chat, Facts, Message
+from specchat.store.records import ChatRecord, Facts, StoredMessage
 from specchat.tui.screens.pairs import PairList
 from specchat.tui.state.stored_chat import message_of, turn_of
 from specchat.tui.widgets.reply_view import ReplyView
@@ -23,7 +22,7 @@ from specchat.tui.widgets.reply_view import ReplyView
 WHEN = "2026-01-31T12:00:00.000Z"
 
 
-def kept(store: Path) -> list[tuple[Chat, list[Message]]]:
+def kept(store: Path) -> list[tuple[ChatRecord, list[StoredMessage]]]:
     with open_to_read(store) as connection:
         chats = Chats(connection)
         return [chats.chat(summary.id) for summary in chats.summaries()]
@@ -66,9 +65,9 @@ async def test_a_reply_is_kept_while_it_is_written_and_with_its_figures_when_it_
 @pytest.mark.parametrize("pair", ["smol", "qwen", ""])
 async def test_a_chat_that_another_pair_wrote_says_so_and_offers_it(store, pair):
     with open_to_write(store).connection as connection:
-        record = Chat("c1", "old", WHEN, WHEN, False, "", "m2", None)
-        said = Message("m1", None, "user", "hi", WHEN)
-        reply = Message("m2", "m1", "assistant", "hello", WHEN, "done", [5], Facts(pair=pair, stop="end"))
+        record = ChatRecord("c1", "old", WHEN, WHEN, False, "", "m2", None)
+        said = StoredMessage("m1", None, "user", "hi", WHEN)
+        reply = StoredMessage("m2", "m1", "assistant", "hello", WHEN, "done", [5], Facts(pair=pair, stop="end"))
         chats = Chats(connection)
         chats.save(record)
         chats.add("c1", said)
@@ -104,7 +103,7 @@ async def test_nothing_is_kept_of_an_empty_chat_and_a_new_one_is_another(store):
         await d.pilot.press("ctrl+n")
         await d.say("two")
         await d.reply("second")
-        assert d.link.last(Generate).messages == [ChatMessage("user", "two")]
+        assert d.link.last(Generate).messages == [Message("user", "two")]
     assert sorted(chat.title for chat, _ in kept(store)) == ["one", "two"]
 
 
@@ -163,7 +162,7 @@ async def test_a_chat_comes_back_with_its_branches_figures_and_tokens(store):
         await d.say("go on")
         messages = d.link.last(Generate).messages
         assert [m.content for m in messages[-3:]] == ["and?", "answer two", "go on"]
-        assert messages[0] == ChatMessage("system", "be brief")
+        assert messages[0] == Message("system", "be brief")
         d.app.context.archive.close()
     (chat, messages), *others = kept(store)
     assert others == []
@@ -175,11 +174,11 @@ async def test_of_a_long_chat_only_the_end_is_on_the_page_and_all_of_it_is_sent(
     connection = open_to_write(store).connection
     chats = Chats(connection)
     with chats.transaction():
-        chats.save(Chat("a", "long", WHEN, WHEN, leaf="m1999"))
+        chats.save(ChatRecord("a", "long", WHEN, WHEN, leaf="m1999"))
         for n in range(2000):
             parent = f"m{n - 1}" if n else None
             text = f"message {n}" + ("" if n % 2 else "\nand more" * 20)
-            chats.add("a", Message(f"m{n}", parent, "assistant" if n % 2 else "user", text, WHEN))
+            chats.add("a", StoredMessage(f"m{n}", parent, "assistant" if n % 2 else "user", text, WHEN))
     connection.close()
     async with driving(store=store, chat="a") as d:
         await d.settle()
@@ -198,9 +197,9 @@ async def test_a_reply_that_was_cut_off_says_so_when_it_is_opened(store):
     connection = open_to_write(store).connection
     chats = Chats(connection)
     with chats.transaction():
-        chats.save(Chat("a", "hi", WHEN, WHEN, leaf="n"))
-        chats.add("a", Message("m", None, "user", "hi", WHEN))
-        chats.add("a", Message("n", "m", "assistant", "half a w", WHEN, "streaming", [4, -4]), owner="gone")
+        chats.save(ChatRecord("a", "hi", WHEN, WHEN, leaf="n"))
+        chats.add("a", StoredMessage("m", None, "user", "hi", WHEN))
+        chats.add("a", StoredMessage("n", "m", "assistant", "half a w", WHEN, "streaming", [4, -4]), owner="gone")
     connection.close()
     async with driving(store=store, chat="a") as d:
         await d.settle()
@@ -217,14 +216,16 @@ async def test_a_thought_is_kept_with_its_time_and_left_out_of_what_is_sent_on(s
     assert kept(store)[0][1][1].facts.thought_s > 0
     async with driving(store=store, chat=id) as d:
         await d.settle()
-        assert d.app.chat.last_reply().thought_s == kept(store)[0][1][1].facts.thought_s
+        assert d.app.chat.last_reply().facts.thought_s == kept(store)[0][1][1].facts.thought_s
         assert "thought for" in d.screen()
         await d.say("and?")
         assert d.link.last(Generate).messages[1].content == "A greeting."
 
 
 def test_a_reply_that_was_kept_has_the_same_pieces():
-    reply = Message("n", "m", "assistant", "a\x1b[31m 你好 b", WHEN, "done", [1, -6, 3, -1], Facts("smol", 1, "end"))
+    reply = StoredMessage(
+        "n", "m", "assistant", "a\x1b[31m 你好 b", WHEN, "done", [1, -6, 3, -1], Facts("smol", 1, "end")
+    )
     turn = turn_of(reply)
     assert turn.reply.pieces == [("a", "drafted"), ("␛[31m ", "target"), ("你好 ", "drafted"), ("b", "target")]
     assert message_of(turn) == reply

@@ -16,7 +16,7 @@ from specchat.engine.protocol.commands import Cancel, Generate
 from specchat.store.chat_json import read_json
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_read, open_to_write
-from specchat.store.records import Chat, Message, title_of
+from specchat.store.records import ChatRecord, StoredMessage, title_of
 from specchat.tui.screens.chats import ChatsScreen
 from specchat.tui.text import numbers
 
@@ -41,9 +41,9 @@ def fill(store: Path) -> None:
     chats = Chats(open_to_write(store).connection)
     with chats.transaction():
         for id, question, answer, when in CHATS:
-            chats.save(Chat(id, title_of(question), when, when, leaf="b"))
-            chats.add(id, Message("a", None, "user", question, when))
-            chats.add(id, Message("b", "a", "assistant", answer, when))
+            chats.save(ChatRecord(id, title_of(question), when, when, leaf="b"))
+            chats.add(id, StoredMessage("a", None, "user", question, when))
+            chats.add(id, StoredMessage("b", "a", "assistant", answer, when))
     chats._sql.close()
 
 

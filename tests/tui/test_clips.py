@@ -17,8 +17,7 @@ from specchat.tui.commands import chat_commands
 from specchat.tui.text.cells import width_of
 from specchat.tui.text.theme import DARK
 from specchat.tui.tree import clip_files
-from specchat.tui.tree.clip_files import FORMATS, as_cast, as_gif, as_svg
-from specchat.tui.tree.clip_frames import COLOURS, COLUMNS, ROUNDS, Frame, frames_of
+from specchat.tui.tree.clip_files import COLOURS, COLUMNS, FORMATS, ROUNDS, Frame, as_cast, as_gif, as_svg, frames_of
 
 ABOUT = ["SmolLM2 · cpu · 2 cores", "prompt_lookup · 18 nodes · seed 7"]
 TEXT = "{http://www.w3.org/2000/svg}text"

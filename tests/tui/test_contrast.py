@@ -8,7 +8,7 @@ from rich.color import Color
 from textual.widget import Widget
 
 from specchat.tui.text.theme import DARK, OWN, ROLES
-from specchat.tui.tree.clip_frames import COLOURS
+from specchat.tui.tree.clip_files import COLOURS
 from specchat.tui.widgets.tinted_text import TintedText
 
 LEAST = 4.5

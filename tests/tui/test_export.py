@@ -12,16 +12,16 @@ from driving import driving
 
 from specchat.errors import UsageError
 from specchat.store.chat_json import read_json
-from specchat.store.records import Chat, Facts, Message
+from specchat.store.records import ChatRecord, Facts, StoredMessage
 from specchat.tui.state import stored_chat
 from specchat.tui.system.desktop import format_and_file, format_of, stem_of
 
 WHEN = "2026-01-31T12:00:00.000Z"
-CHAT = Chat("id", "Is <b>this</b> SAID ABOUT right?", WHEN, WHEN, system="be <brief>", leaf="c")
+CHAT = ChatRecord("id", "Is <b>this</b> SAID ABOUT right?", WHEN, WHEN, system="be <brief>", leaf="c")
 MESSAGES = [
-    Message("a", None, "user", "Is <b>this</b> right?\n<script>alert(1)</script>", WHEN),
-    Message("b", "a", "assistant", "another branch", WHEN, "done", [14], Facts("smol", 7, "end")),
-    Message(
+    StoredMessage("a", None, "user", "Is <b>this</b> right?\n<script>alert(1)</script>", WHEN),
+    StoredMessage("b", "a", "assistant", "another branch", WHEN, "done", [14], Facts("smol", 7, "end")),
+    StoredMessage(
         "c", "a", "assistant", "**Yes** <img src=x onerror=alert(1)>\x1b[31m ![x](http://e/x.png)", WHEN, "interrupted",
         [3, -5, 56], Facts("smol", 9),
     ),

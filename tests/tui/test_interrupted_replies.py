@@ -14,7 +14,7 @@ from specchat.engine.protocol.commands import Count, Generate
 from specchat.store import writer
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_write
-from specchat.store.records import Chat, Facts, Message
+from specchat.store.records import ChatRecord, Facts, StoredMessage
 
 
 async def test_after_an_interrupted_reply_the_context_is_known(tmp_path: Path):
@@ -74,10 +74,10 @@ async def test_a_chat_whose_tokens_are_not_known_is_counted_where_it_may_not_fit
     """As are those of replies that an earlier version interrupted."""
     with open_to_write(store).connection as connection:
         chats = Chats(connection)
-        chats.save(Chat("c1", "old", WHEN, WHEN, False, "", "m2", None))
-        chats.add("c1", Message("m1", None, "user", "hi", WHEN))
+        chats.save(ChatRecord("c1", "old", WHEN, WHEN, False, "", "m2", None))
+        chats.add("c1", StoredMessage("m1", None, "user", "hi", WHEN))
         said = "word " * words
-        chats.add("c1", Message("m2", "m1", "assistant", said, WHEN, "interrupted", [len(said)], Facts("smol")))
+        chats.add("c1", StoredMessage("m2", "m1", "assistant", said, WHEN, "interrupted", [len(said)], Facts("smol")))
     async with driving(store=store, chat="c1", loaded=False) as d:
         await d.hear(hello(), ready(context_tokens=400))
         await d.until("word")

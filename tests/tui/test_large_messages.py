@@ -19,7 +19,7 @@ from specchat.tui.state.turn import Reply, Turn
 from specchat.tui.text.cells import clip, cut, first_lines, first_runs
 from specchat.tui.text.markdown_blocks import MOST_PARSED, MOST_WIDGETS, STEP_WIDGETS, drawing_steps
 from specchat.tui.widgets import messages
-from specchat.tui.widgets.finished_markdown import FinishedMarkdown
+from specchat.tui.widgets.reply_view import FinishedMarkdown
 
 DIGITS = f'hi\n\n<file path="x" lines="{"9" * 4_301}">\na\n</file>'
 """More digits than Python makes an int of."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from driving import Driver, driving, in_one_app
 from textual.widgets import Markdown
 
-from specchat.tui.widgets.finished_markdown import CodeBlock, diff
+from specchat.tui.widgets.reply_view import CodeBlock, diff
 
 TABLE = "| name | right | mid |\n|:---|---:|:--:|\n| a | 1 | x |\n| bb | 22 | yy |\n"
 

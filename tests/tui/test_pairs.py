@@ -15,8 +15,7 @@ from specchat.config import load_catalog, private_dir, user_settings, users_conf
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Cancel, Generate, Load
 from specchat.errors import WeightsError
-from specchat.tui.screens.add_pair import AddPairScreen
-from specchat.tui.screens.pairs import PairsScreen
+from specchat.tui.screens.pairs import AddPairScreen, PairsScreen
 
 
 async def until(d: Driver, words: str) -> None:

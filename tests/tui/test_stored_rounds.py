@@ -9,14 +9,14 @@ from fake import rounds_of
 
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_read
-from specchat.store.records import Message
+from specchat.store.records import StoredMessage
 from specchat.tui.state import turn
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.turn import Reply, ReplyRounds
 from specchat.tui.state.visible_reply import ShownRounds
 
 
-def stored(store: Path) -> list[Message]:
+def stored(store: Path) -> list[StoredMessage]:
     with open_to_read(store) as connection:
         return Chats(connection).chat(Chats(connection).last())[1]
 
@@ -73,7 +73,7 @@ async def test_bytes_that_cannot_be_read_show_no_tree_and_stay_as_they_are(store
         await d.reply()
         await d.app.context.archive.change(
             lambda chats: chats.update(
-                d.app.chat.id, Message(d.app.chat.turns[1].id, None, "assistant", "text", "", rounds=b"damaged")
+                d.app.chat.id, StoredMessage(d.app.chat.turns[1].id, None, "assistant", "text", "", rounds=b"damaged")
             )
         )
         await d.say("/new")

@@ -14,7 +14,7 @@ from specchat.cli.chat import _say_training_stopped
 from specchat.config import load_catalog, settings_of
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Load
-from specchat.tui.screens.training import TrainingScreen
+from specchat.tui.screens.trainings import TrainingScreen
 from specchat.tui.state.chat import Background, Chat, set_aside, take_back
 from specchat.tui.state.training import Training, TrainingChoices
 

@@ -10,7 +10,7 @@ from trainer import Trainer
 
 from specchat.config import own_drafters_dir
 from specchat.errors import ConfigError
-from specchat.tui.screens.training import TrainForm
+from specchat.tui.screens.trainings import TrainForm
 from specchat.tui.services.training_runner import TrainingRunner
 from specchat.tui.state.chat import Chat
 

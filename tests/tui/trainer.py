@@ -12,7 +12,7 @@ from driving import PATIENCE_S, Driver
 
 from specchat.engine.protocol.training_report import Curve, Judged, MeasuredWay, Needed, Reached, Trained, encode_report
 from specchat.errors import UsageError
-from specchat.tui.screens.training import TrainForm
+from specchat.tui.screens.trainings import TrainForm
 from specchat.tui.services.training_runner import TrainingHere
 from specchat.tui.state.training import TrainingChoices
 

@@ -12,14 +12,12 @@ import torch
 
 from specchat.bench.check_text import check_greedy
 from specchat.bench.checked_combination import EFFORTS, FAILED, CheckedCombination
-from specchat.bench.peer import Peer
-from specchat.bench.peer_engines import peers_over
+from specchat.bench.peer_engines import Peer, peers_over
 from specchat.core.costs import Costs
 from specchat.decoding.vocabulary import TransformersVocabulary
 from specchat.drafters.choice import choose_drafter
 from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.errors import CombinationError
-from specchat.models.backends.widened import Sizes, WidenedSource, widened_config
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.shape import Shape
 from specchat.models.machine import available_bytes
@@ -41,6 +39,7 @@ from tools.gpu.text_comparison import (
     greedy,
     timed_costs,
 )
+from tools.gpu.widened import Sizes, WidenedSource, widened_config
 
 WANTED_SHARE = 0.90
 

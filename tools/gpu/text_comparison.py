@@ -11,7 +11,7 @@ from specchat.bench.configurations import Configuration, plain_of
 from specchat.bench.contestants import Contestant, Ours
 from specchat.bench.interleaved_run import InterleavedRun
 from specchat.bench.measured_reply import Measured
-from specchat.bench.peer import Peer
+from specchat.bench.peer_engines import Peer
 from specchat.bench.report import Group, summarise
 from specchat.bench.workloads import own_workload
 from specchat.core.costs import Costs

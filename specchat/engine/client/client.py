@@ -187,20 +187,16 @@ class Engine:
             self._put(event)
         returncode = self._process.wait()
         if not self._closing:
-            self._put(Died(returncode, self._last_words(returncode)))
+            try:
+                words = read_end(self.log, 2000).decode("utf-8", "replace").strip()
+            except OSError:
+                words = ""
+            self._put(Died(returncode, f"{words}\n{_SIGNALS.get(-returncode, '')}".strip()))
 
     def _put(self, event: Event) -> None:
         self._queue.put(event)
         if self._wake is not None:
             self._wake()
-
-    def _last_words(self, returncode: int) -> str:
-        """The end of the engine's log: what a bug report needs; and what is not in it, since a signal writes none."""
-        try:
-            words = read_end(self.log, 2000).decode("utf-8", "replace").strip()
-        except OSError:
-            words = ""
-        return f"{words}\n{_SIGNALS.get(-returncode, '')}".strip()
 
 
 APART_S = 0.02
@@ -255,7 +251,6 @@ class GuestLink:
         self._wake_owner()
 
     def drain(self) -> list[Event]:
-        """All answers since the last call, oldest first; returns at once."""
         return take_all(self._events)
 
     def close(self) -> None:

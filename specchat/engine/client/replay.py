@@ -9,6 +9,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,6 @@ class Recording:
         return cls(header, tuple(events), truncated)
 
     def first(self, kind: type[Any]) -> Any | None:
-        """The first event of this kind, or None."""
         return next((event for event in self.events if isinstance(event, kind)), None)
 
     def replies(self) -> list[tuple[Event, ...]]:
@@ -156,21 +156,12 @@ class Player:
         self._timeline = list(timeline(recording))
         self._next = 0
         self._wait_s = 0.0  # recorded seconds until the next event
-        self._speed = min(FASTEST, max(SLOWEST, speed))
-        self._paused = self._closed = False
+        self.speed = min(FASTEST, max(SLOWEST, speed))  # recorded seconds per second
+        self.paused = self._closed = False
         self._playing = False
         hello = recording.first(Hello)
         self._put(hello or Hello(PROTOCOL, recording.header.specchat, [], []))
         threading.Thread(target=self._play, name="replay", daemon=True).start()
-
-    @property
-    def paused(self) -> bool:
-        return self._paused
-
-    @property
-    def speed(self) -> float:
-        """Recorded seconds per second."""
-        return self._speed
 
     @property
     def ended(self) -> bool:
@@ -187,7 +178,8 @@ class Player:
         match command:
             case Load():
                 self._put(self.recording.ready())
-                self._set(playing=True)
+                with self._changing():
+                    self._playing = True
             case Cancel():
                 self.pause()
             case Generate(id=id):
@@ -196,60 +188,45 @@ class Player:
                 self._put(Failed("EngineError", "a recording cannot be changed", during="change"))
             case Quit():
                 self.close()
-            case _:
-                pass
 
     def drain(self) -> list[Event]:
-        """All events that became due since the last call, oldest first; returns at once."""
         return take_all(self._queue)
 
     def close(self) -> None:
-        """Stop for good; nothing becomes due any more."""
-        self._set(closed=True)
+        with self._changing():
+            self._closed = True
 
     def pause(self) -> None:
-        """Hold still after the events already due."""
-        self._set(paused=True)
+        with self._changing():
+            self.paused = True
 
     def resume(self) -> None:
-        """Go on from where it was held."""
-        self._set(paused=False)
+        with self._changing():
+            self.paused = False
 
     def faster(self, factor: float) -> None:
-        """Multiply the speed."""
-        self._set(speed=min(FASTEST, max(SLOWEST, self._speed * factor)))
+        with self._changing():
+            self.speed = min(FASTEST, max(SLOWEST, self.speed * factor))
 
     def step(self) -> None:
         """Play up to and including the next round at once, then hold still."""
-        with self._changed:
-            self._paused = True
+        with self._changing():
+            self.paused = True
             while not self.ended:
                 event = self._take()
                 self._queue.put(event)
                 if isinstance(event, RoundDone | Finished):
                     break
-            self._changed.notify_all()
         self._wake()
 
     def rewind(self) -> None:
-        """Play from the beginning."""
-        with self._changed:
-            self._next, self._wait_s, self._paused = 0, 0.0, False
-            self._changed.notify_all()
+        with self._changing():
+            self._next, self._wait_s, self.paused = 0, 0.0, False
 
-    def _set(
-        self,
-        *,
-        paused: bool | None = None,
-        speed: float | None = None,
-        closed: bool | None = None,
-        playing: bool | None = None,
-    ) -> None:
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
         with self._changed:
-            self._paused = self._paused if paused is None else paused
-            self._speed = self._speed if speed is None else speed
-            self._closed = self._closed if closed is None else closed
-            self._playing = self._playing if playing is None else playing
+            yield
             self._changed.notify_all()
 
     def _play(self) -> None:
@@ -257,12 +234,12 @@ class Player:
             with self._changed:
                 if self._closed:
                     return
-                if not self._playing or self._paused or self.ended:
+                if not self._playing or self.paused or self.ended:
                     self._changed.wait()
                     continue
                 if self._next == 0:
                     self._wait_s = self._timeline[0][0]
-                before, due, speed = time.monotonic(), self._next, self._speed
+                before, due, speed = time.monotonic(), self._next, self.speed
                 if self._wait_s > 0 and self._changed.wait(self._wait_s / speed):
                     if due == self._next:
                         self._wait_s -= (time.monotonic() - before) * speed

@@ -143,7 +143,8 @@ def check(message: Command | Event) -> None:
         case Compare():
             _wishes(message.apart or {})
         case Hello():
-            _hello(message)
+            for option in [*message.settings, *(option for method in message.methods for option in method.options)]:
+                _option(option)
         case Ready() | Changed() | Started():
             _settings(message.settings)
         case RoundDone():
@@ -157,8 +158,6 @@ def check(message: Command | Event) -> None:
             _demand(max([0, *message.before, *message.now]) <= message.chains, "more chains are right than there are")
         case Died():
             raise ValidationError("a died event is made on the near side, never sent")
-        case _:
-            pass
 
 
 class Order:
@@ -188,8 +187,6 @@ class Order:
             case Finished():
                 self._rounds(event)
                 del self._written[event.id]
-            case _:
-                pass
         self._first = False
 
     def _rounds(self, event: Prefilled | RoundDone | Finished) -> int:
@@ -248,11 +245,6 @@ def _stats(stats: Stats) -> None:
     low, value, high = stats.speedup_low, stats.speedup, stats.speedup_high
     if low is not None and value is not None and high is not None:
         _demand(low <= value <= high, f"the speed-up {value:g} is not between {low:g} and {high:g}")
-
-
-def _hello(hello: Hello) -> None:
-    for option in [*hello.settings, *(option for method in hello.methods for option in method.options)]:
-        _option(option)
 
 
 def _option(option: OptionInfo) -> None:

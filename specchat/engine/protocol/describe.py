@@ -16,7 +16,9 @@ from specchat.settings import OPTIONS, Settings
 
 def hello() -> events.Hello:
     """The first event of every engine."""
-    return events.Hello(events.PROTOCOL, __version__, method_list(), setting_list(), os.getpid())
+    return events.Hello(
+        events.PROTOCOL, __version__, method_list(), [option_info(o) for o in OPTIONS.values()], os.getpid()
+    )
 
 
 def settings_message(settings: Settings) -> dict[str, Any]:
@@ -42,11 +44,6 @@ def method_list() -> list[MethodInfo]:
         )
         for family, method in methods()
     ]
-
-
-def setting_list() -> list[OptionInfo]:
-    """Every setting with a single value."""
-    return [option_info(o) for o in OPTIONS.values()]
 
 
 def option_info(option: Option) -> OptionInfo:

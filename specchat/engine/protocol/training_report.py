@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -149,7 +148,8 @@ def verdict_line(judged: Judged, name: str, pair: str) -> str:
 
 def curve_lines(curve: Curve, most: int = 64) -> list[str]:
     """τ over the tokens seen, as bars of text: at most so many points, the last one among them."""
-    points = _thinned(curve.points, most)
+    step = -(-len(curve.points) // most)
+    points = list(curve.points) if step <= 1 else list(reversed(curve.points[::-1][::step]))
     scale = _BAR / max(max((tau for _, tau in points), default=1.0) - 1.0, 1e-9)
     return [f"{tokens:>11,}  {tau:.2f}  {'█' * round((tau - 1.0) * scale)}".rstrip() for tokens, tau in points]
 
@@ -158,11 +158,6 @@ def span(seconds: float) -> str:
     """A time to wait, roughly: `40 s`, `25 min`, `2.5 h`."""
     minutes = round(seconds / 60)
     return f"{seconds:.0f} s" if seconds < 90 else f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"
-
-
-def _thinned(points: Sequence[tuple[int, float]], most: int) -> list[tuple[int, float]]:
-    step = -(-len(points) // most)
-    return list(points) if step <= 1 else list(reversed(points[::-1][::step]))
 
 
 def _table_line(way: MeasuredWay, wide: int) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from specchat.core.round import Ledger, Round
 from specchat.core.speedup import RoundIntervals
-from specchat.core.tree import ROOT, TokenTree
+from specchat.core.tree import ROOT
 from specchat.decoding.assemble import sampling
 from specchat.decoding.combinations import LosslessClaim
 from specchat.decoding.conversation import Conversation
@@ -52,15 +52,10 @@ def ready_message(pair: LoadedPair, conversation: Conversation) -> events.Ready:
         load_s=pair.load_s,
         settings=settings_message(conversation.settings),
         loss=loss_message(conversation.losslessness, pair),
-        notes=pair.notes,
+        notes=[*pair.notes, *pair.slower],
         kernels=pair.target.kernels,
         trained=list(dict.fromkeys(one.method for one in pair.trained.fitting)),
     )
-
-
-def released_message(models: list[str], pair: LoadedPair) -> events.Released:
-    """These draft models were let go."""
-    return events.Released(models, memory_bytes(pair.device))
 
 
 def changed_message(pair: LoadedPair, conversation: Conversation, *, grown: bool) -> events.Changed:
@@ -74,7 +69,6 @@ def changed_message(pair: LoadedPair, conversation: Conversation, *, grown: bool
 
 
 def loss_message(claim: LosslessClaim, pair: LoadedPair) -> events.Losslessness:
-    """The claim for the combination in force on this pair."""
     return events.Losslessness(claim.lossless, claim.reason, pair.near_ties if claim.lossless else "")
 
 
@@ -102,14 +96,33 @@ def round_message(
     """A round with its tree, verdict, pieces of text and timings; `logprobs`: and what the target gives each node."""
     round = written.round
     tree, verdict, budget = round.tree, round.verdict, round.budget
-    by_node, bonus_logprob = target_logprobs(round) if logprobs else _unknown(tree)
+    by_node: list[float | None] = [None] * len(tree)
+    bonus_logprob: float | None = None
+    if logprobs:
+        by_node, bonus_logprob = target_logprobs(round)
+    draws = [
+        round_parts.Draw(
+            child=draw.child,
+            kind=draw.guess.kind.value,
+            proposer=draw.guess.proposer,
+            draft_logprob=None if draw.guess.logprob is None else _finite(draw.guess.logprob),
+        )
+        for parent in range(len(tree))
+        for draw in tree.draws(parent)
+    ]
     return events.RoundDone(
         id=id,
         index=round.index,
         at_s=written.at_s,
         context_tokens=round.start,
         budget={"nodes": budget.nodes, "depth": budget.depth, "width": budget.width, "floor": budget.floor},
-        tree=_tree_message(tree, by_node, vocabulary),
+        tree=round_parts.Tree(
+            tokens=list(tree.tokens),
+            parents=list(tree.parents),
+            texts=[vocabulary.token_label(token) for token in tree.tokens],
+            draws=draws,
+            target_logprob=by_node,
+        ),
         verdict=round_parts.Verdict(
             path=list(verdict.path),
             bonus=verdict.bonus,
@@ -161,33 +174,9 @@ def target_logprobs(round: Round) -> tuple[list[float | None], float | None]:
     return found, values[-1] if verdict.bonus is not None else None
 
 
-def _unknown(tree: TokenTree) -> tuple[list[float | None], float | None]:
-    return [None] * len(tree), None
-
-
 def _finite(value: float) -> float:
     """JSON has no infinity; e^−999 stands for never."""
     return value if math.isfinite(value) else -999.0
-
-
-def _tree_message(tree: TokenTree, logprobs: list[float | None], vocabulary: Vocabulary) -> round_parts.Tree:
-    draws = [
-        round_parts.Draw(
-            child=draw.child,
-            kind=draw.guess.kind.value,
-            proposer=draw.guess.proposer,
-            draft_logprob=None if draw.guess.logprob is None else _finite(draw.guess.logprob),
-        )
-        for parent in range(len(tree))
-        for draw in tree.draws(parent)
-    ]
-    return round_parts.Tree(
-        tokens=list(tree.tokens),
-        parents=list(tree.parents),
-        texts=[vocabulary.token_label(token) for token in tree.tokens],
-        draws=draws,
-        target_logprob=logprobs,
-    )
 
 
 def stats_message(

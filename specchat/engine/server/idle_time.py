@@ -36,7 +36,7 @@ OLD = timedelta(days=30)
 """After so long passes are timed again: systems, drivers and cooling change."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class MeasuredPasses(msgspec.Struct, frozen=True):
     """Passes by rows, and by what and when they were timed."""
 
     verify: tuple[tuple[int, float], ...]
@@ -61,24 +61,26 @@ class ProfileStore:
 
     file: Path
 
-    def get(self, key: str, processor: str) -> Entry | None:
+    def get(self, key: str, processor: str) -> MeasuredPasses | None:
         """The measurement under this key, by this processor and this version, if it can be true."""
         entry = self._all().get(key)
         if entry is None or (entry.processor, entry.version) != (processor, __version__) or not entry.costs.plausible:
             return None
         return entry
 
-    def put(self, key: str, processor: str, costs: Costs) -> Entry:
+    def put(self, key: str, processor: str, costs: Costs) -> MeasuredPasses:
         """Remember a measurement, if it can be written."""
-        entry = Entry(costs.verify, costs.draft, processor, __version__, datetime.now(UTC).replace(microsecond=0))
+        entry = MeasuredPasses(
+            costs.verify, costs.draft, processor, __version__, datetime.now(UTC).replace(microsecond=0)
+        )
         others = [one for one in self._all().items() if one[0] != key]
         kept = dict([*others, (key, entry)][-_MOST:])
         with suppress(OSError):
             write_whole(self.file, msgspec.json.format(msgspec.json.encode(kept)))
         return entry
 
-    def _all(self) -> dict[str, Entry]:
-        return read_json(self.file, dict[str, Entry]) or {}
+    def _all(self) -> dict[str, MeasuredPasses]:
+        return read_json(self.file, dict[str, MeasuredPasses]) or {}
 
 
 _ATTEMPTS = 3
@@ -94,7 +96,7 @@ class IdleMeasuring:
         self._store = store
         self._pair = pair
         self._attempts = _ATTEMPTS
-        self.profile: Entry | None = store.get(pair.key, processor_name(pair.device))
+        self.profile: MeasuredPasses | None = store.get(pair.key, processor_name(pair.device))
 
     @property
     def due(self) -> bool:

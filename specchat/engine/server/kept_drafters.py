@@ -54,7 +54,14 @@ class KeptDrafters:
             return
         self._drafters = [*((n, ref) for n, ref in self._drafters if ref() is not None), (name, weakref.ref(drafter))]
         if isinstance(drafter, KeepsState):
-            self._restore(name, drafter)
+            try:
+                if (file := self._file(name)).there:
+                    state = file.read()
+                    drafter.restore_state(state)
+                    self._saved[name] = _checksum(state)
+            except Exception as error:
+                self._tell(name, error, "it starts with nothing learnt")
+                drafter.restore_state(b"")
         if isinstance(drafter, LearnsFromReplies):
             drafter.learn(self._learning)
         self.due = True
@@ -141,16 +148,6 @@ class KeptDrafters:
 
     def _file(self, name: str) -> DrafterStateFile:
         return DrafterStateFile.of(self._target_sha256(), name)
-
-    def _restore(self, name: str, drafter: KeepsState) -> None:
-        try:
-            if (file := self._file(name)).there:
-                state = file.read()
-                drafter.restore_state(state)
-                self._saved[name] = _checksum(state)
-        except Exception as error:
-            self._tell(name, error, "it starts with nothing learnt")
-            drafter.restore_state(b"")
 
     def _save(self, name: str, drafter: KeepsState) -> None:
         file = self._file(name)

@@ -15,11 +15,12 @@ from specchat.decoding.vocabulary import Vocabulary
 from specchat.drafters.choice import drafts_used
 from specchat.drafters.parts import FurtherDraft, PairResources
 from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.recorded_network import GraphNetwork
 from specchat.models.draft_heads.masks import mask_rows
 from specchat.models.machine import threads_for
 from specchat.models.model_loading import Loaded
 from specchat.settings import Settings
-from specchat.training.learning_network import trained_network
+from specchat.training.learning_network import LearningNetwork
 
 if TYPE_CHECKING:
     from specchat.config.datastore_files import Datastores
@@ -117,13 +118,26 @@ class LoadedPair:
 
     @property
     def drafts(self) -> tuple[Loaded, ...]:
-        """Its draft models, the first one first."""
         return tuple(one.loaded for one in self._own_drafts)
 
     @property
     def draft_names(self) -> str | None:
         """The names of the draft models that are loaded as one text; None where there are none."""
         return " + ".join(draft.name for draft in self.drafts) or None
+
+    @property
+    def slower(self) -> list[str]:
+        """What became slower while models ran: passes that are no longer recorded, or not compiled, and why."""
+        networks = {
+            loaded.name: loaded.model.network
+            for loaded in (self.target, *self.drafts)
+            if isinstance(loaded.model, Decoder)
+        }
+        return [
+            f"{name} is slower than it could be: {network.trouble}"
+            for name, network in networks.items()
+            if isinstance(network, GraphNetwork) and network.trouble
+        ]
 
     @property
     def resources(self) -> PairResources:
@@ -141,7 +155,7 @@ class LoadedPair:
             datastores=self.datastores,
             memory=self.memory,
             prunable=self.target.prunable,
-            make_network=trained_network,
+            make_network=LearningNetwork,
             make_masks=mask_rows,
         )
 

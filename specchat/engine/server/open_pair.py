@@ -15,11 +15,11 @@ from specchat.decoding.conversation import Conversation
 from specchat.drafters.choice import choose_drafter
 from specchat.engine.protocol import events
 from specchat.engine.protocol.commands import Compare
-from specchat.engine.server.event_conversion import Comparing, encode_messages, released_message
+from specchat.engine.server.event_conversion import Comparing, encode_messages
 from specchat.engine.server.idle_time import IdleTime, ProfileStore
 from specchat.engine.server.load_times import LoadTimes
 from specchat.engine.server.loaded_pair import LoadedPair
-from specchat.engine.server.memory import free_memory, limit_without_drafts, watch_peak
+from specchat.engine.server.memory import free_memory, limit_without_drafts, memory_bytes, watch_peak
 from specchat.engine.server.pair_loading import Loader
 from specchat.errors import CombinationError, EngineError, NotEnoughMemory, SpecchatError
 from specchat.models.model_loading import Loaded
@@ -27,7 +27,7 @@ from specchat.settings import OPTIONS, Settings
 
 
 @dataclass
-class Totals:
+class ReplyTotals:
     """How many replies were written, and their rounds."""
 
     replies: int = 0
@@ -50,7 +50,7 @@ class OpenPair:
     conversation: Conversation
     idle: IdleTime
     comparing: Comparing
-    totals: Totals
+    totals: ReplyTotals
     _second: Model | None = field(default=None, init=False)
 
     @staticmethod
@@ -84,7 +84,7 @@ class OpenPair:
         idle.kept.learn(settings.learn)
         if goes_on is not None:
             return OpenPair(loaded, conversation, idle, goes_on.comparing, goes_on.totals)
-        return OpenPair(loaded, conversation, idle, Comparing(loaded), Totals())
+        return OpenPair(loaded, conversation, idle, Comparing(loaded), ReplyTotals())
 
     def serves(self, settings: Settings) -> bool:
         """Whether the same loaded models serve these settings."""
@@ -185,10 +185,10 @@ class CurrentPair:
         self._store = ProfileStore(state_dir() / "profiles.json")
         self._open: OpenPair | None = None
         self._used_s = time.monotonic()
+        self._told_slower: set[str] = set()
 
     @property
     def there(self) -> bool:
-        """Whether a pair is loaded."""
         return self._open is not None
 
     @property
@@ -203,7 +203,6 @@ class CurrentPair:
         return self._open
 
     def close(self) -> None:
-        """Save what drafters have learnt and let the pair go."""
         if self._open is not None:
             self._open.close()
             self._open = None
@@ -277,6 +276,13 @@ class CurrentPair:
         if self.open.loaded.drafts_in_use(settings):
             self._used_s = time.monotonic()
 
+    def tell_slower(self) -> None:
+        """Tell once of each thing that became slower while the models of the pair ran."""
+        for note in self.open.loaded.slower:
+            if note not in self._told_slower:
+                self._told_slower.add(note)
+                self._emit(events.Notice(note))
+
     def release_in_s(self) -> float | None:
         """In how many seconds draft models may go that the settings do not use; None where there are none."""
         if self._open is None or not self._open.unused_drafts:
@@ -287,4 +293,4 @@ class CurrentPair:
         """Let go of draft models that the settings do not use. Never while a reply is being written."""
         self._used_s = time.monotonic()  # where this fails, the next try waits
         names = self.open.release_drafts()
-        self._emit(released_message(names, self.open.loaded))
+        self._emit(events.Released(names, memory_bytes(self.open.loaded.device)))

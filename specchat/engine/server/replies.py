@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from specchat.core.constraint import Wanted
 from specchat.core.request import FIRST, LOGITS
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.reply_events import PromptRead, ReplyEnded, ReplyStarted, RoundWritten, Stopwatch
@@ -31,7 +32,7 @@ SLICE_TOKENS = 16
 longer ones the machine's speed drifts."""
 
 
-class Replies:
+class ReplyWriter:
     """Writes replies with the pair in use.
 
     Args:
@@ -60,6 +61,7 @@ class Replies:
                 self._write_two(command, command.beside)
         finally:
             self.pacing.end()
+            self._pair.tell_slower()
             for one in (command, command.beside):
                 if one is not None:
                     self._commands.forget_cancel(one.id)
@@ -113,6 +115,8 @@ class Replies:
         """Write a reply and tell of it, round by round."""
         prompt, reference = encode_prompt(conversation, command), conversation.encode_reference(command.reference)
         begun = conversation.encode_begun(command.begun)
+        wanted = command.constraint
+        constraint = None if wanted is None else conversation.compile(Wanted(wanted.kind, wanted.text))
         copies = CopySources(conversation.vocabulary, command.messages, prompt)
         id, started = command.id, None
 
@@ -120,7 +124,9 @@ class Replies:
             self._emit(events.Prefilled(id, progress.done, progress.total, progress.at_s))
 
         shown = LOGITS if command.logprobs else FIRST
-        for event in conversation.reply(prompt, command.seed, cancelled, on_prefill, watch, reference, begun, shown):
+        for event in conversation.reply(
+            prompt, command.seed, cancelled, on_prefill, watch, reference, begun, shown, constraint
+        ):
             match event:
                 case ReplyStarted():
                     started = event
@@ -163,13 +169,11 @@ class Pacing:
         self._granted = 0
 
     def begin(self, id: int) -> None:
-        """Reply `id` begins."""
         self._pace = self._coming if self._coming.id == id else Pace(id=id)
         self._coming = Pace(id=-1)  # what was said of one reply is not said of a later one with its number
         self._granted = self._pace.rounds
 
     def end(self) -> None:
-        """No reply runs."""
         self._pace = Pace(id=-1)
 
     def take(self, pace: Pace) -> None:
@@ -187,7 +191,6 @@ class Pacing:
         return 0.0 if self._granted > 0 else None
 
     def went(self) -> None:
-        """A round begins."""
         self._granted = max(0, self._granted - 1)
 
 

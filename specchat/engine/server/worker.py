@@ -30,8 +30,8 @@ from specchat.engine.server.event_conversion import (
 )
 from specchat.engine.server.kept_drafters import learning_report
 from specchat.engine.server.memory import no_memory_left
-from specchat.engine.server.open_pair import CurrentPair, Totals
-from specchat.engine.server.replies import Replies
+from specchat.engine.server.open_pair import CurrentPair, ReplyTotals
+from specchat.engine.server.replies import ReplyWriter
 from specchat.errors import NotNumbers, SpecchatError
 
 _IDLE_S = 0.4
@@ -48,10 +48,9 @@ class Worker:
         self._emit = emit
         self._pair = CurrentPair(emit, lambda: commands.cancelled(None))
         self._deferred: list[Command] = []
-        self._replies = Replies(self._pair, commands, emit, self._answer_meanwhile)
+        self._replies = ReplyWriter(self._pair, commands, emit, self._answer_meanwhile)
 
     def run(self) -> None:
-        """Work until told to quit."""
         while not self._commands.quitting.is_set():
             command = self._deferred.pop(0) if self._deferred else self._wait()
             if command is not None and not isinstance(command, Quit):
@@ -104,7 +103,8 @@ class Worker:
                     report = learning_report(now.conversation, now.loaded.trained, now.idle.kept, command.forget)
                     self._emit(report)
                 case Statistics():
-                    self._tell_totals()
+                    totals = self._pair.open.totals if self._pair.there else ReplyTotals()
+                    self._emit(events.Totals(totals.replies, stats_message(totals.ledger)))
         except Exception as error:
             if not isinstance(error, SpecchatError):
                 _log.exception("while answering %s", during)
@@ -142,7 +142,3 @@ class Worker:
         conversation = self._pair.open.conversation
         tokens = encode_messages(conversation, command.messages)
         self._emit(events.Counted(command.id, len(tokens), conversation.target.context_tokens))
-
-    def _tell_totals(self) -> None:
-        totals = self._pair.open.totals if self._pair.there else Totals()
-        self._emit(events.Totals(totals.replies, stats_message(totals.ledger)))

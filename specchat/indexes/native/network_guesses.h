@@ -1,4 +1,4 @@
-/* What the chat's sampling makes of a network's candidates, as core/candidate_penalties.py and drafters/point_guesses.py
+/* What the chat's sampling makes of a network's candidates, as drafters/point_guesses.py and drafters/point_guesses.py
  * compute it: after penalties, in the order in which they win with the target's own noise. */
 
 #pragma once

@@ -20,7 +20,7 @@ from specchat.core.noise import Noise, Stream
 from specchat.core.reading import Counters, HeadOutput, HeadTensors, Reading
 from specchat.core.request import DEFAULT_REQUEST, ExtraRow, HeadOfSome, PassRequest
 from specchat.core.tree import TokenTree
-from specchat.models.decoder.cache_rows import Plan
+from specchat.models.decoder.cache_rows import PassPlan
 from specchat.models.decoder.cached_model import CachedModel
 from specchat.models.decoder.layer_hooks import LayerWatch
 from specchat.models.decoder.network import SubLayers
@@ -110,15 +110,14 @@ class ScriptedModel(CachedModel["ScriptedModel"]):
         return 8 * rows * self.vocab_size if logits else 0
 
     def limit_context_(self, tokens: int) -> None:
-        """Take no longer texts than this. In place."""
         self.context_tokens = tokens
 
-    def _read_text(self, plan: Plan, watch: LayerWatch | None) -> None:
+    def _read_text(self, plan: PassPlan, watch: LayerWatch | None) -> None:
         self._count(plan)
         if watch is not None:
             watch.after_layer(0, self._text_states(plan))
 
-    def _count(self, plan: Plan) -> None:
+    def _count(self, plan: PassPlan) -> None:
         self.counters.passes += 1
         self.counters.rows += plan.rows
         self.counters.node_layers += self._parts.computed(range(self.layers)) * plan.rows
@@ -129,7 +128,7 @@ class ScriptedModel(CachedModel["ScriptedModel"]):
             return torch.zeros(self.vocab_size)
         return self._script(text if self._parts.attention else text[-1:])
 
-    def _text_states(self, plan: Plan) -> Tensor:
+    def _text_states(self, plan: PassPlan) -> Tensor:
         """(missing, V) the states of the tokens of the text that a pass reads."""
         known, tokens = self.rows.known(), plan.tokens[: plan.missing]
         return torch.stack([self._says([*known, *tokens[: end + 1]]) for end in range(plan.missing)])

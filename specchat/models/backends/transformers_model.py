@@ -10,13 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from specchat.core.device_copy import drawable
 from specchat.core.reading import Counters, HeadTensors, Reading
 from specchat.core.request import DEFAULT_REQUEST, Adapter, ExtraRow, HeadOfSome, PassRequest
 from specchat.core.tree import TokenTree
 from specchat.errors import ModelError
 from specchat.models.backends.transformers_network import without_parts
 from specchat.models.decoder.adapters import Adapted, checked
-from specchat.models.decoder.cache_rows import Plan
+from specchat.models.decoder.cache_rows import PassPlan
 from specchat.models.decoder.cached_model import CachedModel
 from specchat.models.decoder.kv_cache import KVCache
 from specchat.models.decoder.layer_hooks import LayerWatch
@@ -111,32 +112,28 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
     def read(
         self, tree: TokenTree, new_nodes: Sequence[int] | None = None, request: PassRequest = DEFAULT_REQUEST
     ) -> Reading:
-        """Read nodes of a tree in one pass: all of it, or the new ones."""
         plan = self.rows.plan_tree(tree, new_nodes, request.extra_rows)
         watch = LayerWatch(plan, request, tree)
         with self._watched(watch):
             states = self._pass(plan, watch.rows, request.extra_rows)[plan.missing :]
         self.rows.tree_read(plan)
         head = request.head
-        return watch.reading(HeadTensors(self._head(states)) if head is None else head.after(states))
+        return watch.reading(HeadTensors(drawable(self._head(states))) if head is None else head.after(states))
 
     def _of_parts(self, parts: SubLayers) -> ReferenceModel:
         return ReferenceModel(self._whole, self.context_tokens, parts, source=self)
 
     @torch.inference_mode()
     def embed(self, tokens: Sequence[int]) -> Tensor:
-        """(n, d) what the first layer gets for these tokens."""
         embedded: Tensor = self._network.get_input_embeddings()(torch.tensor(list(tokens), device=self.device))
         return embedded
 
     @torch.inference_mode()
     def head(self, hidden: Tensor) -> Tensor:
-        """(n, V) logits of (n, d) states after any layer."""
-        return self._head(self._decoder.norm(hidden))
+        return drawable(self._head(self._decoder.norm(hidden)))
 
     @torch.inference_mode()
     def head_rows(self, tokens: Sequence[int]) -> Tensor:
-        """(n, d) float32 rows of the head for these tokens, with the final norm's factors in them."""
         rows = self._scaled(self._network.get_output_embeddings().weight[list(tokens)])
         # The norm of ±1 is ± its factors, whether it takes the mean away or not; what it adds drops out.
         signs = 1.0 - 2.0 * (torch.arange(self.hidden_size, device=self.device) % 2).to(rows)
@@ -163,19 +160,16 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
         return TrimmedHead(empty, torch.tensor(tokens), rows(tokens), rows)
 
     def cache_bytes(self, tokens: int, longest: int | None = None) -> int:
-        """The most that its cache, and those of models made from it, take until each holds so many tokens."""
         like = torch.empty(self._sizes.kv_heads, self._sizes.head_dim, dtype=self.dtype, device="meta")
         return self.cache.bytes_until(tokens, like, longest)
 
     def pass_bytes(self, rows: int, tokens: int, logits: bool = True) -> int:
-        """The most memory that such a pass takes on top of the caches, its result included."""
         return self._sizes.bytes(rows, tokens + rows, logits)
 
     def limit_context_(self, tokens: int) -> None:
-        """Take no longer texts than this. In place; its cache grows no further."""
         self.context_tokens = self.cache.max_rows = tokens
 
-    def _pass(self, plan: Plan, wanted: Callable[[], list[int]], extra_rows: Sequence[ExtraRow] = ()) -> Tensor:
+    def _pass(self, plan: PassPlan, wanted: Callable[[], list[int]], extra_rows: Sequence[ExtraRow] = ()) -> Tensor:
         """One forward pass; (rows wanted, d) normed states. Which rows are wanted is asked when the pass is done."""
         rows = plan.rows
         embedded = self.embed(plan.tokens).unsqueeze(0)
@@ -197,7 +191,7 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
         states: Tensor = hidden[wanted()]
         return states
 
-    def _masks(self, plan: Plan) -> Tensor | dict[str, Tensor]:
+    def _masks(self, plan: PassPlan) -> Tensor | dict[str, Tensor]:
         """The rows that each row attends to, as transformers' layers take them: by kind, where kinds differ."""
         whole = plan.mask.to(self.device)[None, None]
         if self._window is None:
@@ -225,7 +219,7 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
             logits = logits * scale
         return logits
 
-    def _read_text(self, plan: Plan, watch: LayerWatch | None) -> None:
+    def _read_text(self, plan: PassPlan, watch: LayerWatch | None) -> None:
         with self._watched(watch):
             self._pass(plan, wanted=list)
 

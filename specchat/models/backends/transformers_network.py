@@ -21,11 +21,7 @@ _PACKED = 16
 
 
 def load_network(path: Path, config: Any, dtype: torch.dtype) -> Any:
-    """The network that a file or folder holds, its weights rounded to `dtype`.
-
-    Raises:
-        ModelError: the configuration describes another network than the files hold.
-    """
+    """The network that a file or folder holds, its weights rounded to `dtype`; ModelError if the files hold another."""
     from transformers import AutoModelForCausalLM
 
     with one_line(f"{path} cannot be used"):

@@ -25,20 +25,12 @@ def load(processor: str = "native") -> Compiled:
 
 
 def kernel_sources(processor: str = "native") -> Sources:
-    """The kernels' C, and how it is compiled.
-
-    Raises:
-        NativeUnavailable: another processor, or no compiler.
-    """
+    """The kernels' C, and how it is compiled; NativeUnavailable for another processor or without a compiler."""
     return Sources(_FOLDER, "kernels", compile_command(processor), tuple(sorted(cpu_flags())))
 
 
 def compile_command(processor: str = "native") -> tuple[str, ...]:
-    """The compiler's command line for the kernels, without files.
-
-    Raises:
-        NativeUnavailable: another processor, or no compiler.
-    """
+    """The compiler's command line, without files; NativeUnavailable for another processor or without a compiler."""
     needed = _NEEDED.get(machine())
     if needed is None or not cpu_flags().issuperset(needed):
         lacks = "".join(f" without {flag}" for flag in needed or () if flag not in cpu_flags())

@@ -24,7 +24,7 @@ from specchat.models.cpu_kernels.logits_buffer import BEST
 
 
 @dataclass(frozen=True)
-class TokenTable:
+class TokenRows:
     """Rows of some tokens.
 
     Args:
@@ -133,7 +133,7 @@ class _Room:
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedHead:
     """A head, and the token that each of its rows stands for: (H,) int64."""
 
     head: NativeHead
@@ -158,8 +158,8 @@ class _Reader:
         kernels: Kernels,
         threads: int,
         hydra: CHydra,
-        named: Named,
-        inputs: TokenTable,
+        named: NamedHead,
+        inputs: TokenRows,
         room: _Room,
         tree: CHydraTree,
     ) -> None:
@@ -170,7 +170,7 @@ class _Reader:
         self._c = _CHydraReader(None, *(ctypes.addressof(each) for each in (self._head, hydra, tree)))
         self.network = CompiledNetwork(kernels.read_rows_address, ctypes.addressof(self._c), self)
 
-    def suits(self, named: Named, inputs: TokenTable, room: _Room, rows: int) -> bool:
+    def suits(self, named: NamedHead, inputs: TokenRows, room: _Room, rows: int) -> bool:
         """Whether it reads with these, and so many rows."""
         ours = self._given
         return ours[0] is named and ours[1] is inputs and ours[2] is room and rows <= self._tree.room
@@ -208,7 +208,7 @@ class NativeHydra:
         self._known = 0
         self._reader: _Reader | None = None
 
-    def first(self, named: Named, states: States, inputs: TokenTable, root: int, ahead: Ahead | None) -> list[Row]:
+    def first(self, named: NamedHead, states: States, inputs: TokenRows, root: int, ahead: Ahead | None) -> list[Row]:
         """Begin a tree: read its root, and whatever below it would be asked for if this drafter were asked alone.
 
         Args:
@@ -222,11 +222,11 @@ class NativeHydra:
         self._known = 0
         return self._read(named, self._follow(states), inputs, [-1], [root], _search(ahead))
 
-    def after(self, named: Named, inputs: TokenTable, parents: Sequence[int], tokens: Sequence[int]) -> None:
+    def after(self, named: NamedHead, inputs: TokenRows, parents: Sequence[int], tokens: Sequence[int]) -> None:
         """Read tokens behind other rows; `inputs` knows them."""
         self._read(named, (None, self._hidden, None), inputs, parents, tokens, None)
 
-    def compiled(self, named: Named, states: States, inputs: TokenTable, rows: int) -> CompiledNetwork:
+    def compiled(self, named: NamedHead, states: States, inputs: TokenRows, rows: int) -> CompiledNetwork:
         """Begin a tree that other compiled code reads, up to so many rows; the rest is as for `first`."""
         self._known, follows = 0, self._follow(states)
         reader = self._reader
@@ -236,7 +236,7 @@ class NativeHydra:
         reader.begin(states, follows)
         return reader.network
 
-    def said(self, named: Named, rows: Sequence[int]) -> Guessed:
+    def said(self, named: NamedHead, rows: Sequence[int]) -> Guessed:
         """The guesses after some rows that were read."""
         room, width, known = self._room, len(named.head), self._known
         first, end = rows[0], rows[-1] + 1
@@ -263,9 +263,9 @@ class NativeHydra:
 
     def _read(
         self,
-        named: Named,
+        named: NamedHead,
         follows: _Follows,
-        inputs: TokenTable,
+        inputs: TokenRows,
         parents: Sequence[int],
         tokens: Sequence[int],
         search: CSearch | None,
@@ -281,7 +281,7 @@ class NativeHydra:
             zip(room.parents[first : self._known].tolist(), room.tokens[first : self._known].tolist(), strict=True)
         )
 
-    def _tree(self, named: Named, follows: _Follows, inputs: TokenTable, first: int, end: int) -> CHydraTree:
+    def _tree(self, named: NamedHead, follows: _Follows, inputs: TokenRows, first: int, end: int) -> CHydraTree:
         """For C: so many rows are known, and there is room for so many."""
         width = len(named.head)
         if end > self._room.rows or width > self._room.width:

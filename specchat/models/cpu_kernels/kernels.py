@@ -48,11 +48,7 @@ class Kernels:
         self._moved: tuple[weakref.ref[Tensor] | None, weakref.ref[Tensor] | None, tuple[int, ...]] = None, None, ()
 
     def check(self, decoder: Any) -> None:
-        """Make sure that a decoder's sizes agree with one another; `decoder` as decoder.h declares it.
-
-        Raises:
-            ModelError: they do not.
-        """
+        """Raise ModelError if a decoder's sizes do not agree with one another; `decoder` as decoder.h declares it."""
         self._done(self._library.decoder_check(ctypes.byref(decoder)))
 
     def layers(self, threads: int, decoder: Any, rows: Any, layers: range) -> None:
@@ -139,11 +135,7 @@ class Kernels:
         self._done(outcome)
 
     def check_linear(self, product: Any) -> None:
-        """Make sure that the sizes of a product by itself agree with one another.
-
-        Raises:
-            ModelError: they do not.
-        """
+        """Raise ModelError if the sizes of a product by itself do not agree with one another."""
         self._done(self._library.linear_check(ctypes.byref(product)))
 
     def check_head(self, decoder: Any) -> None:
@@ -233,11 +225,7 @@ class Kernels:
         self._done(self._library.pack(ctypes.byref(stored), bits, blocks, room))
 
     def finite(self, stored: Any) -> None:
-        """Look at every weight of some rows; `stored` as pack.c declares it.
-
-        Raises:
-            NotNumbers: one is not a finite number.
-        """
+        """Look at every weight of some rows, `stored` as pack.c declares it; NotNumbers if one is not finite."""
         self._done(self._library.finite_rows(ctypes.byref(stored)))
 
     def unpack(self, stored: Any, to: int) -> None:

@@ -71,7 +71,6 @@ class GrowingHead:
         return self._c
 
     def scores(self, states: Tensor) -> HeadOutput:
-        """Everything that can be said of (n, d) states; tokens are places among the rows."""
         states = states.to("cpu", torch.float32).contiguous()
         reads = partial(self._kernels.logprobs, self._threads)
         said = LogitsBuffer(len(states), self.rows, reads, SpareMemory(0), highest=True, logsumexp=True)

@@ -79,7 +79,7 @@ class AdapterTables:
             checked(adapter, self._shape.layers, self._sizes)
             own = {
                 where: (down.float().contiguous(), up.float().contiguous())
-                for where, (down, up) in paired(adapter, self._shape.head_dim).items()
+                for where, (down, up) in paired(adapter.factors, self._shape.head_dim).items()
             }
             entries = [self._entry(own, layer, name) for layer in range(self._shape.layers) for name in PRODUCTS]
             self._made[adapter] = own, bytes((_CLowRank * len(entries))(*entries))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -24,18 +23,11 @@ Factors = Mapping[tuple[int, str], tuple[Tensor, Tensor]]
 
 def sizes_of(shape: Shape) -> dict[str, tuple[int, int]]:
     """Product → (outputs, inputs)."""
-    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    hidden, inner = shape.hidden, shape.inner
-    attention = {"q": (queries, hidden), "k": (keys, hidden), "v": (keys, hidden), "o": (hidden, queries)}
-    return attention | {"gate": (inner, hidden), "up": (inner, hidden), "down": (hidden, inner)}
+    return {name: shape.matrix(name) for name in PRODUCTS}
 
 
 def checked(adapter: Adapter, layers: int, sizes: Mapping[str, tuple[int, int]]) -> None:
-    """Refuse factors that fit no product of the network.
-
-    Raises:
-        ModelError: with the product and what would fit.
-    """
+    """Refuse factors that fit no product of the network; ModelError with the product and what would fit."""
     for (layer, name), (down, up) in adapter.factors.items():
         if name not in sizes:
             raise ModelError(f"an adapter adds to {name!r}, which no layer has{nearest(name, sizes)}")
@@ -50,24 +42,12 @@ def checked(adapter: Adapter, layers: int, sizes: Mapping[str, tuple[int, int]])
             )
 
 
-def paired(adapter: Adapter, head_dim: int) -> Factors:
-    """The factors for a network whose query and key rows that rotate together lie side by side."""
+def paired(factors: Factors, head_dim: int) -> Factors:
+    """These factors for a network whose query and key rows that rotate together lie side by side."""
     return {
         (layer, name): (down, up[paired_rows(len(up), head_dim)] if name in ("q", "k") else up)
-        for (layer, name), (down, up) in adapter.factors.items()
+        for (layer, name), (down, up) in factors.items()
     }
-
-
-class Adapting(Protocol):
-    """Adds what adapters make of a product's input, to the rows they act on."""
-
-    def add_(self, layer: int, columns: Mapping[str, slice], x: Tensor, out: Tensor) -> None:
-        """Add to the products of x that lie in these columns of `out`. Other rows keep their bits. In place.
-
-        Args:
-            x: (rows, inputs).
-            out: (rows, outputs of all products that were computed together).
-        """
 
 
 @dataclass(frozen=True)
@@ -83,7 +63,6 @@ class AdaptedWhere:
     adapter_of: Tensor
 
     def add_(self, layer: int, columns: Mapping[str, slice], x: Tensor, out: Tensor) -> None:
-        """Add x · downᵀ · upᵀ for the rows of each adapter: (rows, inputs) → (rows, outputs). In place."""
         for place, factors in enumerate(self.adapters):
             acts = (self.adapter_of == place)[:, None]
             for name, where in columns.items():
@@ -127,7 +106,10 @@ class Adapted:
         return cls([(prepare(adapter), torch.tensor(some, device=device)) for adapter, some in rows.items()])
 
     def add_(self, layer: int, columns: Mapping[str, slice], x: Tensor, out: Tensor) -> None:
-        """Add x · downᵀ · upᵀ for the rows of each adapter: (rows, inputs) → (rows, outputs). In place."""
+        """Add x · downᵀ · upᵀ for the rows of each adapter: (rows, inputs) → (rows, outputs). In place.
+
+        Other rows keep their bits. In `columns` of `out` lie the products of x, which were computed together.
+        """
         for factors, rows in self.acting:
             for name, where in columns.items():
                 if (found := factors.get((layer, name))) is not None:

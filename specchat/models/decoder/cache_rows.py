@@ -34,7 +34,7 @@ class OwnRows:
 
 
 @record
-class Plan:
+class PassPlan:
     """One pass over tokens still missing, then nodes, then extra rows; in this order the rows are written.
 
     All rows see the cache's first `common` rows. Behind these lie rows that earlier passes read of the same tree, and
@@ -137,7 +137,7 @@ class Rows:
         return list(tokens[reused:])
 
     def read_prefix(
-        self, tokens: Sequence[int], read: Callable[[Plan], object], on_chunk: Callable[[int, int], None] | None
+        self, tokens: Sequence[int], read: Callable[[PassPlan], object], on_chunk: Callable[[int, int], None] | None
     ) -> None:
         """Make the prefix exactly these tokens: `read` is given a plan for every chunk that is still missing.
 
@@ -160,16 +160,16 @@ class Rows:
         assert len(missing) <= LAZY_TOKENS, "a long prefix is read in passes of its own"
         self._missing = missing
 
-    def plan_prefix(self, tokens: list[int]) -> Plan:
+    def plan_prefix(self, tokens: list[int]) -> PassPlan:
         """A pass that reads more prefix. Call `prefix_read` when it is done."""
         held, count = self.held, len(tokens)
-        return Plan(held, count, (), tokens, held, range(-1, count - 1), len(self.prefix), self._gaps())
+        return PassPlan(held, count, (), tokens, held, range(-1, count - 1), len(self.prefix), self._gaps())
 
     def prefix_read(self, tokens: list[int]) -> None:
         """A pass has read these tokens of the prefix: their rows are valid now."""
         self.prefix.extend(tokens)
 
-    def plan_tree(self, tree: TokenTree, new_nodes: Sequence[int] | None, extra_rows: Sequence[ExtraRow]) -> Plan:
+    def plan_tree(self, tree: TokenTree, new_nodes: Sequence[int] | None, extra_rows: Sequence[ExtraRow]) -> PassPlan:
         """A pass that reads nodes of a tree, missing prefix first. Call `tree_read` when it is done."""
         if self._tree is not tree:
             assert not self._above, "the last round was neither kept nor rewound"
@@ -180,9 +180,9 @@ class Rows:
         above, tokens = tree.parents, tree.tokens
         if new_nodes is not None or missing or extra_rows:
             above, tokens = self._rows_above(tree, nodes, extra_rows), [*missing, *[tokens[node] for node in nodes]]
-        return Plan(start, len(missing), nodes, tokens, held, above, first, gaps)
+        return PassPlan(start, len(missing), nodes, tokens, held, above, first, gaps)
 
-    def tree_read(self, plan: Plan) -> None:
+    def tree_read(self, plan: PassPlan) -> None:
         """A pass has read the nodes of the plan, and the prefix tokens that were put off: their rows are valid now."""
         missing, before, nodes = plan.missing, len(self._above), plan.nodes
         assert self._tree is not None, "a tree was read"
@@ -229,7 +229,7 @@ class Rows:
         self._hold_copies(len(tokens), positions, each_its_own)
         self._forget_tree()
 
-    def plan_aside(self, tokens: Sequence[int]) -> Plan:
+    def plan_aside(self, tokens: Sequence[int]) -> PassPlan:
         """A pass over the first token of a text that has no row yet, or else its last one; its row is not kept.
 
         It sees the text before it, and is written where no row is in use.
@@ -237,7 +237,7 @@ class Rows:
         held = min(common_prefix(self.prefix, tokens), len(tokens) - 1)
         assert self.whole, "all of the text before it is here"
         start = self.held + len(self._above)
-        return Plan(start, 0, (ROOT,), [tokens[held]], held, [-1] * (start + 1 - held), held)
+        return PassPlan(start, 0, (ROOT,), [tokens[held]], held, [-1] * (start + 1 - held), held)
 
     def already_copied(self, tokens: Sequence[int], positions: Sequence[int]) -> int:
         """How many of the rows at these positions of a text are here already, copied and at the front."""

@@ -10,7 +10,7 @@ import torch
 
 from specchat.core.request import PassRequest
 from specchat.core.states import HiddenStateSink
-from specchat.models.decoder.cache_rows import Plan, Rows, common_prefix
+from specchat.models.decoder.cache_rows import PassPlan, Rows, common_prefix
 from specchat.models.decoder.kv_cache import KVCache
 from specchat.models.decoder.layer_hooks import LayerWatch
 from specchat.models.decoder.network import SubLayers
@@ -41,7 +41,6 @@ class CachedModel(ABC, Generic[Own]):
         self._stored = cache
 
     def with_new_cache(self) -> Own:
-        """The same weights with a cache of its own."""
         return self.view()
 
     def view(
@@ -62,11 +61,10 @@ class CachedModel(ABC, Generic[Own]):
         """The same weights with these sub-layers alone, and a cache of its own."""
 
     @abstractmethod
-    def _read_text(self, plan: Plan, watch: LayerWatch | None) -> object:
+    def _read_text(self, plan: PassPlan, watch: LayerWatch | None) -> object:
         """Compute a pass over tokens of the text, and show the watch the states after the layers it wants."""
 
     def cached(self, tokens: Sequence[int]) -> int:
-        """How many leading tokens of these the cache holds already."""
         return common_prefix(self.rows.prefix, tokens)
 
     @torch.inference_mode()
@@ -76,9 +74,7 @@ class CachedModel(ABC, Generic[Own]):
         on_chunk: Callable[[int, int], None] | None = None,
         tap: HiddenStateSink | None = None,
     ) -> None:
-        """Make the cache hold exactly these tokens, reading only what it does not hold yet; `tap` gets their states."""
-
-        def read(plan: Plan) -> None:
+        def read(plan: PassPlan) -> None:
             watch = None if tap is None else LayerWatch(plan, PassRequest(taps=tap.layers))
             self._read_text(plan, watch)
             if tap is not None and watch is not None and (states := watch.text_states()) is not None:
@@ -101,7 +97,6 @@ class CachedModel(ABC, Generic[Own]):
         self.rows.copy_rows_from(tokens[:held], some, each_its_own)
 
     def keep(self, path: Sequence[int]) -> None:
-        """Keep the root and the accepted path, as far as they were read, and forget the rest of the tree."""
         start = self.rows.held
         kept = self.rows.keep(path)
         if self._stored is not None:

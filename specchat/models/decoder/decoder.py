@@ -13,7 +13,7 @@ from specchat.core.reading import Counters, HeadOutput, Reading
 from specchat.core.request import DEFAULT_REQUEST, ExtraRow, HeadOfSome, PassRequest
 from specchat.core.tree import TokenTree
 from specchat.errors import NotNumbers
-from specchat.models.decoder.cache_rows import OwnRows, Plan
+from specchat.models.decoder.cache_rows import OwnRows, PassPlan
 from specchat.models.decoder.cached_model import CachedModel
 from specchat.models.decoder.kv_cache import KVCache, RotationTables
 from specchat.models.decoder.layer_hooks import LayerWatch, reading_of_all
@@ -78,7 +78,6 @@ class Decoder(CachedModel["Decoder"]):
 
     @torch.inference_mode()
     def embed(self, tokens: Sequence[int]) -> Tensor:
-        """(n, d) what the first layer gets for these tokens."""
         return self.network.embed(tokens)
 
     def read(
@@ -108,21 +107,17 @@ class Decoder(CachedModel["Decoder"]):
 
     @torch.inference_mode()
     def head(self, hidden: Tensor) -> Tensor:
-        """(n, V) logits of (n, d) states: the final norm, then the head. On an early layer's states, an early head."""
         return self.network.head(hidden).logits
 
     def head_rows(self, tokens: Sequence[int]) -> Tensor:
-        """(n, d) float32 rows of the head for these tokens, with the final norm's factors in them."""
         return self.network.head_rows(tokens)
 
     @torch.inference_mode()
     def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
-        """A head with rows for these tokens alone."""
         return self.network.trimmed_head(tokens)
 
     @torch.inference_mode()
     def chunk_scores(self, tokens: Sequence[int], chunk_tokens: int) -> ChunkScores:
-        """Score the chunks of a text that the source holds, by the queries of the first token that it does not hold."""
         source = self._copied_from()
         plan = source.rows.plan_aside(tokens)
         self.counters.passes += 1
@@ -165,17 +160,15 @@ class Decoder(CachedModel["Decoder"]):
         return self.cache.bytes_until(tokens, self.network.like, longest) + self.rotations.bytes_until(tokens, longest)
 
     def pass_bytes(self, rows: int, tokens: int, logits: bool = True) -> int:
-        """The most memory that such a pass takes on top of the caches, its result included."""
         return self.network.pass_bytes(rows, tokens + rows, logits)
 
     def limit_context_(self, tokens: int) -> None:
-        """Take no longer texts than this. In place; its cache grows no further."""
         self.context_tokens = self.cache.max_rows = self.rotations.context_tokens = tokens
 
-    def _read_text(self, plan: Plan, watch: LayerWatch | None) -> Tensor:
+    def _read_text(self, plan: PassPlan, watch: LayerWatch | None) -> Tensor:
         return self.network.run(self._pass(plan, watch))
 
-    def _pass(self, plan: Plan, watch: LayerWatch | None, extra_rows: Sequence[ExtraRow] = ()) -> Pass:
+    def _pass(self, plan: PassPlan, watch: LayerWatch | None, extra_rows: Sequence[ExtraRow] = ()) -> Pass:
         """A pass to be computed now. Counted."""
         self.counters.passes += 1
         self.counters.rows += plan.rows
@@ -194,12 +187,7 @@ class TextBatch:
     """
 
     def __init__(self, decoder: Decoder, texts: int, longest_tokens: int) -> None:
-        """No text read yet.
-
-        Args:
-            texts: how many there may be at a time.
-            longest_tokens: room for each of them.
-        """
+        """No text read yet; room for so many texts at a time, and for `longest_tokens` of each."""
         self.network = decoder.network
         self.counters = Counters()
         self.longest_tokens = min(longest_tokens, decoder.context_tokens)
@@ -238,7 +226,7 @@ class TextBatch:
         last = torch.tensor([len(tokens) for tokens in more.values()]).cumsum(0) - 1
         return network.head(hidden[last.to(hidden.device)])
 
-    def _plan(self, more: Mapping[int, Sequence[int]]) -> Plan:
+    def _plan(self, more: Mapping[int, Sequence[int]]) -> PassPlan:
         positions: list[int] = []
         places: list[int] = []
         for text, tokens in more.items():
@@ -250,4 +238,4 @@ class TextBatch:
         for row, (position, place) in enumerate(zip(positions, places, strict=True)):
             mask[row, place - position : place + 1] = True
         every = [token for tokens in more.values() for token in tokens]
-        return Plan(0, 0, (), every, 0, (), 0, own=OwnRows(positions, places, torch.from_numpy(mask)))
+        return PassPlan(0, 0, (), every, 0, (), 0, own=OwnRows(positions, places, torch.from_numpy(mask)))

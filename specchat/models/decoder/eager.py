@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specchat.core.device_copy import to_device
+from specchat.core.device_copy import drawable, to_device
 from specchat.core.reading import HeadOutput, HeadTensors
 from specchat.core.request import EVERYTHING, Adapter, HeadNeeds, HeadOfSome
-from specchat.models.decoder.adapters import Adapted, Adapting, Factors, checked, paired, sizes_of
+from specchat.models.decoder.adapters import Adapted, AdaptedWhere, Factors, checked, paired, sizes_of
 from specchat.models.decoder.fused_ops import PLAIN, FusedOps
 from specchat.models.decoder.kv_cache import RowCopies
 from specchat.models.decoder.layer_weights import DecoderWeights, Layer
@@ -95,7 +95,7 @@ class PassTensors:
     attend: Attention
     parts: SubLayers
     place_of: Mapping[int, int]
-    adapted: Adapting | None = None
+    adapted: Adapted | AdaptedWhere | None = None
 
 
 class EagerNetwork:
@@ -135,7 +135,7 @@ class EagerNetwork:
 
     def head(self, hidden: Tensor, logsumexp: bool = False) -> HeadOutput:
         normed = F.rms_norm(hidden, (self.shape.hidden,), self.weights.norm, self.shape.epsilon)
-        return HeadTensors(self.weights.head(normed))
+        return HeadTensors(drawable(self.weights.head(normed)))
 
     def read(self, running: Pass, logsumexp: bool = False, needs: HeadNeeds = EVERYTHING) -> HeadOutput:
         return layers_then_head(self, running, logsumexp)
@@ -250,7 +250,7 @@ class EagerNetwork:
         if adapter not in self._adapters:
             shape, like = self.shape, self.like
             checked(adapter, shape.layers, sizes_of(shape))
-            factors = paired(adapter, shape.head_dim)
+            factors = paired(adapter.factors, shape.head_dim)
             self._adapters[adapter] = {where: (down.to(like), up.to(like)) for where, (down, up) in factors.items()}
         return self._adapters[adapter]
 

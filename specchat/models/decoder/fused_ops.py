@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FunctionType
 from typing import TypeVar, cast
 
 import torch
@@ -103,6 +105,10 @@ def compiled(backend: str = "inductor") -> FusedOps:
     """The operations compiled, one kernel each where the compiler does its work.
 
     Row counts may vary: the first other than the first seen compiles once more, for any number.
+
+    Every call makes functions of its own. Dynamo counts what it compiles by code object, gives up after
+    `recompile_limit` variants, and takes sizes that two callers give differently for variable ones; so networks that
+    shared functions would use up each other's variants.
     """
 
     # No helper processes: they would take seconds to start and memory to stay.
@@ -111,21 +117,34 @@ def compiled(backend: str = "inductor") -> FusedOps:
     )
 
     def made(op: Op) -> Op:
-        return cast(Op, torch.compile(op, backend=backend, options=options, fullgraph=True))
+        return cast(Op, torch.compile(_copied(op), backend=backend, options=options, fullgraph=True))
 
     return FusedOps(made(add_norm), made(gated), made(store_), real_rotations=True)
 
 
+_copies = itertools.count()
+
+
+def _copied(op: Op) -> Op:
+    """The same function as new code, under a name that no other has: Dynamo remembers variable sizes by name."""
+    assert isinstance(op, FunctionType)
+    code = op.__code__.replace(co_name=f"{op.__code__.co_name}_{next(_copies)}")
+    return cast(Op, FunctionType(code, op.__globals__, op.__name__, op.__defaults__, op.__closure__))
+
+
 @torch.inference_mode()
 def best_ops(device: torch.device, ops: Callable[[], FusedOps] = compiled) -> tuple[FusedOps, str]:
-    """Compiled operations where they compile and agree with the plain ones; else the plain ones, and why."""
+    """Compiled operations where they compile and agree with the plain ones; else the plain ones, and why.
+
+    They are others than those that were compared: the sizes of the comparison are no network's.
+    """
     try:
         made = ops()
         for rows in (1, 2, 5):
             _compare(made, rows, device)
     except Exception as error:  # a compiler fails in ways of its own; whatever it was, the plain operations work
         return PLAIN, f"norms and rotations are not compiled: {str(error).strip().split(chr(10))[0]}"
-    return made, ""
+    return ops(), ""
 
 
 def _compare(ops: FusedOps, rows: int, device: torch.device) -> None:

@@ -14,7 +14,7 @@ from specchat.core.reading import HeadOutput, HeadTensors, Reading
 from specchat.core.request import LayerHook, PassRequest
 from specchat.core.states import TextStates
 from specchat.core.tree import ROOT, TokenTree
-from specchat.models.decoder.cache_rows import Plan
+from specchat.models.decoder.cache_rows import PassPlan
 
 _NO_LAYERS = frozenset[int]()
 _NO_TAPS: Mapping[int, Tensor] = MappingProxyType({})
@@ -30,12 +30,8 @@ class LayerWatch:
         hooked: the layers after which a hook must answer before the pass goes on.
     """
 
-    def __init__(self, plan: Plan, request: PassRequest, tree: TokenTree | None = None) -> None:
-        """Nothing seen yet.
-
-        Args:
-            tree: what the plan's nodes belong to; None where it reads text alone.
-        """
+    def __init__(self, plan: PassPlan, request: PassRequest, tree: TokenTree | None = None) -> None:
+        """Nothing seen yet; `tree` is what the plan's nodes belong to, None where it reads text alone."""
         self._plan = plan
         self._request = request
         self.hooked = frozenset[int]().union(*[hook.layers for hook in request.hooks]) if request.hooks else _NO_LAYERS
@@ -47,7 +43,6 @@ class LayerWatch:
         self._extra_row_states: dict[int, Tensor] = {}
 
     def wants(self, layer: int) -> bool:
-        """Whether a tap or a hook wants the states after this layer."""
         return layer in self._request.taps or layer in self.hooked
 
     def tapped(self, layers: range) -> tuple[int, ...]:
@@ -159,7 +154,7 @@ def _tapped(taps: frozenset[int], layers: range) -> tuple[int, ...]:
 
 
 def reading_of_all(
-    plan: Plan, said: HeadOutput, taps: Mapping[int, Tensor] = _NO_TAPS, text_states: TextStates | None = None
+    plan: PassPlan, said: HeadOutput, taps: Mapping[int, Tensor] = _NO_TAPS, text_states: TextStates | None = None
 ) -> Reading:
     """The reading of a pass without extra rows in which every node stayed; `taps` are layer → (R, d) states."""
     alive = frozenset(plan.nodes)

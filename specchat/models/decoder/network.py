@@ -15,13 +15,13 @@ from specchat.core.device_copy import to_device
 from specchat.core.reading import Counters, HeadOutput
 from specchat.core.record import record
 from specchat.core.request import EVERYTHING, ExtraRow, HeadNeeds, HeadOfSome
-from specchat.models.decoder.cache_rows import Plan
+from specchat.models.decoder.cache_rows import PassPlan
 from specchat.models.decoder.kv_cache import KVCache, RowCopies
 from specchat.models.decoder.layer_hooks import LayerWatch
 from specchat.models.decoder.shape import AttentionKind, Shape
 
 
-def windowed(plan: Plan, window: int | None) -> Tensor:
+def windowed(plan: PassPlan, window: int | None) -> Tensor:
     """(rows, seen) bool, whom each row of a pass attends to where layers see so many tokens back; None for all.
 
     Rows of a text that was copied in part lie side by side though their tokens do not: there positions decide.
@@ -72,7 +72,6 @@ class SubLayers:
 
     @classmethod
     def of_all(cls, layers: int) -> SubLayers:
-        """Nothing left out."""
         return cls(layers, frozenset(range(layers)), frozenset(range(layers)))
 
     def without(
@@ -87,7 +86,6 @@ class SubLayers:
 
     @cached_property
     def complete(self) -> bool:
-        """Whether nothing is left out."""
         return len(self.attention) == len(self.mlp) == self.layers
 
     @cached_property
@@ -115,7 +113,7 @@ class Pass:
         extra_rows: the last rows, which have an embedding of their own.
     """
 
-    plan: Plan
+    plan: PassPlan
     embed: Callable[[Sequence[int]], Tensor]
     tables: tuple[Tensor | None, ...]
     cache: KVCache

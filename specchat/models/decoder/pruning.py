@@ -57,24 +57,19 @@ class PrunableFile:
 
     @property
     def whole(self) -> Shape:
-        """The target's."""
         return self.target.network.shape
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Layers, heads and MLP channels."""
         return self.whole.layers, self.whole.heads, self.whole.inner
 
     def by_magnitude(self) -> Ranking:
-        """Heads and channels by the size of their weights."""
         return magnitude_ranking(self.whole, self.prepared())
 
     def by_taylor(self, texts: Sequence[Sequence[int]]) -> Iterator[Ranking | None]:
-        """Heads and channels by what the loss on these texts, all of one length, would lose with them."""
         return taylor_ranking(self.whole, self.prepared(), torch.tensor([list(text) for text in texts]))
 
     def pruned(self, ranking: Ranking, ratio: float) -> Model:
-        """A model without this share of the heads and channels."""
         kept = KeptUnits.of(ranking, self.whole, ratio)
         source = PrunedSource(self.opened()[0], kept, self.whole.head_dim)
         return Decoder(self.network(kept.shape(self.whole), source), self.target.context_tokens, drafts=True)
@@ -130,7 +125,6 @@ class KeptUnits:
         return cls(heads, kv_heads, ranking.channels[:, :count].long().sort(dim=-1).values)
 
     def shape(self, whole: Shape) -> Shape:
-        """That of the network that is left."""
         return dataclasses.replace(
             whole, heads=self.heads.shape[1], kv_heads=self.kv_heads.shape[1], inner=self.channels.shape[1]
         )

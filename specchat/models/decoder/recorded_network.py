@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
-from specchat.core.reading import HeadOutput
-from specchat.core.request import EVERYTHING, Adapter, HeadNeeds, HeadOfSome
+from specchat.core.request import Adapter
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.decoder.adapters import acting, adapters_of
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.eager import Attention, EagerNetwork, by_products, folded_mask, fused
 from specchat.models.decoder.fused_ops import PLAIN, FusedOps, best_ops
-from specchat.models.decoder.kv_cache import KVCache, RowCopies
+from specchat.models.decoder.kv_cache import KVCache
 from specchat.models.decoder.layer_weights import DecoderWeights
-from specchat.models.decoder.network import Network, Pass, layers_then_head
+from specchat.models.decoder.network import Network, Pass
 from specchat.models.decoder.static_pass import WINDOW, CudaRecorder, Inputs, Recorder, StaticPass
 
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -59,30 +58,23 @@ class _Recorded:
     replays: dict[Bucket, tuple[StaticPass, Callable[[], None]]] = field(default_factory=dict)
 
 
-class GraphNetwork:
+class GraphNetwork(EagerNetwork):
     """Runs a pass in the smallest bucket that holds it; what fits none goes through the eager layers.
 
     Both use the same weights and the same cache, so they may take turns. Taps and adapters are recorded too; a pass
-    that is interrupted by a hook is not. The states that `run` returns lie in a buffer that the next pass writes over.
-    The head is not recorded: it is two kernels, and its results outlive the pass, so a recording would add two copies
-    to save one launch.
+    that is interrupted by a hook is not. Buffers of recordings stay, so they count as held, not as a pass's. The states
+    that `run` returns lie in a buffer that the next pass writes over. The head is not recorded: it is two kernels, and
+    its results outlive the pass, so a recording would add two copies to save one launch.
 
     Args:
         ops: what recorded layers do between products; the eager layers keep theirs.
     """
 
     def __init__(self, eager: EagerNetwork, recorder: Recorder, ops: FusedOps = PLAIN) -> None:
-        self.shape = eager.shape
-        self.precision = eager.precision
-        self.device = eager.device
-        self.nbytes = eager.nbytes
+        super().__init__(eager.weights)
         self.kernels = "torch, CUDA graphs"
-        self.key_interleave = eager.key_interleave
-        self.row_copies: RowCopies | None = eager.row_copies
-        self.threads = eager.threads
-        self.like = eager.like
-        self.trouble = ""  # why no more is recorded
-        self._eager = eager
+        self.trouble = ""  # why no more is recorded, or no longer with compiled operations
+        self.records = True
         self._layers = EagerNetwork(eager.weights, ops)
         self._recorder = recorder
         self._inputs: dict[int, Inputs] = {}
@@ -91,36 +83,15 @@ class GraphNetwork:
         self._recorded: WeakKeyDictionary[KVCache, _Recorded] = WeakKeyDictionary()
         self._attention: dict[tuple[int, int], Attention] = {}
 
-    def embed(self, tokens: Sequence[int]) -> Tensor:
-        return self._eager.embed(tokens)
-
-    def head_rows(self, tokens: Sequence[int]) -> Tensor:
-        return self._eager.head_rows(tokens)
-
-    def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
-        return self._eager.trimmed_head(tokens)
-
-    def head(self, hidden: Tensor, logsumexp: bool = False) -> HeadOutput:
-        return self._eager.head(hidden, logsumexp)
-
-    def chunk_scores(self, running: Pass, chunk_tokens: int) -> Tensor:
-        return self._eager.chunk_scores(running, chunk_tokens)
-
-    def read(self, running: Pass, logsumexp: bool = False, needs: HeadNeeds = EVERYTHING) -> HeadOutput:
-        return layers_then_head(self, running, logsumexp)
-
-    def pass_bytes(self, rows: int, seen: int, logits: bool) -> int:
-        return self._eager.pass_bytes(rows, seen, logits)  # buffers of recordings stay: they count as held
-
     def run(self, running: Pass) -> Tensor:
         plan = running.plan
         rows, end = plan.mask.shape
         width = next((bucket for bucket in _ROWS if bucket >= rows), None)
         if width is None or end - plan.common >= WINDOW or self._is_special(running):
-            return self._eager.run(running)
+            return super().run(running)
         # One row more than are used: padding is written to the cache's last one.
-        keys, values = running.cache.room_for(end + 1, self._eager.like)
-        given = bool(running.extra_rows) or self._eager.weights.table is None
+        keys, values = running.cache.room_for(end + 1, self.like)
+        given = bool(running.extra_rows) or self.weights.table is None
         taps = () if running.watch is None else running.watch.tapped(range(self.shape.layers))
         bucket = Bucket(width, _context(end, keys.shape[2]), given, taps, adapters_of(running.extra_rows))
         embedded, out = self._room()
@@ -128,7 +99,7 @@ class GraphNetwork:
             embedded[:rows] = running.hidden
         self._inputs_of(width).fill_(plan, keys.shape[2] - 1, acting(running.extra_rows, bucket.adapters))
         if not self._replay(bucket, running, keys, values):
-            return self._eager.run(running)
+            return super().run(running)
         running.counters.node_layers += rows * running.parts.computed(range(self.shape.layers))
         for layer in taps:
             assert running.watch is not None, "hooks were asked for"
@@ -150,17 +121,26 @@ class GraphNetwork:
             _, replay = recorded.replays[bucket]
             replay()
             return True
-        if self.trouble:
-            return False
-        try:
-            attend = self._attention_for(bucket, keys, values)
-            static = self._static_pass(bucket, running, keys, values, attend)
-            recorded.replays[bucket] = static, self._recorder.record(static.compute)
-        except Exception as error:  # compilers and devices fail in ways of their own; the eager layers do without
-            self.trouble = str(error).strip().split("\n")[0] or type(error).__name__
-            _log.warning("passes of %d rows are not recorded: %s", bucket.rows, self.trouble)
-            return False
-        return True
+        while self.records:
+            try:
+                attend = self._attention_for(bucket, keys, values)
+                static = self._static_pass(bucket, running, keys, values, attend)
+                recorded.replays[bucket] = static, self._recorder.record(static.compute)
+            except Exception as error:  # compilers and devices fail in ways of their own; the eager layers do without
+                self._do_without(str(error).strip().split("\n")[0] or type(error).__name__)
+            else:
+                return True
+        return False
+
+    def _do_without(self, error: str) -> None:
+        """Record with plain operations from now on, or nothing any more where they are in use already."""
+        if self._layers.ops is PLAIN:
+            self.records = False
+            self.trouble = f"passes are launched kernel by kernel: {error}"
+        else:
+            self._layers = EagerNetwork(self.weights, PLAIN)
+            self.trouble = f"norms and rotations are not compiled: {error}"
+        _log.warning("slower than it could be: %s", self.trouble)
 
     def _static_pass(
         self, bucket: Bucket, running: Pass, keys: Tensor, values: Tensor, attend: Attention
@@ -188,7 +168,7 @@ class GraphNetwork:
         """Whichever way of computing attention is the faster for this size, found by timing all layers' of both."""
         size = (bucket.rows, bucket.context)
         if size not in self._attention:
-            shape, like = self.shape, self._eager.like
+            shape, like = self.shape, self.like
             queries = torch.zeros(bucket.rows, shape.heads, shape.head_dim, dtype=like.dtype, device=self.device)
             seen = torch.ones(bucket.rows, bucket.context, dtype=torch.bool, device=self.device)
             mask = folded_mask(seen, shape.heads // shape.kv_heads, like.dtype)
@@ -215,7 +195,7 @@ class GraphNetwork:
     def _room(self) -> tuple[Tensor, Tensor]:
         """(most rows, d) twice: embeddings that are given, and the states after the last layer."""
         if self._buffers is None:
-            like = self._eager.like
+            like = self.like
             made = torch.zeros(2, _ROWS[-1], self.shape.hidden, dtype=like.dtype, device=like.device)
             self._buffers = made[0], made[1]
         return self._buffers
@@ -252,11 +232,27 @@ def recorded_network(weights: DecoderWeights, recorder: Callable[[], Recorder], 
         apart = disagreement(eager, recorded)
     except Exception as error:  # whatever went wrong in recording, the eager layers do without
         return eager, f"passes are launched kernel by kernel: {str(error).strip().split(chr(10))[0]}"
-    if recorded.trouble:
-        return eager, f"passes are launched kernel by kernel: {recorded.trouble}"
+    if not recorded.records:
+        return eager, recorded.trouble
     if not apart < _APART[weights.activations]:  # written so that NaN is refused
         return eager, f"passes are launched kernel by kernel: recorded ones were off by {apart:.2g}"
-    return recorded, ""
+    return recorded, recorded.trouble
+
+
+def recording_notes(device: torch.device) -> tuple[str, ...]:
+    """What of recorded and compiled passes this device lacks, each with its reason."""
+    _, why = best_ops(device)
+    try:
+        numbers = torch.zeros(1, device=device)
+
+        def compute() -> None:
+            numbers.add_(1)
+
+        CudaRecorder(device).record(compute)()
+        why_slow = ""
+    except Exception as error:  # whatever it was, passes do without recordings
+        why_slow = f"passes are launched kernel by kernel: {str(error).strip().split(chr(10))[0]}"
+    return tuple(note for note in (why, why_slow) if note)
 
 
 def disagreement(one: Network, other: Network) -> float:

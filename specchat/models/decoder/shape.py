@@ -181,11 +181,7 @@ def said_by(file: Path) -> Iterator[None]:
 
 
 def windows_of(config: Any) -> tuple[int | None, ...]:
-    """For each layer of a configuration of one of our families, how many tokens back it sees; None for all.
-
-    Raises:
-        DamagedModel: its numbers are missing or out of bounds.
-    """
+    """For each layer, how many tokens back it sees, None for all; DamagedModel if that is missing or out of bounds."""
     windows = FAMILIES[config.model_type].windows and _said(config, "sliding_window") is not None
     window = _whole(config, "sliding_window") if windows else None
     kinds = _said(config, "layer_types")

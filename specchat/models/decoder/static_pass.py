@@ -4,13 +4,14 @@ buffers, rows are padded, and the cache is seen up to a fixed row."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from specchat.models.decoder.adapters import AdaptedWhere, Factors
-from specchat.models.decoder.cache_rows import Plan
+from specchat.models.decoder.cache_rows import PassPlan
 from specchat.models.decoder.eager import Attention, EagerNetwork, PassTensors, folded_mask
 from specchat.models.decoder.network import SubLayers
 
@@ -89,7 +90,7 @@ class Inputs:
         parts = _fields(self._sent, rows)
         self.tokens, self.positions, self.places, self.adapter_of, self.common, self.window = parts
 
-    def fill_(self, plan: Plan, spare: int, acting: Sequence[int] = ()) -> None:
+    def fill_(self, plan: PassPlan, spare: int, acting: Sequence[int] = ()) -> None:
         """Copy a pass's inputs to the device, without waiting.
 
         Padding rows are written to the cache row `spare`. They see the common rows and one that is read in this
@@ -113,6 +114,7 @@ class Inputs:
         self._sent.copy_(host, non_blocking=True)
 
 
+@dataclass
 class StaticPass:
     """All layers over one bucket of rows and context, as a function of buffers alone.
 
@@ -128,78 +130,67 @@ class StaticPass:
         adapters: what is added for the rows that the inputs say.
     """
 
-    def __init__(
-        self,
-        network: EagerNetwork,
-        inputs: Inputs,
-        context: int,
-        tables: tuple[Tensor | None, ...],
-        keys: Tensor,
-        values: Tensor,
-        embedded: Tensor | None,
-        out: Tensor,
-        tapped: Mapping[int, Tensor],
-        attend: Attention,
-        parts: SubLayers,
-        place_of: Mapping[int, int],
-        adapters: Sequence[Factors] = (),
-    ) -> None:
-        self._network = network
-        self._inputs = inputs
-        self._columns = torch.arange(context, device=network.device)
-        self._tables = [network.ops.rotations(table) for table in tables]
-        self._keys = keys
-        self._values = values
-        self._embedded = embedded
-        self._out = out
-        self._tapped = tapped
-        self._attend = attend
-        self._parts = parts
-        self._place_of = place_of
-        self._adapted = AdaptedWhere(adapters, inputs.adapter_of) if adapters else None
+    network: EagerNetwork
+    inputs: Inputs
+    context: int
+    tables: tuple[Tensor | None, ...]
+    keys: Tensor
+    values: Tensor
+    embedded: Tensor | None
+    out: Tensor
+    tapped: Mapping[int, Tensor]
+    attend: Attention
+    parts: SubLayers
+    place_of: Mapping[int, int]
+    adapters: Sequence[Factors] = ()
+
+    def __post_init__(self) -> None:
+        self._columns = torch.arange(self.context, device=self.network.device)
+        self._tables = [self.network.ops.rotations(table) for table in self.tables]
+        self._adapted = AdaptedWhere(self.adapters, self.inputs.adapter_of) if self.adapters else None
 
     def compute(self) -> None:
         """Run the layers on what the buffers hold. Doing it again changes nothing."""
-        network, inputs = self._network, self._inputs
+        network, inputs = self.network, self.inputs
         hidden, added = self._first(), None
         tensors = PassTensors(
             rotations=[None if table is None else table.index_select(0, inputs.positions) for table in self._tables],
             places=inputs.places,
-            keys=self._keys,
-            values=self._values,
+            keys=self.keys,
+            values=self.values,
             seen=len(self._columns),
             masks=[
                 folded_mask(self._seen(kind.window), network.shape.heads // network.shape.kv_heads, hidden.dtype)
                 for kind in network.shape.attention_kinds
             ],
-            attend=self._attend,
-            parts=self._parts,
-            place_of=self._place_of,
+            attend=self.attend,
+            parts=self.parts,
+            place_of=self.place_of,
             adapted=self._adapted,
         )
         for index in range(network.shape.layers):
             hidden, added = network.layer(index, hidden, added, tensors)
-            if index in self._tapped:
-                self._tapped[index][: inputs.rows] = hidden if added is None else hidden + added
-        self._out[: inputs.rows] = hidden if added is None else hidden + added
+            if index in self.tapped:
+                self.tapped[index][: inputs.rows] = hidden if added is None else hidden + added
+        self.out[: inputs.rows] = hidden if added is None else hidden + added
 
     def _first(self) -> Tensor:
-        weights = self._network.weights
-        if self._embedded is not None:
-            return self._embedded[: self._inputs.rows]
+        weights = self.network.weights
+        if self.embedded is not None:
+            return self.embedded[: self.inputs.rows]
         assert weights.table is not None, "tokens are looked up only where their table lies on the device"
-        rows = torch.nn.functional.embedding(self._inputs.tokens, weights.table).to(weights.activations)
+        rows = torch.nn.functional.embedding(self.inputs.tokens, weights.table).to(weights.activations)
         return rows * weights.shape.embedding_scale
 
     def _seen(self, window: int | None) -> Tensor:
         """(rows, context) bool, whom each row attends to; of its text the last `window`, as `within_window` says."""
-        common, behind = self._inputs.common, self._inputs.window
+        common, behind = self.inputs.common, self.inputs.window
         before, last = self._columns[None] < common, behind
         if window is not None:
             first = common + behind.sum(1, dtype=torch.int64) - window
             before = before & (self._columns >= first[:, None])
             last = behind & (behind.flip(1).cumsum(1, dtype=torch.int32).flip(1) <= window)
-        column = (self._columns - common).clamp(0, WINDOW - 1)[None].expand(self._inputs.rows, -1)
+        column = (self._columns - common).clamp(0, WINDOW - 1)[None].expand(self.inputs.rows, -1)
         return before | ((self._columns >= common) & last.gather(1, column))
 
 

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specchat.core.device_copy import to_device
 from specchat.core.reading import HeadOutput, HeadTensors
 from specchat.core.sampling import best_tokens
 
@@ -46,6 +47,7 @@ class TrimmedHead(Generic[Rows]):
 
     product: HeadProduct[Rows]
     tokens: Tensor
+    _there: Tensor
     _known: set[int]
     _waiting: dict[int, None]
 
@@ -97,7 +99,9 @@ class TrimmedHead(Generic[Rows]):
         said = self.product.scores(states)
         places = said.likeliest
         assert places is not None, "every head that guesses names the likeliest"
-        tokens = self.tokens.to(said.logits.device)
+        if len(self._there) != len(self.tokens) or self._there.device != places.device:
+            self._there = to_device(self.tokens, places.device)
+        tokens = self._there
         return HeadTensors(said.logits, tokens[places.long()], said.logsumexp, said.highest, tokens)
 
     def _new(self, tokens: Sequence[int]) -> list[int]:
@@ -106,6 +110,7 @@ class TrimmedHead(Generic[Rows]):
 
     def _begin(self) -> None:
         self.tokens, frequent = self._frequent
+        self._there = self.tokens  # the same where the product's results lie
         self.product = self._make()
         self.product.append(frequent)
         self._known = set(self.tokens.tolist())
@@ -145,11 +150,10 @@ class TorchHead:
             if first:
                 room[:first] = self._room[:first]
             self._room = room
-        self._room[first:end] = rows
+        self._room[first:end] = to_device(rows, self._room.device)
         self._count = end
 
     def scores(self, states: Tensor) -> HeadOutput:
-        """Everything that can be said of (n, d) states; tokens are places among the rows."""
         logits = F.linear(self._normed(states).to(self._like), self._room[: self._count])
         logits = (logits if self._finished is None else self._finished(logits)).float()
         return output_of(logits)

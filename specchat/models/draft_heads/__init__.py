@@ -18,7 +18,7 @@ Kind = Literal["head", "draft model", "masks"]
 
 
 @dataclass(frozen=True)
-class Family:
+class TrainedFamily:
     """One trained family.
 
     Args:
@@ -48,19 +48,19 @@ class Family:
 # Measured: hydra, draft_model, prompt_tokens, mtp. eagle's speed is 0.6 of what it was with AdamW, as hydra's is;
 # medusa learns as many products as hydra, the others about as many as eagle. Masks run through the whole target while
 # they learn, and a quarter of the texts teaches so few numbers what they can learn.
-FAMILIES: dict[str, Family] = {
+FAMILIES: dict[str, TrainedFamily] = {
     family.method: family
     for family in (
-        Family("hydra", "hydra:Hydra", 1600.0),
-        Family("eagle", "eagle:Eagle", 800.0),
-        Family("medusa", "medusa:Medusa", 1600.0),
-        Family("amphista", "amphista:Amphista", 800.0),
-        Family("falcon", "falcon:Falcon", 800.0),
-        Family("parallel_spec", "parallel_spec:ParallelSpec", 800.0),
-        Family("clover", "clover:Clover", 800.0),
-        Family("draft_model", "draft_language_model:DraftLanguageModel", 720.0, "draft model"),
-        Family("prompt_tokens", "masks:PromptTokens", 260.0, "masks", 0.25),
-        Family("mtp", "masks:Mtp", 250.0, "masks", 0.25),
+        TrainedFamily("hydra", "hydra:Hydra", 1600.0),
+        TrainedFamily("eagle", "eagle:Eagle", 800.0),
+        TrainedFamily("medusa", "medusa:Medusa", 1600.0),
+        TrainedFamily("amphista", "amphista:Amphista", 800.0),
+        TrainedFamily("falcon", "falcon:Falcon", 800.0),
+        TrainedFamily("parallel_spec", "parallel_spec:ParallelSpec", 800.0),
+        TrainedFamily("clover", "clover:Clover", 800.0),
+        TrainedFamily("draft_model", "draft_language_model:DraftLanguageModel", 720.0, "draft model"),
+        TrainedFamily("prompt_tokens", "masks:PromptTokens", 260.0, "masks", 0.25),
+        TrainedFamily("mtp", "masks:Mtp", 250.0, "masks", 0.25),
     )
 }
 """Drafter → the family of its weights."""

@@ -17,11 +17,7 @@ from specchat.models.draft_heads.sizes import MOST_DEPTH, LayerSizes, size
 
 @dataclass(frozen=True)
 class AmphistaSizes(LayerSizes):
-    """Sizes of `amphista`.
-
-    Args:
-        positions: as many tokens ahead are guessed.
-    """
+    """Sizes of `amphista`; `positions` tokens ahead are guessed."""
 
     positions: int = size(MOST_DEPTH, default=4)
 

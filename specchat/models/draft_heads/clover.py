@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specchat.core.drafting_networks import Ahead, Guessed
-from specchat.core.states import TextStates
 from specchat.core.tree import ROOT, TokenTree
 from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads.drafting import Drafting, DraftingInputs, Over, WholeText
@@ -22,8 +21,6 @@ from specchat.models.draft_heads.sizes import LayerSizes
 
 @dataclass(frozen=True)
 class CloverSizes(LayerSizes):
-    """Sizes of `clover`."""
-
     @property
     def token_heads(self) -> int:
         """Heads of the attention to tokens: as many as that to the text has, where they divide the width."""
@@ -124,27 +121,20 @@ class CloverDrafting(Drafting):
     """Entries of the text are read when a tree begins, then one step per depth."""
 
     def __init__(self, network: Clover, given: DraftingInputs) -> None:
-        super().__init__(network.sizes.taps, given)
-        self._network, self._text = network, WholeText((network.augmenting,), network.entries, given)
+        self._network, self._reading = network, WholeText((network.augmenting,), network.entries, given)
+        super().__init__(network.sizes.taps, given, self._reading)
         self._running = torch.empty(0)
         self._row_of: dict[int, int] = {}  # node → row of its running state
 
-    @property
-    def passes(self) -> int:
-        return self._counted + self._text.passes
-
-    def take(self, states: TextStates) -> None:
-        self._text.take(states)
-
     def begin(self, history: Sequence[int], ahead: Ahead | None = None) -> bool:
         del ahead  # a step needs the tokens that were guessed before
-        return self._text.begin(history)
+        return self._reading.begin(history)
 
     @torch.inference_mode()
     def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
         """One step for nodes of one depth; the text was read as far as the root."""
         if nodes[0] == ROOT:
-            self._running, self._row_of = self._text.root(), {ROOT: 0}
+            self._running, self._row_of = self._reading.root(), {ROOT: 0}
             return self._given.guessed(self._network.at_root(self._running))
         parents = [self._row_of[tree.parents[node]] for node in nodes]
         tokens = self._given.tokens.of([tree.tokens[node] for node in nodes])

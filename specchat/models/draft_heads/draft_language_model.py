@@ -22,11 +22,7 @@ _NORMS = ("input_norm", "mlp_norm")
 
 @dataclass(frozen=True, kw_only=True)
 class DraftModelSizes(DecoderSizes):
-    """Sizes of the language model that is trained for `draft_model`.
-
-    Args:
-        layers: how many decoder layers it has.
-    """
+    """Sizes of the language model that is trained for `draft_model`, with so many decoder `layers`."""
 
     layers: int = size(MOST_DEPTH)
 

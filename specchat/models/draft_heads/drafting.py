@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -22,7 +21,7 @@ from specchat.core.drafting_networks import Ahead, Guessed
 from specchat.core.request import CHUNK_TOKENS
 from specchat.core.states import HostRow, TextStates, host_row_of, row_of, rows_by_token
 from specchat.core.tree import TokenTree
-from specchat.models.cpu_kernels.hydra import TokenTable
+from specchat.models.cpu_kernels.hydra import TokenRows
 from specchat.models.decoder.cache_rows import common_prefix
 from specchat.models.decoder.trimmed_head import TrimmedHead
 from specchat.models.draft_heads.layers import AttentionRows, DecoderLayer
@@ -102,11 +101,9 @@ class TextInputs:
 
     @property
     def tokens(self) -> Sequence[int]:
-        """The text as far as it is known."""
         return self._text
 
     def holds(self, first: int, tokens: Sequence[int]) -> bool:
-        """Whether the text has these tokens at this position."""
         return self._text[first : first + len(tokens)] == list(tokens)
 
     def kept(self, first: int, end: int) -> tuple[Tensor, Tensor]:
@@ -164,7 +161,7 @@ class TokenInputs:
             some = known[first : first + _AT_ONCE]
             write(some, rows[first : first + len(some)])
         self._write, self._known = write, np.asarray(known, np.int64)
-        self._table = TokenTable(rows, np.full(vocab_size, -1, np.int32))
+        self._table = TokenRows(rows, np.full(vocab_size, -1, np.int32))
         self._places = self._table.places.data  # the same: asking numpy for a number takes ten times as long
         self._count = 0
         self._forget()
@@ -174,7 +171,7 @@ class TokenInputs:
         parts = [self._of(tokens[at : at + _MOST_OTHERS]) for at in range(0, len(tokens), _MOST_OTHERS)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def within(self, tokens: Sequence[int]) -> TokenTable:
+    def within(self, tokens: Sequence[int]) -> TokenRows:
         """The table, which has the rows of these tokens, `_MOST_OTHERS` at most, until others are asked for."""
         places = self._places
         for token in tokens:
@@ -282,25 +279,21 @@ class Drafting:
 
     depth = sys.maxsize
 
-    def __init__(self, taps: Sequence[int], given: DraftingInputs) -> None:
+    def __init__(self, taps: Sequence[int], given: DraftingInputs, reading: RootReading | None = None) -> None:
+        """`reading` reads the text for it, if it does not do so itself."""
         self.layers = frozenset(taps)
+        self.take = given.take if reading is None else reading.take
+        self.skip: Callable[[int, Sequence[int]], None] | None = None if reading is None else reading.skip
         self._given = given
+        self._text = reading
         self._counted = 0
 
     @property
     def passes(self) -> int:
-        return self._counted
+        return self._counted + (0 if self._text is None else self._text.passes)
 
     def count_passes(self, count: int) -> None:
         self._counted += count
-
-    def take(self, states: TextStates) -> None:
-        self._given.take(states)
-
-    @property
-    def skip(self) -> Callable[[int, Sequence[int]], None] | None:
-        """None: the network reads the whole text."""
-        return None
 
     def begin(self, history: Sequence[int], ahead: Ahead | None = None) -> bool:
         raise NotImplementedError
@@ -312,33 +305,34 @@ class Drafting:
         return None
 
 
-class RootReading(Protocol):
-    """Reads the text up to its last entry, which is the root's."""
+class RootReading:
+    """Reads the text up to its last entry, which is the root's. `take` and `skip` are as `TrainedNetwork` has them."""
 
-    passes: int
-
-    @property
-    def skip(self) -> Callable[[int, Sequence[int]], None] | None:
-        """As `TrainedNetwork.skip`."""
-
-    def take(self, states: TextStates) -> None:
-        """As `TrainedNetwork.take`."""
+    def __init__(self, given: DraftingInputs) -> None:
+        """Nothing read yet; the whole text is read unless `skip` is replaced."""
+        self.passes = 0
+        self.skip: Callable[[int, Sequence[int]], None] | None = None
+        self._given, self._entries = given, TextEntries(given)
+        self.take = self._entries.take
+        self._root = torch.empty(0)
 
     def begin(self, history: Sequence[int]) -> bool:
         """A tree is to grow below the last token of this text. False where states of the text are missing."""
+        raise NotImplementedError
 
     def root(self) -> Tensor:
         """(n, d) states that drafting begins with, n most often 1. Asked once for each tree."""
+        return self._root
 
 
-class LastEntryAlone:
-    """A `RootReading` of heads that look at no other entry of the text."""
+class LastEntryAlone(RootReading):
+    """For heads that look at no other entry of the text."""
 
     def __init__(self, entries: Callable[[Tensor, Tensor], Tensor], given: DraftingInputs) -> None:
         """`entries` makes (n, d) states of (n, d) rows of the text and (n, d) rows of the tokens that follow."""
-        self.passes = 0
-        self._entries, self._given = entries, given
+        super().__init__(given)
         self.take, self.skip = given.take, given.skip
+        self._of = entries
         self._text: Sequence[int] = ()
 
     def begin(self, history: Sequence[int]) -> bool:
@@ -348,33 +342,23 @@ class LastEntryAlone:
     def root(self) -> Tensor:
         given, entries = self._given, len(self._text) - 1
         self.passes += 1
-        return self._entries(given.text.rows(entries - 1, entries), given.tokens.of(self._text[-1:]))
+        return self._of(given.text.rows(entries - 1, entries), given.tokens.of(self._text[-1:]))
 
 
 Over = Callable[[DecoderLayer, Tensor], Tensor]
 """A decoder layer and (…, d) states of a text's entries → the layer's output, each attending up to its own place."""
 
 
-class WholeText:
-    """A `RootReading` of networks with layers that attend to the text: its new entries are read when a tree begins."""
-
-    skip = None
+class WholeText(RootReading):
+    """For networks with layers that attend to the text: its new entries are read when a tree begins."""
 
     def __init__(
-        self,
-        layers: Sequence[DecoderLayer],
-        entries: Callable[[Tensor, Tensor, Over], Tensor],
-        given: DraftingInputs,
+        self, layers: Sequence[DecoderLayer], entries: Callable[[Tensor, Tensor, Over], Tensor], given: DraftingInputs
     ) -> None:
         """`entries` makes (n, d) states of rows of the text and of the tokens that follow, by means of these layers."""
-        self.passes = 0
-        self._of, self._given = entries, given
-        self._entries = TextEntries(given)
+        super().__init__(given)
+        self._of = entries
         self._rows = {layer: AttentionRows(layer.sizes.kv_heads, layer.sizes.head_dim) for layer in layers}
-        self._root = torch.empty(0)
-
-    def take(self, states: TextStates) -> None:
-        self._entries.take(states)
 
     @torch.inference_mode()
     def begin(self, history: Sequence[int]) -> bool:
@@ -384,9 +368,6 @@ class WholeText:
             self._root = self._of(inputs, tokens, partial(self._over, first))[-1:]
             self.passes += 1
         return True
-
-    def root(self) -> Tensor:
-        return self._root
 
     def _over(self, first: int, layer: DecoderLayer, states: Tensor) -> Tensor:
         return layer.behind(self._rows[layer], first, states)
@@ -404,21 +385,10 @@ class ParallelDrafting(Drafting):
         given: DraftingInputs,
     ) -> None:
         """`ahead` makes (…, depth, d) states of all depths of the reading's root."""
-        super().__init__(taps, given)
+        super().__init__(taps, given, reading)
         self.depth = depth
         self._ahead, self._reading = ahead, reading
         self._guessed: Guessed | None = None
-
-    @property
-    def passes(self) -> int:
-        return self._counted + self._reading.passes
-
-    def take(self, states: TextStates) -> None:
-        self._reading.take(states)
-
-    @property
-    def skip(self) -> Callable[[int, Sequence[int]], None] | None:
-        return self._reading.skip
 
     def begin(self, history: Sequence[int], ahead: Ahead | None = None) -> bool:
         del ahead  # one call answers everything

@@ -14,10 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specchat.core.drafting_networks import Ahead, Guessed
-from specchat.core.states import TextStates
 from specchat.core.tree import ROOT, TokenTree
 from specchat.models.decoder.shape import Shape
-from specchat.models.draft_heads.drafting import Drafting, DraftingInputs, TextEntries
+from specchat.models.draft_heads.drafting import Drafting, DraftingInputs, RootReading
 from specchat.models.draft_heads.head import OWN_EMBED, OWN_HEAD, TOKENS, DraftHead, Recipe, SharedWeights
 from specchat.models.draft_heads.layers import (
     AttentionRows,
@@ -157,11 +156,8 @@ class Eagle(DraftHead[LayerSizes]):
         return EagleDrafting(self, given)
 
 
-class LayerReading:
-    """A `RootReading`: the entries of a text that the layer has read. Rows behind them are written over when more of
-    the text is read."""
-
-    skip = None
+class LayerReading(RootReading):
+    """The entries of a text that the layer has read. Rows behind them are written over when more of it is read."""
 
     def __init__(self, layer: Eagle, given: DraftingInputs, masks: tuple[Tensor, Tensor] | None = None) -> None:
         """Nothing read yet.
@@ -170,20 +166,13 @@ class LayerReading:
             masks: (m, d) twice, inputs of `Eagle.before_attention` of rows that are read behind the last entry; each
                 sees all before it.
         """
-        self.passes = 0
-        self._root = torch.empty(0)
-        self._masks = masks
-        self._layer, self._given = layer, given
-        self._entries = TextEntries(given)
+        super().__init__(given)
+        self._masks, self._layer = masks, layer
         self._rows = AttentionRows(layer.sizes.kv_heads, layer.sizes.head_dim)
 
     @property
     def entries(self) -> int:
-        """The number of entries of the text that were read."""
         return len(self._entries)
-
-    def take(self, states: TextStates) -> None:
-        self._entries.take(states)
 
     @torch.inference_mode()
     def begin(self, history: Sequence[int]) -> bool:
@@ -197,12 +186,9 @@ class LayerReading:
             count = len(inputs)
             seen = torch.ones(count, first + count, dtype=torch.bool).tril(first)
             states = self.step(inputs, tokens, torch.arange(first, first + count), first, seen)
+            # (1 + m, d) of the last entry and the masks
             self._root = states[own - 1 :]
         return True
-
-    def root(self) -> Tensor:
-        """(1 + m, d) states of the last entry and the masks."""
-        return self._root
 
     def step(self, inputs: Tensor, tokens: Tensor, positions: Tensor, place: int, seen: Tensor) -> Tensor:
         """(n, d) states of rows that are written from `place` on: one pass of the layer.
@@ -226,17 +212,10 @@ class EagleDrafting(Drafting):
     """
 
     def __init__(self, network: Eagle, given: DraftingInputs) -> None:
-        super().__init__(network.sizes.taps, given)
         self._reading = LayerReading(network, given)
+        super().__init__(network.sizes.taps, given, self._reading)
         self._row_of: dict[int, int] = {}  # nodes below the root → row behind the entries
         self._states = torch.empty(0)
-
-    @property
-    def passes(self) -> int:
-        return self._counted + self._reading.passes
-
-    def take(self, states: TextStates) -> None:
-        self._reading.take(states)
 
     def begin(self, history: Sequence[int], ahead: Ahead | None = None) -> bool:
         del ahead  # attention reads one level at a time

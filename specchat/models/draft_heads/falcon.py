@@ -10,18 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specchat.core.drafting_networks import Ahead, Guessed
-from specchat.core.states import TextStates
 from specchat.core.tree import ROOT, TokenTree
 from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads.drafting import Drafting, DraftingInputs, TextEntries
 from specchat.models.draft_heads.head import Batch, DraftHead, Recipe, SharedWeights
-from specchat.models.draft_heads.layers import (
-    AttentionRows,
-    DecoderLayer,
-    KeysValues,
-    attend_in_groups,
-    rms_normalize,
-)
+from specchat.models.draft_heads.layers import AttentionRows, DecoderLayer, KeysValues, attend_in_groups, rms_normalize
 from specchat.models.draft_heads.sizes import MOST_INNER, LayerSizes, size
 
 _LSTM_LAYERS = 2
@@ -29,12 +22,7 @@ _LSTM_LAYERS = 2
 
 @dataclass(frozen=True)
 class FalconSizes(LayerSizes):
-    """Sizes of `falcon`.
-
-    Args:
-        width: of the LSTM.
-        block: k, so many tokens are guessed in a pass.
-    """
+    """Sizes of `falcon`: `width` of the LSTM, and k = `block` tokens that are guessed in a pass."""
 
     width: int = size(MOST_INNER, default=256)
     block: int = size(8, least=2, default=2)
@@ -248,14 +236,12 @@ class FalconDrafting(Drafting):
         super().__init__(sizes.taps, given)
         self._network, self._k = network, sizes.block
         self._entries = TextEntries(given)
+        self.take = self._entries.take
         self._rows = AttentionRows(sizes.kv_heads, sizes.head_dim)
         self._memory = network.lstm.empty(0)  # the LSTM's, after each entry of the text
         self._block_of: dict[int, int] = {}  # node that ends a block → block
         self._states = torch.empty(0)  # (blocks, k, d) what follows them
         self._after = torch.empty(0)  # (blocks, layers, 2, width) the LSTM's memory after them
-
-    def take(self, states: TextStates) -> None:
-        self._entries.take(states)
 
     @torch.inference_mode()
     def begin(self, history: Sequence[int], ahead: Ahead | None = None) -> bool:

@@ -29,18 +29,6 @@ TOKENS = "tokens"
 OWN_HEAD, OWN_EMBED = "head", "embed"
 """Tensors that only published networks have: a head and an embedding of their own."""
 
-TOKENS = "tokens"
-"""The tensor that lists the tokens that can be guessed, the most frequent first."""
-
-OWN_HEAD, OWN_EMBED = "head", "embed"
-"""Tensors that only published networks have: a head and an embedding of their own."""
-
-TOKENS = "tokens"
-"""The tensor that lists the tokens that can be guessed, the most frequent first."""
-
-OWN_HEAD, OWN_EMBED = "head", "embed"
-"""Tensors that only published networks have: a head and an embedding of their own."""
-
 HEAD_TOKENS = 8192
 """How many of the target's most frequent tokens can be guessed while training."""
 
@@ -75,11 +63,7 @@ class SharedWeights:
 
     @classmethod
     def of(cls, target: Weights, tokens: Tensor) -> SharedWeights:
-        """The weights of a target, its head trimmed to these tokens.
-
-        Raises:
-            ModelError: a token is outside the target's vocabulary.
-        """
+        """The weights of a target, its head trimmed to these tokens; ModelError for one outside its vocabulary."""
         if int(tokens.max()) >= target.vocab_size:
             raise ModelError(f"token {int(tokens.max())} can be guessed, and the target has {target.vocab_size} tokens")
 
@@ -94,10 +78,6 @@ class SharedWeights:
     def none(cls) -> SharedWeights:
         """Nothing, for a network whose shapes or layers alone are looked at."""
         return cls(nn.Identity(), torch.empty(0), torch.empty(0))
-
-    def logits(self, normed: Tensor) -> Tensor:
-        """(…, H) logits of (…, d) normed states, one for each of `tokens`."""
-        return F.linear(normed, self.head)
 
 
 @dataclass(frozen=True)
@@ -126,11 +106,7 @@ class Recipe:
     measured_texts: int | None = None
 
     def rate(self, texts: int, *, further: bool = False) -> float:
-        """The highest learning rate with so many texts in a step.
-
-        Args:
-            further: whether it begins with the weights of a trained drafter.
-        """
+        """The highest learning rate with so many texts in a step; `further`: with a trained drafter's weights."""
         return self.learning_rate * math.sqrt(texts / LEAST_TEXTS) * (FURTHER_RATE if further else 1.0)
 
 
@@ -203,7 +179,7 @@ class DraftNetwork(nn.Module, Generic[S_co]):
 
     def logits(self, states: Tensor) -> Tensor:
         """(…, H) logits of the token that follows, for each of the shared tokens."""
-        return self.shared.logits(self.normed(states))
+        return F.linear(self.normed(states), self.shared.head)
 
     def fused(self, features: Tensor) -> Tensor:
         """(…, d) input of the first step, from (…, taps, d) states of the target."""
@@ -227,13 +203,6 @@ class DraftNetwork(nn.Module, Generic[S_co]):
         """
         assert not glancing, "only networks that guess blocks are shown what they miss"
         return self.states(fused, batch.tokens, steps)
-
-    def unroll(self, features: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
-        """(B, S − steps, H) logits for each step, from (B, S, taps, d) states of the target; see `states`.
-
-        They are to be compared with the target's own logits at position t + k.
-        """
-        return [self.logits(states) for states in self.states(self.fused(features), tokens, steps)]
 
     # ------------------------------------------------------------------------------------------------ weights
 
@@ -264,11 +233,7 @@ class DraftNetwork(nn.Module, Generic[S_co]):
         self.load_state_dict({name: tensors[self.stored_name(name)] for name in self.state_dict()}, assign=True)
 
     def copy_(self, tensors: Mapping[str, Tensor]) -> None:
-        """Copy the numbers of these tensors, by their names in files, into its own.
-
-        Raises:
-            RuntimeError: names or shapes are others.
-        """
+        """Copy these tensors, by their names in files, into its own; RuntimeError for other names or shapes."""
         names = {self.stored_name(name): name for name in self.state_dict()}
         self.load_state_dict({names.get(stored, stored): tensor for stored, tensor in tensors.items()})
 

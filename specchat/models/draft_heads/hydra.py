@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,7 +14,7 @@ from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.drafting_networks import Ahead, Guessed
 from specchat.core.states import HostRow
 from specchat.core.tree import ROOT, TokenTree
-from specchat.models.cpu_kernels.hydra import Named, NativeHydra, Row
+from specchat.models.cpu_kernels.hydra import NamedHead, NativeHydra, Row
 from specchat.models.cpu_kernels.kernels import kernels_for
 from specchat.models.cpu_kernels.linear import NativeHead, NativeLinear
 from specchat.models.decoder.shape import Shape
@@ -26,11 +26,7 @@ from specchat.models.draft_heads.sizes import MOST_INNER, Sizes, multiple_of_32,
 
 @dataclass(frozen=True)
 class HydraSizes(Sizes):
-    """Sizes of `hydra`.
-
-    Args:
-        inner: width of the MLP.
-    """
+    """Sizes of `hydra`; `inner` is the width of the MLP."""
 
     inner: int = size(MOST_INNER, default=384)
 
@@ -102,15 +98,14 @@ class HydraDrafting(Drafting):
 
     def __init__(self, network: Hydra, given: DraftingInputs) -> None:
         super().__init__(network.sizes.taps, given)
-        self._steps = steps_of(network, given)
+        self.skip = given.skip
+        self._steps: HydraSteps = TorchSteps(network, given)
+        if isinstance(network.fuse, NativeLinear):  # on the target's threads, which have nothing else to do meanwhile
+            self._steps = NativeSteps(NativeHydra(kernels_for(), given.threads, network), given)
         self._last = 0  # position of the token before the root
         self._ahead: Ahead | None = None
         self._row_of: dict[int, int] = {}  # node → row
         self._rows: dict[Row, int] = {}  # by what they follow and their token
-
-    @property
-    def skip(self) -> Callable[[int, Sequence[int]], None]:
-        return self._given.skip
 
     def begin(self, history: Sequence[int], ahead: Ahead | None = None) -> bool:
         self._last, self._ahead = len(history) - 2, ahead
@@ -188,7 +183,7 @@ class NativeSteps:
 
     def __init__(self, network: NativeHydra, given: DraftingInputs) -> None:
         self._network, self._given = network, given
-        self._named: Named | None = None
+        self._named: NamedHead | None = None
 
     def first(self, position: int, root: int, ahead: Ahead | None) -> list[Row]:
         inputs = self._given.tokens.within([root])
@@ -208,16 +203,9 @@ class NativeSteps:
         return self._given.text.host_row(position) or self._given.text.at(position)
 
     @property
-    def _head(self) -> Named:
+    def _head(self) -> NamedHead:
         head = self._given.head
         if self._named is None or self._named.tokens is not head.tokens:
             assert isinstance(head.product, NativeHead), "loading gives kernels to all of a network or to nothing"
-            self._named = Named(head.product, head.tokens)
+            self._named = NamedHead(head.product, head.tokens)
         return self._named
-
-
-def steps_of(network: Hydra, given: DraftingInputs) -> HydraSteps:
-    """In C where the network's products are, on the target's threads, which have nothing else to do meanwhile."""
-    if isinstance(network.fuse, NativeLinear):
-        return NativeSteps(NativeHydra(kernels_for(), given.threads, network), given)
-    return TorchSteps(network, given)

@@ -60,7 +60,6 @@ class DecoderLayer(nn.Module):
 
     @property
     def added(self) -> tuple[Tensor, ...]:
-        """Matrices whose products are added to the states: they begin small."""
         return self.o.weight, self.down.weight
 
     def over_text(self, states: Tensor) -> Tensor:
@@ -162,11 +161,7 @@ def _attend(queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tens
 
 @dataclass(frozen=True)
 class KeysValues:
-    """Keys and values of some rows.
-
-    Args:
-        keys, values: (…, kv_heads, head_dim), keys rotated.
-    """
+    """Keys, rotated, and values of some rows, (…, kv_heads, head_dim) each."""
 
     keys: Tensor
     values: Tensor

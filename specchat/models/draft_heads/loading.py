@@ -26,7 +26,7 @@ from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.cpu_kernels.packing import Arena
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.trimmed_head import HeadProduct, TorchHead, TrimmedHead
-from specchat.models.draft_heads import FAMILIES, Family
+from specchat.models.draft_heads import FAMILIES, TrainedFamily
 from specchat.models.draft_heads.drafting import DraftingInputs, TextInputs, TokenInputs
 from specchat.models.draft_heads.head import OWN_EMBED, OWN_HEAD, TOKENS, DraftHead, DraftNetwork, SharedWeights
 from specchat.models.draft_heads.sizes import NetworkSizes, Sizes
@@ -49,12 +49,8 @@ _KNOWN_TOKENS = 8192
 that a network of our own training can guess, also where fewer are guessed. The text has the others too."""
 
 
-def family_of(method: str) -> Family:
-    """The trained family of a drafter.
-
-    Raises:
-        WeightsError: the drafter has none.
-    """
+def family_of(method: str) -> TrainedFamily:
+    """The trained family of a drafter; WeightsError if it has none."""
     if method not in FAMILIES:
         raise WeightsError(f"method {shown(method)} has no trained network{nearest(method, FAMILIES)}")
     return FAMILIES[method]
@@ -278,11 +274,7 @@ class HeadOfTarget:
         return head
 
     def ready(self, head: DraftHead[Sizes], text: TextInputs | None = None) -> ReadyHead:
-        """The head ready to draft; it is changed.
-
-        Args:
-            text: rows of the text that are known already.
-        """
+        """The head ready to draft; it is changed. `text` holds rows that are known already."""
         compiled, shared = self._compiled, head.shared
         product = partial(TorchHead, head.normed) if compiled is None else _native(head)
         given = DraftingInputs(

@@ -33,11 +33,7 @@ _COMMON, _NOISE, _LEAST = 256, 0.1, 1e-6
 
 @dataclass(frozen=True)
 class PromptTokenSizes(NetworkSizes):
-    """Sizes of `prompt_tokens`.
-
-    Args:
-        masks: as many tokens ahead are guessed, behind the next one.
-    """
+    """Sizes of `prompt_tokens`; `masks` tokens ahead are guessed, behind the next one."""
 
     masks: int = size(MOST_DEPTH, default=3)
 

@@ -16,11 +16,7 @@ from specchat.models.draft_heads.sizes import MOST_DEPTH, Sizes, size
 
 @dataclass(frozen=True)
 class MedusaSizes(Sizes):
-    """Sizes of `medusa`.
-
-    Args:
-        heads: as many tokens ahead are guessed.
-    """
+    """Sizes of `medusa`; `heads` tokens ahead are guessed."""
 
     heads: int = size(MOST_DEPTH, default=4)
 

@@ -17,11 +17,7 @@ from specchat.models.draft_heads.sizes import MOST_DEPTH, LayerSizes, size
 
 @dataclass(frozen=True)
 class ParallelSpecSizes(LayerSizes):
-    """Sizes of `parallel_spec`.
-
-    Args:
-        masks: so many tokens are guessed in one pass besides the first.
-    """
+    """Sizes of `parallel_spec`; `masks` tokens are guessed in one pass besides the first."""
 
     masks: int = size(MOST_DEPTH, default=3)
 

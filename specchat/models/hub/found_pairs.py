@@ -106,11 +106,7 @@ def _distinct(models: Iterable[FoundModel]) -> list[FoundModel]:
 
 
 def _look_at(found: FoundModel) -> _Seen:
-    """What the model's files say.
-
-    Raises:
-        WeightsError: it cannot be read, or cannot run.
-    """
+    """What the model's files say; WeightsError if it cannot be read, or cannot run."""
     if _PART.search(found.path.stem):
         raise DamagedWeights("is one part of several; weights are read from whole files")
     place = model_in(found.path)

@@ -39,7 +39,6 @@ class Seal:
 
 
 def folder(spec: WeightsSpec) -> Path:
-    """Where this model's files lie."""
     return kind_dir(spec) / spec.name
 
 
@@ -93,7 +92,6 @@ def seal(spec: WeightsSpec, file: ModelFile, path: Path, sha256: str) -> None:
 
 
 def unseal(spec: WeightsSpec, file: ModelFile) -> None:
-    """Forget that this file was verified."""
     _seal_path(spec, file).unlink(missing_ok=True)
 
 
@@ -101,12 +99,6 @@ def sealed_sha256(spec: WeightsSpec, file: ModelFile) -> str | None:
     """The hash this file had when it was last verified."""
     seal = _read_seal(spec, file)
     return None if seal is None else seal.sha256
-
-
-def sealed_bytes(spec: WeightsSpec, file: ModelFile) -> int | None:
-    """The size this file had when it was last verified."""
-    seal = _read_seal(spec, file)
-    return None if seal is None else seal.size
 
 
 def write_manifest(spec: WeightsSpec, files: tuple[ModelFile, ...]) -> None:
@@ -165,11 +157,7 @@ def state(spec: WeightsSpec) -> State:
 
 
 def locate(spec: WeightsSpec) -> Path:
-    """The GGUF file, or the folder, of a model or a trained drafter that is ready.
-
-    Raises:
-        WeightsError: it is not ready, or it has no weights.
-    """
+    """The GGUF file, or folder, of a model or trained drafter; WeightsError if it is not ready or has no weights."""
     if spec.scripted:
         raise WeightsError(f"model {spec.name!r} is scripted: it has no weights")
     own = user_path(spec)
@@ -188,11 +176,7 @@ def files_of(spec: WeightsSpec) -> tuple[ModelFile, ...]:
 
 
 def place_in(spec: WeightsSpec, path: Path) -> Path:
-    """The model or the trained drafter at a place the user named.
-
-    Raises:
-        WeightsError: it holds none.
-    """
+    """The model or the trained drafter at a place the user named; WeightsError if it holds none."""
     if not isinstance(spec, DrafterSpec):
         return model_in(path)
     if missing := [file.name for file in spec.files if not (path / file.name).is_file()]:
@@ -227,7 +211,8 @@ def _kind_of_own(spec: WeightsSpec, path: Path) -> StateKind:
 
 def _is_whole(spec: WeightsSpec, file: ModelFile, place: Path) -> bool:
     """Whether the file is there in its size, as that is listed or was when it was verified, if it is known at all."""
-    expected = file.size if file.size is not None else sealed_bytes(spec, file)
+    seal = _read_seal(spec, file)
+    expected = file.size if file.size is not None or seal is None else seal.size
     try:
         return place.is_file() and expected in (None, place.stat().st_size)
     except OSError:
@@ -235,11 +220,7 @@ def _is_whole(spec: WeightsSpec, file: ModelFile, place: Path) -> bool:
 
 
 def model_in(path: Path) -> Path:
-    """The model at a place the user named: a GGUF file, or a folder of safetensors.
-
-    Raises:
-        WeightsError: it holds neither; pickles are never read.
-    """
+    """The GGUF file or folder of safetensors at a place the user named; WeightsError for neither: no pickle is read."""
     if path.is_file():
         if not _is_gguf(path):
             raise DamagedWeights(f"{path} is refused: a single file must be .gguf; safetensors come as a folder")

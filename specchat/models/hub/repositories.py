@@ -42,11 +42,7 @@ def list_repository(source: HubSource) -> Listing:
 
 
 def weights_in(listing: Listing) -> dict[str, ModelFile]:
-    """The safetensors at the repository's top and what belongs to them; never a pickle, never code.
-
-    Raises:
-        WeightsError: it has no safetensors.
-    """
+    """A repository's safetensors and what belongs to them, no pickle, no code; WeightsError without any."""
     taken = {path: file for path, file in listing.files.items() if acceptable(path) and _of_transformers(path)}
     if not any(path.endswith(".safetensors") for path in taken):
         raise WeightsError(f"{listing.repo} is refused: it has no .safetensors, and pickles are never read")
@@ -55,11 +51,7 @@ def weights_in(listing: Listing) -> dict[str, ModelFile]:
 
 @lru_cache(maxsize=256)
 def total_bytes(source: HubSource) -> int:
-    """How large the files are that would be taken of a repository; asked once.
-
-    Raises:
-        WeightsError: the hub gives no answer, or not this one.
-    """
+    """How large the files are that would be taken of a repository, asked once; WeightsError if the hub does not say."""
     listing = list_repository(source)
     taken = weights_in(listing) if source.file is None else {source.file: listing.files.get(source.file)}
     sizes = [file.size for file in taken.values() if file is not None]

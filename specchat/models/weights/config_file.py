@@ -135,20 +135,12 @@ def opened_file(file: Path) -> Iterator[BinaryIO]:
 
 
 def read_object(file: Path) -> dict[str, Any]:
-    """The object that the file holds.
-
-    Raises:
-        WeightsError: it cannot be read, or is not a JSON object.
-    """
+    """The object that the file holds; WeightsError if it cannot be read, or is not a JSON object."""
     return parse_object(read_whole(file), str(file))
 
 
 def read_whole(file: Path) -> bytes:
-    """The bytes of the file.
-
-    Raises:
-        WeightsError: it cannot be read, or is larger than any such file.
-    """
+    """The bytes of the file; WeightsError if it cannot be read, or is larger than any such file."""
     with opened_file(file) as opened:
         data = opened.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
@@ -157,11 +149,7 @@ def read_whole(file: Path) -> bytes:
 
 
 def parse_object(data: bytes, name: str) -> dict[str, Any]:
-    """The object that these bytes are the text of; `name` says what they are, for the error.
-
-    Raises:
-        WeightsError: they are not a JSON object.
-    """
+    """The object that these bytes are the text of; WeightsError, about `name`, if they are not a JSON object."""
     try:
         said = json.loads(data.decode("utf-8"))
     except RecursionError:

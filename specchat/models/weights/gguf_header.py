@@ -126,7 +126,7 @@ class TensorHeader:
 
 
 @dataclass(frozen=True)
-class Header:
+class GgufHeader:
     """A file's metadata and tensors, which begin at `start`. Parsed once for as long as the file stays as it is.
 
     Args:
@@ -152,7 +152,7 @@ class Header:
         return self.metadata.get(f"{self.architecture}.{key}")
 
 
-def read_header(path: Path, lists: bool = False) -> Header:
+def read_header(path: Path, lists: bool = False) -> GgufHeader:
     """The header of this file.
 
     Args:
@@ -175,12 +175,8 @@ def read_header(path: Path, lists: bool = False) -> Header:
         return replace(header, metadata=header.metadata | texts)
 
 
-def map_file(path: Path, header: Header) -> mmap.mmap:
-    """The whole file that the header is of, mapped.
-
-    Raises:
-        WeightsError: it cannot be read, or was changed since the header was.
-    """
+def map_file(path: Path, header: GgufHeader) -> mmap.mmap:
+    """The whole file that the header is of, mapped; WeightsError if it cannot be read, or has changed since."""
     with _naming(path):
         return _mapped(path, header.stamp)
 
@@ -204,13 +200,13 @@ def _mapped(path: Path, stamp: tuple[int, int]) -> mmap.mmap:
 
 
 @lru_cache(maxsize=8)
-def _parsed(path: Path, stamp: tuple[int, int]) -> Header:
+def _parsed(path: Path, stamp: tuple[int, int]) -> GgufHeader:
     """The header of a file as it is now; size and time make a changed file another one."""
     with _mapped(path, stamp) as data:
         return replace(parse_header(data), stamp=stamp)
 
 
-def parse_header(data: mmap.mmap) -> Header:
+def parse_header(data: mmap.mmap) -> GgufHeader:
     """The header of these bytes, which takes milliseconds; `read_header` does it once a file."""
     return _Reader(data).header()
 
@@ -243,7 +239,7 @@ class _Reader:
         self._texts: dict[str, tuple[int, int]] = {}
         self._broken = ""
 
-    def header(self) -> Header:
+    def header(self) -> GgufHeader:
         magic, version = self._take("4sI")
         if magic != b"GGUF" or version not in (2, 3):
             raise _Damaged("it does not begin like one of version 2 or 3")
@@ -263,7 +259,7 @@ class _Reader:
             raise _Damaged(f"general.architecture = {shown(metadata['general.architecture'])} is not a valid name")
         start = -(-self._at // alignment) * alignment
         self._refuse_tensors(found, start, alignment)
-        return Header(metadata, found, start, texts=self._texts, broken=self._broken)
+        return GgufHeader(metadata, found, start, texts=self._texts, broken=self._broken)
 
     def _refuse_tensors(self, tensors: tuple[TensorHeader, ...], start: int, alignment: int) -> None:
         if len({tensor.name for tensor in tensors}) < len(tensors):
@@ -384,7 +380,7 @@ class RotationScaling:
         return self.factors or self.linear != 1.0
 
 
-def rotation_scaling(header: Header) -> RotationScaling:
+def rotation_scaling(header: GgufHeader) -> RotationScaling:
     """What a header says of it: `rope.scaling.type` is linear where it is left out, as in llama.cpp."""
     kind: Any = header.about("rope.scaling.type") or "linear"
     factor: Any = header.about("rope.scaling.factor") or 1.0

@@ -59,11 +59,7 @@ class ModelDescription:
 
 
 def describe_model(path: Path) -> ModelDescription:
-    """Describes a GGUF file, or a folder of safetensors, from its headers.
-
-    Raises:
-        WeightsError: it cannot be read.
-    """
+    """Describes a GGUF file, or a folder of safetensors, from its headers; WeightsError if it cannot be read."""
     if not path.is_file():
         return _of_folder(path)
     about = path.stat()
@@ -71,22 +67,14 @@ def describe_model(path: Path) -> ModelDescription:
 
 
 def differing_tokens(target: Path, draft: Path) -> tuple[int, str]:
-    """How many tokens differ between two models' tables, and one of them; 0 where a draft model fits.
-
-    Raises:
-        WeightsError: a table cannot be read.
-    """
+    """How many tokens differ between two models' tables, and one of them; WeightsError if one cannot be read."""
     one, other = token_table(target), token_table(draft)
     differing = [word for word in one.keys() | other.keys() if one.get(word) != other.get(word)]
     return len(differing), min(differing, default="")
 
 
 def token_table(path: Path) -> Mapping[str, int]:
-    """Every token with its number.
-
-    Raises:
-        WeightsError: there is no tokenizer that can be read.
-    """
+    """Every token with its number; WeightsError without a tokenizer that can be read."""
     file = path if path.is_file() else path / _TOKENIZER
     try:
         about = file.stat()
@@ -96,11 +84,7 @@ def token_table(path: Path) -> Mapping[str, int]:
 
 
 def token_digest(path: Path) -> str:
-    """The same text for two models if, and only if, their token tables are the same.
-
-    Raises:
-        WeightsError: there is no table that can be read, or it is empty.
-    """
+    """The same text for two models if, and only if, their token tables are the same; WeightsError without a table."""
     table = token_table(path)
     if not table:
         raise DamagedWeights(f"{path} names no tokens")

@@ -28,11 +28,7 @@ class TensorSource(WeightSource):
 
     @classmethod
     def of_folder(cls, folder: Path, family: Family = LLAMA) -> TensorSource:
-        """The weights of a folder of safetensors.
-
-        Raises:
-            WeightsError: a file that is damaged, or an index that says something else.
-        """
+        """The weights of a folder of safetensors; WeightsError if a file is damaged, or contradicts an index."""
         from safetensors.torch import load_file
 
         tensors_in(folder)

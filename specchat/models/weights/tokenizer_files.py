@@ -70,11 +70,7 @@ def _same(file: Path, other: Path) -> bool:
 
 
 def tokens_of(file: Path) -> dict[str, int]:
-    """Every token of a tokenizer.json with its number.
-
-    Raises:
-        WeightsError: it cannot be read, or an entry is not a token.
-    """
+    """Every token of a tokenizer.json with its number; WeightsError if it cannot be read or an entry is no token."""
     said = read_object(file)
     model = said.get("model")
     vocabulary = model.get("vocab") if isinstance(model, dict) else None

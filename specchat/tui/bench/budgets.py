@@ -22,6 +22,7 @@ from typing import Any
 from specchat.errors import SpecchatError
 from specchat.tui.bench.scenarios import ratio
 from specchat.tui.bench.scripted_engine import TEXTS
+from specchat.tui.system.processes import spent_s
 
 Size = tuple[int, int]
 
@@ -78,19 +79,7 @@ class Terminal:
 
     def cpu_s(self) -> float:
         """Processor seconds the program has used so far, all of its threads together; 0 where unknown."""
-        try:
-            fields = (
-                Path(f"/proc/{self.process.pid}/stat")
-                .read_text(encoding="utf-8", errors="replace")
-                .rpartition(")")[2]
-                .split()
-            )
-        except OSError:
-            return 0.0
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def bytes_between(self, begun: float, ended: float) -> int:
-        return sum(count for at, count in self.written if begun <= at < ended)
+        return spent_s(self.process.pid) or 0.0
 
     def close(self) -> None:
         if self.process.poll() is None:
@@ -104,12 +93,11 @@ def measured(size: Size, patience_s: float = 300.0, **scenario: Any) -> dict[str
     result, terminal = _run_in_terminal(size, patience_s, "run", scenario)
     if "window" in result:
         begun, ended = result["window"]
-        result["bytes_per_s"] = terminal.bytes_between(begun, ended) / (ended - begun)
+        result["bytes_per_s"] = sum(count for at, count in terminal.written if begun <= at < ended) / (ended - begun)
     return result
 
 
 def measured_engine(size: Size, app: bool, settings: dict[str, Any]) -> dict[str, Any]:
-    """Replies of a real engine, with the app in a terminal of this size or without it."""
     return _run_in_terminal(size, 300.0, "run_engine", {"app": app, "settings": settings})[0]
 
 
@@ -144,7 +132,6 @@ class BudgetFinding:
 
     @property
     def within_budget(self) -> bool | None:
-        """Whether the value is within its budget; None without one."""
         return None if self.budget is None else self.value <= self.budget
 
 

@@ -62,7 +62,6 @@ class Scenario:
         self.app.exit()
 
     async def stream(self) -> Result:
-        """The cost of showing a reply while it is written."""
         await self.app.chat_screen.replies.ask("Go on.")
         while (running := self.app.chat.running) is not None and running.figures.tokens < self.ahead:
             await asyncio.sleep(0.1)
@@ -77,7 +76,6 @@ class Scenario:
         }  # fmt: skip
 
     async def idle(self) -> Result:
-        """The cost of an idle app after a reply."""
         await self._write_reply()
         await asyncio.sleep(1.0)
         loop = asyncio.get_running_loop()
@@ -88,7 +86,6 @@ class Scenario:
         return {"cpu": (time.process_time() - cpu) / (now - begun), "timers": timers, "window": (begun, now)}
 
     async def tree(self) -> Result:
-        """The cost of drawing the tree."""
         panel = self.app.chat_screen.tree_panel
         costs, shown = [], []
         for round in rounds_of(TEXTS["prose"], 500, self.rate, 1):
@@ -101,13 +98,15 @@ class Scenario:
         return {"frame_s": statistics.median(costs), "frame_p95_s": _quantile(costs, 0.95), "size": tuple(panel.size)}
 
     async def scroll(self) -> Result:
-        """The cost of opening a chat of ten thousand messages and paging up."""
         transcript = self.app.chat_screen.transcript
         before = time.thread_time()
         turns = _turns(MESSAGES)
         made, begun = time.thread_time(), time.monotonic()
         await transcript.restore(turns)
-        await self._wait_until_drawn()
+        for _ in range(2):
+            drawn = asyncio.Event()
+            self.app.call_after_refresh(drawn.set)
+            await drawn.wait()
         opened, waited = time.thread_time() - made, time.monotonic() - begun
         before = time.thread_time()
         paging = asyncio.create_task(self._page_up())
@@ -146,12 +145,6 @@ class Scenario:
         await self.app.chat_screen.replies.ask("Go on.")
         while not self.links[0].done.is_set() or self.app.chat.running is not None:
             await asyncio.sleep(0.02)
-
-    async def _wait_until_drawn(self) -> None:
-        for _ in range(2):
-            drawn = asyncio.Event()
-            self.app.call_after_refresh(drawn.set)
-            await drawn.wait()
 
 
 async def _event_loop_lags(seconds: float = 0.0, done: Callable[[], bool] | None = None) -> list[float]:
@@ -199,10 +192,9 @@ def _turns(count: int) -> list[Turn]:
     return turns
 
 
-def run(target: str, scenario: str, text: str, tokens: int, rate: float, seconds: float, ahead: int = 0) -> None:
+def run(target: str, **options: Any) -> None:
     """Run a scenario in this process and write what was seen to a file."""
-    result = Scenario(scenario, text, tokens, rate, seconds, ahead).run()
-    Path(target).write_text(json.dumps(result), encoding="utf-8")
+    Path(target).write_text(json.dumps(Scenario(**options).run()), encoding="utf-8")
 
 
 def run_engine(target: str, app: bool, settings: dict[str, Any]) -> None:
@@ -272,15 +264,9 @@ def with_app(settings: dict[str, Any]) -> dict[str, Any]:
 
 def ratio(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> float:
     """The speed with the app over that without, pair by pair; their median."""
-    return float(statistics.median(_ratios(pairs)))
-
-
-def _ratios(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> list[float]:
-    return [
-        statistics.median(app["speeds"]) / statistics.median(alone["speeds"])
-        for alone, app in pairs
-        if app["speeds"] and alone["speeds"]
-    ]
+    median = statistics.median
+    both = [(alone["speeds"], app["speeds"]) for alone, app in pairs if app["speeds"] and alone["speeds"]]
+    return float(median(median(app) / median(alone) for alone, app in both))
 
 
 def _log(name: str) -> Path:

@@ -125,14 +125,11 @@ class ScriptedLink:
         self._put(ev.Hello(ev.PROTOCOL, "0", [], []))
 
     def send(self, command: Command) -> None:
-        """Be ready at once; answer questions; ignore the rest."""
         match command:
             case Load():
                 self._put(ev.Ready("scripted", "scripted", None, "cpu", "int4", 1, 8192, 9**9, 0.1, _settings(), _LOSS))
             case Generate():
                 threading.Thread(target=self._write, args=(command,), daemon=True).start()
-            case _:
-                pass
 
     def drain(self) -> list[ev.Event]:
         events: list[ev.Event] = []

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from specchat.config import save_system_message, saved_system_messages, system_message
-from specchat.engine.client.race_result import settings_line
+from specchat.engine.client.race import settings_line
 from specchat.engine.protocol.environment import machine
 from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError, nearest
 from specchat.tui.screens.chat_screen import ChatScreen
-from specchat.tui.services.context import Context
+from specchat.tui.services.context import AppServices
 from specchat.tui.state import stored_chat as export
 from specchat.tui.state.turn import changes_text
 from specchat.tui.system.desktop import format_and_file, free_name, stem_of, write_new_file
 from specchat.tui.tree.clip_files import FORMATS as CLIP_FORMATS
-from specchat.tui.tree.clip_frames import frames_of
+from specchat.tui.tree.clip_files import frames_of
 
 
 async def new_chat(screen: ChatScreen, _: str) -> None:
@@ -26,20 +26,12 @@ async def new_chat(screen: ChatScreen, _: str) -> None:
     await screen.current_chat.begin()
 
 
-async def chats(screen: ChatScreen, words: str) -> None:
-    screen.current_chat.choose(words)
-
-
 async def rename(screen: ChatScreen, title: str) -> None:
     if title:
         screen.context.archive.rename(" ".join(title.split()))
     screen.context.app.say(
         f"this chat is called {screen.chat.title!r}" if screen.chat.title else "the first words will be its name"
     )
-
-
-async def find(screen: ChatScreen, words: str) -> None:
-    await screen.find(words)
 
 
 async def system(screen: ChatScreen, text: str) -> None:
@@ -68,14 +60,6 @@ def _save_system(screen: ChatScreen, name: str) -> None:
 def system_names(screen: ChatScreen, given: list[str]) -> Sequence[str]:
     names = saved_system_messages()
     return ["save", *names] if not given else names if given == ["save"] else ()
-
-
-async def retry(screen: ChatScreen, _: str) -> None:
-    await screen.replies.ask_again()
-
-
-async def go_on(screen: ChatScreen, _: str) -> None:
-    await screen.replies.go_on()
 
 
 async def edit(screen: ChatScreen, what: str) -> None:
@@ -116,7 +100,7 @@ async def clip(screen: ChatScreen, text: str) -> None:
     screen.context.app.say(f"written to {file.absolute()}", "good")
 
 
-async def write_clip(context: Context, format: str, file: Path | None) -> Path:
+async def write_clip(context: AppServices, format: str, file: Path | None) -> Path:
     """Write the last rounds of the chat to a file, as a moving picture that says how it was made; returns the file.
 
     Raises:
@@ -131,7 +115,7 @@ async def write_clip(context: Context, format: str, file: Path | None) -> Path:
     return file
 
 
-def _about_clip(context: Context) -> list[str]:
+def _about_clip(context: AppServices) -> list[str]:
     """Model, hardware, settings and figures of the reply; of a pair that is not loaded only its name is known."""
     engine, reply = context.chat.engine, context.chat.last_reply()
     if reply is None:
@@ -147,8 +131,7 @@ def _about_clip(context: Context) -> list[str]:
     ]
 
 
-def _machine(context: Context) -> str:
-    """The machine that the engine runs on."""
+def _machine(context: AppServices) -> str:
     if context.session.player is not None:
         return context.session.player.recording.header.machine
     return machine() if context.session.engine_pid else "another machine"

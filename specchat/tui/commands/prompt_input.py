@@ -10,7 +10,7 @@ from textual.timer import Timer
 from specchat.engine.protocol.commands import Message
 from specchat.engine.protocol.events import Counted
 from specchat.errors import SpecchatError, UsageError
-from specchat.tui.commands.registry import COMMANDS, Command, find, hint, is_command
+from specchat.tui.commands.registry import COMMANDS, SlashCommand, find, hint, is_command
 from specchat.tui.screens.chat_screen import ChatScreen
 from specchat.tui.state import attachments
 from specchat.tui.state.prompt_text import Completion, KnownCommand, complete
@@ -23,8 +23,6 @@ MOST_COUNTED = 200_000
 
 
 class PromptInput:
-    """Knows the commands, which the prompt does not."""
-
     def __init__(self, screen: ChatScreen) -> None:
         self._screen, self._chat, self._app = screen, screen.chat, screen.context.app
         self._attachment_size = ("", "")  # a text with something attached, and what is known about its size
@@ -53,10 +51,9 @@ class PromptInput:
                 self._screen.prompt.restore_refused(text)
 
     def complete(self, line: str) -> Completion | None:
-        """What Tab may put in place of the word before the cursor."""
         return complete(line, [self._known(command) for command in COMMANDS.values()], Path.cwd())
 
-    def _known(self, command: Command) -> KnownCommand:
+    def _known(self, command: SlashCommand) -> KnownCommand:
         return KnownCommand(
             command.name,
             bool(command.usage),
@@ -66,7 +63,6 @@ class PromptInput:
         )
 
     def hint(self) -> str:
-        """One line about what is being typed."""
         prompt = self._screen.prompt
         if self._screen.command_list.display:
             return ""
@@ -80,15 +76,6 @@ class PromptInput:
 
     async def changed(self, now: str) -> None:
         """The text of the prompt, or of an input over it, has changed. Typing clears the remark."""
-        self._update_hint()
-        if now:
-            await self._screen.start_pages.leave_tour()
-            self._screen.start_pages.hold_tree()
-        if now not in ("", self._screen.prompt.written):
-            self._app.say("")
-
-    def _update_hint(self) -> None:
-        """Show the hint for the text; count the tokens of attachments once typing pauses."""
         self._screen.status.hint(self.hint())
         if self._count_timer is not None:
             self._count_timer.stop()
@@ -96,9 +83,13 @@ class PromptInput:
         text = self._screen.prompt.text
         if ("@" in text or "[pasted" in text) and not text.startswith("/") and self._chat.can_generate:
             self._count_timer = self._app.set_timer(TYPING_PAUSE_S, self._count_attachments)
+        if now:
+            await self._screen.start_pages.leave_tour()
+            self._screen.start_pages.hold_tree()
+        if now not in ("", self._screen.prompt.written):
+            self._app.say("")
 
     def _count_attachments(self) -> None:
-        """Request the number of tokens of the message with its files and pastes."""
         shown, full = self._screen.prompt.text, self._screen.prompt.full_text
         with suppress(UsageError):
             full = attachments.inline(full, Path.cwd())

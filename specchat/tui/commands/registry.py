@@ -1,4 +1,4 @@
-"""The one table of commands: slash commands, keys, the palette and the help page all read it."""
+"""The one table of commands, which slash commands, keys, palette and help page read; and commands about the view."""
 
 from __future__ import annotations
 
@@ -11,34 +11,92 @@ from typing import cast
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 
-from specchat.errors import UsageError, cut, meant
-from specchat.tui.commands import chat_commands, setting_commands, view_commands
+from specchat.engine.client.client import Engine
+from specchat.errors import UsageError, cut, meant, nearest
+from specchat.tui.commands import chat_commands, setting_commands
+from specchat.tui.commands import registry as view_commands
+from specchat.tui.screens.bench import BenchScreen
 from specchat.tui.screens.chat_screen import ChatScreen
-from specchat.tui.screens.help_and_log import HelpScreen
+from specchat.tui.screens.help_and_log import HelpScreen, LogScreen
+from specchat.tui.screens.race import RaceScreen
 from specchat.tui.services.key_bindings import key_sections
 from specchat.tui.state.prompt_text import values_of_usage
 from specchat.tui.state.settings_fields import FAMILIES
 from specchat.tui.tree import MODES
 
 
-@dataclass(frozen=True)
-class Command:
-    """A command that the user can run by name."""
+async def tree(screen: ChatScreen, mode: str) -> None:
+    if not mode:
+        screen.side_panel.toggle_tree()
+    elif mode in MODES:
+        screen.side_panel.set_tree_mode(mode)
+    else:
+        raise UsageError(f"no tree is drawn as {mode!r}{nearest(mode, MODES)}")
 
+
+async def theme(screen: ChatScreen, name: str) -> None:
+    app = screen.context.app
+    if not name:
+        app.search_themes()
+    elif name in app.available_themes:
+        app.theme = name
+    else:
+        raise UsageError(f"no theme is called {name!r}{nearest(name, list(app.available_themes))}")
+
+
+async def step(screen: ChatScreen, rounds: str) -> None:
+    if rounds and not (rounds.isdecimal() and len(rounds) < 5 and 0 < int(rounds) <= 1000):
+        raise UsageError(f"/step takes a number of rounds, 1 to 1000, not {rounds!r}")
+    screen.step(int(rounds or 1))
+
+
+async def speed(screen: ChatScreen, speed: str) -> None:
+    if speed:
+        screen.context.speed.set_speed(speed)
+    else:
+        screen.context.app.say(screen.context.speed.describe())
+
+
+async def race(screen: ChatScreen, prompt: str) -> None:
+    screen.context.app.push_screen(RaceScreen(screen.context, prompt))
+
+
+async def benchmark(screen: ChatScreen, amount: str) -> None:
+    screen.context.app.push_screen(BenchScreen(screen.context, amount))
+
+
+async def tour(screen: ChatScreen, _: str) -> None:
+    await screen.start_pages.show_tour()
+    screen.prompt.focus()
+
+
+async def show_log(screen: ChatScreen, _: str) -> None:
+    app, link, engine = screen.context.app, screen.context.session.link, screen.chat.engine
+    if isinstance(link, Engine):
+        app.push_screen(LogScreen(link.log, engine.problem if engine.phase == "dead" else ""))
+    else:
+        app.say("there is no engine here, and so no log")
+
+
+@dataclass(frozen=True)
+class SlashCommand:
     name: str
     help: str
-    run: Callable[[ChatScreen, str], Awaitable[None]]
+    does: Callable[[ChatScreen, str], Awaitable[None] | None]
     usage: str = ""  # what follows the name; in brackets if it may be left out
     binding: str = ""  # the id of its key, where that is not its name
     values: Callable[[ChatScreen, list[str]], Sequence[str]] | None = None  # what may follow these arguments
 
+    async def run(self, screen: ChatScreen, argument: str) -> None:
+        """Do it; raises SpecchatError where that is not possible."""
+        if (waits := self.does(screen, argument)) is not None:
+            await waits
+
     def choices(self, screen: ChatScreen, given: list[str]) -> Sequence[str]:
-        """The values that may follow the arguments given so far."""
         return self.values(screen, given) if self.values else values_of_usage(self.usage, len(given))
 
     @property
     def needs(self) -> int:
-        """How many arguments must be given."""
         return sum(not word.startswith("[") for word in self.usage.split())
 
 
@@ -55,28 +113,28 @@ async def _help(screen: ChatScreen, _: str) -> None:
     app.push_screen(HelpScreen(help_sections(app.keys)))
 
 
-COMMANDS: dict[str, Command] = {
+COMMANDS: dict[str, SlashCommand] = {
     command.name: command
     for command in (
-        Command("help", "all keys and commands", _help),
-        Command("new", "begin a new chat", chat_commands.new_chat),
-        Command(
+        SlashCommand("help", "all keys and commands", _help),
+        SlashCommand("new", "begin a new chat", chat_commands.new_chat),
+        SlashCommand(
             "pair", "choose the model to chat with", setting_commands.pair, "[NAME]", values=setting_commands.pair_names
         ),
-        Command("model", "the same as /pair", setting_commands.pair, "[NAME]", values=setting_commands.pair_names),
-        Command("settings", "show or hide all settings", setting_commands.settings),
-        Command(
+        SlashCommand("model", "the same as /pair", setting_commands.pair, "[NAME]", values=setting_commands.pair_names),
+        SlashCommand("settings", "show or hide all settings", lambda on, _: on.side_panel.toggle_settings()),
+        SlashCommand(
             "set",
             "change one setting",
             setting_commands.set_setting,
             "NAME VALUE",
             values=setting_commands.setting_and_value,
         ),
-        Command(
+        SlashCommand(
             "save", "keep the settings as default, or for this pair only", setting_commands.save_settings, "[pair]"
         ),
         *(
-            Command(
+            SlashCommand(
                 setting,
                 f"choose {_METHOD_HELP[setting]} (the {setting}); acts at once",
                 partial(setting_commands.choose_method, setting=setting),
@@ -85,63 +143,97 @@ COMMANDS: dict[str, Command] = {
             )
             for setting in FAMILIES
         ),
-        Command("tree", "hide or show the tree, or choose how it is drawn", view_commands.tree, f"[{'|'.join(MODES)}]"),
-        Command("show", "fill the window with slow, branching trees; again ends it", view_commands.show, "[PROMPT]"),
-        Command("clip", "write the last rounds as a moving picture", chat_commands.clip, "[svg|cast|gif] [FILE]"),
-        Command("pause", "hold the reply, or let it go on", view_commands.pause, binding="pace.hold"),
-        Command("step", "do one round, or this many, and hold", view_commands.step, "[ROUNDS]", binding="pace.step"),
-        Command("speed", "rounds per second, or full", view_commands.speed, "[full|NUMBER]"),
-        Command("stats", "all figures, none, or the most important ones", view_commands.stats),
-        Command("tokens", "flip a reply between Markdown and tokens", view_commands.tokens),
-        Command("retry", "answer the last question again, beside the answer it has", chat_commands.retry),
-        Command("continue", "go on with the last reply where it was cut", chat_commands.go_on),
-        Command(
+        SlashCommand(
+            "tree", "hide or show the tree, or choose how it is drawn", view_commands.tree, f"[{'|'.join(MODES)}]"
+        ),
+        SlashCommand(
+            "show",
+            "fill the window with slow, branching trees; again ends it",
+            lambda on, prompt: on.show_mode.toggle(prompt),
+            "[PROMPT]",
+        ),
+        SlashCommand("clip", "write the last rounds as a moving picture", chat_commands.clip, "[svg|cast|gif] [FILE]"),
+        SlashCommand("pause", "hold the reply, or let it go on", lambda on, _: on.hold(), binding="pace.hold"),
+        SlashCommand(
+            "step", "do one round, or this many, and hold", view_commands.step, "[ROUNDS]", binding="pace.step"
+        ),
+        SlashCommand("speed", "rounds per second, or full", view_commands.speed, "[full|NUMBER]"),
+        SlashCommand(
+            "stats", "all figures, none, or the most important ones", lambda on, _: on.side_panel.turn_stats()
+        ),
+        SlashCommand("tokens", "flip a reply between Markdown and tokens", lambda on, _: on.transcript.toggle_tokens()),
+        SlashCommand(
+            "retry", "answer the last question again, beside the answer it has", lambda on, _: on.replies.ask_again()
+        ),
+        SlashCommand("continue", "go on with the last reply where it was cut", lambda on, _: on.replies.go_on()),
+        SlashCommand(
             "edit",
             "say your last message, or the last reply, differently; the chat as it was stays beside it",
             chat_commands.edit,
             "[message|reply]",
         ),
-        Command("fork", "say this in place of your last message", chat_commands.fork, "[TEXT]"),
-        Command("copy", "copy the last reply, or its last code block", chat_commands.copy, "[reply|code]"),
-        Command("race", "plain decoding and speculation side by side", view_commands.race, "[PROMPT]"),
-        Command(
+        SlashCommand("fork", "say this in place of your last message", chat_commands.fork, "[TEXT]"),
+        SlashCommand("copy", "copy the last reply, or its last code block", chat_commands.copy, "[reply|code]"),
+        SlashCommand("race", "plain decoding and speculation side by side", view_commands.race, "[PROMPT]"),
+        SlashCommand(
             "bench",
             "measure these settings against plain decoding, on this many questions or for this long",
             view_commands.benchmark,
             "[6|24|60s]",
         ),
-        Command("clear", "begin a new chat", chat_commands.new_chat),
-        Command(
+        SlashCommand("clear", "begin a new chat", chat_commands.new_chat),
+        SlashCommand(
             "system",
             "set the system message, or use or save one by name (- removes it)",
             chat_commands.system,
             "[TEXT|NAME|save NAME]",
             values=chat_commands.system_names,
         ),
-        Command("find", "find words in this chat, from its end to its beginning", chat_commands.find, "[WORDS]"),
-        Command("chats", "open, search, rename, delete, export chats", chat_commands.chats, "[WORDS]"),
-        Command("export", "write this chat to a file", chat_commands.export_chat, "[md|json|html] [FILE]"),
-        Command("rename", "give this chat a name", chat_commands.rename, "[TITLE]"),
-        Command("theme", "choose colours", view_commands.theme, "[NAME]", values=view_commands.theme_names),
-        Command("restart", "start an engine that has stopped", view_commands.restart),
-        Command("demo", "watch a recorded chat", view_commands.demo),
-        Command("serve", "let other programs use this engine, over HTTP", view_commands.serve, "[PORT|off]"),
-        Command(
+        SlashCommand(
+            "find",
+            "find words in this chat, from its end to its beginning",
+            lambda on, words: on.find(words),
+            "[WORDS]",
+        ),
+        SlashCommand(
+            "chats",
+            "open, search, rename, delete, export chats",
+            lambda on, words: on.current_chat.choose(words),
+            "[WORDS]",
+        ),
+        SlashCommand("export", "write this chat to a file", chat_commands.export_chat, "[md|json|html] [FILE]"),
+        SlashCommand("rename", "give this chat a name", chat_commands.rename, "[TITLE]"),
+        SlashCommand(
+            "theme",
+            "choose colours",
+            view_commands.theme,
+            "[NAME]",
+            values=lambda on, given: () if given else sorted(on.context.app.available_themes),
+        ),
+        SlashCommand("restart", "start an engine that has stopped", lambda on, _: on.context.session.reconnect()),
+        SlashCommand("demo", "watch a recorded chat", lambda on, _: on.current_chat.watch_demo()),
+        SlashCommand(
+            "serve",
+            "let other programs use this engine, over HTTP",
+            lambda on, port: on.context.app.note(on.context.server.serve(port)),
+            "[PORT|off]",
+        ),
+        SlashCommand(
             "learn",
             "let the drafter learn from your replies; what it has learnt",
-            view_commands.learn,
+            lambda on, argument: on.learning.run(argument),
             "[on|off|forget]",
         ),
-        Command(
+        SlashCommand(
             "train",
             "train a drafter for this pair's model in the background; again shows how far it is",
-            view_commands.train,
+            lambda on, argument: on.trainings.train(argument),
             "[stop|resume]",
         ),
-        Command("tour", "see the tour of the first start again", view_commands.tour),
-        Command("log", "the end of the engine's log, and the path of its file", view_commands.show_log),
-        Command("exit", "leave", view_commands.exit_app, binding="quit"),
-        Command("quit", "the same as /exit", view_commands.exit_app),
+        SlashCommand("tour", "see the tour of the first start again", view_commands.tour),
+        SlashCommand("log", "the end of the engine's log, and the path of its file", view_commands.show_log),
+        SlashCommand("exit", "leave", lambda on, _: on.context.app.exit(), binding="quit"),
+        SlashCommand("quit", "the same as /exit", lambda on, _: on.context.app.exit()),
     )
 }
 
@@ -151,7 +243,7 @@ def is_command(text: str) -> bool:
     return text.lstrip().startswith("/") and not text.lstrip().startswith("//")
 
 
-def find(text: str) -> tuple[Command, str] | None:
+def find(text: str) -> tuple[SlashCommand, str] | None:
     """The command a line asks for and what follows its name; None if the line is not a command.
 
     Raises UsageError where a line begins with a slash but names no command, or has more than the command takes.
@@ -183,7 +275,6 @@ def hint(text: str) -> str:
 
 
 def help_sections(changed: Mapping[str, str] | None = None) -> list[tuple[str, list[tuple[str, str]]]]:
-    """The help page, with the user's own keys in it."""
     slashed = [(f"/{command.name} {command.usage}".strip(), command.help) for command in COMMANDS.values()]
     marks = [("● accepted  ★ bonus", "drafted and kept · the target's own token"),
              ("✕ rejected  ○ not reached", "the target wrote another · never got there"),
@@ -202,7 +293,6 @@ class CommandsProvider(Provider):
         return cast(ChatScreen, self.app.screen_stack[0])
 
     async def discover(self) -> Hits:
-        """All commands, before anything is typed."""
         for command in COMMANDS.values():
             yield DiscoveryHit(self._line(command), partial(self._run, command))
 
@@ -215,13 +305,16 @@ class CommandsProvider(Provider):
                 shown = Content(line)
                 for word in words:
                     shown = shown.highlight_regex(re.compile(re.escape(word), re.IGNORECASE), style="underline")
-                yield Hit(_score(f"/{command.name}", words), shown, partial(self._run, command))
+                name = f"/{command.name}"
+                begins = any(name.startswith((word, f"/{word}")) for word in words)
+                share = sum(len(word) for word in words if word in name) / len(name)
+                yield Hit((0.1 + 0.4 * min(1.0, share) + 0.5 * begins), shown, partial(self._run, command))
 
-    def _line(self, command: Command) -> str:
+    def _line(self, command: SlashCommand) -> str:
         key = self._chat_screen.context.app.key_of(command.binding or command.name)
         return f"/{command.name}  {command.help}" + (f" ({key})" if key else "")
 
-    async def _run(self, command: Command) -> None:
+    async def _run(self, command: SlashCommand) -> None:
         screen = self._chat_screen
         app = screen.context.app
         if command.needs and screen.chat.background.replaying:
@@ -231,10 +324,3 @@ class CommandsProvider(Provider):
             screen.prompt.focus()
         else:
             await app.attempt(command.run(screen, ""))
-
-
-def _score(name: str, words: Sequence[str]) -> float:
-    """From 0 to 1: how much of the name the words are; a name that begins with one comes before all others."""
-    begins = any(name.startswith((word, f"/{word}")) for word in words)
-    share = sum(len(word) for word in words if word in name) / len(name)
-    return 0.1 + 0.4 * min(1.0, share) + 0.5 * begins

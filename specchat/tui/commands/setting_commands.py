@@ -21,10 +21,6 @@ async def pair(screen: ChatScreen, name: str) -> None:
     await screen.context.pairs.choose(name)
 
 
-async def settings(screen: ChatScreen, _: str) -> None:
-    screen.side_panel.toggle_settings()
-
-
 async def set_setting(screen: ChatScreen, text: str) -> None:
     name_and_value = text.split(maxsplit=1)
     if len(name_and_value) < 2:

@@ -11,8 +11,8 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 
 from specchat.errors import UsageError
-from specchat.tui.screens.race_run import RunScreen, changes, seed
-from specchat.tui.services.context import Context
+from specchat.tui.screens.race import RunScreen, changes, seed
+from specchat.tui.services.context import AppServices
 from specchat.tui.state.race_lines import outcome_lines, progress_lines, series_text, table_lines
 from specchat.tui.state.races import BenchQuestion, RaceSeries
 from specchat.tui.text.cells import ScreenLine
@@ -24,8 +24,6 @@ _REPLY_TOKENS = 96
 
 
 class BenchScreen(RunScreen):
-    """Progress, a table by category, and whether the texts agree."""
-
     DEFAULT_CSS = """
     BenchScreen { align: center middle; background: $background 60%; }
     BenchScreen > Vertical {
@@ -45,7 +43,7 @@ class BenchScreen(RunScreen):
         Binding("c", "copy", "copy the table", show=False, id="bench.copy"),
     ]
 
-    def __init__(self, context: Context, amount: str) -> None:
+    def __init__(self, context: AppServices, amount: str) -> None:
         """Measure the settings in force against plain decoding on a few questions, or for some seconds.
 
         Raises UsageError if the engine is not free, `amount` is neither, or the settings are plain decoding.
@@ -90,7 +88,6 @@ class BenchScreen(RunScreen):
         self.begin_run(self.series, self.series.begin())
 
     def action_leave(self) -> None:
-        """Stop what runs and keep the table; else back to the chat."""
         if self.stop_run():
             self.show()
         else:

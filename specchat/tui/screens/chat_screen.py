@@ -14,14 +14,14 @@ from specchat.tui.screens.chat_view import ChatView
 from specchat.tui.screens.context_limit import ContextLimit, put_back
 from specchat.tui.screens.current_chat import CurrentChat
 from specchat.tui.screens.engine_events import EngineEvents
-from specchat.tui.screens.learning import Learning
+from specchat.tui.screens.learning import LearningCommand
 from specchat.tui.screens.pairs import PairsScreen
 from specchat.tui.screens.replies import Replies
 from specchat.tui.screens.search import SearchScreen
 from specchat.tui.screens.show_mode import ShowMode
 from specchat.tui.screens.side_panel import SidePanel
 from specchat.tui.screens.trainings import Trainings
-from specchat.tui.services.context import Context
+from specchat.tui.services.context import AppServices
 from specchat.tui.system import desktop
 from specchat.tui.widgets.command_menu import Described
 from specchat.tui.widgets.transcript import Transcript
@@ -32,7 +32,7 @@ from specchat.tui.widgets.welcome import SHOW
 class ChatScreen(ChatView):
     """What takes a while is done in the app's own turn, one after another; this screen handles the rest."""
 
-    def __init__(self, context: Context, history: History | None, commands: Mapping[str, Described]) -> None:
+    def __init__(self, context: AppServices, history: History | None, commands: Mapping[str, Described]) -> None:
         super().__init__(context, history, commands)
         self.side_panel = SidePanel(self)
         self.replies = Replies(self)
@@ -40,7 +40,7 @@ class ChatScreen(ChatView):
         self.current_chat = CurrentChat(self, self.context_limit)
         self.show_mode = ShowMode(self, self.side_panel, self.replies)
         self.trainings = Trainings(self)
-        self.learning = Learning(context)
+        self.learning = LearningCommand(context)
         self.events = EngineEvents(self, self.side_panel, self.context_limit, self.current_chat, self.learning)
 
     def draw(self) -> None:
@@ -58,7 +58,6 @@ class ChatScreen(ChatView):
         self.focus_chat()
 
     def choose_pair(self) -> None:
-        """Let the user choose a pair, and load it."""
         chat, pairs, app = self.chat, self.context.pairs, self.context.app
         chat.background.fetched = ""
         held = chat.engine.ready.memory_bytes if chat.engine.ready else 0
@@ -78,7 +77,6 @@ class ChatScreen(ChatView):
         await self.context_limit.ask(question, lambda: self.prompt.sent.add(question))
 
     def copy(self, text: str, what: str) -> None:
-        """Copy a text to the clipboard; an empty one is refused with a remark."""
         if text:
             self.context.app.copy_to_clipboard(text, what)
         else:
@@ -91,7 +89,6 @@ class ChatScreen(ChatView):
             self.tree_panel.action_leave()
 
     def step(self, rounds: int = 1) -> None:
-        """Do this many rounds, then hold."""
         self.context.speed.step(rounds)
         self.tree_panel.action_leave()
 
@@ -116,7 +113,6 @@ class ChatScreen(ChatView):
         return what in ("slower", "faster") or player is not None or self.chat.running is not None
 
     async def action_pace(self, what: str) -> None:
-        """Hold, step, change the speed, or play again."""
         try:
             match what:
                 case "hold":
@@ -152,7 +148,6 @@ class ChatScreen(ChatView):
             self.prompt.focus()
 
     def action_search(self) -> None:
-        """Look for something that was sent before, and put it into the prompt."""
         if self._refused_by_recording():
             return
 
@@ -164,7 +159,6 @@ class ChatScreen(ChatView):
         self.context.app.push_screen(SearchScreen(self.prompt.sent), chosen)
 
     def action_open_editor(self) -> None:
-        """Edit the prompt in the user's editor; the app waits."""
         if self._refused_by_recording():
             return
         app = self.context.app
@@ -197,7 +191,6 @@ class ChatScreen(ChatView):
         self.recall_queued()
 
     def on_prompt_moved_on(self) -> None:
-        """Focus the choices where a message waits for one, else what follows the prompt."""
         if self.choice and self.alert.shown:
             self.alert.take_focus()
         else:
@@ -207,7 +200,6 @@ class ChatScreen(ChatView):
         self.side_panel.toggle_settings()
 
     def on_transcript_pointed(self, event: Transcript.Pointed) -> None:
-        """Show the rounds of the reply that the user points at."""
         self.side_panel.look_at(event.turn)
 
     @on(TreePanel.FollowAsked)
@@ -239,11 +231,9 @@ class ChatScreen(ChatView):
 
     @on(Transcript.Shortened)
     def _collect_what_left(self) -> None:
-        """Collect the memory of removed messages, once the app is idle."""
         self.context.garbage.schedule()
 
     def on_transcript_edit_asked(self, event: Transcript.EditAsked) -> None:
-        """Put this message into the prompt, to be sent in another wording."""
         self.replies.edit(event.turn, reply=event.reply)
 
     def _refused_by_recording(self) -> bool:

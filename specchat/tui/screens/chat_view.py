@@ -9,7 +9,7 @@ from textual.containers import Horizontal, Vertical
 from textual.message import Message
 
 from specchat.store.prompt_history import History
-from specchat.tui.services.context import Context
+from specchat.tui.services.context import AppServices
 from specchat.tui.state.stats_lines import StatsFacts, plan_of
 from specchat.tui.system.processes import CoreShares, CpuMeter
 from specchat.tui.textual_patches.compositing import MainScreen
@@ -21,7 +21,14 @@ from specchat.tui.widgets.round_animation import RoundAnimation
 from specchat.tui.widgets.settings_form import SettingsForm, SettingsScreen
 from specchat.tui.widgets.small_panels import StatsPanel, Subtitle, TreeStrip
 from specchat.tui.widgets.start_pages import StartPages
-from specchat.tui.widgets.status_bars import Notice, QueuedMessage, ReplayBar, ServedLine, StatusBar, SystemLine
+from specchat.tui.widgets.status_bars import (
+    QueuedMessage,
+    RemarkLine,
+    ReplayBar,
+    ServedLine,
+    StatusBar,
+    SystemLine,
+)
 from specchat.tui.widgets.transcript import Transcript
 from specchat.tui.widgets.tree_panel import TreePanel
 
@@ -35,7 +42,7 @@ TREE_S, FIGURES_S = 1 / 8, 1 / 3
 class ChatView(MainScreen):
     """Transcript left, tree and figures right, prompt below."""
 
-    def __init__(self, context: Context, history: History | None, commands: Mapping[str, Described]) -> None:
+    def __init__(self, context: AppServices, history: History | None, commands: Mapping[str, Described]) -> None:
         """`history`: prompts of earlier sessions; `commands`: what the list above the prompt says of each."""
         super().__init__(id="_default")
         self.context, self.chat = context, context.chat
@@ -51,7 +58,7 @@ class ChatView(MainScreen):
         self.command_list = CommandMenu(self.prompt, commands, id="commands")
         self.system_line = SystemLine(chat, id="system")
         self.status = StatusBar(chat, app.key_of, id="status")
-        self.notice = Notice(chat, id="notice")
+        self.notice = RemarkLine(chat, id="notice")
         self.queued_message = QueuedMessage(chat, app.key_of, id="waiting")
         self.served_line = ServedLine(chat, id="served")
         self.alert = Alert(app.key_of, id="alert")
@@ -64,7 +71,6 @@ class ChatView(MainScreen):
             watched.add_class("-paces")
 
     def compose(self) -> ComposeResult:
-        """The whole screen; nothing here waits for the engine."""
         yield self.system_line
         with Horizontal(id="main"):
             yield self.transcript
@@ -87,7 +93,6 @@ class ChatView(MainScreen):
         """All widgets are mounted."""
 
     def on_mount(self) -> None:
-        """Tell the app that the chat can be shown."""
         self.post_message(self.Opened())
 
     @property
@@ -102,7 +107,6 @@ class ChatView(MainScreen):
         self.context.archive.save()
 
     async def begin_chat(self, said: str = "") -> None:
-        """Begin a new chat on an empty page, and say this."""
         self.leave_chat()
         await self.transcript.clear()
         await self.start_pages.show_welcome()
@@ -115,7 +119,6 @@ class ChatView(MainScreen):
         self.prompt.focus()
 
     def focus_chat(self) -> None:
-        """Focus the prompt, or the chat where a recording is played."""
         (self.prompt if self.prompt.can_focus else self.transcript).focus()
 
     def draw(self) -> None:

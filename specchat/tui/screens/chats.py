@@ -6,7 +6,6 @@ import asyncio
 import re
 from collections.abc import Callable
 from datetime import datetime
-from pathlib import Path
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -87,7 +86,6 @@ class ChatsScreen(ModalScreen[str | None]):
         self._remark = TintedText(classes="remark")
 
     def compose(self) -> ComposeResult:
-        """The search at the top, the input for an action at the bottom."""
         with Vertical():
             yield LineInput(self._words, placeholder="search", id="words", select_on_focus=False)
             yield OptionList()
@@ -95,7 +93,6 @@ class ChatsScreen(ModalScreen[str | None]):
             yield LineInput(id="ask", select_on_focus=False)
 
     def on_mount(self) -> None:
-        """Show all chats until something is typed."""
         self.query_one("#words").focus()
         self._load()
 
@@ -103,7 +100,6 @@ class ChatsScreen(ModalScreen[str | None]):
         self.call_after_refresh(self._show)
 
     def on_descendant_focus(self) -> None:
-        """Show the keys that apply now."""
         close = self._key("close")
         if self._asked:
             said = f"Enter does it · {close} leaves it"
@@ -130,7 +126,11 @@ class ChatsScreen(ModalScreen[str | None]):
             if asked == "rename":
                 await self._rename(chat, event.value.strip())
             else:
-                await self._export(chat, named_path(event.value.strip()))
+                file = named_path(event.value.strip())
+                kind = format_of("", file, stored_chat.FORMATS)
+                kept = await self._archive.ask(lambda chats: chats.chat(chat.id))
+                await asyncio.to_thread(write_new_file, stored_chat.FORMATS[kind](*kept), file)
+                self._say(f"written to {file.absolute()}", "good")
         except SpecchatError as error:
             self._say(str(error), "warn")
 
@@ -163,7 +163,6 @@ class ChatsScreen(ModalScreen[str | None]):
         line.focus()
 
     async def action_delete(self) -> None:
-        """Delete the chat; it can be restored."""
         if (chat := self._chosen()) is not None:
             await self._set_deleted(chat, True)
 
@@ -191,12 +190,6 @@ class ChatsScreen(ModalScreen[str | None]):
         await self._archive.change(lambda chats: chats.rename(chat.id, title))
         self._load()
 
-    async def _export(self, chat: Summary, file: Path) -> None:
-        kind = format_of("", file, stored_chat.FORMATS)
-        kept = await self._archive.ask(lambda chats: chats.chat(chat.id))
-        await asyncio.to_thread(write_new_file, stored_chat.FORMATS[kind](*kept), file)
-        self._say(f"written to {file.absolute()}", "good")
-
     def _stop_asking(self) -> None:
         self._asked = ""
         self.remove_class("-asking")
@@ -213,7 +206,6 @@ class ChatsScreen(ModalScreen[str | None]):
 
     @work(exclusive=True)
     async def _load(self) -> None:
-        """Read the chats that match, and show them."""
         words = self.query_one("#words", Input).value
         try:
             self._found = await self._archive.ask(lambda chats: chats.summaries(words))
@@ -234,7 +226,6 @@ class ChatsScreen(ModalScreen[str | None]):
         self.query_one(Vertical).border_title = f"chats · {count}" if self._found or words.strip() else "chats"
 
     def _entry(self, chat: Summary, words: str, now: datetime, width: int) -> Content:
-        """The title and time, and one line of the text."""
         mark, style = ("● ", "$success") if chat.id == self._current else ("  ", "")
         count = f"{chat.messages:,} message{'s' if chat.messages != 1 else ''} · " if width >= 48 else ""
         told = count + numbers.when(chat.updated, now)
@@ -247,7 +238,6 @@ class ChatsScreen(ModalScreen[str | None]):
         return Content.assemble((mark, style), (title, "bold"), gap, (told, "$quiet-color"), "\n  ", preview, "\n")
 
     def _key(self, id: str) -> str:
-        """The first key of one of this screen's bindings, as it is in force."""
         return self._key_of(f"chats.{id}").split(", ")[0]
 
     def _say(self, text: str, role: str = "dim") -> None:

@@ -109,7 +109,6 @@ class ContextLimit:
         self.count([*chat.messages(chat.turns_before_next()), Turn("user", text).message()], self._on_count)
 
     def count(self, messages: list[Message], then: OnCount) -> None:
-        """Ask the engine how many tokens these messages take."""
         self._ids += 1
         if self._session.send(Count(self._ids, messages)):
             self._asked[self._ids] = then
@@ -154,7 +153,6 @@ class ContextLimit:
                 self._app.say(put_back(text, self._view), "warn")
 
     async def reply_ended(self) -> None:
-        """A reply has ended; if it was the summary, continue from it in a new chat."""
         if not self._summarising:
             return
         self._summarising = False
@@ -166,7 +164,11 @@ class ContextLimit:
             if summary:
                 await self._continue_from_summary(summary, text, cut=stop == "length")
                 return
-        await self._undo_summary()
+        request = self._chat.question()
+        if request is not None and request.content == SUMMARY_REQUEST:
+            self._chat.end_before(request)
+            self._chat.sent = self._sent_before
+            await self._view.transcript.change(self._chat.turns)
         why = "there is no room for a summary" if stop == "context" else "there is no summary"
         self._return_to_prompt(text, f"{why}, so the chat stays as it is")
 
@@ -176,7 +178,13 @@ class ContextLimit:
             case "leave_out":
                 text = self._pending
                 self._forget()
-                await self._send_the_newest(text)
+                self._leave_out(KEPT_SHARE, pending=text is not None, all_may_go=text is not None)
+                left = self._chat.left_out
+                await self._app.note(f"from here on the {left} oldest messages are not sent any more")
+                if text is not None:
+                    await self.ask(text)
+                else:
+                    await self._app.attempt(self._replies.ask_again())
             case "summary":
                 await self._app.attempt(self._summarise())
             case _:
@@ -203,7 +211,6 @@ class ContextLimit:
         return text
 
     def _forget(self) -> None:
-        """Drop all counts and what waits for them."""
         self._asked.clear()
         self._pending, self._summarising, self._view.choice = None, False, ""
         self._accept = _nothing
@@ -260,16 +267,6 @@ class ContextLimit:
         if left:
             chat.sent.leave_out(chat.turns, left)
 
-    async def _send_the_newest(self, text: str | None) -> None:
-        """Leave out the oldest turns; send the message, or answer the last question again."""
-        self._leave_out(KEPT_SHARE, pending=text is not None, all_may_go=text is not None)
-        left = self._chat.left_out
-        await self._app.note(f"from here on the {left} oldest messages are not sent any more")
-        if text is not None:
-            await self.ask(text)
-        else:
-            await self._app.attempt(self._replies.ask_again())
-
     async def _summarise(self) -> None:
         """Ask for a summary, for which the message waits; raises UsageError if nothing can be asked now."""
         self._session.require_free()
@@ -281,14 +278,6 @@ class ContextLimit:
         self._summarising, self._chat.queued = True, self._chat.queued or waiting
         longest = max(SUMMARY_TOKENS, self._chat.engine.settings.get("max_tokens", 0))
         await self._replies.ask_apart(SUMMARY_REQUEST, {"max_tokens": longest})
-
-    async def _undo_summary(self) -> None:
-        """End the path before the request for a summary, and send again what was left out for it."""
-        request = self._chat.question()
-        if request is not None and request.content == SUMMARY_REQUEST:
-            self._chat.end_before(request)
-            self._chat.sent = self._sent_before
-            await self._view.transcript.change(self._chat.turns)
 
     async def _continue_from_summary(self, summary: str, text: str | None, *, cut: bool) -> None:
         """Begin a chat with the summary as its system message, and send the message; the old chat stays as it is."""

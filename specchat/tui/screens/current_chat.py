@@ -46,18 +46,14 @@ class CurrentChat:
             if id and id != self._chat.id:
                 await self.open(id)
             elif self._archive.current_is_deleted:
-                await self._leave_deleted()
+                keys = self._app.key_of
+                undo = keys("chats.undo").split(", ")[0]
+                restores = f" · {keys('chats') or '/chats'} Tab {undo} brings it back" if undo else ""
+                await self.begin(f"deleted {cut(visible(self._chat.title), 40)!r}{restores}")
             else:
                 self._context.tick()  # a queued message is not sent to a chat that is deleted, but restored it may be
 
         self._app.push_screen(ChatsScreen(self._archive, self._app.key_of, words, self._chat.id), chosen)
-
-    async def _leave_deleted(self) -> None:
-        """Begin a new chat in place of the deleted one, and say how to restore that."""
-        keys = self._app.key_of
-        undo = keys("chats.undo").split(", ")[0]
-        restores = f" · {keys('chats') or '/chats'} Tab {undo} brings it back" if undo else ""
-        await self.begin(f"deleted {cut(visible(self._chat.title), 40)!r}{restores}")
 
     async def open(self, id: str) -> None:
         """Go on with a stored chat; why it cannot be opened is shown as a remark."""
@@ -71,7 +67,6 @@ class CurrentChat:
             self._archive.keep_draft("")
 
     async def show(self) -> None:
-        """Show the chat from its beginning, or the welcome page where nothing has been said."""
         transcript = self._view.transcript
         await transcript.restore(self._chat.turns)
         if not self._chat.turns:

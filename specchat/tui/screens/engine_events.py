@@ -22,8 +22,8 @@ from specchat.engine.protocol.text import visible
 from specchat.tui.screens.chat_view import ChatView
 from specchat.tui.screens.context_limit import ContextLimit
 from specchat.tui.screens.current_chat import CurrentChat
-from specchat.tui.screens.learning import Learning
-from specchat.tui.screens.race_run import RunScreen
+from specchat.tui.screens.learning import LearningCommand
+from specchat.tui.screens.race import RunScreen
 from specchat.tui.screens.side_panel import SidePanel
 from specchat.tui.services.engine_server import FIRST_RACE_ID
 from specchat.tui.state.repetition import repeats_itself
@@ -41,7 +41,7 @@ class EngineEvents:
         side_panel: SidePanel,
         context_limit: ContextLimit,
         current_chat: CurrentChat,
-        learning: Learning,
+        learning: LearningCommand,
     ) -> None:
         self._view, self._chat, self._context, self._app = view, view.chat, view.context, view.context.app
         self._session = view.context.session
@@ -51,7 +51,6 @@ class EngineEvents:
         self._repeats = 0  # the reply that was said to repeat itself
 
     async def take(self) -> None:
-        """Apply all events that arrived, then draw once."""
         redraw = self._context.pump.begin()
         events = self._session.link.drain() if self._session.link else []
         with self._app.batch_update():
@@ -80,7 +79,12 @@ class EngineEvents:
         self._say_if_it_repeats()
         self._context.archive.save()
         self._app.redraw()
-        await self._send_queued()
+        chat = self._chat
+        free = chat.can_generate and self._session.player is None and not self._context_limit.waiting
+        deleted = self._context.archive.current_is_deleted  # sending would bring it back
+        if chat.queued is not None and free and not deleted:
+            text, chat.queued = chat.queued, None
+            await self._context_limit.ask(text)
 
     def _say_if_it_repeats(self) -> None:
         """Say once that the reply being written repeats itself, and the key that stops it."""
@@ -98,7 +102,11 @@ class EngineEvents:
     async def _apply(self, event: Event) -> None:
         chat = self._chat
         if isinstance(event, Started) and self._session.player is not None:
-            await self._show_replayed(event)
+            turns = self._chat.replay(event)
+            if len(turns) + 1 == len(self._chat.turns):
+                await self._view.transcript.clear()
+            for turn in [*turns, self._chat.turns[-1]]:
+                await self._view.transcript.show(turn)
         was_writing = chat.running is not None
         change = chat.engine.changes[0] if chat.engine.changes else {}
         chat.apply(event)
@@ -110,17 +118,7 @@ class EngineEvents:
             self._context.garbage.schedule()
             await self._context_limit.reply_ended()
 
-    async def _send_queued(self) -> None:
-        """Send the message that waited for the reply before it."""
-        chat = self._chat
-        free = chat.can_generate and self._session.player is None and not self._context_limit.waiting
-        deleted = self._context.archive.current_is_deleted  # sending would bring it back
-        if chat.queued is not None and free and not deleted:
-            text, chat.queued = chat.queued, None
-            await self._context_limit.ask(text)
-
     async def _show_effects(self, event: Event, change: dict[str, Any]) -> None:
-        """Update the settings form and the remark for this event."""
         match event:
             case Hello() | Changed():
                 self._side.show_fields()
@@ -145,19 +143,22 @@ class EngineEvents:
                 self._app.say(doing)
             case Failed(during="change"):
                 self._side.show_fields()
-                self._view.form.fail(_setting_name(change), event.message)
+                options = change.get("method_options")
+                names = list(options) if isinstance(options, dict) else list(change)
+                self._view.form.fail(str(names[0]) if names else "", event.message)
                 if not self._view.form.has_focus:
                     self._app.say(visible(event.message), "warn")
             case Failed(during="load"):
                 self._side.show_fields()
-                if self._chat.engine.phase == "ready":
-                    await self._note_load_failure(visible(event.message))
+                if (engine := self._chat.engine).phase == "ready":
+                    why, refused = visible(event.message), engine.refused  # empty where the user cancelled it
+                    if refused:
+                        await self._app.note(f"{refused} was not loaded: {why}; {engine.pair} stays in use", "bad")
+                    self._app.say(why, "bad" if refused else "warn")
             case Failed():
                 if event.during == "learning":
                     self._learning.failed()
                 self._app.say(visible(event.message), "bad")
-            case _:
-                pass
 
     async def _on_ready(self, event: Ready) -> None:
         self._session.lower_priority_if_shared()
@@ -170,30 +171,4 @@ class EngineEvents:
         await self._current_chat.offer_pair()
         if self._view.start_pages.asks:
             self._app.run_in_background(self._context.pairs.offer_better(event.pair))
-        await self._app.attempt(self._serve_from_the_start())
-
-    async def _serve_from_the_start(self) -> None:
-        if told := self._context.server.pair_ready():
-            await self._app.note(told)
-
-    async def _note_load_failure(self, why: str) -> None:
-        """A pair could not be loaded: noted in the chat, unless the user cancelled it."""
-        chat = self._chat
-        if chat.engine.refused:
-            await self._app.note(f"{chat.engine.refused} was not loaded: {why}; {chat.engine.pair} stays in use", "bad")
-        self._app.say(why, "bad" if chat.engine.refused else "warn")
-
-    async def _show_replayed(self, event: Started) -> None:
-        """Show the messages a recorded reply answers, and an empty reply."""
-        turns = self._chat.replay(event)
-        if len(turns) + 1 == len(self._chat.turns):
-            await self._view.transcript.clear()
-        for turn in [*turns, self._chat.turns[-1]]:
-            await self._view.transcript.show(turn)
-
-
-def _setting_name(change: dict[str, object]) -> str:
-    """The setting a change was about: `width`, or `METHOD.OPTION`."""
-    options = change.get("method_options")
-    names = list(options) if isinstance(options, dict) else list(change)
-    return str(names[0]) if names else ""
+        await self._app.attempt(self._context.server.pair_ready())

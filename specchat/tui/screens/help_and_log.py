@@ -74,8 +74,6 @@ MOST_BYTES = 64_000
 
 
 class LogScreen(ModalScreen[None]):
-    """The path of the file and its last lines."""
-
     DEFAULT_CSS = """
     LogScreen { align: center middle; background: $background 60%; }
     LogScreen > VerticalScroll {

@@ -8,16 +8,16 @@ from specchat.engine.protocol import commands
 from specchat.engine.protocol.events import Learnt
 from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError, nearest
-from specchat.tui.services.context import Context
+from specchat.tui.services.context import AppServices
 from specchat.tui.text import numbers
 
 _WORDS = ("on", "off", "forget")
 
 
-class Learning:
+class LearningCommand:
     """Sends what the user wants learnt to the engine, keeps the setting, and notes the answers in the chat."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: AppServices) -> None:
         self._app, self._chat, self._session = context.app, context.chat, context.session
         self._files = context.settings_files
         self._asked: list[str] = []  # what each answer that is to come is about
@@ -46,12 +46,10 @@ class Learning:
                 raise UsageError(f"/learn does not know {argument!r}{nearest(argument, _WORDS)}")
 
     async def answered(self, learnt: Learnt) -> None:
-        """The engine has reported what was learnt."""
         about = self._asked.pop(0) if self._asked else "report"
         await self._app.note(visible(_note(about, learnt)))
 
     def failed(self) -> None:
-        """No answer will come."""
         self._asked.clear()
 
     def _ask(self, about: str, forget: bool = False) -> None:
@@ -79,7 +77,6 @@ PRIVACY = (
 
 
 def learning_report(learnt: Learnt) -> str:
-    """All that is known, in a few sentences."""
     if not learnt.drafter:
         return f"nothing is learnt: {learnt.why}"
     state = "learns from your replies" if learnt.learning else "is not learning; /learn on starts it"

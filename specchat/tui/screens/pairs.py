@@ -1,9 +1,10 @@
-"""The screen of pairs: load one, fetch one in the background, add or forget one."""
+"""The screen of pairs, where one is loaded, fetched or forgotten, and the screen that adds one after it was checked."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
@@ -13,14 +14,111 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.message import Message
 from textual.screen import ModalScreen
+from textual.widgets import Input
 
 from specchat.errors import SpecchatError
-from specchat.tui.screens.add_pair import AddPairScreen
 from specchat.tui.services.pair_library import PairLibrary
 from specchat.tui.state.pair_list import PairInfo, PairListState, pair_lines
+from specchat.tui.system.processes import OwnProcess
 from specchat.tui.text.cells import ScreenLine
 from specchat.tui.text.key_names import hint
 from specchat.tui.widgets.painted_lines import PaintedLines
+from specchat.tui.widgets.prompt import LineInput
+from specchat.tui.widgets.tinted_text import TintedText
+
+_HELP = "A .gguf file, a folder of safetensors, owner/name of the hub, owner/name/file.gguf, or a known model."
+
+
+class AddPairScreen(ModalScreen[str | None]):
+    """Three inputs; its result is the name of the pair that was added."""
+
+    DEFAULT_CSS = """
+    AddPairScreen { align: center middle; background: $background 60%; }
+    AddPairScreen > Vertical {
+        width: 72; max-width: 96%; height: auto; max-height: 96%; padding: 0 1;
+        border: round $primary; border-title-color: $primary; border-subtitle-color: $quiet-color;
+        background: $surface;
+    }
+    AddPairScreen Input { border: none; padding: 0 1; height: 1; margin: 0 0 1 0; background: $panel; }
+    AddPairScreen Input:focus { border: none; background: $primary 20%; }
+    AddPairScreen TintedText { height: auto; max-height: 8; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", "stop looking, or close", show=False, id="add_pair.close"),
+        Binding("down", "app.focus_next", "the next line", show=False, id="add_pair.next"),
+        Binding("up", "app.focus_previous", "the line above", show=False, id="add_pair.previous"),
+    ]
+
+    def __init__(self, command: Callable[..., list[str]]) -> None:
+        super().__init__()
+        self._command = command
+        self._process: OwnProcess | None = None
+
+    def compose(self) -> ComposeResult:
+        with Vertical() as box:
+            box.border_title = "add a pair"
+            box.border_subtitle = "Enter adds it" + hint(self, "add_pair.close", "closes", " · ")
+            for id, label in (
+                ("target", "target"),
+                ("draft", "draft model, or nothing; several with ; between them"),
+                ("name", "name"),
+            ):
+                yield TintedText([(label, "dim")])
+                yield LineInput(id=id, select_on_focus=False)
+            yield TintedText([(_HELP, "dim")], id="said")
+
+    def on_mount(self) -> None:
+        self.query_one("#target").focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        if self._text("target") and not self._text("name"):
+            self.query_one("#name", Input).value = _name_for(self._text("target"))
+            self.query_one("#name").focus()
+        elif not self._text("target"):
+            self.query_one("#target").focus()
+        elif self._process is None:
+            self.run_worker(self._add(), exclusive=True)
+
+    def action_leave(self) -> None:
+        if self._process is not None:
+            self._process.cancel()
+        else:
+            self.dismiss(None)
+
+    async def on_unmount(self) -> None:
+        if self._process is not None:
+            await self._process.end()
+
+    async def _add(self) -> None:
+        drafts = [draft.strip() for draft in self._text("draft").split(";") if draft.strip()]
+        words = ["models", "add", self._text("name"), "--target", self._text("target")]
+        words += [word for draft in drafts for word in ("--draft", draft)]
+        self._process = process = OwnProcess(self._command(*words))
+        self._say([(f"looking at it … {hint(self, 'add_pair.close', 'stops')}", "bonus")])
+        try:
+            added = await process.run()
+        finally:
+            self._process = None
+        if added:
+            self.dismiss(self._text("name"))
+        elif process.cancelled:
+            self._say([("stopped; nothing was written", "dim")])
+        else:
+            self.query_one("#target").focus()
+            lines = [line for line in process.words if line.startswith("specchat: ")] or [process.last_words]
+            self._say([("\n".join("✕ " + line.removeprefix("specchat: ") for line in lines), "bad")])
+
+    def _text(self, id: str) -> str:
+        return self.query_one(f"#{id}", Input).value.strip()
+
+    def _say(self, runs: list[tuple[str, str]]) -> None:
+        self.query_one("#said", TintedText).set(runs)
+
+
+def _name_for(target: str) -> str:
+    """A name that a pair with this target could have: `~/weights/My Model.gguf` → `my-model`."""
+    last = target.rstrip("/").rsplit("/", 1)[-1].removesuffix(".gguf").lower()
+    return re.sub(r"[^a-z0-9._-]+", "-", last).strip("-._")
 
 
 class PairList(PaintedLines, can_focus=True):
@@ -40,13 +138,12 @@ class PairList(PaintedLines, can_focus=True):
         Binding("d", "forget", "forget a pair of your own", show=False, id="pairs.forget"),
     ]
 
-    class Asked(Message):
+    @dataclass
+    class Requested(Message):
         """The user requests an action on the chosen pair: `choose`, `stop`, `start` or `forget`."""
 
-        def __init__(self, what: str, pair: PairInfo) -> None:
-            super().__init__()
-            self.what = what
-            self.pair = pair
+        what: str
+        pair: PairInfo
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +165,6 @@ class PairList(PaintedLines, can_focus=True):
         self.repaint()
 
     def choose(self, name: str) -> None:
-        """Choose the pair of this name, if it is listed."""
         names = [pair.name for pair in self.list_state.pairs]
         if name in names:
             self._choose(names.index(name))
@@ -79,11 +175,10 @@ class PairList(PaintedLines, can_focus=True):
             event.stop()
             event.prevent_default()
             if event.key == "y" and (pair := self.chosen):
-                self.post_message(self.Asked("forget", pair))
+                self.post_message(self.Requested("forget", pair))
             self.show(replace(self.list_state, asking=""))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """No action while a confirmation is open."""
         return not self.list_state.asking
 
     def action_move(self, step: int) -> None:
@@ -94,10 +189,9 @@ class PairList(PaintedLines, can_focus=True):
 
     def action_ask(self, what: str) -> None:
         if pair := self.chosen:
-            self.post_message(self.Asked(what, pair))
+            self.post_message(self.Requested(what, pair))
 
     def action_forget(self) -> None:
-        """Ask for confirmation to forget a pair of the user's own."""
         if pair := self.chosen:
             why = "was not added" if pair.state == "found" else "came with specchat and stays"
             said = "" if pair.yours else f"{pair.name} {why}"
@@ -150,7 +244,6 @@ class PairsScreen(ModalScreen[str | None]):
             yield self._list
 
     def on_mount(self) -> None:
-        """Show what is known at once, then what the files say."""
         self._library.set_listener(self._update_progress)
         self._list.focus()
         self._read()
@@ -160,8 +253,7 @@ class PairsScreen(ModalScreen[str | None]):
         """Stop listening; downloads go on."""
         self._library.set_listener(None)
 
-    def on_pair_list_asked(self, event: PairList.Asked) -> None:
-        """Load, fetch, stop or forget."""
+    def on_pair_list_requested(self, event: PairList.Requested) -> None:
         name = event.pair.name
         match event.what:
             case "choose" if event.pair.refusal:
@@ -219,7 +311,6 @@ class PairsScreen(ModalScreen[str | None]):
         self.run_worker(self._judge(), exclusive=True)
 
     async def _find(self) -> None:
-        """Show models of other programs once they are found."""
         if await self._library.find():
             self._read()
 
@@ -237,7 +328,6 @@ class PairsScreen(ModalScreen[str | None]):
         self._list.show(replace(list_state, pairs=[pair if p.name == pair.name else p for p in list_state.pairs]))
 
     def _update_progress(self) -> None:
-        """Show the progress of downloads."""
         fetching, list_state = dict(self._library.fetching), self._list.list_state
         ended = list_state.fetching.keys() - fetching.keys()
         self._list.show(replace(list_state, fetching=fetching, failed=dict(self._library.failed)))

@@ -1,22 +1,24 @@
-"""The screen of a race: plain decoding and speculation side by side, their times, and whether the texts agree."""
+"""The screen of a race: plain decoding and speculation side by side; and what it shares with that of a benchmark."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, VerticalScroll
 from textual.events import Resize
+from textual.screen import ModalScreen
 
-from specchat.engine.client.race import SIDES, Race, Side
-from specchat.engine.protocol.commands import Message
-from specchat.engine.protocol.events import RoundDone
+from specchat.engine.client.race import RACE_DEFAULTS, SIDES, Race, Side, fresh_seed, refuse_plain
+from specchat.engine.protocol.commands import Command, Message
+from specchat.engine.protocol.events import Event, RoundDone
 from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError
-from specchat.tui.screens.race_run import RunScreen, changes, seed
-from specchat.tui.services.context import Context
+from specchat.settings import GREEDY
+from specchat.tui.services.context import AppServices
 from specchat.tui.state.chat import Chat
 from specchat.tui.state.race_lines import (
     NAMES,
@@ -26,10 +28,76 @@ from specchat.tui.state.race_lines import (
     outcome_text,
     status_lines,
 )
-from specchat.tui.state.races import RacePlayback
+from specchat.tui.state.races import RacePlayback, RaceSeries, RaceSetup
 from specchat.tui.widgets.painted_lines import LinesView
 from specchat.tui.widgets.tinted_text import TintedText
 from specchat.tui.widgets.tree_panel import TreePanel
+
+
+class RunScreen(ModalScreen[None]):
+    """Sends a run's commands to the engine and gives it the answers. The chat and its settings stay as they are."""
+
+    run: RacePlayback | RaceSeries
+
+    def __init__(self, context: AppServices) -> None:
+        """Raises UsageError if the engine is not free, or the settings are plain decoding."""
+        if context.session.player is not None:
+            raise UsageError("a recording cannot race: there is no engine")
+        context.session.require_free()
+        refuse_plain(context.chat.engine.settings)
+        super().__init__()
+        self.context = context
+        ready, settings = context.chat.engine.ready, {**context.chat.engine.settings, **changes(context.chat)}
+        self.setup = RaceSetup(ready.pair if ready else "", ready.dtype if ready else "", settings)
+
+    @abstractmethod
+    def show(self) -> None:
+        """Draw the state at this moment."""
+
+    def begin_run(self, run: RacePlayback | RaceSeries, command: Command) -> None:
+        """The engine belongs to this run from now on; `command` begins it."""
+        self.run, self.context.chat.background.racing = run, True
+        self.context.session.send(command)
+
+    def take(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if (command := self.run.apply(event)) is not None:
+                self.context.session.send(command)
+        self.show()
+
+    def stop_run(self) -> bool:
+        """Stop what runs; False if nothing does."""
+        command = self.run.stop()
+        if command is not None:
+            self.context.session.send(command)
+        return command is not None
+
+    def on_unmount(self) -> None:
+        """The engine is free again, whoever closed the screen."""
+        self.context.chat.background.racing = False
+
+    def leave(self) -> None:
+        self.stop_run()
+        self.context.chat.background.racing = False
+        while (top := self.app.screen) is not self:  # help, or a list of commands
+            top.dismiss(None)
+        self.dismiss(None)
+
+
+def changes(chat: Chat) -> dict[str, Any]:
+    """Settings of a race that differ from the chat's: greedy, unless the user asked for a temperature."""
+    asked, settings = chat.engine.wanted, chat.engine.settings
+    kept = GREEDY.keys() if "temperature" in asked else asked.keys()
+    changed = {name: value for name, value in RACE_DEFAULTS.items() if name not in kept}
+    if "max_tokens" in changed:
+        changed["max_tokens"] = min(settings.get("max_tokens", 0), changed["max_tokens"])
+    return {name: value for name, value in changed.items() if settings.get(name, value) != value}
+
+
+def seed(chat: Chat) -> int:
+    """The seed that the settings fix, else a new one."""
+    pinned = int(chat.engine.settings.get("seed", -1))
+    return pinned if pinned >= 0 else fresh_seed()
 
 
 class RaceColumn(VerticalScroll):
@@ -65,7 +133,6 @@ class RaceColumn(VerticalScroll):
         return self._words.text
 
     def show(self, title: str, rounds: Sequence[RoundDone], tail: str, *, running: bool) -> None:
-        """Show these rounds, and the text that came after the last one."""
         if len(rounds) < self._shown or (self._tail and not tail):
             self._words.set([])
             self._shown, self._tail = 0, ""
@@ -118,7 +185,7 @@ class RaceScreen(RunScreen):
         Binding("c", "copy", "copy the result", show=False, id="race.copy"),
     ]
 
-    def __init__(self, context: Context, prompt: str) -> None:
+    def __init__(self, context: AppServices, prompt: str) -> None:
         """Race on the last question of the chat, or on a prompt that would follow the chat.
 
         Raises UsageError if the engine is not free, there is no question, or the settings are plain decoding.
@@ -136,7 +203,6 @@ class RaceScreen(RunScreen):
         self._keys = LinesView(lambda w, h: [keys_line("copied" if self._copied else "", self._hint(), w)], id="keys")
 
     def compose(self) -> ComposeResult:
-        """Question and settings, two columns with a tree between them, two bars, the outcome, keys."""
         yield self._head
         with Container(id="columns"):
             yield self._columns["plain"]
@@ -151,7 +217,6 @@ class RaceScreen(RunScreen):
         self.show()
 
     def on_resize(self, event: Resize) -> None:
-        """The tree stands between the columns where there is room."""
         self._tree.display = event.size.width >= TREE_FROM_COLUMNS and event.size.height >= TREE_FROM_LINES
         self.show()
 
@@ -167,7 +232,10 @@ class RaceScreen(RunScreen):
             column.show(NAMES[side], rounds, tail, running=running)
             if side == "speculative" and self._tree.display:
                 self._tree.show(rounds, None, frozen=playback.finished, empty="the trees of speculation")
-        self._fit_outcome()
+        size = self.size
+        lines = status_lines(self.playback, self.setup.dtype, max(8, size.width - 2), max(2, size.height // 4))
+        if self._outcome.styles.height is None or self._outcome.styles.height.value != len(lines):
+            self._outcome.styles.height = len(lines)
         for view in (self._head, self._bars, self._outcome, self._keys):
             view.repaint()
         if not playback.moving:
@@ -179,11 +247,9 @@ class RaceScreen(RunScreen):
         self.begin_run(self.playback, race.begin())
 
     def action_leave(self) -> None:
-        """Stop what runs, and back to the chat."""
         self.leave()
 
     def action_again(self) -> None:
-        """The same race once more, after this one."""
         race = self.playback.race
         if race.ended and self.context.chat.can_generate:
             self._begin(race.messages, race.seed)
@@ -200,13 +266,6 @@ class RaceScreen(RunScreen):
             self.app.copy_to_clipboard(outcome_text(self.playback, self.setup.pair, self.setup.dtype))
             self._copied = True
             self.show()
-
-    def _fit_outcome(self) -> None:
-        """Give the outcome as many lines as it needs, at most a quarter of the screen."""
-        size = self.size
-        lines = status_lines(self.playback, self.setup.dtype, max(8, size.width - 2), max(2, size.height // 4))
-        if self._outcome.styles.height is None or self._outcome.styles.height.value != len(lines):
-            self._outcome.styles.height = len(lines)
 
     def _hint(self) -> str:
         playback, key = self.playback, self.context.app.key_of

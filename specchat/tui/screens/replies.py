@@ -86,7 +86,6 @@ class Replies:
         self._app.say("")
 
     def leave_edit(self) -> None:
-        """Stop editing: the next message goes to the end of the chat."""
         self._chat.editing = None
         self._view.prompt.clear()
         self._app.say("")
@@ -110,7 +109,6 @@ class Replies:
             await self._show_branch(f"branch {other.place[0]} of {other.place[1]}")
 
     async def _show_branch(self, remark: str) -> None:
-        """Show the branch that the chat is on, and say this of it."""
         await self._view.transcript.change(self._chat.turns)
         self._context.archive.save()
         self._app.say(remark)
@@ -118,7 +116,6 @@ class Replies:
         self._context.tick()  # its tokens may have to be counted
 
     async def _begin(self, command: Generate, new_turns: int) -> None:
-        """Send the command that starts a reply, and show the turns it adds."""
         self._context.speed.begin(command.id)
         self._context.archive.save()
         await self._context.archive.wait_until_written()

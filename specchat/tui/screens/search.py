@@ -48,7 +48,6 @@ class SearchScreen(ModalScreen[str | None]):
         self._found: list[str] = []
 
     def compose(self) -> ComposeResult:
-        """The newest message is at the bottom, next to the input."""
         with Vertical() as box:
             box.border_title = "sent before"
             box.border_subtitle = "Enter takes it" + hint(self, "search.close", "closes", " · ")
@@ -56,7 +55,6 @@ class SearchScreen(ModalScreen[str | None]):
             yield LineInput(placeholder="type words to search", compact=True)
 
     def on_mount(self) -> None:
-        """Show all messages until something is typed."""
         self.query_one(OptionList).can_focus = False
         self.query_one(Input).focus()
         self._load()

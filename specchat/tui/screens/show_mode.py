@@ -53,7 +53,15 @@ class ShowMode:
                 self._view.prompt.focus()  # the chat will be hidden
             self._view.set_class(True, "-show")
             if self._session.player is None:
-                self._change_settings()
+                engine = self._chat.engine
+                wanted = {"drafter": self._drafter(), **SHAPE}
+                self._pair = engine.pair
+                self._changed = {
+                    name: (engine.settings.get(name), value)
+                    for name, value in wanted.items()
+                    if engine.settings.get(name) != value
+                }
+                self._send({name: value for name, (_, value) in self._changed.items()})
                 self._gap_before_s = self._speed.gap_s
                 self._view.tree_title = TITLE
                 self._speed.slow_down_to(GAP_S)
@@ -71,7 +79,13 @@ class ShowMode:
         self.active = False
         self._view.set_class(False, "-show")
         self._view.tree_title = ""
-        self._restore_settings()
+        engine = self._chat.engine
+        if engine.pair == self._pair:
+            now = engine.settings | {name: value for change in engine.changes for name, value in change.items()}
+            self._send(self._to_give_back(now))
+        elif not engine.pair:  # it died: these are for its next start
+            engine.keep(self._to_give_back(engine.wanted))
+        self._pair, self._changed = "", {}
         if self._gap_before_s is not None:
             self._speed.slow_down_to(self._gap_before_s)
             self._gap_before_s = None
@@ -95,27 +109,6 @@ class ShowMode:
         if engine.settings.get("drafter") == BY_TRANSLATION:
             return BY_TRANSLATION
         return "draft_model" if engine.ready.draft else next(iter(engine.ready.trained), UNTRAINED)
-
-    def _change_settings(self) -> None:
-        engine = self._chat.engine
-        wanted = {"drafter": self._drafter(), **SHAPE}
-        self._pair = engine.pair
-        self._changed = {
-            name: (engine.settings.get(name), value)
-            for name, value in wanted.items()
-            if engine.settings.get(name) != value
-        }
-        self._send({name: value for name, (_, value) in self._changed.items()})
-
-    def _restore_settings(self) -> None:
-        """Give back what was changed here, unless the user changed it since or loaded another pair."""
-        engine = self._chat.engine
-        if engine.pair == self._pair:
-            now = engine.settings | {name: value for change in engine.changes for name, value in change.items()}
-            self._send(self._to_give_back(now))
-        elif not engine.pair:  # it died: these are for its next start
-            engine.keep(self._to_give_back(engine.wanted))
-        self._pair, self._changed = "", {}
 
     def _to_give_back(self, now: Mapping[str, Any]) -> dict[str, Any]:
         """What was changed here and still has its value, as it was before."""

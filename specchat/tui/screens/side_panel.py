@@ -36,7 +36,6 @@ class SidePanel:
         return self._contents()[0]
 
     def show_fields(self) -> None:
-        """Show the settings in the form."""
         self._shown_of = self._settings_of
         self._view.form.show(*self._contents())
 
@@ -128,8 +127,7 @@ class SidePanel:
             self._view.focus_chat()
 
     def set_tree_mode(self, mode: Mode) -> None:
-        """Draw trees this way from now on."""
-        self._view.tree_panel.set_mode(mode)
+        self._view.tree_panel.mode = mode
         self._view.set_class(False, "-no-tree")
         self._update()
 
@@ -145,17 +143,14 @@ class SidePanel:
 
     @property
     def _stats_have_room(self) -> bool:
-        """Whether there is room for figures beside the chat, and nothing in their place."""
         return self._has_room and not any(self._view.has_class(other) for other in ("-h14", "-settings"))
 
     def _update(self) -> None:
-        """Hide the side where all its parts are hidden."""
         empty = self._view.has_class("-no-tree", "-no-stats") and not self._view.has_class("-settings")
         self._view.set_class(empty, "-no-side")
 
     @property
     def _has_room(self) -> bool:
-        """Whether there is room beside the chat."""
         return not any(self._view.has_class(full) for full in ("-w0", "-h0", "-h8", "-show"))
 
     def _refuse(self, why: str) -> bool:
@@ -196,12 +191,10 @@ class FiguresScreen(ModalScreen[bool]):
             yield self._lines
 
     def on_mount(self) -> None:
-        """Draw now, and again while a reply is written."""
         self.query_one(VerticalScroll).focus()
         self.set_interval(_REFRESH_S, self._show)
 
     def on_resize(self) -> None:
-        """The width decides how many lines there are."""
         self.call_after_refresh(self._show)
 
     def _show(self) -> None:

@@ -36,7 +36,7 @@ class ChatArchive:
         self._path = path
         self._writer: Writer | None = None
         self._chat = ""  # the id of the chat that the following fields are about
-        self._record: records.Chat | None = None  # as it was last written
+        self._record: records.ChatRecord | None = None  # as it was last written
         self._known: set[str] = set()  # ids of written turns
         self._closed = False
         self._deleted = False  # the user deleted it, but may continue it
@@ -44,7 +44,6 @@ class ChatArchive:
 
     @property
     def has_file(self) -> bool:
-        """Whether chats are stored at all."""
         return self._path is not None
 
     def start(self) -> None:
@@ -65,7 +64,11 @@ class ChatArchive:
         if chat.id != self._chat:
             self._put_replies(writer)
             self._chat, self._record, self._known, self._deleted = chat.id, None, set(), False
-        fresh = self._new_turns()
+        turns = self._on_screen.turns
+        first = len(turns)
+        while first and turns[first - 1].id not in self._known:
+            first -= 1
+        fresh = list(turns[first:])
         record = record_of(chat, self._record.updated if self._record and not fresh else records.now())
         if fresh or (self._known and not self._deleted and record != self._record):
             self._record, self._deleted = record, False
@@ -76,7 +79,6 @@ class ChatArchive:
         self._put_replies(writer)
 
     async def wait_until_written(self) -> None:
-        """Wait until everything is on the disk, at most `PATIENCE_S`."""
         if self._writer is not None and not self.problem:
             await asyncio.to_thread(self._writer.settled, PATIENCE_S)
 
@@ -121,11 +123,10 @@ class ChatArchive:
             self._writer.put(lambda chats, _: chats.keep_draft(id, text))
 
     def rename(self, title: str) -> None:
-        """Set the title of the chat on the screen."""
         self._on_screen.title, self._on_screen.renamed = title, True
         self.save()
 
-    def current(self) -> tuple[records.Chat, list[records.Message]]:
+    def current(self) -> tuple[records.ChatRecord, list[records.StoredMessage]]:
         chat = self._on_screen
         return record_of(chat, records.now()), [message_with_rounds(turn) for turn in chat.branches]
 
@@ -162,16 +163,7 @@ class ChatArchive:
         """The id and title of the chat on the screen, if it is stored."""
         return (self._record.id, self._record.title) if self._record and self._record.id == self._on_screen.id else None
 
-    def _new_turns(self) -> list[Turn]:
-        """The turns of the path that are not written yet, which are its last ones."""
-        turns = self._on_screen.turns
-        first = len(turns)
-        while first and turns[first - 1].id not in self._known:
-            first -= 1
-        return list(turns[first:])
-
     def _put_replies(self, writer: Writer) -> None:
-        """Write the current text of growing replies."""
         for chat, turn in list(self._unfinished.values()):
             if turn.reply and turn.reply.stop:
                 del self._unfinished[turn.id]
@@ -180,7 +172,6 @@ class ChatArchive:
                 writer.grow(turn.id, partial(_grow, chat, turn))
 
     def _on_app_thread(self, what: Callable[..., object], *given: object) -> None:
-        """Call a function on the app's thread, unless the archive is closed."""
         if not self._closed:
             with suppress(RuntimeError):  # … in this very moment
                 self._app.call_later(what, *given)
@@ -206,18 +197,18 @@ class ChatArchive:
             self._writer.put(partial(_add, self._record, [message_with_rounds(turn) for turn in turns]))
 
 
-def _fresh_message(turn: Turn) -> records.Message:
+def _fresh_message(turn: Turn) -> records.StoredMessage:
     """A turn that was not written before; a reply may have ended already."""
     return message_with_rounds(turn) if turn.reply and turn.reply.stop else message_of(turn)
 
 
-def _add(record: records.Chat, messages: list[records.Message], chats: Chats, name: str) -> None:
+def _add(record: records.ChatRecord, messages: list[records.StoredMessage], chats: Chats, name: str) -> None:
     chats.save(record)
     for message in messages:
         chats.add(record.id, message, name if message.status == "streaming" else None)
 
 
-def _finish(chat: str, message: records.Message, rounds: ReplyRounds, chats: Chats, _: str) -> None:
+def _finish(chat: str, message: records.StoredMessage, rounds: ReplyRounds, chats: Chats, _: str) -> None:
     """Write a reply that has ended; its rounds are packed here, on the writer's thread."""
     chats.update(chat, replace(message, rounds=rounds.pack()))
 
@@ -226,6 +217,6 @@ def _grow(chat: str, turn: Turn, chats: Chats, name: str) -> None:
     chats.update(chat, message_of(turn), name)
 
 
-def _read(chats: Chats, id: str) -> tuple[records.Chat, list[Turn], str]:
+def _read(chats: Chats, id: str) -> tuple[records.ChatRecord, list[Turn], str]:
     record, messages = chats.chat(id)
     return record, [turn_of(message) for message in messages], chats.draft(id)

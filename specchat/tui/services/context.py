@@ -60,12 +60,11 @@ class AppSetup:
 
     @property
     def has_demo(self) -> bool:
-        """Whether there is a recording to play."""
         return self.demo is not None and self.demo.exists()
 
 
 @dataclass(frozen=True)
-class Context:
+class AppServices:
     """The services of one app. Screens and commands get it as it is."""
 
     app: TerminalApp
@@ -84,7 +83,7 @@ class Context:
     race_ids: Iterator[int]
 
     @classmethod
-    def of(cls, app: TerminalApp, setup: AppSetup, tick: Callable[[], object]) -> Context:
+    def of(cls, app: TerminalApp, setup: AppSetup, tick: Callable[[], object]) -> AppServices:
         pump = EventPump(tick)
         session = EngineSession(app, pump, setup.link_factory)
         served = ServedReplies(session, pump, app)

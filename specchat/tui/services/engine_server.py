@@ -34,24 +34,13 @@ class RunningServer(Protocol):
     def stop(self) -> None: ...
 
 
-class StartServer(Protocol):
-    """Starts such a server in a thread of its own.
+Tell = Callable[[str], None]
+StartServer = Callable[[int, Callable[[Callable[[], None]], Link], Tell, Tell], RunningServer]
+"""Starts such a server on a port, in a thread of its own; raises SpecchatError if it cannot be started.
 
-    Args:
-        connect: links it to the engine.
-        asked: called before a reply is asked for, with the name of the program that asks.
-        ended: called from that thread if the server ends by itself, with the reason.
-    Raises SpecchatError if it cannot be started.
-    """
-
-    def __call__(
-        self,
-        port: int,
-        connect: Callable[[Callable[[], None]], Link],
-        asked: Callable[[str], None],
-        ended: Callable[[str], None],
-        /,
-    ) -> RunningServer: ...
+The second argument links it to the engine; the third is called before a reply is asked for, with the name of the
+program that asks; the last from that thread if the server ends by itself, with the reason.
+"""
 
 
 class ServedReplies:
@@ -165,11 +154,8 @@ class ServedReplies:
                 self._cancel()
             case Quit():
                 self._leave()
-            case _:
-                pass
 
     def _leave(self) -> None:
-        """The guest is gone."""
         self._cancel()
         self._guest = self._running = None
         self._loading = False
@@ -207,15 +193,16 @@ class EngineServer:
         self._wanted = wanted
         self._running: RunningServer | None = None
 
-    def pair_ready(self) -> str:
-        """Start the server if it was wanted from the start; returns what to tell the user, if anything.
+    async def pair_ready(self) -> None:
+        """Start the server if it was wanted from the start, and note where.
 
         Raises:
             UsageError: no server can run here.
             SpecchatError: no port is free.
         """
         wanted, self._wanted = self._wanted, None
-        return "" if wanted is None else self.serve(str(wanted))
+        if wanted is not None:
+            await self._app.note(self.serve(str(wanted)))
 
     def serve(self, argument: str) -> str:
         """Start the server on this port, or stop it where the argument is `off`; returns what to tell the user.
@@ -237,7 +224,6 @@ class EngineServer:
         return f"other programs may ask at {address} with the key {self._running.key}; /serve off ends that"
 
     def stop(self) -> None:
-        """Stop the server, if one runs; also after the app has ended."""
         server, self._running = self._running, None
         self._chat.background.serving = ""
         if server is not None:

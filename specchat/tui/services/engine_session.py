@@ -21,8 +21,6 @@ LinkFactory = Callable[[Callable[[], None]], Link]
 
 
 class EngineSession:
-    """Holds the link to the engine, and sends it every command."""
-
     def __init__(self, app: TerminalApp, pump: EventPump, factory: LinkFactory) -> None:
         self.link: Link | None = None
         self.player: Player | None = None
@@ -50,11 +48,9 @@ class EngineSession:
         return self.link is not None
 
     async def connect(self) -> None:
-        """Start an engine and load the wanted pair; a former engine is closed."""
         await self.connect_to(self._factory)
 
     async def reconnect(self) -> None:
-        """Start the engine again if it is gone, load again if loading failed."""
         if self._chat.engine.phase == "failed":
             await self.load({})
         elif self._chat.engine.phase == "dead":
@@ -121,7 +117,6 @@ class EngineSession:
         return True
 
     def leave_chat(self) -> None:
-        """Another chat begins: cancel the running reply."""
         if self._chat.running is not None and self.link is not None and self.player is None:
             self.link.send(Cancel(self._chat.running.id))
 
@@ -142,7 +137,6 @@ class EngineSession:
             self.link.close()
 
     async def connect_to(self, factory: LinkFactory) -> None:
-        """Close the old link and open a new one."""
         old, self.link = self.link, None
         if old is not None:
             await asyncio.to_thread(old.close)

@@ -50,7 +50,6 @@ class EventPump:
         self._spent: deque[tuple[float, float]] = deque()  # when a tick ended, and its cost
 
     def start(self) -> None:
-        """The app is running: ticks happen on its event loop from now on."""
         self._loop = asyncio.get_running_loop()
 
     @property
@@ -105,7 +104,11 @@ class EventPump:
         """End a tick and its drawing; the pause after it is proportional to its cost."""
         spent_s = self._cost() - self._begun
         now = self._clock()
-        self._record_cost(now, spent_s)
+        if self._spent and now - self._spent[-1][0] > RECENT_S:
+            self._spent.clear()  # after a pause, earlier costs do not count
+        self._spent.append((now, spent_s))
+        while now - self._spent[0][0] > RECENT_S:
+            self._spent.popleft()
         rest_s = min(LONGEST_REST_S, (SHARED_REST_FACTOR if self.shared else REST_FACTOR) * spent_s)
         self._not_before = now + max(SHARED_FRAME_S if self.shared else FRAME_S, rest_s)
         self._busy = False
@@ -142,13 +145,6 @@ class EventPump:
         else:
             asyncio.get_running_loop().call_later(max(0.0, self._not_before - self._clock()), self._tick)
 
-    def _record_cost(self, now: float, spent_s: float) -> None:
-        if self._spent and now - self._spent[-1][0] > RECENT_S:
-            self._spent.clear()  # after a pause, earlier costs do not count
-        self._spent.append((now, spent_s))
-        while now - self._spent[0][0] > RECENT_S:
-            self._spent.popleft()
-
 
 IDLE_S = 0.8
 """The idle time before a collection."""
@@ -177,7 +173,6 @@ class GarbageCollection:
         gc.enable()
 
     def schedule(self) -> None:
-        """Collect once the app is idle."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(IDLE_S, self._collect_if_idle)

@@ -153,7 +153,6 @@ def shown(id: str, changed: Mapping[str, str]) -> str:
 
 
 def key_table(changed: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """The keys in force of every binding."""
     return {id: keys_of(id, changed) for id in every_key()}
 
 
@@ -164,12 +163,6 @@ def key_sections(changed: Mapping[str, str]) -> list[tuple[str, list[tuple[str, 
         if said := shown(key.id, changed):
             title = PLACES.get(key.place, f"In {key.place}")
             sections.setdefault(title, []).append((said, key.help))
-    sections["In the prompt"] += _editing(changed)
-    return [(title, entries) for title, entries in sections.items() if entries]
-
-
-def _editing(changed: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The text area's own Ctrl and F keys that no binding of the app replaces."""
     taken = {key for id in every_key() for key in keys_of(id, changed)}
     entries = []
     for binding in TextArea.BINDINGS:
@@ -179,7 +172,8 @@ def _editing(changed: Mapping[str, str]) -> list[tuple[str, str]]:
             ]
             if free:
                 entries.append((", ".join(map(name_of, free)), binding.description.lower()))
-    return entries
+    sections["In the prompt"] += entries
+    return [(title, entries) for title, entries in sections.items() if entries]
 
 
 def _bindings() -> Iterator[tuple[type[DOMNode], BindingType]]:
@@ -189,7 +183,6 @@ def _bindings() -> Iterator[tuple[type[DOMNode], BindingType]]:
 
 
 def _owners() -> list[type[DOMNode]]:
-    """All screen and widget classes of the app."""
     for package in _PACKAGES:
         for module in pkgutil.iter_modules(importlib.import_module(package).__path__, package + "."):
             importlib.import_module(module.name)

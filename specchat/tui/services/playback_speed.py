@@ -51,13 +51,11 @@ class PlaybackSpeed:
         return pace_of(self.held, self.gap_s)
 
     def begin(self, id: int) -> None:
-        """Prepare for reply `id`, which is requested next."""
         self.held = False
         if self.gap_s:
             self._session.send(Pace(id, gap_s=self.gap_s))
 
     def hold(self) -> None:
-        """Hold the rounds, or resume them."""
         if (player := self._session.player) is not None:
             player.resume() if player.paused else player.pause()
         else:
@@ -70,7 +68,6 @@ class PlaybackSpeed:
         self._redraw()
 
     def step(self, rounds: int = 1) -> None:
-        """Decode this many rounds, then hold."""
         if (player := self._session.player) is not None:
             for _ in range(rounds):
                 player.step()
@@ -81,7 +78,6 @@ class PlaybackSpeed:
         self._redraw()
 
     def change_by(self, by: int) -> None:
-        """Slower (1) or faster (−1)."""
         if (player := self._session.player) is not None:
             player.faster(0.5 if by > 0 else 2.0)
         else:
@@ -118,7 +114,6 @@ class PlaybackSpeed:
         self.held = False
 
     def rewind(self) -> None:
-        """Play the recording from its start."""
         if self._session.player is not None:
             self._session.player.rewind()
             self._redraw()

@@ -52,7 +52,12 @@ class TerminalApp(FixedApp):
         self._window_title: str | None = None
         self.clipboard_tool = desktop.clipboard_command()
         self._advised = False
-        self._set_themes(options.theme)
+        for theme in OWN:
+            self.register_theme(theme)
+        default = MONO if self.no_color else DARK
+        self.theme = options.theme if options.theme in self.available_themes else default.name
+        if self.no_color:  # shades of grey are colours too
+            self.filter_all_colours()
         if not options.animations:
             self.animation_level = "none"
 
@@ -155,7 +160,6 @@ class TerminalApp(FixedApp):
             self.say(f"the theme is not remembered: {error}", "warn")
 
     def update_window_title(self) -> None:
-        """Set the window's title where the chat has changed it."""
         if not self.options.title or os.environ.get("TERM") in ("linux", "dumb"):
             return
         title = title_of(self.chat)
@@ -181,17 +185,7 @@ class TerminalApp(FixedApp):
         self.bell()
 
     def run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run it beside the app's own work."""
         self.run_worker(work, exclusive=False, exit_on_error=False)
-
-    def _set_themes(self, wanted: str) -> None:
-        """Register our themes and set the wanted one; else greys where NO_COLOR asks for them, else the dark one."""
-        for theme in OWN:
-            self.register_theme(theme)
-        default = MONO if self.no_color else DARK
-        self.theme = wanted if wanted in self.available_themes else default.name
-        if self.no_color:  # shades of grey are colours too
-            self.filter_all_colours()
 
 
 def title_of(chat: Chat) -> str:

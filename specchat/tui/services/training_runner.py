@@ -101,7 +101,6 @@ class TrainingRunner:
         self._redraw()
 
     def pause(self, busy: bool) -> None:
-        """Pause the training while the engine is busy, or let it go on."""
         training, process = self._chat.background.training, self.process
         if training is None or process is None or training.phase not in ("running", "paused"):
             return
@@ -143,7 +142,6 @@ class TrainingRunner:
             self._redraw()
 
     async def close(self) -> None:
-        """Stop the training; what it has done is kept."""
         if self.process is not None:
             await self.process.end()
 

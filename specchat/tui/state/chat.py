@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from specchat.engine.protocol.commands import Generate, Message
 from specchat.engine.protocol.events import Died, Event, Failed, Finished, Prefilled, RoundDone, Started
 from specchat.errors import UsageError
-from specchat.store.records import Chat as ChatRecord
-from specchat.store.records import new_id, title_of
+from specchat.store.records import ChatRecord, new_id, title_of
 from specchat.tui.state import attachments
 from specchat.tui.state.engine_state import EngineState
 from specchat.tui.state.message_tree import MessageTree, SentTurns
@@ -60,7 +59,6 @@ class Chat:
 
     @property
     def turns(self) -> Sequence[Turn]:
-        """The turns of the branch that is shown."""
         return self.branches.path
 
     @property
@@ -79,12 +77,10 @@ class Chat:
 
     @property
     def writing(self) -> bool:
-        """Whether the engine writes a reply, be it for another program."""
         return self.running is not None or (self.served is not None and self.served.running)
 
     @property
     def visible(self) -> VisibleReply:
-        """The reply that is shown beside the chat."""
         return VisibleReply(self.shown_rounds, self.served, self.last_reply(), self.figures, self.engine.loss)
 
     @property
@@ -140,13 +136,11 @@ class Chat:
         self._use_branch()
 
     def messages(self, turns: Sequence[Turn] | None = None) -> list[Message]:
-        """The messages of the prompt: these turns, or all that are sent."""
         messages = [Message("system", self.system)] if self.system else []
         turns = self.sent.of(self.turns) if turns is None else turns
         return messages + [m for turn in turns if (m := turn.message()).content]
 
     def turns_before_next(self) -> Sequence[Turn]:
-        """The turns that the prompt of the next message contains."""
         return self.sent.before_next(self.turns)
 
     @property
@@ -168,7 +162,6 @@ class Chat:
         return True
 
     def end_before(self, turn: Turn) -> None:
-        """End the path before this turn; it stays in the tree."""
         self.branches.cut(turn)
         self._use_branch()
 
@@ -184,7 +177,6 @@ class Chat:
         return (replies[0] if turn else replies[-1]) if replies else None
 
     def clear(self) -> None:
-        """Begin a new chat. A reply that is still being written ends here."""
         self._end_reply("cancelled")
         self.id, self.title, self.renamed, self.system = new_id(), "", False, self.first_system
         self.branches.clear()
@@ -249,7 +241,6 @@ class Chat:
         return turns
 
     def _use_branch(self) -> None:
-        """Show the figures of the last reply of the branch, and its rounds."""
         reply = self.last_reply()
         self.figures = reply.figures if reply else None
         self._follow_rounds()

@@ -69,12 +69,10 @@ class EngineState:
         return Load(dict(self.wanted))
 
     def change(self, settings: dict[str, Any]) -> Change:
-        """The command that changes these live settings together."""
         self.changes.append(settings)
         return Change(settings)
 
     def keep(self, change: Mapping[str, Any]) -> None:
-        """Add a change to the wanted settings, for the next load."""
         options = {**self.wanted.get("method_options", {}), **change.get("method_options", {})}
         self.wanted.update(change)
         if options:
@@ -104,14 +102,17 @@ class EngineState:
             case Released() if self.ready is not None:
                 self.ready = replace(self.ready, memory_bytes=event.memory_bytes)
             case Failed(during="load"):
-                self._load_failed(visible(event.message), cancelled=event.kind == "Cancelled")
+                self.loading = None
+                if self.ready is not None:
+                    self.phase, self.wanted = "ready", {**self._wanted_before, "pair": self.ready.pair}
+                    self.refused = "" if event.kind == "Cancelled" else self.loading_pair
+                else:
+                    self.phase, self.problem = "failed", visible(event.message)
             case Failed(during="change") if self.changes:
                 self.changes.popleft()
                 self.loading = None
             case Died():
                 self._died(event)
-            case _:
-                pass
 
     def _grow(self, event: Changed) -> None:
         """The pair drafts with other models now; some may have been loaded for it."""
@@ -125,15 +126,6 @@ class EngineState:
         self.problem = f"the engine stopped{code}" + (f": {visible(words[-1])}" if words else "")
         self.phase, self.ready, self.loading = "dead", None, None
         self.changes.clear()
-
-    def _load_failed(self, why: str, *, cancelled: bool) -> None:
-        """A pair that was ready before is still there; without one there is a problem to solve."""
-        self.loading = None
-        if self.ready is not None:
-            self.phase, self.wanted = "ready", {**self._wanted_before, "pair": self.ready.pair}
-            self.refused = "" if cancelled else self.loading_pair
-        else:
-            self.phase, self.problem = "failed", why
 
 
 def change_of(name: str, value: Any) -> dict[str, Any]:

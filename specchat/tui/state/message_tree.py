@@ -18,7 +18,6 @@ class MessageTree:
 
     @property
     def path(self) -> Sequence[Turn]:
-        """From the first message down to the last."""
         return self._path
 
     def __iter__(self) -> Iterator[Turn]:
@@ -29,7 +28,9 @@ class MessageTree:
 
     def add(self, turn: Turn) -> None:
         turn.parent = self._path[-1].id if self._path else None
-        self._add_child(turn)
+        siblings = self._children.setdefault(turn.parent, [])
+        siblings.append(turn)
+        _set_places(siblings)
         self._last_child[turn.parent] = turn
         self._path.append(turn)
 
@@ -50,7 +51,6 @@ class MessageTree:
         self._extend_path()
 
     def siblings(self, turn: Turn) -> Sequence[Turn]:
-        """The turn and its siblings, oldest first."""
         return self._children.get(turn.parent, [turn])
 
     def switch(self, turn: Turn, step: int) -> Turn | None:
@@ -78,11 +78,6 @@ class MessageTree:
         self._path.clear()
         self._children.clear()
         self._last_child.clear()
-
-    def _add_child(self, turn: Turn) -> None:
-        siblings = self._children.setdefault(turn.parent, [])
-        siblings.append(turn)
-        _set_places(siblings)
 
     def _extend_path(self) -> None:
         while children := self._children.get(self._path[-1].id if self._path else None):

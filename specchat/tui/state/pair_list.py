@@ -117,7 +117,8 @@ def _line(state: PairListState, pair: PairInfo, chosen: bool, names: int, width:
     lead: ScreenLine = [(mark + " ", role), (name + " " * (names + 2 - cell_len(name)), "strong")]
     room = width - width_of(lead)
     fits = not pair.trouble and pair.fits_in_memory(state.held_bytes)
-    said, memory, tag = _worded(words, fits, _tags(state, pair), room)
+    tags = (("loads at start", state.first), ("in use", state.in_use))
+    said, memory, tag = _worded(words, fits, [word for word, name in tags if name == pair.name], room)
     line: ScreenLine = [*lead, (said, role), *([(memory, "dim")] if memory else [])]
     if pair.name in state.fetching:
         line = [*lead, *_progress(state.fetching[pair.name], room - len(tag))]
@@ -126,11 +127,6 @@ def _line(state: PairListState, pair: PairInfo, chosen: bool, names: int, width:
     if chosen:
         return [("".join(text for text, _ in padded(line, width)), "selected")]
     return clip(line, width)
-
-
-def _tags(state: PairListState, pair: PairInfo) -> list[str]:
-    tags = (("loads at start", state.first), ("in use", state.in_use))
-    return [word for word, name in tags if name == pair.name]
 
 
 def _worded(words: list[str], fits: bool, tags: list[str], room: int) -> tuple[str, str, str]:

@@ -90,13 +90,10 @@ def with_unix_line_ends(text: str) -> str:
 
 
 def is_long(text: str) -> bool:
-    """Too long to be edited in the prompt."""
     return len(text) > MANY_CHARACTERS or text.count("\n") >= MANY_LINES
 
 
 class Pastes:
-    """The pastes in the prompt and their labels."""
-
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
 

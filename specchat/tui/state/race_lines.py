@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specchat.engine.client.race import SIDES, Side
-from specchat.engine.client.race_result import Kind, race_result, settings_line
+from specchat.engine.client.race import SIDES, Kind, Side, race_result, settings_line
 from specchat.engine.protocol.text import visible
 from specchat.tui.state.races import ALL, CategoryFigures, RacePlayback, RaceSeries
 from specchat.tui.text import numbers
@@ -56,19 +55,14 @@ def _bar_line(playback: RacePlayback, side: Side, width: int) -> ScreenLine:
     running = playback.race.running == side
     line: ScreenLine = [(label, "strong" if running else "text")]
     if room >= 4:
-        line += [*_bar(playback, tokens, room, _ROLES[side]), (" ", "")]
+        full = playback.full_bar_tokens
+        done = bar(tokens / full, room).rstrip()
+        ahead = "╌" * (round(playback.length / full * room) - len(done))
+        line += [(done, _ROLES[side]), (ahead, "line"), (" " * (room - len(done) - len(ahead) + 1), "")]
     return clip([*line, (figures, "text")], width)
 
 
-def _bar(playback: RacePlayback, tokens: int, cells: int, role: str) -> ScreenLine:
-    full = playback.full_bar_tokens
-    done = bar(tokens / full, cells).rstrip()
-    ahead = "╌" * (round(playback.length / full * cells) - len(done))
-    return [(done, role), (ahead, "line"), (" " * (cells - len(done) - len(ahead)), "")]
-
-
 def status_lines(playback: RacePlayback, dtype: str, width: int, height: int) -> list[ScreenLine]:
-    """The current state; at the end the outcome."""
     lines = _status(playback, dtype)
     screen_lines: list[ScreenLine] = []
     for mark, text, role in lines:
@@ -154,7 +148,6 @@ def progress_lines(
 
 
 def table_lines(series: RaceSeries, width: int) -> list[ScreenLine]:
-    """One line for every category, and one for all."""
     groups = series.groups()
     if not groups:
         return [[("the first two replies are being written", "dim")]]

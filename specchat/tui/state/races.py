@@ -27,7 +27,6 @@ class RaceSetup:
 
     @property
     def max_tokens(self) -> int:
-        """The longest reply the settings allow, in tokens."""
         return int(self.settings.get("max_tokens", 0))
 
 
@@ -175,7 +174,6 @@ class RaceSeries:
 
     @property
     def question(self) -> BenchQuestion:
-        """The current question, or the last one."""
         return self.questions[min(len(self.finished_races), len(self.questions) - 1)]
 
     @property
@@ -192,14 +190,12 @@ class RaceSeries:
         return self.race.begin()
 
     def stop(self) -> Command | None:
-        """The command that stops it; None if nothing runs."""
         if self.ended:
             return None
         self.stopped = True
         return self.race.stop()
 
     def apply(self, event: Event) -> Command | None:
-        """Take one event; returns the next command to send, if any."""
         if self.ended:
             return None
         command = self.race.hear(event)
@@ -207,7 +203,8 @@ class RaceSeries:
             self.problem = self.race.problem
         elif self.race.phase == "over":
             self.finished_races.append((self.question, self.race))
-            self.complete = len(self.finished_races) == len(self.questions) or self._time_is_up()
+            late = self.seconds is not None and self._clock() - self._began >= self.seconds
+            self.complete = late or len(self.finished_races) == len(self.questions)
             if not self.complete:
                 self.race = self._race()
                 return self.race.begin()
@@ -220,9 +217,6 @@ class RaceSeries:
             _figures_of(c, [race for asked, race in self.finished_races if asked.category == c]) for c in categories
         ]
         return [*groups, _figures_of(ALL, [race for _, race in self.finished_races])] if len(groups) > 1 else groups
-
-    def _time_is_up(self) -> bool:
-        return self.seconds is not None and self._clock() - self._began >= self.seconds
 
     def _race(self) -> Race:
         number = len(self.finished_races)

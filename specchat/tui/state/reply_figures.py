@@ -33,7 +33,6 @@ class Figures:
     _recent: deque[tuple[float, int]] = field(default_factory=deque)  # when a round ended, tokens so far
 
     def start(self, started: Started) -> None:
-        """The engine begins to write the reply, or more of it."""
         self.context_tokens, self.reused_tokens = started.prompt_tokens, started.reused_tokens
 
     def add(self, round: RoundDone) -> None:
@@ -49,14 +48,17 @@ class Figures:
         self.other_s += round.timings.other_s
         self.context_tokens = round.context_tokens + len(round.pieces)
         add_round(self.gaps, round)
-        _count_depths(self.offered_by_depth, _deepest(round.tree.parents))
+        depths = [0] * len(round.tree.parents)
+        for index, parent in enumerate(round.tree.parents):
+            if 0 <= parent < index:
+                depths[index] = depths[parent] + 1
+        _count_depths(self.offered_by_depth, max(depths, default=0))
         _count_depths(self.accepted_by_depth, len(round.verdict.path))
         self._recent.append((round.at_s, self.tokens))
         while len(self._recent) > 2 and round.at_s - self._recent[1][0] >= RECENT_S:
             self._recent.popleft()
 
     def finish(self, finished: Finished) -> None:
-        """Take the engine's statistics, which know more than the rounds."""
         self.stats = finished.stats
 
     def known_stats(self) -> Stats | None:
@@ -145,14 +147,6 @@ class Figures:
         if not self.drafted:
             return " · ".join([*parts, "plain decoding"])
         return " · ".join([*parts, f"τ {self.acceptance_length:.1f}", speedup_text(self.speedup)])
-
-
-def _deepest(parents: list[int]) -> int:
-    depths = [0] * len(parents)
-    for index, parent in enumerate(parents):
-        if 0 <= parent < index:
-            depths[index] = depths[parent] + 1
-    return max(depths, default=0)
 
 
 def _count_depths(counters: list[int], depth: int) -> None:

@@ -98,7 +98,10 @@ class SettingEffect:
             return []
         rounds = since.rounds if since else 0
         counts = f"{before.rounds} rounds before, {rounds} since" if rounds >= ENOUGH else _since_text(rounds)
-        head: ScreenLine = [(_change_text(self.change), "text"), (" · " + counts, "dim")]
+        name, (old, new) = next(iter(self.change.items()))
+        more = f" and {len(self.change) - 1} more" if len(self.change) > 1 else ""
+        values = [numbers.setting(value) for value in (old, new) if value is not None]
+        head: ScreenLine = [(f"{name.rpartition('.')[2]} {' → '.join(values)}{more}", "text"), (" · " + counts, "dim")]
         if width_of(head) > width:
             short = f" · {before.rounds} → {rounds} rounds" if rounds >= ENOUGH else " · " + _since_text(rounds)
             head = [*clip(head[:1], max(1, width - len(short))), (short, "dim")]
@@ -132,13 +135,6 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _since_text(rounds: int) -> str:
     return f"since: {rounds} round{'' if rounds == 1 else 's'}"
-
-
-def _change_text(change: Mapping[str, tuple[Any, Any]]) -> str:
-    name, (old, new) = next(iter(change.items()))
-    more = f" and {len(change) - 1} more" if len(change) > 1 else ""
-    values = [numbers.setting(value) for value in (old, new) if value is not None]
-    return f"{name.rpartition('.')[2]} {' → '.join(values)}{more}"
 
 
 def _parts(before: RoundFigures, since: RoundFigures | None, arrow: str) -> list[ScreenLine]:

@@ -11,20 +11,16 @@ from specchat.tui.state.settings_fields import Field
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import ScreenLine, cut, padded, width_of, wrap, wrapped_lines
 
-Kind = Literal["heading", "field", "error", "save", "save_pair", "reload"]
+LineKind = Literal["heading", "field", "error", "save", "save_pair", "reload"]
 
 
 @dataclass(frozen=True)
 class Line:
     """One line of the form: a heading, a field, a remark under a field, or something to do."""
 
-    kind: Kind
+    kind: LineKind
     text: str = ""
     field: Field | None = None
-
-    @property
-    def selectable(self) -> bool:
-        return self.kind not in ("heading", "error")
 
 
 @dataclass
@@ -68,9 +64,6 @@ class Form:
             lines.append(Line("field", field=replace(one, value=self.staged.get(one.name, one.value))))
             if message := self.errors.get(one.name):
                 lines.append(Line("error", message))
-        return lines + self._action_lines()
-
-    def _action_lines(self) -> list[Line]:
         actions: list[Line] = []
         if unsaved := self.unsaved:
             actions.append(Line("save", f"save {len(unsaved)} as default"))
@@ -78,7 +71,7 @@ class Form:
                 actions.append(Line("save_pair", f"save {len(unsaved)} for {self.pair} only"))
         if self.staged:
             actions.append(Line("reload", f"apply and reload ({len(self.staged)} changed)"))
-        return [Line("heading", "what you changed"), *actions] if actions else []
+        return lines + ([Line("heading", "what you changed"), *actions] if actions else [])
 
     def matching_fields(self) -> list[Field]:
         """The fields that match the search, the best first; all in their order without one."""
@@ -93,7 +86,7 @@ class Form:
 
     @property
     def selectable_lines(self) -> list[Line]:
-        return [line for line in self.lines() if line.selectable]
+        return [line for line in self.lines() if (line.kind not in ("heading", "error"))]
 
     @property
     def line(self) -> Line | None:

@@ -23,32 +23,32 @@ from specchat.tui.state.turn import Reply, ReplyRounds, Turn, changes_text
 from specchat.tui.text.markdown_blocks import reply_parser
 
 
-def record_of(chat: Chat, updated: str) -> records.Chat:
+def record_of(chat: Chat, updated: str) -> records.ChatRecord:
     created, leaf = (chat.turns[0].created, chat.turns[-1].id) if chat.turns else (updated, None)
-    return records.Chat(chat.id, chat.title, created, updated, chat.renamed, chat.system, leaf, chat.sent.first)
+    return records.ChatRecord(chat.id, chat.title, created, updated, chat.renamed, chat.system, leaf, chat.sent.first)
 
 
-def message_of(turn: Turn) -> records.Message:
+def message_of(turn: Turn) -> records.StoredMessage:
     """A turn as it is now, without its rounds; of a reply that is being written the lengths are never longer than the
     text.
     """
     if (reply := turn.reply) is None:
-        return records.Message(turn.id, turn.parent, "user", turn.content, turn.created)
+        return records.StoredMessage(turn.id, turn.parent, "user", turn.content, turn.created)
     status: records.Status = "done" if reply.stop else "streaming"
     if reply.stop == "interrupted":
         status = "interrupted"
     lengths, facts = list(reply.lengths), reply.facts
     if facts.stats is None and (stats := reply.figures.known_stats()) is not None:
         facts = replace(facts, stats=msgspec.to_builtins(stats))
-    return records.Message(turn.id, turn.parent, "assistant", reply.text, turn.created, status, lengths, facts)
+    return records.StoredMessage(turn.id, turn.parent, "assistant", reply.text, turn.created, status, lengths, facts)
 
 
-def message_with_rounds(turn: Turn) -> records.Message:
+def message_with_rounds(turn: Turn) -> records.StoredMessage:
     """A turn as it is now; to pack its rounds may take a while."""
     return replace(message_of(turn), rounds=turn.reply.rounds.pack() if turn.reply else b"")
 
 
-def turn_of(message: records.Message) -> Turn:
+def turn_of(message: records.StoredMessage) -> Turn:
     if message.role == "user":
         return Turn("user", message.content, id=message.id, parent=message.parent, created=message.created)
     facts = message.facts or records.Facts()
@@ -71,8 +71,7 @@ def _figures(stats: dict[str, Any] | None) -> Figures:
     )  # fmt: skip
 
 
-def as_markdown(chat: records.Chat, messages: Sequence[records.Message]) -> str:
-    """The messages under headings of who wrote them, each reply with its line of figures."""
+def as_markdown(chat: records.ChatRecord, messages: Sequence[records.StoredMessage]) -> str:
     parts = [f"# {chat.title}", f"*{chat.created[:10]} · specchat --resume {chat.id}*"]
     if chat.system:
         parts.append("\n".join(f"> {line}" for line in chat.system.split("\n")))
@@ -83,7 +82,7 @@ def as_markdown(chat: records.Chat, messages: Sequence[records.Message]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def as_html(chat: records.Chat, messages: Sequence[records.Message]) -> str:
+def as_html(chat: records.ChatRecord, messages: Sequence[records.StoredMessage]) -> str:
     """One self-contained page, which shows the replies as coloured tokens or as formatted text."""
     said = "\n".join(_section(turn) for turn in path_of(chat, messages))
     system = f'<p class="system">{escape(visible(chat.system))}</p>\n' if chat.system else ""
@@ -92,19 +91,18 @@ def as_html(chat: records.Chat, messages: Sequence[records.Message]) -> str:
     return re.sub("|".join(values), lambda match: values[match.group()], _PAGE)
 
 
-def as_json(chat: records.Chat, messages: Sequence[records.Message]) -> str:
-    """Everything, to be imported again."""
+def as_json(chat: records.ChatRecord, messages: Sequence[records.StoredMessage]) -> str:
     return write_json(chat, list(messages))
 
 
-FORMATS: dict[str, Callable[[records.Chat, Sequence[records.Message]], str]] = {
+FORMATS: dict[str, Callable[[records.ChatRecord, Sequence[records.StoredMessage]], str]] = {
     "md": as_markdown,
     "json": as_json,
     "html": as_html,
 }
 
 
-def path_of(chat: records.Chat, messages: Sequence[records.Message]) -> Sequence[Turn]:
+def path_of(chat: records.ChatRecord, messages: Sequence[records.StoredMessage]) -> Sequence[Turn]:
     branches = MessageTree()
     branches.restore((turn_of(message) for message in messages), chat.leaf)
     return branches.path

@@ -24,9 +24,9 @@ from specchat.engine.protocol.training_report import (
 )
 from specchat.training.limits import CHATS
 from specchat.tui.text import numbers
-from specchat.tui.text.cells import Run, ScreenLine, bar, clip, cut, spark, width_of, wrapped_lines
+from specchat.tui.text.cells import Run, ScreenLine, bar, clip, cut, paragraph, spark, width_of
 
-Phase = Literal["running", "paused", "stopping", "done", "stopped", "failed"]
+TrainingPhase = Literal["running", "paused", "stopping", "done", "stopped", "failed"]
 
 
 class TrainingChoices(Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,7 +54,7 @@ class Training:
     """One training, from its start to the user's answer to its verdict."""
 
     request: TrainingChoices
-    phase: Phase = "running"
+    phase: TrainingPhase = "running"
     needed: Needed | None = None
     reached: dict[str, Reached] = field(default_factory=dict)  # the last report of each stage
     measured_tau: list[float] = field(default_factory=list)  # as it rises
@@ -193,29 +193,29 @@ def _outcome(training: Training, width: int) -> list[ScreenLine]:
     name, pair = one_line(training.request.name), one_line(training.request.pair)
     match training.phase:
         case "failed":
-            return _wrapped(f"✕ {one_line(training.problem)}", "bad", width)
+            return paragraph(f"✕ {one_line(training.problem)}", width, "bad")
         case "stopped" if training.trained is not None:
             kept = f"stopped; the best is kept as {name}, τ {training.trained.tau:.2f}; /train resume goes on"
-            return _wrapped(kept, "text", width)
+            return paragraph(kept, width, "text")
         case "stopped":
-            return _wrapped("stopped; what was done is kept; /train resume goes on", "text", width)
+            return paragraph("stopped; what was done is kept; /train resume goes on", width, "text")
         case "done" if training.judged is None:
-            return _wrapped(
-                f"{name} is trained, and was not measured: the training was paused each time", "text", width
+            return paragraph(
+                f"{name} is trained, and was not measured: the training was paused each time", width, "text"
             )
         case "paused":
-            return _wrapped("paused while the engine is busy", "dim", width)
+            return paragraph("paused while the engine is busy", width, "dim")
         case _ if training.judged is None:
             return []
     judged = training.judged
     lines: list[ScreenLine] = [
         [(one_line(text), "strong" if _names(text, judged.best) else "text")] for text in table_lines(judged)
     ]
-    lines += _wrapped(one_line(verdict_line(judged, name, pair)), "good" if judged.best else "text", width)
+    lines += paragraph(one_line(verdict_line(judged, name, pair)), width, "good" if judged.best else "text")
     if training.used:
-        lines += _wrapped("used from now on", "good", width)
+        lines += paragraph("used from now on", width, "good")
     elif judged.best and training.ended:
-        lines += _wrapped("use it from now on?", "strong", width)
+        lines += paragraph("use it from now on?", width, "strong")
     return lines
 
 
@@ -225,10 +225,6 @@ def _names(text: str, way: str) -> bool:
 
 def _percent(report: Reached) -> str:
     return f"{min(1.0, report.done / report.total):.0%}".replace("%", " %")
-
-
-def _wrapped(text: str, role: str, width: int) -> list[ScreenLine]:
-    return [[(line, role)] for line in wrapped_lines(text, max(1, width))]
 
 
 def estimate_text(disk_bytes: int, seconds: float, free_bytes: int) -> Sequence[Run]:

@@ -71,7 +71,6 @@ class ReplyRounds:
         return packed.data
 
     def drop_list(self) -> None:
-        """Keep only the packed bytes."""
         self.pack()
         if self._packed.data:
             self._list = None
@@ -192,7 +191,6 @@ class Reply:
 
     @property
     def loss(self) -> Losslessness | None:
-        """Whether all of it is lossless, and why; None where that is not known."""
         return loss_of(self.facts)
 
     def add(self, text: str, origin: str) -> None:
@@ -201,14 +199,9 @@ class Reply:
             self.text += text
             self.lengths.append(len(text) if origin == "drafted" else -len(text))
 
-    @property
-    def thought_s(self) -> float | None:
-        """Seconds of decoding before the answer began; None without thoughts."""
-        return self.facts.thought_s
-
     def note_thought_end(self, round: RoundDone) -> None:
         """Record the time of the thoughts if this round ended them."""
-        if self.thought_s is None and thoughts.closes(self.text, sum(len(piece.text) for piece in round.pieces)):
+        if self.facts.thought_s is None and thoughts.closes(self.text, sum(len(piece.text) for piece in round.pieces)):
             spent_s = self.figures.draft_s + self.figures.verify_s + self.figures.other_s
             self.facts = replace(self.facts, thought_s=spent_s)
 

@@ -54,8 +54,6 @@ class ServedReply:
                 self.reply.stop, self.running = event.stop, False
             case Failed():
                 self.reply.stop, self.running = "failed", False
-            case _:
-                pass
 
 
 class ShownRounds:
@@ -128,7 +126,6 @@ class VisibleReply:
 
     @property
     def loss(self) -> Losslessness | None:
-        """Whether it is lossless, as far as known; without one, whether the settings are."""
         reply = self._in_place_of_last or self.last
         return reply.loss if reply is not None and reply.figures.rounds else self.of_settings
 

@@ -25,12 +25,10 @@ class BrowserDriver(WebDriver):
         self._exitable_app = cast(ExitableApp, app)
 
     def start_application_mode(self) -> None:
-        """Begin; from now on the guard can end the app, also before it is mounted."""
         super().start_application_mode()
         self._exitable_app.listen_for_end()
 
     def run_input_thread(self) -> None:
-        """Read what the server sends; end the app when the input ends."""
         super().run_input_thread()
         self._exitable_app.guard.hang_up()
 

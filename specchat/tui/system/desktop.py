@@ -136,7 +136,6 @@ def free_name(stem: str, format: str, folder: Path) -> Path:
 
 
 def stem_of(title: str, id: str) -> str:
-    """A title as the name of a file."""
     return re.sub(r"[^\w-]+", "-", title.lower()).strip("-")[:_LONGEST_NAME].strip("-") or f"chat-{id}"
 
 

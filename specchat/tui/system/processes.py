@@ -28,7 +28,6 @@ _LONGEST_LINE_BYTES = 1 << 20
 
 
 def own_command(*words: str) -> list[str]:
-    """The command line of a specchat command, with the same interpreter."""
     return [sys.executable, "-m", "specchat", *words]
 
 
@@ -75,7 +74,6 @@ class OwnProcess:
 
     @property
     def pid(self) -> int | None:
-        """Its number while it runs."""
         return self._process.pid if self._process is not None and self._process.returncode is None else None
 
     def cancel(self) -> None:
@@ -145,7 +143,7 @@ class CpuMeter:
         now = time.monotonic()
         if pid == self._pid and now - self._at < SPAN_S:
             return self.shares
-        engine_s, app_s = _spent_s(pid), time.process_time()
+        engine_s, app_s = spent_s(pid), time.process_time()
         if engine_s is None:
             self._pid, self.shares = 0, None
             return None
@@ -156,8 +154,8 @@ class CpuMeter:
         return self.shares
 
 
-def _spent_s(pid: int) -> float | None:
-    """Processor seconds a process has used, all of its threads together."""
+def spent_s(pid: int) -> float | None:
+    """Processor seconds a process has used, all of its threads together; None where the system does not tell."""
     if pid <= 0:
         return None
     try:
@@ -192,13 +190,11 @@ class EnginePriority:
         return await asyncio.wrap_future(self._starter.submit(engine))
 
     def lower_priority(self) -> None:
-        """Draw at a lower priority from now on."""
         if _PER_THREAD and not self._lowered:
             self._lowered = True
             os.nice(NICENESS)
 
     def close(self) -> None:
-        """No engine will be started any more."""
         if self._starter is not None:
             self._starter.shutdown(wait=False)
 

@@ -83,7 +83,6 @@ class ExitGuard:
         self._end(code)
 
     def _restore_terminal(self) -> None:
-        """Restore the terminal as an orderly exit would."""
         if self._attributes is None or sys.__stdin__ is None or sys.__stderr__ is None:
             return
         import termios
@@ -122,7 +121,6 @@ LARGEST_COLUMNS, LARGEST_LINES = 2000, 1000
 
 
 def bounded(size: Size) -> Size:
-    """The size limited to between one cell and the largest window."""
     return Size(max(1, min(LARGEST_COLUMNS, size.width)), max(1, min(LARGEST_LINES, size.height)))
 
 

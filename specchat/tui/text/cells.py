@@ -157,6 +157,11 @@ def wrapped_lines(text: str, width: int) -> list[str]:
     return [text[start:end].strip() for start, end in wrap(text, width)]
 
 
+def paragraph(text: str, width: int, role: str) -> list[ScreenLine]:
+    """A line of text, wrapped, in one role."""
+    return [[(line, role)] for line in wrapped_lines(text, width)]
+
+
 def _hard_breaks(text: str, start: int, end: int, width: int) -> list[int]:
     """Where a word longer than a screen line must be broken: after a no-break space if there is one in the line, and
     never before its first character.

@@ -139,20 +139,20 @@ _WIDGETS = {"list_item_open": 2, "inline": 0, "thead_open": 0, "tbody_open": 0, 
 
 
 @dataclass(frozen=True)
-class Step:
+class DrawingStep:
     """A part of a finished text that is drawn at once."""
 
     text: str
     widgets: int  # that its Markdown takes; 0: it is drawn as plain text, as Markdown it would take too long
 
 
-def drawing_steps(text: str, most_widgets: int = MOST_WIDGETS) -> list[Step]:
+def drawing_steps(text: str, most_widgets: int = MOST_WIDGETS) -> list[DrawingStep]:
     """Divide finished Markdown between its blocks. The steps together are the text.
 
     A block that is too large is a plain step of its own, and so is everything from where `most_widgets` are taken.
     """
     parsed = text if len(text) <= MOST_PARSED else text[: text.rfind("\n", 0, MOST_PARSED) + 1]
-    steps: list[Step] = []
+    steps: list[DrawingStep] = []
     taken = at = 0
     for block, widgets in _blocks(parsed):
         taken += widgets
@@ -160,14 +160,14 @@ def drawing_steps(text: str, most_widgets: int = MOST_WIDGETS) -> list[Step]:
             break
         last = steps[-1] if steps else None
         if last and widgets and 0 < last.widgets <= STEP_WIDGETS - widgets and len(last.text) < STEP_CHARACTERS:
-            steps[-1] = Step(last.text + block, last.widgets + widgets)
+            steps[-1] = DrawingStep(last.text + block, last.widgets + widgets)
         else:
-            steps.append(Step(block, widgets))
+            steps.append(DrawingStep(block, widgets))
         at += len(block)
     rest = text[at:]
     if rest and steps and not steps[-1].widgets:
         rest = steps.pop().text + rest
-    return [*steps, Step(rest, 0)] if rest.strip() else steps
+    return [*steps, DrawingStep(rest, 0)] if rest.strip() else steps
 
 
 def _blocks(text: str) -> Iterator[tuple[str, int]]:

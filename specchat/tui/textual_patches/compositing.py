@@ -125,7 +125,6 @@ class DiffingCompositor(Compositor):
         return PartialUpdate(changed) if changed else None
 
     def _lines_of(self, regions: Iterable[Region]) -> Lines:
-        """The ranges of columns that overlap these regions."""
         lines: Lines = {}
         for y, begin, end in self._regions_to_spans(regions):
             if 0 <= y < self.size.height:

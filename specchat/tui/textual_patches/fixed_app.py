@@ -121,7 +121,11 @@ class WholePasteParser(XTermParser):
             yield from super().feed(data)
         while data:
             if self._pasted is None:
-                taken = self._until_paste(data)
+                known = self._last + data
+                before, begun, _ = known.partition(BRACKETED_PASTE_START)
+                self._pasted = [] if begun else None
+                self._last = "" if begun else known[1 - len(BRACKETED_PASTE_START) :]
+                taken = len(before) + len(begun) - (len(known) - len(data))
                 yield from super().feed(data[:taken])
                 data = data[taken:]
             else:
@@ -131,14 +135,6 @@ class WholePasteParser(XTermParser):
                 self._last = kept
                 if ended:
                     yield from self._end_paste("".join(self._pasted))
-
-    def _until_paste(self, data: str) -> int:
-        """The number of characters up to and including the marker where a paste begins."""
-        known = self._last + data
-        before, begun, _ = known.partition(BRACKETED_PASTE_START)
-        self._pasted = [] if begun else None
-        self._last = "" if begun else known[1 - len(BRACKETED_PASTE_START) :]
-        return len(before) + len(begun) - (len(known) - len(data))
 
     def _end_paste(self, text: str) -> Iterable[Message]:
         """Textual's parser has seen the two markers alone; the text between them is put into its event."""

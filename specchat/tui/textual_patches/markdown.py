@@ -65,8 +65,6 @@ LONG = 2_000
 
 
 class ListItem(Horizontal, GrowingLines):
-    """A bullet and the content of its list item."""
-
     DEFAULT_CSS = """
     ListItem > MarkdownBullet { height: 1; }
     """

@@ -65,7 +65,18 @@ def draw(picture: Picture, width: int, height: int, mode: Mode, marks: Marks) ->
     if width < 1 or height < 1:
         return Drawing([], [])
     lines = [clip(line, width) for line in _LAYOUTS[fitting_mode(mode, width, height)](picture, width, height, marks)]
-    return _placed(lines[:height])
+    plain: list[ScreenLine] = []
+    places: list[tuple[int, int, int, int]] = []
+    for y, line in enumerate(lines[:height]):
+        at = 0
+        plain.append([])
+        for text, role in line:
+            number, wide = number_in(role), width_of([(text, "")])
+            if number is not None:
+                places.append((y, at, at + wide, number))
+            plain[-1].append((text, role.partition("#")[0]))
+            at += wide
+    return Drawing(plain, places)
 
 
 def hides_most(picture: Picture, width: int, height: int, mode: Mode, marks: Marks) -> bool:
@@ -81,22 +92,6 @@ def layout(round: RoundDone, width: int, height: int, mode: Mode = "auto", marks
     if mode == "auto" and hides_most(picture, width, height, mode, marks):
         mode = "map"
     return draw(picture, width, height, mode, marks).lines
-
-
-def _placed(lines: list[ScreenLine]) -> Drawing:
-    """Remove the node numbers from the roles and record their cells."""
-    plain: list[ScreenLine] = []
-    places: list[tuple[int, int, int, int]] = []
-    for y, line in enumerate(lines):
-        at = 0
-        plain.append([])
-        for text, role in line:
-            number, wide = number_in(role), width_of([(text, "")])
-            if number is not None:
-                places.append((y, at, at + wide, number))
-            plain[-1].append((text, role.partition("#")[0]))
-            at += wide
-    return Drawing(plain, places)
 
 
 __all__ = [

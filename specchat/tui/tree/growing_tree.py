@@ -157,7 +157,9 @@ def growing_tree_lines(tree: GrowingTree, width: int, height: int, marks: Marks)
     text = last_lines(tree.text, width, lines)
     gap = int(height >= MANY_LINES)
     room = height - 1 - lines - 2 * gap
-    grown = _tree_lines(tree, width, room, marks)
+    stage = tree.stage
+    drawing = draw(picture_of(tree.round, marks, stage.judged), width, room, "river", marks)
+    grown = drawing.lines if stage.judged else grown_to(drawing, depths_of(tree.round), stage.drafted, marks)
     return [
         [(_caption(tree, width), "dim")],
         *_blank(gap),
@@ -173,12 +175,6 @@ def _caption(tree: GrowingTree, width: int) -> str:
     kept = title_of(tree.round, told=tree.whole)
     longest = f"a recording of {tree.source} · {kept}"
     return longest if len(longest) <= width else f"a recording · {kept}"
-
-
-def _tree_lines(tree: GrowingTree, width: int, height: int, marks: Marks) -> list[ScreenLine]:
-    stage = tree.stage
-    drawing = draw(picture_of(tree.round, marks, stage.judged), width, height, "river", marks)
-    return drawing.lines if stage.judged else grown_to(drawing, depths_of(tree.round), stage.drafted, marks)
 
 
 def _blank(lines: int) -> list[ScreenLine]:

@@ -6,7 +6,7 @@ import math
 from typing import Literal
 
 from specchat.engine.protocol.events import RoundDone
-from specchat.engine.protocol.round_parts import Draw, Source
+from specchat.engine.protocol.round_parts import Source
 from specchat.tui.text.cells import ScreenLine, clip, width_of, wrapped_lines
 from specchat.tui.tree.picture import Marks, drafted_of, label, picture_of, proposers_of
 
@@ -130,13 +130,8 @@ def _origin(round: RoundDone, node: int) -> str:
         return ""
     names = proposers_of(round)[node]
     said = f"by {' and '.join(names)}" if names else "by a drafter without a name"
-    return f"{said} · {_draw_kinds(draws)}"
-
-
-def _draw_kinds(draws: list[Draw]) -> str:
-    kinds = list(dict.fromkeys(_KINDS[draw.kind] for draw in draws))
     times = f"{len(draws)} draws: " if len(draws) > 1 else ""
-    return times + ", ".join(kinds)
+    return f"{said} · {times}{', '.join(dict.fromkeys(_KINDS[draw.kind] for draw in draws))}"
 
 
 def _text(round: RoundDone, node: int, marks: Marks) -> str:
@@ -200,7 +195,6 @@ def neighbour(round: RoundDone, node: int, step: Step) -> int:
 
 
 def depth_of(round: RoundDone, node: int) -> int:
-    """Edges from the root."""
     depth = 0
     while (node := parent_of(round, node)) >= 0:
         depth += 1

@@ -78,11 +78,6 @@ _USUAL = (("accepted", "kept"), ("bonus", "target's own"), ("rejected", "rejecte
 _RARE = (("pending", "not judged yet"), ("pruned", "pruned"), ("cut", "cut off"))
 
 
-def _legend_height(height: int) -> int:
-    """The lines of the legend in a panel of this height."""
-    return _LEGEND if height >= _LEGEND_FROM_LINES else 0
-
-
 def earlier_rounds_lines(
     before: Sequence[RoundDone], width: int, height: int, marks: Marks, *, room: int
 ) -> list[ScreenLine]:
@@ -125,7 +120,8 @@ def legend_lines(picture: Picture, width: int, height: int, marks: Marks) -> lis
             lines[-1] += [*gap, *entry]
         elif lines[-1]:
             lines.append(entry)
-    return [clip(line, width) for line in [*lines, [], []][: _legend_height(height)]]
+    room = _LEGEND if height >= _LEGEND_FROM_LINES else 0
+    return [clip(line, width) for line in [*lines, [], []][:room]]
 
 
 def _round_line(round: RoundDone, width: int, marks: Marks) -> ScreenLine:
@@ -178,7 +174,7 @@ class Ribbon:
         return at if at < self.count else None
 
 
-class Columns:
+class RoundColumns:
     """The columns of rounds that grow; each round is counted once."""
 
     def __init__(self) -> None:
@@ -247,7 +243,12 @@ def ribbon(
     begins = range(first, first + len(column_lines) * width, width)
     lines = [_line(columns, begin, min(len(columns), begin + width), top, roles, shown) for begin in begins]
     if titled:
-        lines = [titled_rule(_title(columns, shown), width), *lines, _legend(roles, width)]
+        line: ScreenLine = []
+        for name, role in roles.items():
+            entry: ScreenLine = [("  " if line else "", ""), ("█", role), (f" {visible(name) or _ALONE}", "dim")]
+            if width_of([*line, *entry]) <= width:
+                line += entry
+        lines = [titled_rule(_title(columns, shown), width), *lines, line]
     return Ribbon(lines, column_lines, first, width, len(columns))
 
 
@@ -282,13 +283,3 @@ def _title(columns: Sequence[Column], shown: int | None) -> str:
     column = columns[shown]
     who = f"by {visible(column.proposer)}" if column.proposer else "no guess kept"
     return f"{shown + 1:,} of {len(columns):,}: {numbers.tokens(column.tokens)}, {who}"
-
-
-def _legend(roles: Mapping[str, str], width: int) -> ScreenLine:
-    """Which colour is whose, as many as fit."""
-    line: ScreenLine = []
-    for name, role in roles.items():
-        entry: ScreenLine = [("  " if line else "", ""), ("█", role), (f" {visible(name) or _ALONE}", "dim")]
-        if width_of([*line, *entry]) <= width:
-            line += entry
-    return line

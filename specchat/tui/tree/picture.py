@@ -183,8 +183,10 @@ def picture_of(round: RoundDone, marks: Marks, upto: int | None = None, chosen: 
         state = _state(round, index, on_path)
         seen = index == 0 or depths[index] <= last or last > len(path)
         accent = "selected" if index == chosen else "ancestor" if index in ancestors else ""
+        logprobs = round.tree.target_logprob
+        probability = _exp(logprobs[index]) if index < len(logprobs) else None
         nodes.append(
-            DrawnNode(index, label(text, marks), state, state if seen else "pending", _probability(round, index),
+            DrawnNode(index, label(text, marks), state, state if seen else "pending", probability,
                  tuple(branches[index]), depths[index], accent, agreed.get(index, ""), drafted.get(index),
                  label(text, marks, WHOLE_CELLS))
         )  # fmt: skip
@@ -242,11 +244,6 @@ def _state(round: RoundDone, index: int, on_path: set[int]) -> str:
     reasons = round.verdict.reasons
     reason = reasons[index] if index < len(reasons) else "unreached"
     return "unreached" if reason == "accepted" else reason
-
-
-def _probability(round: RoundDone, index: int) -> float | None:
-    logprobs = round.tree.target_logprob
-    return _exp(logprobs[index]) if index < len(logprobs) else None
 
 
 def _exp(logprob: float | None) -> float | None:

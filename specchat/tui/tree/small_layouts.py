@@ -108,7 +108,16 @@ class _Column:
 def tree_map(picture: Picture, width: int, height: int, marks: Marks) -> list[ScreenLine]:
     """The path's text, the depths, then the map."""
     heads = 2 if height >= _HEAD_FROM_LINES else 0
-    nodes = _by_depth(picture)
+    spine = {node.depth: node for node in picture.spine[1:]}
+    others: dict[int, list[DrawnNode]] = {}
+    for node in picture.nodes[1:]:
+        if node.state != "accepted":
+            others.setdefault(node.depth, []).append(node)
+    deepest = max([*spine, *others], default=0)
+    nodes = [
+        (spine.get(depth), sorted(others.get(depth, []), key=lambda node: -(node.likelihood or 0.0)))
+        for depth in range(1, deepest + 1)
+    ]
     total = sum(len(others) + (spine is not None) for spine, others in nodes)
     lines, cells = _grid(nodes, width, height - heads, marks, 0)
     shown = _count(lines)
@@ -118,20 +127,6 @@ def tree_map(picture: Picture, width: int, height: int, marks: Marks) -> list[Sc
     if not heads:
         return lines
     return [[run for node in picture.spine for run in node.words()], _depths(cells, width), *lines]
-
-
-def _by_depth(picture: Picture) -> list[tuple[DrawnNode | None, list[DrawnNode]]]:
-    """For every depth from 1 on: the node of the path, and the others, the likeliest first."""
-    spine = {node.depth: node for node in picture.spine[1:]}
-    others: dict[int, list[DrawnNode]] = {}
-    for node in picture.nodes[1:]:
-        if node.state != "accepted":
-            others.setdefault(node.depth, []).append(node)
-    deepest = max([*spine, *others], default=0)
-    return [
-        (spine.get(depth), sorted(others.get(depth, []), key=lambda node: -(node.likelihood or 0.0)))
-        for depth in range(1, deepest + 1)
-    ]
 
 
 def _grid(

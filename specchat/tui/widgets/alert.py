@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -34,15 +35,13 @@ class Alert(Vertical):
         super().__init__(id=id)
         self._key_of = key_of
 
+    @dataclass
     class Answered(Message):
         """The user pressed one of the buttons of `CHOICES`."""
 
-        def __init__(self, choice: str) -> None:
-            super().__init__()
-            self.choice = choice
+        choice: str
 
     def compose(self) -> ComposeResult:
-        """The line and every button; those that do not apply are hidden."""
         yield TintedText()
         with Horizontal():
             for choice, (text, binding) in self.CHOICES.items():
@@ -55,11 +54,9 @@ class Alert(Vertical):
 
     @property
     def shown(self) -> bool:
-        """Whether the alert is visible."""
         return bool(self.display)
 
     def take_focus(self) -> None:
-        """Focus the first visible button."""
         for button in self.query(Button):
             if button.display and self.display:
                 button.focus()

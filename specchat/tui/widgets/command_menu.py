@@ -42,7 +42,6 @@ class CommandMenu(PaintedLines):
         self.watch(self._prompt, "menu", self._show)
 
     def on_resize(self) -> None:
-        """A smaller window has room for fewer commands."""
         self._show(self._menu)
 
     def on_click(self, event: events.Click) -> None:
@@ -71,7 +70,6 @@ class CommandMenu(PaintedLines):
         return lines
 
     def _show(self, menu: Menu | None) -> None:
-        """Show the list as high as the window allows; none where it has no room."""
         lines = min(MOST_LINES, len(menu.words) if menu else 0, self.app.size.height - OTHER_LINES)
         self._menu = menu
         self._top = 0 if menu is None else self._top
@@ -80,5 +78,4 @@ class CommandMenu(PaintedLines):
         self.repaint()
 
     def _left(self, word: str) -> str:
-        """The name and what follows it."""
         return f"{word.strip()} {self._commands[word[1:].strip()].usage}".strip()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.message import Message
@@ -38,7 +40,6 @@ class UserView(Vertical):
         self.text = turn.content
 
     def compose(self) -> ComposeResult:
-        """The first lines, how many more there are, and one line per file."""
         yield TintedText(self._runs())
 
     def on_click(self) -> None:
@@ -102,31 +103,23 @@ class OlderView(TintedText):
     DEFAULT_CSS = """
     OlderView, NewerView { margin: 0 0 1 0; padding: 0 1 0 2; &:hover { background: $surface; } }
     """
-    ARROW = "▲"
-    WORD = "older"
+    ARROW, WORD, STEP = "▲", "older", -1
 
-    class Asked(Message):
-        """The user wants to see them."""
+    @dataclass
+    class Clicked(Message):
+        step: int  # of the page: back or on
 
     def count(self, messages: int) -> None:
-        """Show this number."""
         self.set([(f"{self.ARROW} {messages:,} {self.WORD} message{'s' if messages != 1 else ''}", "dim")])
 
     def on_click(self) -> None:
-        self.post_message(self.Asked())
+        self.post_message(self.Clicked(self.STEP))
 
 
 class NewerView(OlderView):
     """Shows how many messages are after the page; a click mounts some."""
 
-    ARROW = "▼"
-    WORD = "newer"
-
-    class Asked(Message):
-        """The user wants to see them."""
-
-    def on_click(self) -> None:
-        self.post_message(self.Asked())
+    ARROW, WORD, STEP = "▼", "newer", 1
 
 
 def view_of(turn: Turn) -> MessageView:

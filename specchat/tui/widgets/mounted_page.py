@@ -81,12 +81,10 @@ class MountedPage(VerticalScroll):
         await self._update_ends()
 
     async def to_start(self) -> None:
-        """Mount the first messages."""
         if self.older:
             await self.open(self.turns, at_start=True)
 
     async def to_end(self) -> None:
-        """Mount the last messages."""
         if self.newer:
             await self.open(self.turns)
 
@@ -160,7 +158,6 @@ class MountedPage(VerticalScroll):
             await self.mount_all(views, before=self.views[0] if first and self.views else None)
 
     async def _update_ends(self) -> None:
-        """Show at both ends how many messages are not mounted."""
         ends: list[tuple[type[OlderView], int, int | None]] = [
             (OlderView, len(self.older), 0), (NewerView, len(self.newer), None),
         ]  # fmt: skip
@@ -183,7 +180,6 @@ class ReadingPosition:
         self._position: tuple[Widget, int] | None = None
 
     def clear(self) -> None:
-        """Keep no position: the end is followed."""
         self._position = None
 
     def remember(self, views: Iterable[Widget]) -> None:

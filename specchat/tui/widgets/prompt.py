@@ -27,7 +27,6 @@ class Menu:
 
     @property
     def marked(self) -> str:
-        """The command that is taken."""
         return self.words[self.at]
 
 
@@ -69,14 +68,13 @@ class Prompt(FixedTextArea):
         self._unsent = ""  # the unsent text while a sent message is recalled
         self._offered: tuple[str, tuple[str, ...]] | None = None  # text after the last Tab, and what Tab offers next
 
-    class Submitted(Message):
+    @dataclass
+    class Sent(Message):
         """The user sent a text; pastes are in full."""
 
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
+        text: str
 
-    class SubmittedEmpty(Message):
+    class SentEmpty(Message):
         """The user pressed the send key in an empty prompt."""
 
     class MovedOn(Message):
@@ -116,7 +114,9 @@ class Prompt(FixedTextArea):
         """A paste is changed as a whole or not at all. To delete the last line, Textual names the line after it."""
         first, last = sorted(map(self.within, (edit.from_location, edit.to_location)))
         if first == last:
-            edit.from_location = edit.to_location = self._after_label(first)
+            row, column = first
+            inside = (end for start, end in self._pastes.spans(self.document[row]) if start < column < end)
+            edit.from_location = edit.to_location = row, next(inside, column)
         else:
             edit.from_location, edit.to_location = self._label_edge(first, False), self._label_edge(last, True)
         return super().edit(edit)
@@ -149,7 +149,7 @@ class Prompt(FixedTextArea):
         if menu is not None and not complete and self.text != menu.marked.strip():
             self.take(menu.marked)
             return
-        self.post_message(self.Submitted(self.full_text) if self.text.strip() else self.SubmittedEmpty())
+        self.post_message(self.Sent(self.full_text) if self.text.strip() else self.SentEmpty())
 
     def action_newline(self) -> None:
         self.insert("\n")
@@ -211,11 +211,9 @@ class Prompt(FixedTextArea):
             self.select_all()
 
     def clear_selection(self) -> None:
-        """Select nothing; the cursor stays."""
         self.move_cursor(self.cursor_location)
 
     def write(self, text: str) -> None:
-        """Replace the text; the cursor goes to its end."""
         self.text = self.written = self._pastes.fold(text)
         self.move_cursor(self.document.end)
 
@@ -238,12 +236,6 @@ class Prompt(FixedTextArea):
     def _replace_word(self, row: int, start: int, end: int, word: str) -> None:
         self.replace(word, (row, start), (row, end), maintain_selection_offset=False)
         self.move_cursor((row, start + len(word)))
-
-    def _after_label(self, place: Location) -> Location:
-        """The location, or the end of the label around it."""
-        row, column = place
-        inside = (end for start, end in self._pastes.spans(self.document[row]) if start < column < end)
-        return row, next(inside, column)
 
     def _label_edge(self, place: Location, forward: bool) -> Location:
         row, column = place

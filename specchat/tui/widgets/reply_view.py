@@ -8,17 +8,78 @@ from collections.abc import Sequence
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.content import Content, Span
 from textual.reactive import reactive
+from textual.widgets import Markdown
+from textual.widgets.markdown import MarkdownBlock, MarkdownFence
 
 from specchat.engine.protocol.text import visible
 from specchat.tui.state.thoughts import Thoughts, closes_unopened_thought
 from specchat.tui.state.turn import Reply, Turn
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import ScreenLine, first_lines, first_runs
-from specchat.tui.text.markdown_blocks import LONG, MOST_WIDGETS, STEP_WIDGETS, BlockSplitter, Step, drawing_steps
+from specchat.tui.text.markdown_blocks import (
+    LONG,
+    MOST_WIDGETS,
+    STEP_WIDGETS,
+    BlockSplitter,
+    DrawingStep,
+    drawing_steps,
+    reply_parser,
+)
+from specchat.tui.textual_patches.markdown import AlignedTable, append_blocks, without_second_layout
 from specchat.tui.textual_patches.widget_parts import GrowingLines
-from specchat.tui.widgets.finished_markdown import FinishedMarkdown
 from specchat.tui.widgets.tinted_text import TintedText
+
+LONGEST_GUESSED = 4_000
+"""Characters of code whose language is guessed from it, by all that Pygments knows."""
+
+_DIFF = ("diff", "patch", "udiff")
+_STYLES = {"+": "$text-success", "-": "$text-error", "@": "$text-accent"}
+
+
+class CodeBlock(MarkdownFence):
+    """Textual's fence, which knows no colours for diffs."""
+
+    @classmethod
+    def highlight(cls, code: str, language: str, ansi: bool = False, dark: bool = False) -> Content:
+        """The code in colours; + and - begin added and removed lines, so colour is not all that tells them apart."""
+        if language.strip().lower() in _DIFF:
+            return diff(code)
+        if not language and len(code) > LONGEST_GUESSED:
+            language = "text"
+        return super().highlight(code, language, ansi, dark)
+
+
+def diff(code: str) -> Content:
+    """A diff with a style per line; the lines that name files are bold."""
+    spans, at = [], 0
+    for line in code.splitlines(keepends=True):
+        end = at + len(line.rstrip("\n"))
+        style = "bold" if line.startswith(("+++", "---")) else _STYLES.get(line[:1])
+        if style is not None:
+            spans.append(Span(at, end, style))
+        at += len(line)
+    return Content(code.rstrip("\n"), spans=[span for span in spans if span.start < len(code.rstrip("\n"))])
+
+
+_OWN_BLOCKS: dict[str, type[MarkdownBlock]] = {
+    "fence": CodeBlock, "code_block": CodeBlock, "table_open": AlignedTable,
+}  # fmt: skip
+
+
+class FinishedMarkdown(Markdown, GrowingLines):
+    """A Markdown widget to which finished blocks can be appended."""
+
+    BLOCKS = {  # noqa: RUF012
+        name: without_second_layout(block) for name, block in (Markdown.BLOCKS | _OWN_BLOCKS).items()
+    }
+
+    def __init__(self) -> None:
+        super().__init__(parser_factory=reply_parser, open_links=False)
+
+    async def extend(self, text: str) -> None:
+        await append_blocks(self, text, reply_parser)
 
 
 class ThoughtView(Vertical):
@@ -134,14 +195,12 @@ class ReplyView(GrowingLines, Vertical):
         self._figures = TintedText(classes="figures")
 
     def compose(self) -> ComposeResult:
-        """Finished blocks are later mounted before the tail, in order."""
         yield self._thought
         yield self._tail
         yield self._tokens
         yield self._figures
 
     async def on_mount(self) -> None:
-        """Show the pieces that exist already."""
         await self.show_new()
 
     def watch_token_view(self, shown: bool) -> None:
@@ -151,7 +210,6 @@ class ReplyView(GrowingLines, Vertical):
 
     @property
     def unfolded(self) -> bool:
-        """Whether the thoughts before the answer are shown."""
         return self._thought.unfolded
 
     @unfolded.setter
@@ -160,7 +218,6 @@ class ReplyView(GrowingLines, Vertical):
 
     @property
     def figures_text(self) -> str:
-        """The line under the reply."""
         return self._figures.text
 
     @property
@@ -184,7 +241,12 @@ class ReplyView(GrowingLines, Vertical):
 
     async def _show_new(self) -> None:
         if not self._thoughts.opened and closes_unopened_thought(self.reply.text):
-            await self._restart()
+            await self.remove_children(".plain, FinishedMarkdown")
+            self._splitter, self._thoughts = BlockSplitter(), Thoughts(opened=True)
+            self._uncommitted, self._commits, self._widgets, self._last = "", 0, 0, None
+            self._shown = self._shown_speech = 0
+            self._tail.set(())
+            self._tokens.set(())
         fresh = self.reply.pieces[self._shown :]
         self._shown += len(fresh)
         if fresh:
@@ -193,7 +255,10 @@ class ReplyView(GrowingLines, Vertical):
             self._tail.step = FAST_STEP_LINES if self._is_fast and self.app.size.height >= LARGE_WINDOW_LINES else 1
             await self._show(*self._thoughts.feed(fresh))
         elif not self._shown and self.reply.stop is None:
-            self._show_prefill()
+            done, total = self.reply.prefilled
+            self._figures.display = True
+            text = f"reading the prompt · {done:,} of {total:,} tokens" if total else "…"
+            self._figures.set([(text, "dim")])
         if self.reply.stop is not None:
             await self._finish()
         elif fresh and self._figures.display:
@@ -210,21 +275,11 @@ class ReplyView(GrowingLines, Vertical):
         self._tail.set_preview([] if thinking else runs, within=within)
         self._tokens.set_preview(runs if self.token_view else [], within=within)
 
-    async def _restart(self) -> None:
-        """Show the reply again from the start: its beginning turned out to be a thought that the template opened."""
-        await self.remove_children(".plain, FinishedMarkdown")
-        self._splitter, self._thoughts = BlockSplitter(), Thoughts(opened=True)
-        self._uncommitted, self._commits, self._widgets, self._last = "", 0, 0, None
-        self._shown = self._shown_speech = 0
-        self._tail.set(())
-        self._tokens.set(())
-
     async def _show(self, thoughts: list[tuple[str, str]], speech: list[tuple[str, str]]) -> None:
-        """Add these thoughts and this text of the answer."""
         if thoughts:
             self._thought.add(thoughts, self._thoughts.tokens)
         if speech and self._shown_speech == 0:
-            self._thought.close(self.reply.thought_s, self._thoughts.tokens)
+            self._thought.close(self.reply.facts.thought_s, self._thoughts.tokens)
         self._shown_speech += len(speech)
         text = "".join(text for text, _ in speech)
         if text and self.reply.stop is None:
@@ -247,12 +302,12 @@ class ReplyView(GrowingLines, Vertical):
             await self._draw(step)
         self._tail.drop_lines(text.count("\n"))
 
-    async def _steps(self, text: str) -> list[Step]:
+    async def _steps(self, text: str) -> list[DrawingStep]:
         """The steps in which finished blocks are drawn; they are told apart beside the app if that takes long."""
         left = MOST_WIDGETS - self._widgets
         return drawing_steps(text, left) if len(text) <= LONG else await asyncio.to_thread(drawing_steps, text, left)
 
-    async def _draw_in_turn(self, steps: Sequence[Step]) -> None:
+    async def _draw_in_turn(self, steps: Sequence[DrawingStep]) -> None:
         """Draw each of these steps once the one before is on the screen."""
         for step in steps:
             drawn = asyncio.Event()
@@ -260,7 +315,7 @@ class ReplyView(GrowingLines, Vertical):
             await drawn.wait()
             await self._draw(step)
 
-    async def _draw(self, step: Step) -> None:
+    async def _draw(self, step: DrawingStep) -> None:
         """Append finished blocks to the Markdown; nothing where the view or the app is about to go.
 
         Where they take too long, or Textual cannot draw them, they are shown as plain text.
@@ -292,7 +347,7 @@ class ReplyView(GrowingLines, Vertical):
         self._ended = True
         self.set_preview([])
         await self._show(*self._thoughts.finish())
-        self._thought.close(self.reply.thought_s, self._thoughts.tokens)
+        self._thought.close(self.reply.facts.thought_s, self._thoughts.tokens)
         rest, self._uncommitted = self._uncommitted + self._splitter.finish(), ""
         steps = await self._steps(rest)
         for step in steps[:1]:
@@ -302,13 +357,7 @@ class ReplyView(GrowingLines, Vertical):
         self._tail.display = False
         line = " · ".join(part for part in (branch_label(self.turn), self.reply.line()) if part)
         self._figures.display = bool(line)
-        self._figures.set([(_breaking_between_parts(visible(line)), "dim")])
-
-    def _show_prefill(self) -> None:
-        done, total = self.reply.prefilled
-        self._figures.display = True
-        text = f"reading the prompt · {done:,} of {total:,} tokens" if total else "…"
-        self._figures.set([(text, "dim")])
+        self._figures.set([(visible(line).replace(" ", "\u00a0").replace("\u00a0·\u00a0", " ·\u00a0"), "dim")])
 
 
 def log_undrawable(turn: Turn) -> None:
@@ -320,8 +369,3 @@ def branch_label(turn: Turn) -> str:
     """`‹ 2/3 ›`: which of the branches at this place is shown; empty where there is only one."""
     at, count = turn.place
     return f"‹ {at}/{count} ›" if count > 1 else ""
-
-
-def _breaking_between_parts(line: str) -> str:
-    """The line with no-break spaces, so that it breaks only between its parts."""
-    return line.replace(" ", "\u00a0").replace("\u00a0·\u00a0", " ·\u00a0")

@@ -12,7 +12,7 @@ from textual.timer import Timer
 
 from specchat.engine.protocol.events import Died, Event, Failed, Finished, RoundDone
 from specchat.engine.protocol.text import visible
-from specchat.tui.services.context import Context
+from specchat.tui.services.context import AppServices
 from specchat.tui.text.cells import ScreenLine
 from specchat.tui.tree.picture import drafted_of
 from specchat.tui.widgets.small_panels import Subtitle, TreeStrip
@@ -36,7 +36,12 @@ class RoundAnimation:
     """Holds back a round, and the events after it, until its animation has ended. There is no timer otherwise."""
 
     def __init__(
-        self, context: Context, tree_panel: TreePanel, tree_strip: TreeStrip, subtitle: Subtitle, transcript: Transcript
+        self,
+        context: AppServices,
+        tree_panel: TreePanel,
+        tree_strip: TreeStrip,
+        subtitle: Subtitle,
+        transcript: Transcript,
     ) -> None:
         self._app, self._chat, self._speed, self._pump = context.app, context.chat, context.speed, context.pump
         self._tree_panel, self._tree_strip = tree_panel, tree_strip
@@ -121,7 +126,6 @@ class RoundAnimation:
         return rounds[-1] if self._is_running(newest) and self._display_s(waiting) >= SHORTEST_S else None
 
     def _is_running(self, round: RoundDone) -> bool:
-        """Whether the round belongs to the running reply."""
         running = self._chat.running
         return running is not None and running.id == round.id
 
@@ -164,7 +168,6 @@ class RoundAnimation:
 
 
 def _ends_animation(event: Event) -> bool:
-    """Whether the event ends an animation at once."""
     return isinstance(event, Died | Failed) or (isinstance(event, Finished) and event.stop == "cancelled")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from textual import events
@@ -52,27 +53,24 @@ class SettingsForm(PaintedLines, can_focus=True):
         self._remark = ""
         self.border_title = "settings"
 
+    @dataclass
     class Chosen(Message):
         """The user gave a live setting another value."""
 
-        def __init__(self, name: str, value: Any) -> None:
-            super().__init__()
-            self.name = name
-            self.value = value
+        name: str
+        value: Any
 
+    @dataclass
     class ReloadAsked(Message):
         """The user wants these settings, which need the models loaded again."""
 
-        def __init__(self, changes: dict[str, Any]) -> None:
-            super().__init__()
-            self.changes = changes
+        changes: dict[str, Any]
 
+    @dataclass
     class SaveAsked(Message):
         """The user wants to keep the settings in force: for this pair alone, or as the default."""
 
-        def __init__(self, into_pair: bool) -> None:
-            super().__init__()
-            self.into_pair = into_pair
+        into_pair: bool
 
     class Left(Message):
         """The user is done with the form."""
@@ -137,12 +135,10 @@ class SettingsForm(PaintedLines, can_focus=True):
         self.repaint()
 
     def action_edge(self, index: int) -> None:
-        """Choose the first or last line."""
         self.editor.choose_end(index != 0)
         self.repaint()
 
     def action_step(self, direction: int) -> None:
-        """One step more or less, or the next choice."""
         if self.editor.current:
             self._choose(self.editor.stepped(direction))
 
@@ -151,7 +147,6 @@ class SettingsForm(PaintedLines, can_focus=True):
             self._choose(field.default)
 
     def action_find(self) -> None:
-        """Show only what fits what is typed now."""
         self.editor.searching = True
         self.repaint()
 
@@ -159,7 +154,6 @@ class SettingsForm(PaintedLines, can_focus=True):
         self.post_message(self.SaveAsked(into_pair))
 
     def action_edit(self) -> None:
-        """Type a value, take the next choice, or do what the line says."""
         line, field = self.editor.line, self.editor.current
         if field is not None and not field.typed:
             self.action_step(1)
@@ -201,7 +195,6 @@ class SettingsForm(PaintedLines, can_focus=True):
         self.repaint()
 
     def repaint(self) -> None:
-        """The state has changed: lines and border."""
         form = self.editor
         looked = form.query + ("▏" if form.searching else "")
         self.border_title = Content(f"settings /{looked}" if looked else "settings")

@@ -106,12 +106,10 @@ class StatsPanel(PaintedLines):
 
     @property
     def left_out(self) -> int:
-        """How many lines there is no room for."""
         width, height = self.size
         return len(stats_lines(self.facts, width, sys.maxsize)) - len(stats_lines(self.facts, width, height))
 
     def paint(self, width: int, height: int) -> list[ScreenLine]:
-        """As many lines as fit; less important ones are left out first."""
         lines = stats_lines(self.facts, width, height)
         return lines or [[("nothing measured yet", "dim")]]
 

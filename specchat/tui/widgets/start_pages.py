@@ -10,7 +10,7 @@ from specchat.config import private_dir
 from specchat.engine.client.replay import Recording
 from specchat.engine.protocol.events import RoundDone
 from specchat.errors import RecordingError
-from specchat.tui.services.context import Context
+from specchat.tui.services.context import AppServices
 from specchat.tui.services.key_bindings import every_key
 from specchat.tui.tree import Marks
 from specchat.tui.tree.growing_tree import GrowingTree
@@ -23,14 +23,13 @@ from specchat.tui.widgets.welcome import Welcome
 class StartPages:
     """Mounts and removes the two pages in the transcript."""
 
-    def __init__(self, context: Context, transcript: Transcript, panel: TreePanel, marks: Marks) -> None:
+    def __init__(self, context: AppServices, transcript: Transcript, panel: TreePanel, marks: Marks) -> None:
         self._context, self._transcript, self._panel, self._marks = context, transcript, panel, marks
         self._tree: GrowingTree | None = None
         self._timer: Timer | None = None  # of the next picture
 
     @property
     def welcome_shown(self) -> bool:
-        """Whether the welcome page is mounted."""
         return bool(self._transcript.query(Welcome))
 
     @property
@@ -75,7 +74,6 @@ class StartPages:
             self._play()
 
     def hold_tree(self) -> None:
-        """Let the tree stand as it is."""
         if self._tree is not None:
             self._tree.held = True
 
@@ -87,7 +85,6 @@ class StartPages:
             self._transcript.start_at_top()
 
     def repaint_welcome(self) -> None:
-        """Draw the progress on the welcome page, if it is mounted."""
         for page in self._transcript.query(Welcome):
             page.repaint()
 
@@ -112,7 +109,6 @@ class StartPages:
         self._transcript.scroll_end(animate=False)
 
     async def turn_tour_page(self) -> None:
-        """Show the next page of the tour; after the last one remove it."""
         if not all(view.next_page() for view in self._transcript.query(TourView)):
             await self.leave_tour()
 

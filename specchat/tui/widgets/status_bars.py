@@ -38,7 +38,6 @@ class StatusBar(PaintedLines):
         self._hint = ""
 
     def hint(self, text: str) -> None:
-        """Show help for what is being typed, or the state again."""
         if text != self._hint:
             self._hint = text
             self.repaint()
@@ -125,11 +124,11 @@ class SystemLine(PaintedLines):
         return [[(lead, "bonus"), (cut(said, max(1, width - len(lead))), "dim")]]
 
 
-class Notice(PaintedLines):
+class RemarkLine(PaintedLines):
     """A line for progress, or a few for a remark; hidden when there is neither."""
 
     DEFAULT_CSS = """
-    Notice { height: auto; max-height: 5; padding: 0 2; display: none; }
+    RemarkLine { height: auto; max-height: 5; padding: 0 2; display: none; }
     """
 
     def __init__(self, chat: Chat, *, id: str | None = None) -> None:
@@ -140,7 +139,6 @@ class Notice(PaintedLines):
         self._laid_out = (0, 0)  # the width that was laid out last, and how many lines it took
 
     def say(self, text: str, role: str = "dim") -> None:
-        """Show one remark until the next."""
         self._remark = (text, role)
         self.update(welcomed=self._welcomed)
 
@@ -156,7 +154,6 @@ class Notice(PaintedLines):
         self.repaint()
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """As many lines as the text takes."""
         self._laid_out = (width, len(self._all_lines(width)))
         return self._laid_out[1]
 
@@ -207,7 +204,6 @@ class ReplayBar(PaintedLines):
         self.repaint()
 
     def paint(self, width: int, height: int) -> list[ScreenLine]:
-        """State, progress, speed, keys."""
         if self._player is None:
             return []
         player = self._player
@@ -224,7 +220,6 @@ class ReplayBar(PaintedLines):
         return [line]
 
     def _keys(self, *, named: bool) -> str:
-        """The keys in force, with what they do or without."""
         known = (("pace.hold", "hold"), ("pace.step", "step"), ("pace.slower", ""), ("pace.faster", "speed"),
                  ("pace.rewind", "again"), ("stop", "leave"))  # fmt: skip
         keys = [(key, word) for id, word in known if (key := self._key_of(id))]
@@ -247,14 +242,12 @@ class QueuedMessage(PaintedLines):
         self._shown: str | None = None
 
     def update(self) -> None:
-        """Show the message that is queued now, or hide."""
         if self._chat.queued != self._shown:
             self._shown = self._chat.queued
             self.display = self._shown is not None
             self.repaint()
 
     def paint(self, width: int, height: int) -> list[ScreenLine]:
-        """The beginning of the message, and the key that takes it back."""
         if self._shown is None:
             return []
         line: ScreenLine = [("⧗ waits: ", "bonus")]
@@ -278,7 +271,6 @@ class ServedLine(PaintedLines):
         self._chat = chat
 
     def update(self) -> None:
-        """Show the present state, or hide."""
         shown = bool(self._chat.background.serving)
         if shown != self.display:
             self.display = shown

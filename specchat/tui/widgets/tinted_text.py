@@ -55,7 +55,9 @@ class TintedText(RoleStyles, GrowingLines):
             head, *more = text.replace("\t", _TAB).split("\n")
             self._append(head, role)
             for part in more:
-                self._open_line()
+                self._lines.append([])
+                self._run_starts.append([])
+                self._texts.append("")
                 self._append(part, role)
         self._wrap_from(line, start)
         self._draw_from(first, before)
@@ -117,7 +119,6 @@ class TintedText(RoleStyles, GrowingLines):
         return -(-shown // self.step) * self.step
 
     def _last_line_is_empty(self) -> bool:
-        """Whether the last of several lines is empty."""
         return len(self._screen_lines) > 1 and not self._texts[-1]
 
     def _draw_from(self, first: int, before: int) -> None:
@@ -127,7 +128,6 @@ class TintedText(RoleStyles, GrowingLines):
         self.refresh(changed, layout=height != before)
 
     def _wrap_preview(self) -> None:
-        """Wrap the last screen line together with the preview."""
         line, begin, _ = self._screen_lines[-1]
         text = self._texts[line][begin:] + "".join(text for text, _ in self._preview)
         screen_lines = wrap(text, self._wrapped_for) if self._preview else []
@@ -139,13 +139,7 @@ class TintedText(RoleStyles, GrowingLines):
         self._preview, self._preview_lines = [], []
 
     def _clear(self) -> None:
-        """Remove all text; one empty line remains."""
         self._lines, self._run_starts, self._texts, self._screen_lines = [[]], [[]], [""], [(0, 0, 0)]
-
-    def _open_line(self) -> None:
-        self._lines.append([])
-        self._run_starts.append([])
-        self._texts.append("")
 
     def _append(self, text: str, role: str) -> None:
         if not text:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from textual.message import Message
 
-from specchat.tui.text.cells import ScreenLine, width_of, wrap, wrapped_lines
+from specchat.tui.text.cells import ScreenLine, paragraph, width_of, wrap, wrapped_lines
 from specchat.tui.widgets.painted_lines import PaintedLines
 
 PAGES = 3
@@ -118,8 +118,8 @@ class TourView(PaintedLines):
         return parts
 
     def _tree(self, column: int, room: int) -> tuple[str, list[list[ScreenLine]]]:
-        about = _lines(" ".join(_ABOUT), column)
-        entries = [about] if len(about) <= room else [_lines(sentence, column) for sentence in _ABOUT]
+        about = paragraph(" ".join(_ABOUT), column, "text")
+        entries = [about] if len(about) <= room else [paragraph(sentence, column, "text") for sentence in _ABOUT]
         picture = [[*_TREE, []]] if column >= width_of(_TREE[0]) else []
         marks = [_entry(mark, role, said, 3, column) for mark, role, said in _MARKS]
         return "Watch it guess", [*entries, [[]], *picture, *marks]
@@ -137,11 +137,7 @@ class TourView(PaintedLines):
         for id, name, said in _CHANGES:
             key = self._key_of(id) if id else ""
             entries.append(_entry(f"{name} ({key})" if key else name, "accepted", said, 16, column))
-        return "Make it yours", [*entries, [[]], _lines("The tour comes again with /tour.", column)]
-
-
-def _lines(text: str, column: int) -> list[ScreenLine]:
-    return [[(line, "text")] for line in wrapped_lines(text, column)]
+        return "Make it yours", [*entries, [[]], paragraph("The tour comes again with /tour.", column, "text")]
 
 
 def _entry(name: str, role: str, said: str, indent: int, column: int) -> list[ScreenLine]:

@@ -17,7 +17,7 @@ from textual.widgets import Markdown
 from specchat.tui.state.turn import Turn
 from specchat.tui.text.markdown_blocks import code_blocks
 from specchat.tui.textual_patches.widget_parts import begin_following, is_following, stop_following
-from specchat.tui.widgets.messages import MessageView, NoteView, text_of
+from specchat.tui.widgets.messages import MessageView, OlderView, text_of
 from specchat.tui.widgets.mounted_page import STEP_LINES, MountedPage
 from specchat.tui.widgets.reply_view import ReplyView
 
@@ -115,11 +115,8 @@ class Transcript(MountedPage):
                     views[index].scroll_visible(animate=False, top=True)
                     self.post_message(self.Pointed(views[index].turn))
 
-    async def on_older_view_asked(self) -> None:
-        await self.turn_page(-1)
-
-    async def on_newer_view_asked(self) -> None:
-        await self.turn_page(1)
+    async def on_older_view_clicked(self, event: OlderView.Clicked) -> None:
+        await self.turn_page(event.step)
 
     def on_blur(self) -> None:
         self.chosen = None
@@ -131,7 +128,6 @@ class Transcript(MountedPage):
             self.app.open_url(event.href)
 
     async def action_move(self, step: int) -> None:
-        """Point at the next or previous message."""
         if not self.views:
             return
         chosen = len(self.views) if self.chosen is None else self.chosen
@@ -207,7 +203,6 @@ class Transcript(MountedPage):
         return self._turning.locked()
 
     def unfinished_replies(self) -> list[ReplyView]:
-        """The replies whose end is not shown yet."""
         return [view for view in self.views if isinstance(view, ReplyView) and view.unfinished]
 
     def chosen_view(self) -> MessageView | None:
@@ -224,12 +219,10 @@ class Transcript(MountedPage):
         return next((view for view in reversed(self.views) if isinstance(view, ReplyView)), None)
 
     def reply_text(self) -> str | None:
-        """The text of that reply; None where there is none."""
         view = self.reply_view()
         return text_of(view) if view else None
 
     def toggle_tokens(self) -> None:
-        """Show that reply as tokens instead of Markdown, or the other way round."""
         if view := self.reply_view():
             view.token_view = not view.token_view
 
@@ -258,10 +251,6 @@ class Transcript(MountedPage):
             self.set_reactive(Transcript.chosen, kept)
         return turned
 
-    async def add_note(self, text: str, role: str = "dim") -> None:
-        """Add a line from the app."""
-        await self.mount(NoteView(text, role))
-
     async def clear(self) -> None:
         self.chosen = None
         self.reading.clear()
@@ -269,7 +258,6 @@ class Transcript(MountedPage):
         self.start_at_top()
 
     def follow(self) -> None:
-        """Go to the end and stay there."""
         self.reading.clear()
         if self.max_scroll_y > 0:
             self.anchor()

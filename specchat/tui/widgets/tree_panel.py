@@ -12,14 +12,14 @@ from textual.reactive import reactive
 
 from specchat.engine.protocol.events import RoundDone
 from specchat.tui.state.reply_figures import Figures
-from specchat.tui.text.cells import ScreenLine, wrapped_lines
+from specchat.tui.text.cells import ScreenLine, paragraph
 from specchat.tui.tree import ASCII, UNICODE, Drawing, Mode, SteadyDrawing, fitting_mode, picture_of
 from specchat.tui.tree.growing_tree import LOWEST, NARROWEST, GrowingTree, growing_tree_lines
 from specchat.tui.tree.node_details import Step, neighbour
 from specchat.tui.tree.panel_lines import (
     EARLIER,
-    Columns,
     Ribbon,
+    RoundColumns,
     best_round,
     best_title,
     earlier_rounds_lines,
@@ -78,11 +78,11 @@ class TreePanel(PaintedLines, can_focus=True):
         self._looks_back = False
         self._revealed: tuple[RoundDone, int] | None = None
         self._pinned: RoundDone | None = None
-        self._chosen: int | None = None
+        self.chosen: int | None = None
         self._hovered: int | None = None
         self._steady = SteadyDrawing(self._marks)
         self.drawing = Drawing([], [])
-        self._columns = Columns()
+        self._columns = RoundColumns()
         self._ribbon: Ribbon | None = None
         self._ribbon_line = 0
         self._rests = False
@@ -109,7 +109,6 @@ class TreePanel(PaintedLines, can_focus=True):
         self._hover(None)
 
     def on_click(self, event: Click) -> None:
-        """Choose the node that was clicked, or turn to the round whose column was."""
         if (offset := event.get_content_offset(self)) is None:
             return
         node = self.drawing.node_at(offset.x, offset.y)
@@ -123,13 +122,12 @@ class TreePanel(PaintedLines, can_focus=True):
         """Choose a neighbour of the chosen node; where none is chosen, an arrow begins with the path's first."""
         if (round := self.round) is None:
             return
-        if self._chosen is None:
+        if self.chosen is None:
             self.choose(neighbour(round, 0, step if step in ("root", "bonus") else "child"))
         else:
-            self.choose(neighbour(round, self._chosen, step))
+            self.choose(neighbour(round, self.chosen, step))
 
     def action_turn(self, by: int) -> None:
-        """Select an earlier or later round; past the last one, follow again."""
         if self._best_place is not None:
             at = by + len(self._rounds) - 1
         else:
@@ -143,17 +141,12 @@ class TreePanel(PaintedLines, can_focus=True):
         """Follow the rounds again; where none is selected, leave the earlier reply."""
         if self._looks_back and not self.walking:
             self.post_message(self.FollowAsked())
-        self._pinned = self._chosen = self._hovered = None
+        self._pinned = self.chosen = self._hovered = None
         self._update_title()
-
-    def set_mode(self, mode: Mode) -> None:
-        """Draw trees in this mode from now on."""
-        self.mode = mode
 
     @property
     def walking(self) -> bool:
-        """Whether the user selected a node or round."""
-        return self._pinned is not None or self._chosen is not None
+        return self._pinned is not None or self.chosen is not None
 
     @property
     def round(self) -> RoundDone | None:
@@ -188,10 +181,6 @@ class TreePanel(PaintedLines, can_focus=True):
         roomy = self.size.width >= NARROWEST and self.size.height >= LOWEST
         return self.round is None and roomy and self.is_on_screen
 
-    @property
-    def chosen(self) -> int | None:
-        return self._chosen
-
     def show(
         self,
         rounds: Sequence[RoundDone],
@@ -220,14 +209,14 @@ class TreePanel(PaintedLines, can_focus=True):
         before = self.round
         another = rounds is not self._rounds and not any(round is self._pinned for round in rounds)
         if looks_back != self._looks_back or another:
-            self._pinned = self._chosen = None
+            self._pinned = self.chosen = None
         self._rounds, self._frozen, self._pace, self._revealed = rounds, frozen, pace, None
         self._looks_back, self._rests, self._empty = looks_back, rests, empty
         self._temperature = temperature
         if self.round is not before:
             self._hovered = None
         if not rounds and not animating:
-            self._pinned = self._chosen = self._hovered = None
+            self._pinned = self.chosen = self._hovered = None
         self.entitle(subtitle=summary_of(figures, ratio=ratio))
         self._update_title()
 
@@ -248,12 +237,12 @@ class TreePanel(PaintedLines, can_focus=True):
         ):
             return recorded
         if round is None:
-            return [[(line, "dim")] for line in wrapped_lines(self._empty, width)]
+            return paragraph(self._empty, width, "dim")
         upto = self._revealed[1] if self._revealed is not None and self._pinned is None else None
-        picture = picture_of(round, self._marks, upto, self._chosen)
+        picture = picture_of(round, self._marks, upto, self.chosen)
 
         def drawn(lines: int) -> Drawing:
-            return self._steady.draw(round, picture, width, lines, self.mode, self._chosen)
+            return self._steady.draw(round, picture, width, lines, self.mode, self.chosen)
 
         if fitting_mode(self.mode, width, height) == "strip":
             self.drawing = drawn(height)
@@ -282,12 +271,11 @@ class TreePanel(PaintedLines, can_focus=True):
         return self._ribbon.lines
 
     def _details(self, round: RoundDone, width: int, height: int) -> list[ScreenLine]:
-        """About the node that is pointed at or chosen; nothing if there is none."""
-        node = self._hovered if self._hovered is not None else self._chosen
+        node = self._hovered if self._hovered is not None else self.chosen
         if node is None or node > len(round.tree.tokens):
             return []
         return node_lines(
-            round, node, width, height, self._marks, roomy=self._chosen is not None, temperature=self._temperature
+            round, node, width, height, self._marks, roomy=self.chosen is not None, temperature=self._temperature
         )
 
     def _before(self, round: RoundDone) -> list[RoundDone]:
@@ -300,13 +288,12 @@ class TreePanel(PaintedLines, can_focus=True):
         return next((at for at in reversed(range(len(rounds))) if rounds[at] is round), len(rounds))
 
     def _turn_to(self, at: int) -> None:
-        """Select this round of the reply."""
         self._pinned, self._revealed = self._rounds[at], None
-        self._chosen = None if self._chosen is None else neighbour(self._pinned, 0, "child")
+        self.chosen = None if self.chosen is None else neighbour(self._pinned, 0, "child")
         self._update_title()
 
     def choose(self, node: int) -> None:
-        self._pinned, self._chosen, self._hovered = self.round, node, None
+        self._pinned, self.chosen, self._hovered = self.round, node, None
         self._update_title()
 
     def _hover(self, node: int | None) -> None:
@@ -315,7 +302,6 @@ class TreePanel(PaintedLines, can_focus=True):
             self.repaint()
 
     def _update_title(self) -> None:
-        """Write the title of the shown round, and draw."""
         round = self.round
         if self._pinned is not None:
             kept = title_of(round).removesuffix(" guesses")  # short enough for a narrow panel

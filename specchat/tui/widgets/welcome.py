@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from textual.events import Click, MouseMove
 from textual.message import Message
@@ -10,7 +11,7 @@ from textual.message import Message
 from specchat.tui.state.chat import Chat
 from specchat.tui.state.pair_list import Offer
 from specchat.tui.text import numbers
-from specchat.tui.text.cells import ScreenLine, bar, cut, width_of, wrapped_lines
+from specchat.tui.text.cells import ScreenLine, bar, cut, paragraph, width_of, wrapped_lines
 from specchat.tui.text.key_names import hint
 from specchat.tui.tree import Marks
 from specchat.tui.tree.growing_tree import NARROWEST, GrowingTree, growing_tree_lines
@@ -59,12 +60,11 @@ class Welcome(PaintedLines):
         self._asked_by: list[int] = []  # the question that stands in each line from there on
         self._pointed: int | None = None
 
+    @dataclass
     class QuestionChosen(Message):
         """The user wants this question asked."""
 
-        def __init__(self, question: str) -> None:
-            super().__init__()
-            self.question = question
+        question: str
 
     def show_tree(self, tree: GrowingTree) -> None:
         """Show this tree as it is now."""
@@ -72,7 +72,6 @@ class Welcome(PaintedLines):
         self.repaint()
 
     def on_mouse_move(self, event: MouseMove) -> None:
-        """Highlight the question under the pointer."""
         self._point(self._question_at(event))
 
     def on_leave(self) -> None:
@@ -148,7 +147,7 @@ class Welcome(PaintedLines):
         if not (found := self._chat.background.found):
             return []
         adds = hint(self, "pair", "adds and loads it") or "/pair adds and loads it"
-        return [*_paragraph(found, column, "bonus"), [(adds, "dim")]]
+        return [*paragraph(found, column, "bonus"), [(adds, "dim")]]
 
     def _state(self, column: int) -> list[ScreenLine]:
         chat = self._chat
@@ -157,10 +156,10 @@ class Welcome(PaintedLines):
             cancels = f"{key} · " if (key := hint(self, "stop", "cancels")) else ""
             line: ScreenLine = [(bar(share or 0.0, min(40, column)), "bar")] if share is not None else []
             return [
-                *_paragraph(what, column, "text"),
+                *paragraph(what, column, "text"),
                 line,
                 [(str(figures), "dim")],
-                *_paragraph(cancels + "you can already type", column, "dim"),
+                *paragraph(cancels + "you can already type", column, "dim"),
             ]
         if chat.engine.phase in ("starting", "loading"):
             name = chat.engine.loading_pair
@@ -181,20 +180,16 @@ _DOTS: ScreenLine = [("●", "accepted"), ("━", "river"), ("●", "accepted"),
 
 
 def _about(width: int, column: int) -> list[ScreenLine]:
-    return _paragraph(_ABOUT if width >= 50 else _ABOUT_NARROW, column, "dim")
+    return paragraph(_ABOUT if width >= 50 else _ABOUT_NARROW, column, "dim")
 
 
 def _offered(offer: Offer, column: int, key: str) -> list[ScreenLine]:
     toy = f"A model of {offer.size} is a quick toy."
     if not offer.name:
-        return _paragraph(f"{toy} It writes fast, and often nonsense.", column, "dim")
+        return paragraph(f"{toy} It writes fast, and often nonsense.", column, "dim")
     size = f", {numbers.size(offer.fetch_bytes)}" if offer.fetch_bytes else ", which is here"
     does = "fetches it while you play" if offer.fetch_bytes else "loads it"
-    return _paragraph(f"{toy} Better: {offer.name}{size} · {key} {does}", column, "bonus")
-
-
-def _paragraph(text: str, column: int, role: str) -> list[ScreenLine]:
-    return [[(line, role)] for line in wrapped_lines(text, column)]
+    return paragraph(f"{toy} Better: {offer.name}{size} · {key} {does}", column, "bonus")
 
 
 def _fitted(lines: list[ScreenLine], room: int) -> tuple[list[ScreenLine], int]:

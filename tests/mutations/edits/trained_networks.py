@@ -337,8 +337,8 @@ if self.size_bytes > 2 * self.most_bytes:
         "training draft_model",
         "learns where it is ahead of its reference",
         "behind",
-        "(compared.own - compared.others).topk",
-        "(compared.others - compared.own).topk",
+        "further.topk",
+        "(-further).topk",
         DISTILLING,
     ),
     Mutation(

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from specchat.core.candidate_penalties import penalised_candidates
 from specchat.core.sampling import Counts, Sampling, penalise
+from specchat.drafters.point_guesses import penalised_candidates
 
 V = 40
 KINDS = [

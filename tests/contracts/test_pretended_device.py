@@ -1,0 +1,154 @@
+"""Every method of the tables on a pretended CUDA device: the host's text, no mixed devices, few waits a round."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from contracts.kit import Reply, reply, scripted_target
+from contracts.models import own_decoder, perturbed, shared_network, source_of
+from contracts.tiny_networks import tiny_resources
+from pretended_device import RecordsNothing, pretended, waits
+
+from specchat.acceptance import ACCEPTANCE_RULES
+from specchat.decoding.combinations import check_settings
+from specchat.drafters import DRAFTERS
+from specchat.engine.server.event_conversion import target_logprobs
+from specchat.errors import CombinationError
+from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.eager import EagerNetwork
+from specchat.models.decoder.layer_weights import Builder
+from specchat.models.decoder.recorded_network import GraphNetwork
+from specchat.models.decoder.shape import Shape
+from specchat.settings import Settings
+from specchat.trees import TREE_POLICIES
+
+CONTEXT = 512
+ROUNDS: dict[str, Any] = {"controller": "fixed", "nodes": 8, "depth": 5, "width": 2}
+
+
+def on_device(network: Any, device: torch.device) -> Decoder:
+    weights = Builder(Shape.of(network.config), source_of(network), "float32", device).build()
+    eager = EagerNetwork(weights)
+    return Decoder(GraphNetwork(eager, RecordsNothing()) if device.type == "cuda" else eager, CONTEXT)
+
+
+@pytest.fixture(scope="module")
+def networks() -> tuple[Any, Any]:
+    target = shared_network("llama")
+    return target, perturbed(target, 0.3)
+
+
+@cache
+def text_of_the_host(networks: tuple[Any, Any], settings: tuple[tuple[str, Any], ...]) -> list[int]:
+    models = (own_decoder(network, CONTEXT) for network in networks)
+    return reply(*models, **ROUNDS, **dict(settings), max_tokens=8).tokens
+
+
+def said_there(networks: tuple[Any, Any], kind: str, **settings: Any) -> tuple[Reply, Counter[str]]:
+    with pretended(kind) as device:
+        models = [on_device(network, device) for network in networks]
+        with waits() as counted:
+            said = reply(*models, **settings)
+        return said, counted
+
+
+def is_allowed(settings: dict[str, Any]) -> bool:
+    stores = tiny_resources(scripted_target())
+    try:
+        check_settings(Settings().but(settings), True, stores.trained, stores.datastores, stores.draft_models)
+    except CombinationError:
+        return False
+    return True
+
+
+def combinations() -> list[dict[str, Any]]:
+    """Every drafter with one policy, one rule that suits both and a temperature, so that each of the tables is used."""
+    policies, temperatures = itertools.cycle(TREE_POLICIES), itertools.cycle((0.8, 0.0))
+    used = dict.fromkeys(ACCEPTANCE_RULES, 0)
+    rows = []
+    for drafter, policy, temperature in zip(DRAFTERS, policies, temperatures, strict=False):
+        row = {"drafter": drafter, "policy": policy, "temperature": temperature}
+        rule = next(
+            rule
+            for rule in sorted(used, key=lambda rule: (used[rule], rule != "nest"))
+            if is_allowed({**row, "rule": rule})
+        )
+        used[rule] += 1
+        rows.append({**row, "rule": rule})
+    return rows
+
+
+COMBINATIONS = combinations()
+
+
+def test_the_combinations_have_every_method():
+    for key, table in (("drafter", DRAFTERS), ("policy", TREE_POLICIES), ("rule", ACCEPTANCE_RULES)):
+        assert {row[key] for row in COMBINATIONS} == set(table)
+
+
+def each_kind() -> Iterator[Any]:
+    """All combinations on CUDA; on MPS, which has no float64, those that draw."""
+    for row in COMBINATIONS:
+        words = "-".join(map(str, row.values()))
+        yield pytest.param("cuda", row, id=f"cuda-{words}")
+        if row["temperature"] > 0:
+            yield pytest.param("mps", row, id=f"mps-{words}")
+
+
+@pytest.mark.parametrize(("kind", "settings"), each_kind())
+def test_the_text_is_the_hosts(networks, kind, settings):
+    there, _ = said_there(networks, kind, **ROUNDS, **settings, max_tokens=8)
+    assert there.tokens == text_of_the_host(networks, tuple(settings.items()))
+
+
+def a_round(networks: tuple[Any, Any], **settings: Any) -> Callable[[str], float]:
+    """Waits a round of a reply, of those lines of the product that have this in their name."""
+    said, counted = said_there(networks, "cuda", **{**ROUNDS, **settings}, max_tokens=24)
+    once = ("synchronize",)  # the clock of the prompt
+    lines = {line: times for line, times in counted.items() if not line.startswith(once)}
+    return lambda where="": sum(times for line, times in lines.items() if where in line) / len(said.rounds)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_plain_round_waits_once(networks, temperature):
+    assert a_round(networks, controller="off", temperature=temperature)() == 1
+
+
+def test_figures_of_a_tree_are_one_copy(networks):
+    with pretended() as device:
+        models = [on_device(network, device) for network in networks]
+        said = reply(*models, drafter="draft_model", **ROUNDS, max_tokens=12)
+        for written in said.rounds:
+            with waits() as counted:
+                target_logprobs(written)
+            assert sum(counted.values()) == 1
+            with waits() as counted:
+                written.reading.best_after(written.reading.nodes, 5)
+            assert sum(counted.values()) == 1
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("vocabulary", [0, 40])
+def test_a_draft_model_waits_once_a_level(networks, temperature, vocabulary):
+    options = {"draft_model.trim": vocabulary}
+    waited = a_round(networks, drafter="draft_model", temperature=temperature, method_options=options)
+    assert waited("drafters/") + waited("trimmed_head") <= ROUNDS["depth"]
+    assert waited() <= ROUNDS["depth"] + 1
+
+
+RULES = [
+    {"rule": rule, "drafter": drafter, "temperature": 0.8}
+    for rule, drafter in itertools.product(ACCEPTANCE_RULES, ("draft_model", "prompt_lookup"))
+]
+
+
+@pytest.mark.parametrize("settings", filter(is_allowed, RULES), ids=lambda row: f"{row['rule']}-{row['drafter']}")
+def test_a_rule_waits_at_most_three_times(networks, settings):
+    levels = ROUNDS["depth"] if settings["drafter"] == "draft_model" else 0
+    assert a_round(networks, **settings)() <= levels + 3
