@@ -186,7 +186,7 @@ def _about(width: int, column: int) -> list[ScreenLine]:
 def _offered(offer: Offer, column: int, key: str) -> list[ScreenLine]:
     toy = f"A model of {offer.size} is a quick toy."
     if not offer.name:
-        return paragraph(f"{toy} It writes fast, and often nonsense.", column, "dim")
+        return paragraph(f"{toy} It is fast, and often wrong.", column, "dim")
     size = f", {numbers.size(offer.fetch_bytes)}" if offer.fetch_bytes else ", which is here"
     does = "fetches it while you play" if offer.fetch_bytes else "loads it"
     return paragraph(f"{toy} Better: {offer.name}{size} · {key} {does}", column, "bonus")
