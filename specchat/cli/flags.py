@@ -12,8 +12,9 @@ from typing import Annotated, Any
 
 import typer
 
+from specchat.decoding.families import FAMILIES, methods
 from specchat.errors import SpecchatError
-from specchat.registry import Option
+from specchat.registry import Option, options_of
 from specchat.settings import OPTIONS, Settings, parse_method_options
 
 _PANEL = "Settings (a pair's own defaults come before those named here)"
@@ -159,9 +160,6 @@ def model_names(incomplete: str) -> list[str]:
 
 def method_options() -> list[str]:
     """`METHOD.OPTION` of every method."""
-    from specchat.decoding.families import methods
-    from specchat.registry import options_of
-
     return [f"{method.name}.{option.name}" for _, method in methods() for option in options_of(method.options)]
 
 
@@ -172,7 +170,5 @@ def known_names(setting: str) -> list[str]:
 
         return list(load_catalog().pairs)
     if setting in ("drafter", "policy", "rule", "controller"):
-        from specchat.decoding.families import FAMILIES
-
         return next(list(table) for table in FAMILIES if table.family == setting)
     return list(OPTIONS[setting].choices)

@@ -56,8 +56,7 @@ class Heat:
             return self.finished.stats.prefill_s
         if not self.rounds:
             return 0.0
-        first, spent = self.rounds[0], self.rounds[0].timings
-        return first.at_s - spent.draft_s - spent.verify_s - spent.other_s
+        return self.rounds[0].at_s - self.rounds[0].timings.total_s
 
     @property
     def decode_s(self) -> float:

@@ -8,10 +8,9 @@ from specchat.engine.protocol.events import RoundDone, Stats
 
 def add_round(gaps: RoundIntervals, round: RoundDone) -> None:
     """Count a round that was told of."""
-    timings = round.timings
-    own_s = timings.draft_s + timings.verify_s + timings.other_s
     drafted = max(0, len(round.tree.tokens) - 1)
-    gaps.add(round.at_s, own_s, len(round.pieces), drafted, round.budget.get("nodes") == 0, timings.learn_s)
+    plain = round.budget.get("nodes") == 0
+    gaps.add(round.at_s, round.timings.total_s, len(round.pieces), drafted, plain, round.timings.learn_s)
 
 
 def speedup_of(stats: Stats) -> Speedup | None:

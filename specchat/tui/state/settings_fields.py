@@ -25,7 +25,7 @@ _SECTIONS = (
     ("speculation", ("policy", "rule", "controller")),
     ("early pruning", ("prune_layer", "prune_keep")),
     ("learning", ("learn",)),
-    ("engine · needs a reload", ("dtype", "device", "kernels", "threads", "memory")),
+    ("engine · needs a reload", ("dtype", "device", "backend", "kernels", "threads", "memory")),
 )
 
 
