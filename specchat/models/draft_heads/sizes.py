@@ -30,12 +30,7 @@ def size(most: int, least: int = 1, default: Any = dataclasses.MISSING) -> Any:
 
 @dataclass(frozen=True)
 class NetworkSizes:
-    """Sizes of any trained network.
-
-    Args:
-        hidden: d, the width of the target's states and of the network's own.
-        epsilon: added to the mean square in every norm.
-    """
+    """Sizes of any trained network: `hidden`, d, of states, and `epsilon`, added to the mean square in every norm."""
 
     hidden: int = size(MOST_WIDTH)
     epsilon: float = dataclasses.field(default=1e-5, kw_only=True, metadata={"most": 1.0})
@@ -75,11 +70,7 @@ class NetworkSizes:
 
 @dataclass(frozen=True)
 class Sizes(NetworkSizes):
-    """Sizes of a network that reads the target's states.
-
-    Args:
-        taps: layers of the target whose states it reads, counted from 0; the last layer may be among them.
-    """
+    """Sizes of a network that reads the target's states after the layers `taps`, counted from 0, perhaps the last."""
 
     taps: tuple[int, ...] = size(MOST_LAYER, least=0)
 
