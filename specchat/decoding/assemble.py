@@ -77,8 +77,28 @@ def assemble(
             resources.memory,
         ),
     )
+    _refuse_without_states(speculator, settings)
     speculator.feed = feed
     return speculator
+
+
+def _refuse_without_states(speculator: Speculator, settings: Settings) -> None:
+    """Refuse parts that look at states of a target that shows none.
+
+    Raises:
+        CombinationError: names the part.
+    """
+    named = (
+        ("drafter", settings.drafter, speculator.drafter.taps),
+        ("policy", settings.policy, speculator.policy.taps),
+        ("rule", settings.rule, speculator.rule.taps),
+    )
+    for family, name, taps in named:
+        if taps and not speculator.target.gives_states:
+            raise CombinationError(
+                f"{family} {name!r} needs states of the target's layers, which llama.cpp does not hand out; nearest "
+                "that works: drafter 'token_recycling', or backend = own"
+            )
 
 
 def nested_engines(settings: Settings) -> EngineFactory:
