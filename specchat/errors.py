@@ -5,6 +5,7 @@
     │   ├── ConfigError           … in a file: names the file, the table, the key
     │   ├── CombinationError      … parts that cannot work together, and the nearest that can
     │   ├── RecordingError        … a file that is not a recording, or one that contradicts itself
+    │   ├── ConstraintError       … a schema or grammar that no reply can be held to
     │   ├── PromptEmpty           … a prompt without any token
     │   └── PromptTooLong         … a prompt that leaves no room in the context
     ├── WeightsError              weights could not be found, fetched, trusted or read
@@ -57,6 +58,10 @@ class CombinationError(UsageError):
 
 class RecordingError(UsageError):
     """A file that is not a recording, or one that contradicts itself."""
+
+
+class ConstraintError(UsageError):
+    """A schema, an expression or a grammar that a reply cannot be held to."""
 
 
 class PromptEmpty(UsageError):

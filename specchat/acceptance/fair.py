@@ -112,7 +112,7 @@ class Counterfactual:
             return None
         text = [*other, *reply]
         self._twin.prefill(text[:-1])
-        return self._twin.read(_rooted(tree, text[-1], context.vocab_size))
+        return context.constrained(tree, self._twin.read(_rooted(tree, text[-1], context.vocab_size)))
 
     def exchanged(self, tokens: Sequence[int]) -> list[int]:
         """The tokens with every term exchanged; of terms that begin alike the longest."""

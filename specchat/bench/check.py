@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from specchat.bench.checked_combination import FAILED, PASSED, SKIPPED, Effort, Finding
+from specchat.bench.checked_combination import FAILED, PASSED, SKIPPED, CheckedCombination, Effort, Finding
 from specchat.bench.circumstances import Circumstances, circumstances
 from specchat.settings import Settings
 
@@ -49,7 +49,6 @@ def prove(settings: Settings, effort: Effort, say: Callable[[str], None] = lambd
     """Load the pair; check the text of the combination, and its rule with draft models made for the purpose."""
     from specchat.bench.check_law import check_law, check_set_law
     from specchat.bench.check_text import check_adversary, check_greedy, check_seeded, check_twin
-    from specchat.bench.checked_combination import CheckedCombination
     from specchat.bench.configurations import load_pair
 
     say(f"loading {settings.pair}")

@@ -74,8 +74,6 @@ def tail(statistic: float, degrees: int) -> float:
     """The chance that a chi-square variable with so many degrees of freedom is at least this large."""
     if degrees < 1:
         return 1.0
-    import torch
-
     half = torch.tensor([degrees / 2, statistic / 2], dtype=torch.float64)
     return float(torch.special.gammaincc(half[0], half[1]))
 

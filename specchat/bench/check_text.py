@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -21,16 +20,13 @@ from specchat.bench.checked_combination import (
 )
 from specchat.bench.measured_reply import Measured
 from specchat.core.round import Round
+from specchat.core.sampling import Sampling
 from specchat.core.seams import Model
 from specchat.core.tree import ROOT
 from specchat.decoding.assemble import sampling
 from specchat.decoding.teacher_forcing import Comparer, Judge, Margin, allowed_gap, first_difference, forced, read_after
 from specchat.models.backends.scripted import Says, ScriptedModel
 from specchat.settings import Settings
-
-if TYPE_CHECKING:
-    from specchat.core.sampling import Sampling
-    from specchat.core.seams import Model
 
 
 @dataclass(frozen=True)

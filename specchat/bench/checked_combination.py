@@ -105,6 +105,7 @@ class Text:
         return sum(round.accepted for round in self.rounds)
 
 
+@dataclass(eq=False)
 class CheckedCombination:
     """One combination over one target.
 
@@ -113,23 +114,13 @@ class CheckedCombination:
         resources: what the pair has for its drafters besides models.
     """
 
-    def __init__(
-        self,
-        target: Model,
-        draft: Model | None,
-        vocabulary: Vocabulary,
-        settings: Settings,
-        effort: Effort,
-        exact: bool,
-        resources: PairResources | None = None,
-    ) -> None:
-        self.target = target
-        self.settings = settings
-        self.effort = effort
-        self.exact = exact
-        self.vocabulary = vocabulary
-        self._draft = draft
-        self._resources = resources
+    target: Model
+    draft: Model | None
+    vocabulary: Vocabulary
+    settings: Settings
+    effort: Effort
+    exact: bool
+    resources: PairResources | None = None
 
     @classmethod
     def of(cls, pair: LoadedPair, settings: Settings, effort: Effort) -> CheckedCombination:
@@ -174,7 +165,7 @@ class CheckedCombination:
 
     def conversation(self, settings: Settings, draft: Model | None = None) -> Conversation:
         """A conversation with nothing learnt yet; `draft` takes the place of the pair's draft model."""
-        return Conversation(self.target, draft or self._draft, self.vocabulary, settings, resources=self._resources)
+        return Conversation(self.target, draft or self.draft, self.vocabulary, settings, resources=self.resources)
 
     def write(self, settings: Settings, prompt: Sequence[int], seed: int = 0, draft: Model | None = None) -> Text:
         """One reply from an empty cache."""

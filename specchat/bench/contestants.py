@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Protocol
 from specchat.bench.circumstances import EnergyMeter
 from specchat.bench.configurations import Configuration
 from specchat.bench.measured_reply import Work, Written
+from specchat.core.costs import Costs
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.kept_parts import ControllerCache
 from specchat.decoding.reply_events import ReplyEnded, ReplyStarted, RoundWritten
 
 if TYPE_CHECKING:
-    from specchat.core.costs import Costs
     from specchat.engine.server.loaded_pair import LoadedPair
 
 _WARM_UP_TOKENS = 16

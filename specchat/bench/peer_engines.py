@@ -83,8 +83,6 @@ class Peer:
         self.about["threads"] = self.threads
 
     def _write(self, prompt: list[int], most: int) -> Written:
-        import torch
-
         before_threads = torch.get_num_threads()
         self.use_threads(self.threads)
         try:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+
 from specchat.decoding.teacher_forcing import chained
 
 if TYPE_CHECKING:
@@ -28,8 +30,6 @@ class Perplexity:
 
 def measure_perplexity(pair: LoadedPair, text: str | None = None) -> Perplexity | None:
     """Perplexity of the fixed text, read through the same passes that verify drafts; None for less than two tokens."""
-    import torch
-
     target = pair.target.model
     tokens = _tokens(pair, TEXT.read_text(encoding="utf-8") if text is None else text)[: target.context_tokens - _ROWS]
     if len(tokens) < 2:

@@ -17,6 +17,7 @@ from specchat.bench.report import Report, Result, Run, summarise
 from specchat.bench.workloads import Question, Workload
 from specchat.config import load_catalog
 from specchat.config.trained_drafters import NO_TRAINED
+from specchat.decoding.assemble import sampling
 from specchat.decoding.combinations import check_settings, needs_weights
 from specchat.engine.client.race import same_text_promised
 from specchat.errors import UsageError, nearest
@@ -218,8 +219,6 @@ class _Precision:
         )
 
     def _compare(self, ours: Ours, plain: list[Measured], own: list[Measured]) -> SameText:
-        from specchat.decoding.assemble import sampling
-
         settings = ours.configuration.settings
         promised = same_text_promised(dataclasses.asdict(settings), ours.lossless)
         if self._comparison is None:

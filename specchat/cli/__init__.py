@@ -71,6 +71,13 @@ PlainMarks = Annotated[
     typer.Option("--ascii", help="Draw with ASCII characters only; also chosen where the locale is not UTF-8."),
 ]
 
+System = Annotated[
+    str | None,
+    typer.Option(
+        "--system", help="System message, or the name of one that /system save NAME saved.", show_default=False
+    ),
+]
+
 _OUTPUT_NOT_READ = 128 + 13
 """The exit code of a program that SIGPIPE ended, as it ends most whose output is piped into `head`.
 
@@ -114,6 +121,8 @@ def chat(
             help="Let other programs use the chat's engine over HTTP, as /serve does; without a PORT, on 8000.",
         ),
     ] = None,
+    system: System = None,
+    ask: Annotated[str | None, typer.Option("--ask", hidden=True)] = None,
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_print_version)
     ] = False,
@@ -135,6 +144,8 @@ def chat(
                 ascii=ascii,
                 chat=start,
                 serve_on=serve_on,
+                system=system or "",
+                question=ask or "",
             )
         )
 
@@ -153,7 +164,18 @@ def run(
     record: Annotated[
         Path | None, typer.Option(help="Write the event stream to this file.", show_default=False)
     ] = None,
-    system: Annotated[str | None, typer.Option(help="System prompt.", show_default=False)] = None,
+    system: System = None,
+    json_schema: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Hold the reply to this JSON schema.", show_default=False),
+    ] = None,
+    regex: Annotated[
+        str | None, typer.Option(help="Hold the reply to this regular expression.", show_default=False)
+    ] = None,
+    grammar: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Hold the reply to this grammar, in Lark's notation.", show_default=False),
+    ] = None,
     race: Annotated[
         bool,
         typer.Option(
@@ -165,12 +187,16 @@ def run(
     engine: EngineCommand = "",
 ) -> None:
     """Write one reply, without the app."""
-    if race:
-        from specchat.cli.run_race import race_once as write
-    else:
-        from specchat.cli.run import run_once as write
+    from specchat.cli.run import constraint_of, run_once
 
-    raise typer.Exit(write(one_prompt(words or []), settings, output, record, system, engine))
+    prompt, constraint = one_prompt(words or []), constraint_of(json_schema, regex, grammar)
+    if not race:
+        raise typer.Exit(run_once(prompt, settings, output, record, system, engine, constraint))
+    from specchat.cli.run_race import race_once
+
+    if constraint is not None:
+        raise UsageError("--race compares free replies: leave out --json-schema, --regex and --grammar")
+    raise typer.Exit(race_once(prompt, settings, output, record, system, engine))
 
 
 @app.command()

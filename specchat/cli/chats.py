@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specchat.cli.streams import confirmed
+from specchat.engine.protocol.text import safe_in_json, visible
+from specchat.errors import SpecchatError, short
 
 if TYPE_CHECKING:
     from specchat.store.chats import Chats
@@ -24,8 +26,6 @@ app = typer.Typer(help="List, read, search, export, import and remove chats.", n
 
 def chat_ids(incomplete: str) -> list[tuple[str, str]]:
     """Ids with this beginning, and their chats' titles, for shell completion."""
-    from specchat.errors import SpecchatError
-
     try:
         with reading() as chats:
             found = chats.summaries()
@@ -53,8 +53,6 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """Chats whose text or title contains these words."""
-    from specchat.errors import short
-
     said = " ".join(words)
     _print(_summaries(said, limit), as_json, nothing=f"no chat contains {short(said)}", previews=True)
 
@@ -62,7 +60,6 @@ def search(
 @app.command()
 def show(id: Id) -> None:
     """Print a chat, the branch that was read last."""
-    from specchat.engine.protocol.text import visible
     from specchat.tui.state.stored_chat import as_markdown
 
     with reading() as chats:
@@ -172,8 +169,6 @@ def _print(summaries: Sequence[Summary], as_json: bool, *, nothing: str, preview
     """Print the chats; where there are none, `nothing` on standard error."""
     import msgspec
 
-    from specchat.engine.protocol.text import safe_in_json
-
     if as_json:
         typer.echo(safe_in_json(msgspec.json.format(msgspec.json.encode(summaries)).decode()))
         return
@@ -211,6 +206,4 @@ def _lines(summaries: Sequence[Summary], previews: bool) -> Iterator[tuple[str, 
 
 
 def _clean(text: str) -> str:
-    from specchat.engine.protocol.text import visible
-
     return visible(" ".join(text.split()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shlex
 import subprocess
@@ -11,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from specchat.cli.flags import setting_names
+from specchat.errors import UsageError
 
 app = typer.Typer(help="Read and write defaults of your own.", no_args_is_help=True)
 
@@ -85,7 +87,6 @@ def edit(
 ) -> None:
     """Open config.toml in your editor and check what you wrote."""
     from specchat.config import private_dir, users_config, users_models
-    from specchat.errors import UsageError
 
     file = users_models() if models else users_config()
     private_dir(file.parent)
@@ -109,8 +110,6 @@ def edit(
 
 
 def _written(pair: str | None) -> Iterator[tuple[str, str]]:
-    import dataclasses
-
     from specchat.config import AppOptions, load_catalog, user_app, user_keys, user_settings, users_config, users_models
 
     catalog = load_catalog()

@@ -14,6 +14,7 @@ from specchat.cli.chats import AsJson
 from specchat.cli.flags import model_names
 from specchat.cli.progress import sized
 from specchat.cli.streams import confirmed
+from specchat.engine.protocol.text import safe_in_json, visible
 from specchat.errors import StoreError, UsageError, nearest, short
 
 if TYPE_CHECKING:
@@ -85,7 +86,6 @@ def build(
 def list_datastores(as_json: AsJson = False) -> None:
     """The datastores, the newest first."""
     from specchat.config.datastore_files import datastore_files
-    from specchat.engine.protocol.text import visible
 
     found = datastore_files()
     if as_json:
@@ -129,8 +129,6 @@ def remove(
 def _print_json(found: Iterable[DatastoreFile]) -> None:
     """A list of objects; of one that cannot be used, `problem` says why."""
     import msgspec
-
-    from specchat.engine.protocol.text import safe_in_json
 
     objects = []
     for one in found:

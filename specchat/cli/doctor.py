@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from specchat import __version__
 from specchat.cli.streams import table_width
 from specchat.config import cache_dir
+from specchat.config.directories import expanded
 from specchat.engine.protocol.environment import engine_environment
 from specchat.errors import InstallationError
 
@@ -68,7 +69,6 @@ def print_costs(settings: dict[str, Any], plot: Path | None) -> None:
 
     from specchat.bench.configurations import load_pair, settings_in_force
     from specchat.bench.plots import Curve, accept_plot_file, draw_costs
-    from specchat.config.directories import expanded
     from specchat.decoding.pass_times import break_down, measure_plain
     from specchat.decoding.profiling import measure_costs
     from specchat.models.cpu_kernels.network import NativeNetwork

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from specchat.cli.progress import fetch_reporter, sized
-from specchat.cli.streams import confirmed
+from specchat.cli.streams import confirmed, table_width
+from specchat.engine.protocol.text import one_line
+from specchat.errors import DamagedWeights, UsageError, nearest, short
 
 if TYPE_CHECKING:
     from specchat.config import Catalog
@@ -46,8 +49,6 @@ def find(
 
 
 def _chosen(findings: Findings, wanted: str) -> FoundPair:
-    from specchat.errors import UsageError, nearest, short
-
     names = {pair.name: pair for pair in findings.pairs}
     numbers = {str(number): pair for number, pair in enumerate(findings.pairs, 1)}
     pair = names.get(wanted) or numbers.get(wanted)
@@ -60,7 +61,6 @@ def _chosen(findings: Findings, wanted: str) -> FoundPair:
 def _add(catalog: Catalog, found: FoundPair) -> str:
     """Write the pair down, as `models add` does; what to say about it."""
     from specchat.config.settings_saving import write_pair
-    from specchat.errors import DamagedWeights
     from specchat.models.hub.add_pair import NewPair
 
     if found.added:
@@ -80,8 +80,6 @@ def _add(catalog: Catalog, found: FoundPair) -> str:
 
 def _summary(pair: FoundPair) -> str:
     """`llama3.2:3b, drafted for by llama3.2:1b · Ollama`."""
-    from specchat.engine.protocol.text import one_line
-
     drafted = f", drafted for by {pair.draft.name}" if pair.draft else ", drafts looked up in the text"
     drafted += ", which has other tokens: its guesses are translated" if pair.translated else ""
     programs = dict.fromkeys(model.program for model in (pair.target, pair.draft) if model)
@@ -89,8 +87,6 @@ def _summary(pair: FoundPair) -> str:
 
 
 def _print_json(findings: Findings) -> None:
-    import json
-
     pairs = [_as_object(pair) for pair in findings.pairs]
     refused = [{"name": model.name, "path": str(model.path), "why": why} for model, why in findings.refused]
     typer.echo(json.dumps({"pairs": pairs, "refused": refused}, indent=2))
@@ -117,9 +113,6 @@ def _print_table(findings: Findings) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
-
-    from specchat.cli.streams import table_width
-    from specchat.engine.protocol.text import one_line
 
     console = Console(width=table_width())
     if not findings.pairs:
@@ -181,7 +174,6 @@ def add(
 
 def _add_drafter(name: str, target: str, source: str, with_draft: bool) -> None:
     from specchat.config import load_catalog
-    from specchat.errors import UsageError
     from specchat.models.published_drafter import add_published
 
     if with_draft:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from specchat.cli.progress import sized
+from specchat.cli.streams import table_width
+from specchat.decoding.families import methods_with_weights
 from specchat.engine.protocol.text import one_line, visible
 
 if TYPE_CHECKING:
@@ -19,11 +22,8 @@ if TYPE_CHECKING:
 
 
 def print_json(catalog: Catalog) -> None:
-    import json
-
     from specchat.cli.pair_states import models_in_use
     from specchat.config.drafter_states import kept_states
-    from specchat.decoding.families import methods_with_weights
     from specchat.models.hub import model_state
     from specchat.models.hub.pair_check import broken
     from specchat.models.hub.trained_drafters import listed_drafters
@@ -76,10 +76,8 @@ def print_table(catalog: Catalog) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from specchat.cli.streams import table_width
     from specchat.config import cache_dir
     from specchat.config.drafter_states import kept_states
-    from specchat.decoding.families import methods_with_weights
     from specchat.models.hub import model_state
     from specchat.models.hub.pair_check import broken
     from specchat.models.hub.trained_drafters import listed_drafters

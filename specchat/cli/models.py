@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from functools import partial
@@ -13,6 +14,8 @@ from specchat.cli.flags import model_names
 from specchat.cli.model_list import print_json, print_table
 from specchat.cli.progress import fetch_reporter, print_event, sized
 from specchat.cli.streams import confirmed
+from specchat.decoding.families import methods_with_weights
+from specchat.errors import SpecchatError, UsageError, WeightsError, nearest
 
 if TYPE_CHECKING:
     from specchat.config import Catalog, DrafterSpec, WeightsSpec
@@ -54,7 +57,6 @@ def pull(
     Of a pair's draft models those come that its settings use, and with it the trained drafters that models.toml lists
     for its target.
     """
-    from specchat.errors import SpecchatError
     from specchat.models.hub.disk import Cancelled
 
     say = typer.echo if output == "text" else _silent
@@ -79,12 +81,10 @@ def pull(
 @app.command()
 def check(name: Name) -> None:
     """Read every byte of the weights again and compare with what they must hash to."""
-    from specchat.errors import WeightsError
     from specchat.models.hub import fetching
     from specchat.models.hub.disk import Cancelled
 
     if (local := _local_drafter(name)) is not None:
-        from specchat.errors import WeightsError
         from specchat.models.hub.trained_drafters import damage
 
         drafter = _refuse_broken(local)
@@ -194,7 +194,6 @@ def _split(name: str) -> tuple[tuple[WeightsSpec, ...], tuple[WeightsSpec, ...]]
     """The specs that a name stands for: a pair's models, a model, or a trained drafter; and draft models left out."""
     from specchat.cli.pair_states import models_in_use, unused_drafts
     from specchat.config import load_catalog
-    from specchat.errors import UsageError, nearest
 
     catalog = load_catalog()
     if name in catalog.pairs:
@@ -210,7 +209,6 @@ def _split(name: str) -> tuple[tuple[WeightsSpec, ...], tuple[WeightsSpec, ...]]
 
 def _all_drafters(catalog: Catalog) -> dict[str, FoundDrafter | None]:
     """Every trained drafter by name, with its folder if it is here."""
-    from specchat.decoding.families import methods_with_weights
     from specchat.models.hub.trained_drafters import found_drafters
 
     return dict.fromkeys(catalog.drafters) | found_drafters(catalog, methods_with_weights())
@@ -218,8 +216,6 @@ def _all_drafters(catalog: Catalog) -> dict[str, FoundDrafter | None]:
 
 def _refuse_unknown_method(spec: WeightsSpec) -> None:
     from specchat.config import DrafterSpec
-    from specchat.decoding.families import methods_with_weights
-    from specchat.errors import UsageError, nearest
 
     methods = methods_with_weights()
     if isinstance(spec, DrafterSpec) and spec.method not in methods:
@@ -239,17 +235,12 @@ def _local_drafter(name: str) -> FoundDrafter | None:
 
 
 def _refuse_broken(found: FoundDrafter) -> TrainedDrafter:
-    from specchat.errors import UsageError
-
     if found.drafter is None or found.problem:
         raise UsageError(f"{found.name}: {found.problem}")
     return found.drafter
 
 
 def _remove_local(found: FoundDrafter, yes: bool) -> None:
-    import shutil
-
-    from specchat.errors import UsageError
     from specchat.models.hub.model_state import bytes_below
 
     if found.origin == "shipped":

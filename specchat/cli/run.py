@@ -16,24 +16,64 @@ from specchat.cli.flags import Output
 from specchat.cli.run_output import Outputs
 from specchat.cli.start_engine import engine_log, start_engine
 from specchat.cli.streams import piped_text
+from specchat.config import system_message
 from specchat.engine.client.client import Engine, EngineFailure, raise_death
 from specchat.engine.client.speedup import speedup_of, speedup_text
 from specchat.engine.protocol import events
-from specchat.engine.protocol.commands import Cancel, Generate, Load, Message
-from specchat.errors import UsageError
+from specchat.engine.protocol.bounds import ConstraintKind
+from specchat.engine.protocol.commands import Cancel, Generate, Load, Message, ReplyConstraint
+from specchat.errors import UsageError, cut
 
 _REPLY = 1
+
+_MOST_BYTES = 1 << 20
+"""Of a schema or a grammar: more than the engine takes."""
 
 
 Writes = Callable[[Engine, Outputs, list[Message]], int]
 """Has an engine answer messages, tells the outputs, and returns the exit code."""
 
 
+def constraint_of(json_schema: Path | None, regex: str | None, grammar: Path | None) -> ReplyConstraint | None:
+    """What the options of `run` hold a reply to.
+
+    Raises:
+        UsageError: there are several, or a file cannot be read.
+    """
+    given: list[tuple[ConstraintKind, str | Path]] = []
+    if json_schema is not None:
+        given.append(("json_schema", json_schema))
+    if regex is not None:
+        given.append(("regex", regex))
+    if grammar is not None:
+        given.append(("grammar", grammar))
+    if len(given) > 1:
+        raise UsageError("a reply is held to one of --json-schema, --regex and --grammar")
+    return next((ReplyConstraint(kind, _text_of(what)) for kind, what in given), None)
+
+
+def _text_of(what: str | Path) -> str:
+    if isinstance(what, str):
+        return what
+    try:
+        with what.open("rb") as file:
+            return file.read(_MOST_BYTES).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"{cut(str(what))} cannot be read: {reason}") from None
+
+
 def run_once(
-    prompt: str | None, settings: dict[str, Any], output: Output, record: Path | None, system: str | None, engine: str
+    prompt: str | None,
+    settings: dict[str, Any],
+    output: Output,
+    record: Path | None,
+    system: str | None,
+    engine: str,
+    constraint: ReplyConstraint | None = None,
 ) -> int:
     return with_engine(
-        lambda process, outputs, messages: _Run(process, outputs, settings, messages).go(),
+        lambda process, outputs, messages: _Run(process, outputs, settings, messages, constraint).go(),
         prompt, settings, output, record, system, engine,
     )  # fmt: skip
 
@@ -48,6 +88,7 @@ def with_engine(
     engine: str,
 ) -> int:
     """Start an engine for one question, and let it go whatever happens."""
+    system = system_message(system or "")
     messages = [Message("system", system)] if system else []
     piped = piped_text(prompt is not None)
     parts = [part for part in (prompt, piped) if part]
@@ -70,6 +111,7 @@ class _Run:
     outputs: Outputs
     settings: dict[str, Any]
     messages: list[Message]
+    constraint: ReplyConstraint | None = None
     interrupted: bool = False
     started: events.Started | None = None
     tokens: list[int] = field(default_factory=list)
@@ -103,7 +145,8 @@ class _Run:
             case events.Loading():
                 self.outputs.loading(event)
             case events.Ready():
-                self.engine.send(Generate(_REPLY, self.messages, logprobs=self.outputs.tell_rounds))
+                told = self.outputs.tell_rounds
+                self.engine.send(Generate(_REPLY, self.messages, logprobs=told, constraint=self.constraint))
             case events.Started():
                 self.started = event
             case events.RoundDone():

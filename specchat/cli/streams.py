@@ -134,8 +134,6 @@ def confirmed(yes: bool, doing: str, question: str, otherwise: str) -> bool:
     Raises:
         UsageError: standard input is not a terminal.
     """
-    from specchat.errors import UsageError
-
     if yes:
         return True
     if not can_ask():

@@ -22,7 +22,7 @@ from specchat.cli.flags import Output
 from specchat.cli.progress import print_report, sized, stage_reporter
 from specchat.cli.streams import can_ask
 from specchat.config import ModelSpec
-from specchat.config.trained_drafters import whose_name
+from specchat.config.trained_drafters import TrainedDrafter, whose_name
 from specchat.drafters import DRAFTERS
 from specchat.drafters.members import Member
 from specchat.engine.protocol.training_report import (
@@ -39,12 +39,11 @@ from specchat.engine.protocol.training_report import (
 )
 from specchat.errors import UsageError
 from specchat.models.hub.disk import Progress
+from specchat.settings import Settings
 from specchat.training.limits import CHATS, fetched_start, trainable_target
 
 if TYPE_CHECKING:
     from specchat.bench.report import Report, Result
-    from specchat.config.trained_drafters import TrainedDrafter
-    from specchat.settings import Settings
     from specchat.training.disk import Needs
     from specchat.training.job import Stage, Subject
     from specchat.training.training_request import TrainingRequest

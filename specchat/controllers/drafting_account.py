@@ -83,12 +83,7 @@ class DraftingAccount:
         self._saved += _SAVED
 
     def add(self, tokens: int, plain_rounds: float, in_vain: bool) -> None:
-        """A round with drafting is over.
-
-        Args:
-            plain_rounds: how many plain rounds would have taken as long.
-            in_vain: whether it had no guesses.
-        """
+        """A round with drafting is over, as long as so many `plain_rounds`; `in_vain`: it had no guesses."""
         gain = tokens - plain_rounds
         if in_vain:
             gain = min(0.0, gain + _IN_VAIN)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from specchat.core.budget import Budget
+from specchat.core.constraint import Constraint
 from specchat.core.noise import Noise
-from specchat.core.reading import RowInMemory
+from specchat.core.reading import Reading, RowInMemory
 from specchat.core.request import FIRST, HeadNeeds
 from specchat.core.sampling import Counts, Law, Sampling, law, penalise
 from specchat.core.target_draw import draw_token
@@ -31,6 +32,7 @@ class Context:
         shown: parts of the head's output that listeners to rounds need.
         round: rounds done so far in this reply.
         budget: of this round.
+        constraint: what the reply must be, where something is asked of it.
     """
 
     history: list[int]
@@ -43,6 +45,7 @@ class Context:
     shown: HeadNeeds = FIRST
     round: int = 0
     budget: Budget = field(default=Budget(0))
+    constraint: Constraint | None = None
     _counts: Counts = field(init=False, default_factory=Counts)
 
     @property
@@ -70,8 +73,14 @@ class Context:
         return len(self.history) + tree.depths[node]
 
     def emit(self, tokens: Sequence[int]) -> None:
+        if self.constraint is not None:
+            self.constraint.advance(tokens)
         self.history.extend(tokens)
         self.round += 1
+
+    def constrained(self, tree: TokenTree, reading: Reading) -> Reading:
+        """The reading as rules judge by it: without the tokens that the constraint forbids."""
+        return reading if self.constraint is None else self.constraint.reading(tree, reading)
 
     def law_after(self, tree: TokenTree, node: int, logits: Tensor) -> Law:
         """The processed law of the token that follows `node`, from its (V,) raw logits."""

@@ -103,11 +103,7 @@ def refuse_unknown_drafts(settings: Settings, drafts: Collection[str], trained: 
 
 
 def _refuse_other_tokens(settings: Settings, known: Mapping[str, bool]) -> None:
-    """Refuse a drafter that uses a draft model whose tokens must be the target's and are not.
-
-    Raises:
-        CombinationError: with the reason, and the drafter that translates one model's tokens into the other's.
-    """
+    """CombinationError, naming the drafter that translates, for a draft model that must have the target's tokens."""
     first = next(iter(known))
     for choice in choose_drafter(settings).leaves():
         for name in choice.draft_models(first, same_tokens=True):
@@ -152,7 +148,7 @@ def losslessness(settings: Settings) -> LosslessClaim:
     if not rule.lossless:
         return LosslessClaim(False, f"rule {name!r} changes the target's distribution on purpose")
     if rule.wanted is DrawKind.POINT:
-        return LosslessClaim(True, f"rule {name!r} keeps exactly what the target itself draws")
+        return LosslessClaim(True, f"a guess stays only where the target writes the same itself (rule {name!r})")
     return LosslessClaim(
         True,
         f"rule {name!r} accepts draws of the draft so that the text is distributed exactly as the target's; "

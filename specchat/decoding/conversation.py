@@ -10,12 +10,13 @@ from typing import Any
 
 from specchat.controllers import limits_memory
 from specchat.controllers.combined import PlainRounds
+from specchat.core.constraint import Constraint, Wanted, compiled
 from specchat.core.context import Context
 from specchat.core.costs import Costs
 from specchat.core.noise import Noise
 from specchat.core.request import FIRST, HeadNeeds
 from specchat.core.round import Ledger, Round
-from specchat.core.seams import Model
+from specchat.core.seams import Drafter, Model
 from specchat.core.speedup import RoundIntervals
 from specchat.decoding.assemble import assemble, sampling
 from specchat.decoding.combinations import LosslessClaim, check_settings, losslessness
@@ -24,6 +25,7 @@ from specchat.decoding.kept_parts import ControllerCache, DrafterCache
 from specchat.decoding.reply_events import Event, PromptRead, ReplyEnded, ReplyStarted, RoundWritten, Stopwatch
 from specchat.decoding.speculate import Speculator
 from specchat.decoding.vocabulary import Vocabulary
+from specchat.drafters.grammar import WithGrammar
 from specchat.drafters.parts import PairResources
 from specchat.drafters.reference import ExpectedReply, WithReference
 from specchat.errors import ModelError, PromptEmpty, PromptTooLong
@@ -150,6 +152,10 @@ class Conversation:
         """The tokens that wrote these pieces of a reply; raises as `encode` does."""
         return self._known(tokens_of(self.vocabulary, pieces))
 
+    def compile(self, wanted: Wanted) -> Constraint:
+        """What a reply is held to; raises as `core.constraint.compiled` does."""
+        return compiled(wanted, self.vocabulary, self.target.vocab_size)
+
     def _known(self, tokens: list[int]) -> list[int]:
         if (largest := max(tokens, default=0)) >= self.target.vocab_size:
             raise ModelError(f"the tokenizer gives token {largest}, and the model has {self.target.vocab_size} tokens")
@@ -165,11 +171,15 @@ class Conversation:
         reference: Sequence[int] = (),
         begun: Sequence[int] = (),
         shown: HeadNeeds = FIRST,
+        constraint: Constraint | None = None,
     ) -> Iterator[Event]:
         """Write one reply to the prompt's tokens; `reference` is a text that it is expected to follow.
 
         A reply that has `begun` goes on behind these tokens, which penalties count as reply. Noise depends on the
         position alone, so with the same seed and settings it becomes the text it would have become without the break.
+
+        A `constraint`, made for this reply, masks the target's law; drafted or not, the text is that of plain decoding
+        under the same masks.
 
         `shown` is what the caller looks at of the rounds' readings, so that it need not be computed anew.
 
@@ -180,6 +190,7 @@ class Conversation:
         Raises:
             PromptEmpty: there is no token in it.
             PromptTooLong: it leaves no room in the context.
+            ConstraintError: what has begun does not fit the constraint, or it became too complex.
         """
         history = [*prompt, *begun]
         self._check_room(history)
@@ -188,6 +199,9 @@ class Conversation:
         speculator = self._current_speculator(None)
         settings = self._settings
         context = Context(history, len(prompt), self.target.vocab_size, sampling(settings), Noise(seed), shown=shown)
+        if constraint is not None:
+            constraint.advance(begun)
+            context.constraint = constraint
         room = self.target.context_tokens - len(history)
         emission = Emission(self.vocabulary, self._limits(room), begun=bool(begun))
         expected = ExpectedReply(reference) if reference else None
@@ -218,6 +232,8 @@ class Conversation:
                     with watch.stopped():  # drafters may be built for a change, and read what there is
                         self._current_speculator(context)
                 speculator = with_reference(self._current_speculator(context), expected)
+                if constraint is not None:
+                    speculator = with_drafter(speculator, WithGrammar(speculator.drafter))
                 written = self._round(speculator, context, emission, ledger, watch)
                 gaps.add(written.at_s, *_counted(written.round))
                 yield written
@@ -285,8 +301,11 @@ def _counted(round: Round) -> tuple[float, int, int, bool, float]:
 
 def with_reference(speculator: Speculator, expected: ExpectedReply | None) -> Speculator:
     """The same parts, with a reference's guesses before the drafter's own where there is one."""
-    if expected is None:
-        return speculator
-    guided = replace(speculator, drafter=WithReference(speculator.drafter, expected))
-    guided.feed = speculator.feed
-    return guided
+    return speculator if expected is None else with_drafter(speculator, WithReference(speculator.drafter, expected))
+
+
+def with_drafter(speculator: Speculator, drafter: Drafter) -> Speculator:
+    """The same parts with a drafter that asks theirs and is given the same states."""
+    changed = replace(speculator, drafter=drafter)
+    changed.feed = speculator.feed
+    return changed

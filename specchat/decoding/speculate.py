@@ -121,6 +121,8 @@ class Speculator:
         """A tree that goes on from the context's history, within the budget."""
         began, passes = time.perf_counter(), self.drafter.passes
         tree = self.policy.grow(self.drafter, context, plan.budget)
+        if context.constraint is not None:
+            tree = context.constraint.without_forbidden(tree)
         needs = self.rule.needs(context.sampling) | self._drafter_needs | context.shown
         request = self.request(tree, plan.budget, needs)
         return Draft(plan, tree, request, self.drafter.passes - passes, time.perf_counter() - began)
@@ -150,7 +152,7 @@ class Speculator:
         """
         began = time.perf_counter()
         draft, reading = submitted.draft, submitted.reading
-        verdict = self.rule.judge(draft.tree, reading, context)
+        verdict = self.rule.judge(draft.tree, context.constrained(draft.tree, reading), context)
         judged = began if self._on_host else time.perf_counter()
         verify_s = (submitted.returned if self._on_host else judged) - submitted.given
         emitted = verdict.emitted

@@ -196,7 +196,16 @@ DRAFTERS = Table(
         options=options.FuseOptions,
         requires=(DRAFT_MODEL,),
     ),
+    Method(
+        "grammar",
+        "specchat.drafters.grammar:Grammar",
+        "text that a JSON schema or a grammar forces; before any other drafter where a reply has one",
+        "Guidance (Lundberg et al., 2023)",
+    ),
 )
+
+GRAMMAR = "grammar"
+"""The proposer of guesses that a constraint forces (see `grammar.py`)."""
 
 REFERENCE = "reference"
 """The proposer of guesses from a text that the reply is expected to follow (see `reference.py`)."""

@@ -53,12 +53,7 @@ class CompiledSearch:
     """Grows the trees that policies grow of the same drafters' proposals; of a merge's it holds what both learn."""
 
     def __init__(self, members: Sequence[CompiledDrafter], names: Sequence[str], search: GuessSearch) -> None:
-        """Nothing learnt yet.
-
-        Args:
-            names: the members' as their guesses carry them, all different.
-            search: for as many members.
-        """
+        """Nothing learnt yet; `names` are the members' own on their guesses, all different; `search` is for as many."""
         self._members = tuple(members)
         self._search = search
         self._digit = {name: SURENESSES**place for place, name in enumerate(names)}
@@ -131,10 +126,7 @@ class CompiledSearch:
 def merged_search(
     members: Sequence[object], sure: float = NEVER_SURE, apart: bool = False, top: int = 0
 ) -> CompiledSearch | None:
-    """For these members; None where some cannot be asked like this.
-
-    The rest is as for `GuessSearch`.
-    """
+    """For these members; None where some cannot be asked like this. The rest is as for `GuessSearch`."""
     able = [member for member in members if isinstance(member, CompiledDrafter)]
     if len(able) != len(members) or not 0 < len(able) <= MOST_MEMBERS:
         return None

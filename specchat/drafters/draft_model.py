@@ -247,12 +247,7 @@ class FrequentHead:
     """
 
     def __init__(self, model: Model, size: int, vocab_size: int) -> None:
-        """No rows yet.
-
-        Args:
-            size: so many tokens besides those of the text; 0 for all.
-            vocab_size: tokens from this number on are never asked for.
-        """
+        """No rows yet; `size` tokens besides those of the text, 0 for all, and none from `vocab_size` on."""
         self._model = model
         self._vocab_size = min(vocab_size, model.vocab_size)
         self._known = model.guessable if isinstance(model, GuessesSome) and size else ()

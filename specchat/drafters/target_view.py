@@ -29,11 +29,7 @@ class ViewDrafter(Drafter):
     """All kinds: the view has a law of its own."""
 
     def __init__(self, parts: Parts, view: Model, sure: float = 0.0) -> None:
-        """Nothing read yet.
-
-        Args:
-            sure: below a node nothing is guessed if the likeliest token after its parent is less likely than this.
-        """
+        """Nothing read yet. No guess below a node after whose parent the likeliest token is less likely than `sure`."""
         self._parts = parts
         self.sure = sure
         self._passes_before = 0

@@ -119,11 +119,7 @@ def available_bytes(device: torch.device) -> int | None:
 
 
 def threads_for(wanted: int) -> int:
-    """How many threads the engine gets: as wanted, or chosen where that is 0.
-
-    Raises:
-        UsageError: more than there are cores, which would only wait for one another.
-    """
+    """How many threads the engine gets: as wanted, or chosen for 0; UsageError: more than cores, which would wait."""
     cores = os.cpu_count() or 1
     if wanted > cores:
         raise UsageError(f"threads = {wanted} is more than the {cores} cores of this machine: 1 to {cores}, 0 chooses")

@@ -161,11 +161,7 @@ def save_checkpoint(
 def load_checkpoint(
     file: Path, network: DraftNetwork[NetworkSizes], optimizer: NetworkOptimizer, about: Mapping[str, Any]
 ) -> Standing:
-    """Put network and optimiser where the checkpoint says.
-
-    Raises:
-        CheckpointError: it is damaged, or of another training; names what differs.
-    """
+    """Put network and optimiser where the checkpoint says; CheckpointError names damage, or what differs."""
     again = "remove it to begin anew, or train under another --name"
     try:
         with safe_open(file, framework="pt") as opened:

@@ -59,11 +59,7 @@ _WORKING_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class Needs:
-    """Bytes that a training takes, those that are taken already left out of the disk's.
-
-    Args:
-        weights: numbers that are learnt.
-    """
+    """Bytes that a training takes, less those that are taken on the disk already, and how many numbers are learnt."""
 
     disk_bytes: int
     memory_bytes: int

@@ -220,11 +220,7 @@ class Fitting:
             self.network.load_state_dict(ended)
 
     def _measure(self, share_of_start: float | None = None) -> None:
-        """Measure on texts that are never learnt from, and keep the weights where they are the best so far.
-
-        Args:
-            share_of_start: what the start counts in the weights, where they are a mean.
-        """
+        """Measure on texts never learnt from, and keep the best weights; `share_of_start` where weights are a mean."""
         found = Acceptance((), 0)
         for batch in self._corpus.unseen(_MEASURED_TEXTS):
             with self._numbers():

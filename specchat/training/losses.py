@@ -145,12 +145,7 @@ docs/measurements.md."""
 
 @dataclass(frozen=True)
 class Acceptance:
-    """How far chains of guesses are right.
-
-    Args:
-        right: for each depth, how many chains were right that far.
-        chains: how many there were.
-    """
+    """How far chains of guesses are right: of so many `chains`, how many were `right` up to each depth."""
 
     right: tuple[int, ...]
     chains: int

@@ -71,11 +71,7 @@ def usable(text: str) -> bool:
 
 
 def prompts_of(file: Path) -> list[str]:
-    """The prompts of a file: one a line, or JSON lines with `prompt` or `turns`. Doubles are left out.
-
-    Raises:
-        UsageError: it cannot be read, or holds no prompt.
-    """
+    """The prompts of a file, a line each or JSON lines with `prompt` or `turns`, no doubles; UsageError without any."""
     lines = read_named(file, f"--prompts {file}").split("\n")
     found = [_prompt(line, f"{file}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
     if not found:

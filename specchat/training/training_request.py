@@ -106,11 +106,7 @@ class Places:
 
     @classmethod
     def of(cls, request: TrainingRequest, target: str, checksum: str) -> Places:
-        """The folders, made on demand.
-
-        Raises:
-            TrainingError: a training of this name is there that is not to be gone on with.
-        """
+        """The folders, made on demand; TrainingError if there is such a training and it is not to be gone on with."""
         source = request.prompts
         if source not in (SELF, CHATS):
             prompts = request.given_prompts() or []

@@ -74,11 +74,7 @@ class Graph(TreePolicy):
 
 
 def unfold(growth: Growth, links: Mapping[int, int], width: int) -> None:
-    """Copy below every linked node what was guessed below the node it is linked to.
-
-    Args:
-        links: node → the node with the same last tokens whose continuations were drafted.
-    """
+    """Copy below every linked node what was guessed below the node that it links to, one with the same last tokens."""
     tree = growth.tree
     waiting = sorted(links.items())
     for node, source in waiting:  # grows while it is walked

@@ -23,6 +23,8 @@ from specchat.store.chats import Chats
 from specchat.store.database import default_path, open_to_read, open_to_write
 from specchat.store.records import ChatRecord, Facts, StoredMessage
 
+pytestmark = pytest.mark.usefixtures("preloaded")
+
 WHEN = "2026-01-31T12:00:00.000Z"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -18,6 +19,8 @@ from specchat.decoding.families import methods
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.codec import decode_event
 from specchat.engine.protocol.commands import Message
+
+pytestmark = pytest.mark.usefixtures("preloaded")
 
 PROGRAM = [sys.executable, "-m", "specchat"]
 SCRIPTED = ["--pair", "scripted", "--seed", "7"]
@@ -170,8 +173,8 @@ def test_ctrl_c_before_the_reply_has_begun_just_leaves():
         text=True,
         start_new_session=True,
     )
-    log = Path(os.environ["SPECCHAT_HOME"]) / "state" / "logs" / f"engine-{process.pid}.log"
-    while process.poll() is None and not (log.exists() and log.read_text()):
+    logs = Path(os.environ["SPECCHAT_HOME"]) / "state" / "logs"
+    while process.poll() is None and not any(log.read_text() for log in logs.glob("engine-*.log")):
         os.sched_yield()  # the engine's own first words say that the run waits for it now
     process.send_signal(signal.SIGINT)
     said, errors = process.communicate(timeout=PATIENCE_S)
@@ -330,3 +333,34 @@ def test_an_engine_of_another_version_is_told_in_one_line():
     ended = run("--engine", shlex.join([sys.executable, "-c", f"print({hello!r}, flush=True); input()"]), "hi")
     assert ended.returncode == 1
     assert "the engine speaks version 7 of the protocol, this specchat version 1" in one_line(ended)
+
+
+# ------------------------------------------------------------------------------------------ constraints
+
+
+def test_a_schema_an_expression_and_a_grammar_hold_the_reply(tmp_path):
+    schema, grammar = tmp_path / "schema.json", tmp_path / "sum.lark"
+    kinds = {"properties": {"kind": {"enum": ["tree", "chain"]}}, "required": ["kind"], "additionalProperties": False}
+    schema.write_text(json.dumps({"type": "object", **kinds}))
+    grammar.write_text('start: term "+" term\nterm: /[0-9]{1,3}/')
+    said = run("--json-schema", str(schema), "--max-tokens", "60", "What?")
+    assert json.loads(said.stdout)["kind"] in ("tree", "chain")
+    assert re.fullmatch(r"\d{1,3}\+\d{1,3}", run("--grammar", str(grammar), "What?").stdout.strip())
+    plain = run("--regex", "The (tree|chain) is (wide|deep)[.]", "--controller", "off", "What?")
+    assert re.fullmatch("The (tree|chain) is (wide|deep)[.]", plain.stdout.strip())
+    assert run("--regex", "The (tree|chain) is (wide|deep)[.]", "What?").stdout == plain.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--json-schema", "no/such/file"], "cannot be read"),
+        (["--regex", "("], "cannot be used"),
+        (["--regex", "a", "--grammar", "b"], "one of"),
+        (["--regex", "a", "--race"], "leave out"),
+    ],
+)
+def test_a_constraint_that_cannot_be_used_ends_with_one_line_and_code_2(words, why):
+    ended = run(*words, "What?")
+    assert ended.returncode == 2
+    assert why in one_line(ended)

@@ -12,6 +12,8 @@ from specchat.config import config_dir, private_dir, users_config
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.codec import decode_event
 
+pytestmark = pytest.mark.usefixtures("preloaded")
+
 RACE = [sys.executable, "-m", "specchat", "run", "--race", "--pair", "scripted", "--seed", "7", "--max-tokens", "30"]
 DRAFTING = ["--drafter", "draft_model", "--controller", "fixed"]
 

@@ -17,6 +17,8 @@ from specchat.store.database import default_path, open_to_write
 from specchat.store.records import ChatRecord, StoredMessage
 from tests.fuzz.message_mutations import HOSTILE
 
+pytestmark = pytest.mark.usefixtures("preloaded")
+
 OWN = re.compile(r"\x1b\[[0-9;]*[mAGK]|\x1b\[\?25[lh]|\r")
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2028\u2029\ufeff]")
 

@@ -13,6 +13,8 @@ from specchat.engine.protocol import codec
 from specchat.engine.protocol.commands import Generate, Message
 from specchat.models.machine import threads_for
 
+pytestmark = pytest.mark.usefixtures("preloaded")
+
 SCRIPTED = "run --pair scripted --seed 7 --max-tokens 4"
 
 full = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")

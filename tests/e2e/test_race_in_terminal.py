@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.terminal import Terminal
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("preloaded_app")]
 
 ENTER, ESCAPE, CTRL_C = "\r", "\x1b", "\x03"
 

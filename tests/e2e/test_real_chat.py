@@ -13,7 +13,7 @@ from real_weights import HOME, fetched
 
 from tests.e2e.terminal import FIGURES, Terminal
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real]
+pytestmark = [pytest.mark.e2e, pytest.mark.real, pytest.mark.usefixtures("preloaded")]
 
 ENTER, ESCAPE, CTRL_C = "\r", "\x1b", "\x03"
 QUESTION = "What is the capital of France?"

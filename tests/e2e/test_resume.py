@@ -15,7 +15,7 @@ from specchat.store.database import default_path, open_to_read
 from specchat.store.records import StoredMessage
 from tests.e2e.terminal import FIGURES, Terminal
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("preloaded_app")]
 
 ENTER, CTRL_C, CTRL_O, F8 = "\r", "\x03", "\x0f", "\x1b[19~"
 ARGUMENTS = ["--pair", "scripted", "--drafter", "draft_model", "--controller", "fixed", "--max-tokens", "60"]

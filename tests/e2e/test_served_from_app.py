@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.terminal import Terminal
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("preloaded_app")]
 
 KEY, ENTER, ESCAPE = "a-key-of-the-tests", "\r", "\x1b"
 

@@ -9,7 +9,7 @@ import pytest
 from specchat.config import load_catalog, users_models
 from tests.e2e.terminal import Terminal
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("preloaded_app")]
 
 ENTER, ESCAPE, CTRL_C, BACKSPACE, F2, F4 = "\r", "\x1b", "\x03", "\x7f", "\x1bOQ", "\x1bOS"
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.e2e.terminal import FIGURES, Terminal
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("preloaded_app")]
 
 ENTER, ESCAPE, HOME, CTRL_C, CTRL_J, F5 = "\r", "\x1b", "\x1b[H", "\x03", "\n", "\x1b[15~"
 
@@ -52,6 +52,7 @@ def test_start_ask_watch_stop_change_the_width_ask_again_quit(chat: Terminal) ->
     stopped = chat.until(lambda text: "stopped" in text or "cancelled" in text)
     assert "hello" in stopped
     chat.type("/set width 4" + ENTER)
+    chat.until("width = 4")  # until then the command is in the prompt, and what is typed is added to it
     chat.type("tell me more" + ENTER)
     chat.until(drafting)
     chat.until(lambda text: len(re.findall(FIGURES, text)) == 2)
@@ -116,7 +117,7 @@ def test_a_line_can_be_broken_everywhere(chat: Terminal) -> None:
     chat.until(lambda text: re.search(r"▌ first *.*\n.*▌ second", text) is not None)
 
 
-def test_a_killed_engine_is_reported_and_the_chat_goes_on(chat: Terminal) -> None:
+def test_a_killed_engine_is_reported_and_the_chat_goes_on(whole_app: None, chat: Terminal) -> None:
     chat.until(ready)
     chat.type("hello" + ENTER)
     chat.until(drafting)
@@ -140,7 +141,7 @@ def children_of(pid: int) -> list[int]:
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="finds the engine through /proc")
-def test_the_engine_leaves_with_the_app(chat: Terminal) -> None:
+def test_the_engine_leaves_with_the_app(whole_app: None, chat: Terminal) -> None:
     chat.until(ready)
     engines = children_of(chat.process.pid)
     assert engines
@@ -157,7 +158,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_a_recording_plays_without_an_engine(tmp_path, request: pytest.FixtureRequest) -> None:
+def test_a_recording_plays_without_an_engine(whole_app: None, tmp_path, request: pytest.FixtureRequest) -> None:
     recording = tmp_path / "reply.jsonl"
     writer = Terminal(["run", "hello", "--pair", "scripted", "--max-tokens", "40", "--record", str(recording)])
     try:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.e2e.terminal import Terminal
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("preloaded_app")]
 
 ENTER, CTRL_C, CTRL_G = "\r", "\x03", "\x07"
 LOOKS_AWAY = "\x1b[O"

@@ -196,7 +196,7 @@ sys.path.insert(0, {tests!r})
 from pathlib import Path
 from kit import WHEN, answered, chat, said
 from specchat.store.writer import ProcessLock, is_gone
-from specchat.store.records import Message
+from specchat.store.records import StoredMessage
 from specchat.store.writer import Writer
 
 writer = Writer(Path(sys.argv[1]), remark=print, problem=print, anew=print)
@@ -208,7 +208,7 @@ def begin(chats, name):
 
 writer.put(begin)
 for n in range(100_000):
-    reply = Message("b", "a", "assistant", "word " * n, WHEN, "streaming", [5] * n)
+    reply = StoredMessage("b", "a", "assistant", "word " * n, WHEN, "streaming", [5] * n)
     writer.grow("b", lambda chats, _, reply=reply: chats.update({id!r}, reply))
     if n == 20:
         print("growing", flush=True)

@@ -52,8 +52,7 @@ def without_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (textual.app, textual.pilot):
         monkeypatch.setattr(module, "wait_for_idle", wait_until_nothing_is_ready)
     monkeypatch.setattr(Stylesheet, "_parse_rules", parse_once)
-    for name in ("freeze", "set_threshold"):  # what one test leaves must not stay for the next
-        monkeypatch.setattr(gc, name, lambda *_: None)
+    monkeypatch.setattr(gc, "set_threshold", lambda *_: None)  # what one test leaves must not stay for the next
 
 
 @pytest.fixture

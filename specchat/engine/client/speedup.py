@@ -8,10 +8,9 @@ from specchat.engine.protocol.events import RoundDone, Stats
 
 def add_round(gaps: RoundIntervals, round: RoundDone) -> None:
     """Count a round that was told of."""
-    timings = round.timings
-    own_s = timings.draft_s + timings.verify_s + timings.other_s
     drafted = max(0, len(round.tree.tokens) - 1)
-    gaps.add(round.at_s, own_s, len(round.pieces), drafted, round.budget.get("nodes") == 0, timings.learn_s)
+    plain = round.budget.get("nodes") == 0
+    gaps.add(round.at_s, round.timings.total_s, len(round.pieces), drafted, plain, round.timings.learn_s)
 
 
 def speedup_of(stats: Stats) -> Speedup | None:
@@ -26,10 +25,10 @@ def source_of(speedup: Speedup | None, plain_rounds: int) -> str:
     if speedup is not None:
         return f"{speedup.plain_rounds:,} plain rounds here"
     if plain_rounds < FEWEST_PLAIN_ROUNDS:
-        return f"{plain_rounds} of {FEWEST_PLAIN_ROUNDS} plain rounds"
-    return "withheld: too uncertain"
+        return f"{plain_rounds} of {FEWEST_PLAIN_ROUNDS} rounds without guesses"
+    return "too uncertain to say"
 
 
 def speedup_text(speedup: Speedup | None) -> str:
     """`1.5× ± 0.1 (32 plain rounds here)`, or that nothing can be said."""
-    return f"{speedup.text} ({source_of(speedup, 0)})" if speedup is not None else "× plain —"
+    return f"{speedup.text} ({source_of(speedup, 0)})" if speedup is not None else "speed-up: too few rounds to say"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -29,6 +29,7 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 LogProbability = Annotated[float, Meta(le=1.0)]  # rounding may put a certain token a little above 0
 Margin = Annotated[float, Meta(ge=-1e12, le=1e12)]
 
+ConstraintKind = Literal["json_schema", "json_object", "regex", "grammar"]
 Role = Annotated[str, Meta(pattern="^(system|user|assistant)$")]
 Kind = Annotated[str, Meta(pattern="^(int|float|str|bool)$")]
 Name = Annotated[str, Meta(max_length=4096)]

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from specchat.engine.protocol.bounds import Id, Role, Seconds, Seed, Token, Whole
+from specchat.engine.protocol.bounds import ConstraintKind, Id, Role, Seconds, Seed, Token, Whole
 
 
 class Message(Struct, frozen=True):
@@ -33,6 +33,14 @@ class SecondReply(Struct, frozen=True):
     apart: dict[str, Any]
 
 
+class ReplyConstraint(Struct, frozen=True):
+    """What a reply must be: JSON that fits a schema, any JSON object (no text), a match of an expression, or a text
+    of a grammar in Lark's notation."""
+
+    kind: ConstraintKind
+    text: str = ""
+
+
 class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     """Write one reply to these messages. Answered by Started, Prefilled…, RoundDone…, Finished (or Failed).
 
@@ -49,6 +57,9 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     With `begun`, a part of the reply exists and is continued: the text of each of its tokens so far. With the seed that
     it was begun with, it becomes what it would have become without the break.
 
+    With `constraint`, the reply is held to it: tokens that do not fit are as if the target could not say them. Refused
+    with Failed before anything is written where it cannot be used.
+
     Without `logprobs` its rounds do not say what the target gives each node: nobody looks at their trees, and to work
     that out takes as long as the rest of an event.
     """
@@ -62,6 +73,7 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     reference: str = ""
     begun: list[str] = []
     logprobs: bool = True
+    constraint: ReplyConstraint | None = None
 
 
 class Cancel(Struct, frozen=True, tag_field="type", tag="cancel"):

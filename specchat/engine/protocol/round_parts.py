@@ -93,3 +93,7 @@ class Timings(Struct, frozen=True, omit_defaults=True):
     verify_s: Seconds
     other_s: Seconds
     learn_s: Seconds = 0.0
+
+    @property
+    def total_s(self) -> float:
+        return self.draft_s + self.verify_s + self.other_s

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from specchat.core.constraint import Wanted
 from specchat.core.request import FIRST, LOGITS
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.reply_events import PromptRead, ReplyEnded, ReplyStarted, RoundWritten, Stopwatch
@@ -114,6 +115,8 @@ class ReplyWriter:
         """Write a reply and tell of it, round by round."""
         prompt, reference = encode_prompt(conversation, command), conversation.encode_reference(command.reference)
         begun = conversation.encode_begun(command.begun)
+        wanted = command.constraint
+        constraint = None if wanted is None else conversation.compile(Wanted(wanted.kind, wanted.text))
         copies = CopySources(conversation.vocabulary, command.messages, prompt)
         id, started = command.id, None
 
@@ -121,7 +124,9 @@ class ReplyWriter:
             self._emit(events.Prefilled(id, progress.done, progress.total, progress.at_s))
 
         shown = LOGITS if command.logprobs else FIRST
-        for event in conversation.reply(prompt, command.seed, cancelled, on_prefill, watch, reference, begun, shown):
+        for event in conversation.reply(
+            prompt, command.seed, cancelled, on_prefill, watch, reference, begun, shown, constraint
+        ):
             match event:
                 case ReplyStarted():
                     started = event

@@ -187,12 +187,7 @@ class TextBatch:
     """
 
     def __init__(self, decoder: Decoder, texts: int, longest_tokens: int) -> None:
-        """No text read yet.
-
-        Args:
-            texts: how many there may be at a time.
-            longest_tokens: room for each of them.
-        """
+        """No text read yet; room for so many texts at a time, and for `longest_tokens` of each."""
         self.network = decoder.network
         self.counters = Counters()
         self.longest_tokens = min(longest_tokens, decoder.context_tokens)

@@ -145,12 +145,7 @@ class KVCache:
     def copy_rows_(
         self, source: KVCache, rows: Sequence[int], known: int = 0, layers: Collection[int] | None = None
     ) -> None:
-        """Copy these rows of another cache to the front, for the layers that this one has. In place.
-
-        Args:
-            known: the first so many lie there already, and are not copied again.
-            layers: those for which they are copied, all of which this one has; None for all.
-        """
+        """Copy these rows of another cache to the front, but the first `known`, for these layers or all. In place."""
         if len(rows) <= known or not self.place_of:
             return
         assert source._keys is not None, "rows were written"

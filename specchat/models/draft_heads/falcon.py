@@ -22,12 +22,7 @@ _LSTM_LAYERS = 2
 
 @dataclass(frozen=True)
 class FalconSizes(LayerSizes):
-    """Sizes of `falcon`.
-
-    Args:
-        width: of the LSTM.
-        block: k, so many tokens are guessed in a pass.
-    """
+    """Sizes of `falcon`: `width` of the LSTM, and k = `block` tokens that are guessed in a pass."""
 
     width: int = size(MOST_INNER, default=256)
     block: int = size(8, least=2, default=2)

@@ -161,11 +161,7 @@ def _attend(queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tens
 
 @dataclass(frozen=True)
 class KeysValues:
-    """Keys and values of some rows.
-
-    Args:
-        keys, values: (…, kv_heads, head_dim), keys rotated.
-    """
+    """Keys, rotated, and values of some rows, (…, kv_heads, head_dim) each."""
 
     keys: Tensor
     values: Tensor

@@ -30,12 +30,7 @@ def size(most: int, least: int = 1, default: Any = dataclasses.MISSING) -> Any:
 
 @dataclass(frozen=True)
 class NetworkSizes:
-    """Sizes of any trained network.
-
-    Args:
-        hidden: d, the width of the target's states and of the network's own.
-        epsilon: added to the mean square in every norm.
-    """
+    """Sizes of any trained network: `hidden`, d, of states, and `epsilon`, added to the mean square in every norm."""
 
     hidden: int = size(MOST_WIDTH)
     epsilon: float = dataclasses.field(default=1e-5, kw_only=True, metadata={"most": 1.0})
@@ -75,11 +70,7 @@ class NetworkSizes:
 
 @dataclass(frozen=True)
 class Sizes(NetworkSizes):
-    """Sizes of a network that reads the target's states.
-
-    Args:
-        taps: layers of the target whose states it reads, counted from 0; the last layer may be among them.
-    """
+    """Sizes of a network that reads the target's states after the layers `taps`, counted from 0, perhaps the last."""
 
     taps: tuple[int, ...] = size(MOST_LAYER, least=0)
 
@@ -134,12 +125,10 @@ def _check(field: dataclasses.Field[Any], value: Any) -> None:
             raise ConfigError(f"{field.name} = {short(value)} is not a number above 0, at most {most:g}")
         return
     numbers = value if isinstance(value, tuple) else (value,)
-    if isinstance(value, tuple) != (field.name == "taps") or not all(_whole(n, least, most) for n in numbers):
+    if isinstance(value, tuple) != (field.name == "taps") or not all(
+        type(number) is int and least <= number <= most for number in numbers
+    ):
         what = "a list of whole numbers" if field.name == "taps" else "a whole number"
         raise ConfigError(f"{field.name} = {short(value)} is not {what} from {least} to {most}")
     if isinstance(value, tuple) and (not value or sorted(set(value)) != list(value) or len(value) > MOST_DEPTH):
         raise ConfigError(f"{field.name} = {short(list(value))} are not ascending layers, one to {MOST_DEPTH} of them")
-
-
-def _whole(value: Any, least: int, most: int) -> bool:
-    return type(value) is int and least <= value <= most

@@ -99,11 +99,7 @@ def broken(spec: ModelSpec) -> str:
 
 
 def place_of(spec: ModelSpec, places: Mapping[str, Path] = {}) -> Path | None:
-    """Where the model's files can be looked at, if anywhere; `places` says so of models that are elsewhere.
-
-    Raises:
-        WeightsError: a place that the user named holds no model.
-    """
+    """Where the model's files can be looked at, by `places` or here; WeightsError if a named place holds no model."""
     if spec.name in places:
         return places[spec.name]
     if spec.scripted:

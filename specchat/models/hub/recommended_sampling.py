@@ -33,11 +33,7 @@ _OLLAMA = {
 
 
 def recommended_sampling(path: Path) -> dict[str, Any]:
-    """The settings that a GGUF file's metadata or a folder's generation_config.json recommends; empty without any.
-
-    Raises:
-        WeightsError: the file cannot be read.
-    """
+    """What a GGUF file or generation_config.json recommends, if anything; WeightsError if it cannot be read."""
     if path.is_file():
         return _settings(read_header(path).metadata, _GGUF)
     file = path / GENERATION_CONFIG

@@ -176,11 +176,7 @@ def read_header(path: Path, lists: bool = False) -> GgufHeader:
 
 
 def map_file(path: Path, header: GgufHeader) -> mmap.mmap:
-    """The whole file that the header is of, mapped.
-
-    Raises:
-        WeightsError: it cannot be read, or was changed since the header was.
-    """
+    """The whole file that the header is of, mapped; WeightsError if it cannot be read, or has changed since."""
     with _naming(path):
         return _mapped(path, header.stamp)
 

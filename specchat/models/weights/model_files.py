@@ -84,11 +84,7 @@ def token_table(path: Path) -> Mapping[str, int]:
 
 
 def token_digest(path: Path) -> str:
-    """The same text for two models if, and only if, their token tables are the same.
-
-    Raises:
-        WeightsError: there is no table that can be read, or it is empty.
-    """
+    """The same text for two models if, and only if, their token tables are the same; WeightsError without a table."""
     table = token_table(path)
     if not table:
         raise DamagedWeights(f"{path} names no tokens")

@@ -33,11 +33,7 @@ class TensorEntry:
 
 
 def tensors_in(folder: Path) -> dict[str, TensorEntry]:
-    """Every tensor of the folder's weights by name.
-
-    Raises:
-        WeightsError: a file cannot be read, or an index and the files it names do not agree.
-    """
+    """Every tensor of the folder's weights by name; WeightsError: unreadable, or an index and its files disagree."""
     found: dict[str, TensorEntry] = {}
     for file, wanted in _files(folder).items():
         entries = read_entries(folder / file)
@@ -59,11 +55,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def read_entries(file: Path) -> dict[str, TensorEntry]:
-    """The tensors of one file by name, all of which lie inside it, one behind the other.
-
-    Raises:
-        WeightsError: the file cannot be read as safetensors.
-    """
+    """The tensors of one file by name, inside it one behind the other; WeightsError if it is no safetensors."""
     with opened_file(file) as opened:
         size = os.fstat(opened.fileno()).st_size
         length = int.from_bytes(opened.read(_LENGTH_BYTES), "little")

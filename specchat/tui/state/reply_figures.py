@@ -36,9 +36,8 @@ class Figures:
         self.context_tokens, self.reused_tokens = started.prompt_tokens, started.reused_tokens
 
     def add(self, round: RoundDone) -> None:
-        own_s = round.timings.draft_s + round.timings.verify_s + round.timings.other_s
         if not self.rounds:
-            self.prefill_s = max(0.0, round.at_s - own_s)
+            self.prefill_s = max(0.0, round.at_s - round.timings.total_s)
         self.rounds += 1
         self.tokens += len(round.pieces)
         self.drafted += max(0, len(round.tree.tokens) - 1)

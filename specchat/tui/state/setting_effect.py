@@ -49,34 +49,33 @@ class SettingEffect:
 
     change: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # setting: value before, value now
     _before: list[RoundSpeed] = field(default_factory=list)
-    _since_text: deque[RoundSpeed] = field(default_factory=lambda: deque(maxlen=512))
+    _since: deque[RoundSpeed] = field(default_factory=lambda: deque(maxlen=512))
     _added: int = 0
 
     def add(self, event: RoundDone) -> None:
         self._added += 1
-        timings = event.timings
-        self._since_text.append(RoundSpeed(len(event.pieces), timings.draft_s + timings.verify_s + timings.other_s))
+        self._since.append(RoundSpeed(len(event.pieces), event.timings.total_s))
 
     def changed(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         """Record a change of settings; one that is undone leaves nothing to compare."""
         different = differences(before, now)
         if not different:
             return
-        if len(self._since_text) >= _MIN_ROUNDS_BETWEEN or not self._before:
-            self._before, self.change = list(self._since_text)[-BEFORE:], {}
-        self._since_text.clear()
+        if len(self._since) >= _MIN_ROUNDS_BETWEEN or not self._before:
+            self._before, self.change = list(self._since)[-BEFORE:], {}
+        self._since.clear()
         for name, (old, new) in different.items():
             self.change[name] = (self.change[name][0] if name in self.change else old, new)
         self.change = {name: (old, new) for name, (old, new) in self.change.items() if old != new}
         if not self.change:
-            self._since_text.extend(self._before)
+            self._since.extend(self._before)
             self._before = []
 
     def forget(self) -> None:
         """Drop everything: another pair was loaded."""
         self.change = {}
         self._before = []
-        self._since_text.clear()
+        self._since.clear()
 
     @property
     def before(self) -> RoundFigures | None:
@@ -84,7 +83,7 @@ class SettingEffect:
 
     @property
     def since(self) -> RoundFigures | None:
-        return RoundFigures.of(self._since_text)
+        return RoundFigures.of(self._since)
 
     @property
     def version(self) -> object:

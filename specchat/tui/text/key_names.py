@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from textual.events import Key
 from textual.keys import format_key
 
 if TYPE_CHECKING:
     from textual.dom import DOMNode
-    from textual.events import Key
 
 KeyTable = Mapping[str, tuple[str, ...]]
 """The keys in force of every binding, by its id."""

@@ -8,7 +8,6 @@ from datetime import datetime
 
 from specchat.engine.protocol.events import Loading
 from specchat.engine.protocol.stage_text import loading_text, loading_wordings, seconds_left
-from specchat.tui.text import numbers
 from specchat.tui.text.cells import ScreenLine, bar, clip, cut, width_of
 
 
@@ -20,6 +19,11 @@ def count(value: float) -> str:
 def guesses(count: int) -> str:
     """Draft tokens in words: `1 guess`, `14 guesses`."""
     return "1 guess" if count == 1 else f"{count:,} guesses"
+
+
+def tokens(count: int) -> str:
+    """`1 token`, `1,204 tokens`."""
+    return "1 token" if count == 1 else f"{count:,} tokens"
 
 
 def size(value: float) -> str:
@@ -127,7 +131,7 @@ def loading_line(event: Loading, width: int, cancels: str) -> ScreenLine:
 
 def _by_importance(event: Loading, cancels: str) -> Iterator[tuple[str, str]]:
     """The parts of the line with their texts, the most important first; later texts of a part are longer."""
-    _, share, figures = numbers.loading(event)
+    _, share, figures = loading(event)
     shortest, *longer, whole = loading_wordings(event)
     yield "what", shortest
     if share is not None:

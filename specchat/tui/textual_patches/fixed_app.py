@@ -17,7 +17,7 @@ from textual.document._edit import Edit
 from textual.driver import Driver
 from textual.events import Paste
 from textual.filter import Monochrome, NoColor
-from textual.keys import KEY_NAME_REPLACEMENTS
+from textual.keys import KEY_NAME_REPLACEMENTS, _character_to_key
 from textual.message import Message
 from textual.widgets import TextArea
 from textual.widgets.text_area import Selection
@@ -93,8 +93,6 @@ class FixedTextArea(TextArea):
 def key_of_character(character: str) -> str:
     """`full_stop` for `.`; letters and digits are their own names."""
     if tested():
-        from textual.keys import _character_to_key
-
         return _character_to_key(character)
     if character.isalnum():
         return character

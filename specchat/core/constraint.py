@@ -1,0 +1,367 @@
+"""What a reply must be (a JSON schema, an expression, a grammar), as a mask over the target's law at every node.
+
+llguidance compiles it and knows which tokens may follow; it is imported only where a constraint is asked for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specchat.core.reading import Reading, RowInMemory
+from specchat.core.record import record
+from specchat.core.sampling import best_token
+from specchat.core.tree import ROOT, TokenTree
+from specchat.core.vocabulary import TokenTable
+from specchat.errors import ConstraintError, InstallationError, cut
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
+    from llguidance._lib import JsonCompileOptions
+
+Kind = Literal["json_schema", "json_object", "regex", "grammar"]
+
+MOST_CHARACTERS = 1 << 16
+"""Of a schema, an expression or a grammar."""
+
+DEEPEST = 64
+"""Objects and lists inside each other in a schema."""
+
+_NAMES: dict[Kind, str] = {
+    "json_schema": "this JSON schema",
+    "json_object": "a JSON object",
+    "regex": "this regular expression",
+    "grammar": "this grammar",
+}
+
+_JSON: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+"""How JSON is laid out. Free white space would let a small model write it without end."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """What a reply must be.
+
+    Args:
+        text: the schema, the expression or the grammar (Lark); empty for any JSON object.
+    """
+
+    kind: Kind
+    text: str = ""
+
+
+def compiled(wanted: Wanted, table: TokenTable, vocab_size: int) -> Constraint:
+    """The constraint at the beginning of a reply.
+
+    Args:
+        table: the target's tokens.
+        vocab_size: V, of the target.
+
+    Raises:
+        ConstraintError: it is damaged, too large, uses what is not supported, or no text satisfies it.
+        InstallationError: llguidance is not installed.
+    """
+    ends = frozenset(token for token in table.eos_ids if token < vocab_size)
+    name = _NAMES[wanted.kind]
+    if not ends:
+        raise ConstraintError(f"a reply cannot be held to {name}: this model has no token that ends a reply")
+    if len(wanted.text) > MOST_CHARACTERS:
+        raise ConstraintError(f"{name} has {len(wanted.text):,} characters; {MOST_CHARACTERS:,} are read")
+    try:
+        from llguidance import LLMatcher
+    except ImportError as error:
+        raise InstallationError.of(error) from None
+    matcher = LLMatcher(_tokenizer(table, vocab_size), _source(wanted, name), log_level=0)
+    if matcher.is_error():
+        raise ConstraintError(f"{name} cannot be used: {_first_line(matcher.get_error())}")
+    constraint = Constraint(matcher, ends, vocab_size, name)
+    constraint.refuse_without_text(())
+    return constraint
+
+
+def _source(wanted: Wanted, name: str) -> str:
+    """The constraint as llguidance reads it."""
+    from llguidance import LLMatcher
+
+    if wanted.kind == "regex":
+        return LLMatcher.grammar_from_regex(wanted.text)
+    if wanted.kind == "grammar":
+        return LLMatcher.grammar_from_lark(wanted.text)
+    try:
+        schema = {"type": "object"} if wanted.kind == "json_object" else json.loads(wanted.text)
+    except (ValueError, RecursionError) as error:
+        raise ConstraintError(f"{name} is not JSON: {_first_line(str(error))}") from None
+    if not isinstance(schema, dict):
+        raise ConstraintError(f"{name} is not a JSON object")
+    if _depth(schema) > DEEPEST:
+        raise ConstraintError(f"{name} is more than {DEEPEST} levels deep")
+    try:
+        return LLMatcher.grammar_from_json_schema(schema, overrides=_JSON)
+    except ValueError as error:
+        raise ConstraintError(f"{name} cannot be used: {_first_line(str(error))}") from None
+
+
+def _depth(value: object) -> int:
+    """Levels of objects and lists."""
+    depth, level = 0, [value]
+    while level := [one for one in level if isinstance(one, dict | list)]:
+        depth += 1
+        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
+    return depth
+
+
+def _first_line(text: str) -> str:
+    lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()] or ["no reason is given"]
+    return cut(" ".join([lines[0], *(line for line in lines[1:] if line.startswith("error: "))]))
+
+
+class _Spelled:
+    """The tokens as llguidance asks for them."""
+
+    def __init__(self, table: TokenTable, vocab_size: int, end: int) -> None:
+        tokens = range(min(table.size, vocab_size))
+        self.eos_token_id = end
+        self.bos_token_id = None
+        self.tokens = [table.token_spelling(token) for token in tokens]
+        self.special_token_ids = [token for token in tokens if not table.token_bytes(token)]
+        self._encode = table.encode
+
+    def __call__(self, text: str) -> list[int]:
+        return self._encode(text)
+
+
+def _tokenizer(table: TokenTable, vocab_size: int) -> LLTokenizer:
+    """Takes some tenths of a second: the one that was made last is kept, with its table."""
+    from llguidance import LLTokenizer, TokenizerWrapper
+
+    for known, size, tokenizer in _made:
+        if known is table and size == vocab_size:
+            return tokenizer
+    ends = sorted(token for token in table.eos_ids if token < vocab_size)
+    spelled = TokenizerWrapper(_Spelled(table, vocab_size, ends[0]))
+    tokenizer = LLTokenizer(spelled, n_vocab=vocab_size, eos_token=ends)
+    _made[:] = [(table, vocab_size, tokenizer)]
+    return tokenizer
+
+
+_made: list[tuple[TokenTable, int, LLTokenizer]] = []
+
+
+class Constraint:
+    """Which tokens may follow the reply so far, and every path of drafted tokens behind it.
+
+    The matcher walks along the paths that are asked for and back again; only `advance` moves it for good. The mask
+    depends on the path alone, as the law does, so whatever is exact without a mask is exact with it.
+    """
+
+    def __init__(self, matcher: LLMatcher, ends: frozenset[int], vocab_size: int, name: str) -> None:
+        self._matcher, self._ends, self._vocab_size, self._name = matcher, ends, vocab_size, name
+        self._fresh = matcher.deep_copy()
+        self._reply: list[int] = []
+        self._ended = False
+        self._why = ""  # no token may follow the path that was asked for last
+        self._at: list[int] = []  # the path at which the matcher stands
+        self._masks: dict[tuple[int, ...], np.ndarray[Any, np.dtype[np.bool_]]] = {}
+        self._forced: dict[tuple[int, ...], tuple[int, ...]] = {}
+
+    def advance(self, tokens: Sequence[int]) -> None:
+        """The reply has these tokens now.
+
+        Raises:
+            ConstraintError: it may not have them.
+        """
+        for token in tokens:
+            if not self.allows((), token):
+                raise ConstraintError(f"the reply so far does not fit {self._name}")
+            forced = self._forced.get((), ())
+            self._ended = self._ended or token in self._ends
+            if not self._ended:
+                self._go(())
+                self._matcher.consume_token(token)
+                self._reply.append(token)
+            self._masks.clear()
+            self._forced = {(): forced[1:]} if forced[1:] and forced[0] == token else {}
+
+    def mask(self, path: Sequence[int]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """(V,) which tokens may follow the reply and this path; behind an end token, end tokens."""
+        key = tuple(path)
+        found = self._masks.get(key)
+        if found is None:
+            found = self._masks[key] = self._mask(key)
+        return found
+
+    def refuse_without_text(self, path: Sequence[int]) -> None:
+        """Check that some token may follow the reply and this path.
+
+        Raises:
+            ConstraintError: no text can go on here, or to say which became too much work.
+        """
+        if not self.mask(path).any():
+            raise ConstraintError(f"{self._name} cannot be used: {self._why or 'no text satisfies it'}")
+
+    def allows(self, path: Sequence[int], token: int) -> bool:
+        """Whether this token may follow the reply and this path."""
+        return bool(self.mask(path)[token])
+
+    def forced(self, path: Sequence[int]) -> tuple[int, ...]:
+        """Tokens of the text that must follow the reply and this path, as the target's tokenizer would write them.
+
+        Other tokens may write the same text: these are guesses. None where the last token is not certain yet.
+        """
+        key = tuple(path)
+        found = self._forced.get(key)
+        if found is None:
+            before = self._forced.get(key[:-1], ()) if key else ()
+            if len(before) > 1 and before[0] == key[-1]:
+                found = before[1:]
+            elif self._ended or not self._ends.isdisjoint(key) or not self._go(key):
+                found = ()
+            else:
+                found = tuple(self._matcher.compute_ff_tokens())
+            self._forced[key] = found
+        return found
+
+    def reading(self, tree: TokenTree, reading: Reading) -> Reading:
+        """The same reading of this tree with the logits of forbidden tokens at −inf."""
+        head = _MaskedHead(self, tree, reading)
+        return _Masked(reading.nodes, head, reading.alive, reading.pruned, reading.taps)
+
+    def without_forbidden(self, tree: TokenTree) -> TokenTree:
+        """The frozen tree without nodes that may not follow their path, and what is below them."""
+        stays = [True]
+        for node in range(1, len(tree)):
+            parent = tree.parents[node]
+            stays.append(stays[parent] and self.allows(tree.path_tokens(parent), tree.tokens[node]))
+        if all(stays):
+            return tree
+        pruned, place = TokenTree(tree.tokens[ROOT], self._vocab_size), {ROOT: ROOT}
+        for parent in range(len(tree)):
+            for draw in tree.draws(parent) if stays[parent] else ():
+                if stays[draw.child]:
+                    place[draw.child] = pruned.add(place[parent], draw.guess)
+        return pruned.freeze()
+
+    def _mask(self, path: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        if self._ended or not self._ends.isdisjoint(path):
+            only = np.zeros(self._vocab_size, dtype=np.bool_)
+            only[list(self._ends)] = True
+            return only
+        if not self._go(path):
+            return np.zeros(self._vocab_size, dtype=np.bool_)
+        bits = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
+        if self._matcher.is_error():  # it stays in that state, and the path may be one that nobody follows
+            said = _first_line(self._matcher.get_error())
+            self._why = "no text satisfies it" if said.startswith("NoExtension") else f"it is too complex: {said}"
+            self._matcher, self._at = self._fresh.deep_copy(), []
+            self._matcher.consume_tokens(self._reply)
+            return np.zeros(self._vocab_size, dtype=np.bool_)
+        return np.unpackbits(bits, count=self._vocab_size, bitorder="little").astype(np.bool_)
+
+    def _go(self, path: Sequence[int]) -> bool:
+        """Stand behind these tokens; whether they are allowed."""
+        at, same = self._at, 0
+        while same < min(len(at), len(path)) and at[same] == path[same]:
+            same += 1
+        if same < len(at):
+            self._matcher.rollback(len(at) - same)
+            del at[same:]
+        rest = list(path[same:])
+        at += rest[: self._matcher.try_consume_tokens(rest)] if rest else []
+        return len(at) == len(path)
+
+
+@record
+class _Masked(Reading):
+    """A reading whose rows are masked one by one, where they are asked for."""
+
+    def after(self, node: int) -> Tensor:
+        assert node in self.alive, f"node {node} was not read to the end"
+        assert isinstance(self.said, _MaskedHead), "made so"
+        return self.said.row(self.row(node))
+
+
+class _MaskedHead:
+    """A head's output under the masks of a tree's nodes. A `HeadOutput`, which names what the mask leaves alone."""
+
+    likeliest: None = None
+    logsumexp: None = None
+    highest: None = None
+    in_memory: None = None
+    log_probabilities: None = None
+    tokens: None = None
+
+    def __init__(self, constraint: Constraint, tree: TokenTree, reading: Reading) -> None:
+        self._constraint, self._tree, self._nodes, self._said = constraint, tree, reading.nodes, reading.said
+        self._rows: dict[int, Tensor] = {}
+        assert reading.said.tokens is None, "a target's head has a row for every token"
+
+    @cached_property
+    def logits(self) -> Tensor:
+        """(n, V) of all rows."""
+        return torch.stack([self.row(row) for row in range(len(self._nodes))])
+
+    @property
+    def first(self) -> Sequence[int] | None:
+        first = self._said.first
+        return None if first is None else _First(self, first)
+
+    @property
+    def row_in_memory(self) -> _RowOf | None:
+        return _RowOf(self) if self._said.row_in_memory is not None else None
+
+    def row(self, row: int) -> Tensor:
+        """(V,) the logits of a row."""
+        found = self._rows.get(row)
+        if found is None:
+            in_memory = self._said.row_in_memory
+            logits = self._said.logits[row] if in_memory is None else in_memory(row).tensor()
+            self._constraint.refuse_without_text(self._tree.path_tokens(self._nodes[row]))
+            forbidden = torch.from_numpy(~self._mask(row)).to(logits.device)
+            found = self._rows[row] = logits.masked_fill(forbidden, -torch.inf)
+        return found
+
+    def likeliest_of(self, row: int, first: int) -> int:
+        """The likeliest token of a row, where `first` is it without the mask."""
+        return first if self._mask(row)[first] else best_token(self.row(row))
+
+    def _mask(self, row: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        return self._constraint.mask(self._tree.path_tokens(self._nodes[row]))
+
+
+class _First(Sequence[int]):
+    """The likeliest token of every row, found where it is asked for."""
+
+    def __init__(self, head: _MaskedHead, first: Sequence[int]) -> None:
+        self._head, self._first = head, first
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+    @overload
+    def __getitem__(self, row: int) -> int: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> list[int]: ...
+
+    def __getitem__(self, row: int | slice) -> int | list[int]:
+        if isinstance(row, slice):
+            return [self[at] for at in range(len(self))[row]]
+        return self._head.likeliest_of(row, self._first[row])
+
+
+class _RowOf:
+    """Where the masked logits of a row lie, for compiled code."""
+
+    def __init__(self, head: _MaskedHead) -> None:
+        self._head = head
+
+    def __call__(self, row: int) -> RowInMemory:
+        logits = self._head.row(row).float().contiguous()
+        return RowInMemory(logits.data_ptr(), logits.numel(), lambda: logits)

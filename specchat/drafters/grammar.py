@@ -1,0 +1,119 @@
+"""Spans that a constraint forces, as guesses; and any other drafter without the guesses that it forbids."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specchat.core.constraint import Constraint
+from specchat.core.context import Context
+from specchat.core.seams import Drafter, Proposal
+from specchat.core.tree import DrawKind, Guess, TokenTree
+from specchat.drafters import GRAMMAR
+from specchat.drafters.combine import MemberGroup
+from specchat.drafters.parts import Parts
+from specchat.registry import NoOptions
+
+_LIKELY = math.log(0.95)
+"""What a forced token claims where others may write the same text."""
+
+
+class Grammar(Drafter):
+    """For each node the token that goes on with the text that must follow, as the target's tokenizer writes it.
+
+    Without a constraint, and where several texts may follow, it has no guess. Forced text is tokenised as far as its
+    last token is certain whatever follows.
+
+    Reference: Lundberg et al., Guidance (2023), whose token fast-forwarding emits such spans; here they are guesses,
+    because the target may write the same text with other tokens.
+    """
+
+    def __init__(self, options: NoOptions, parts: Parts) -> None:
+        """Nothing is learnt; parts are not needed."""
+
+    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        """(F,) for each node one guess, or none."""
+        constraint = context.constraint
+        if constraint is None:
+            return [()] * len(frontier)
+        return [forced_guess(constraint, tree.path_tokens(node)) for node in frontier]
+
+
+def forced_guess(constraint: Constraint, path: Sequence[int]) -> Sequence[Guess]:
+    """The token that goes on with the forced text behind this path; none where none is forced."""
+    mask = constraint.mask(path)
+    if np.count_nonzero(mask) == 1:
+        return (Guess(int(mask.argmax()), logprob=0.0, proposer=GRAMMAR),)
+    forced = constraint.forced(path)
+    if not forced or not mask[forced[0]]:
+        return ()
+    return (Guess(forced[0], logprob=_LIKELY, proposer=GRAMMAR),)
+
+
+class WithGrammar(MemberGroup):
+    """A drafter under a constraint: forced tokens come before it, and its guesses lose what is forbidden.
+
+    It is asked where no token is forced, for more guesses than have a place, since some will go. Draws keep their law:
+    whether a draw stays depends on its token only in that this is allowed, and given that, it is distributed as q
+    without the forbidden tokens, which is the q that it carries from here on. That holds for independent draws, and for
+    draws without replacement among the allowed ones.
+    """
+
+    def __init__(self, drafter: Drafter) -> None:
+        super().__init__([drafter])
+        self._drafter = drafter
+
+    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        """(F,) guesses that may follow each node."""
+        constraint = context.constraint
+        assert constraint is not None, "made for replies with one"
+        paths = {node: tree.path_tokens(node) for node in frontier}
+        forced = {node: forced_guess(constraint, path) for node, path in paths.items()}
+        open_ = [node for node in frontier if not forced[node]]
+        said = self._drafter.propose(tree, open_, 2 * width + 2, context) if open_ else ()
+        asked = dict(zip(open_, said, strict=True))
+        return [
+            forced[node] or allowed(asked[node], constraint.mask(paths[node]), width, context.vocab_size)
+            for node in frontier
+        ]
+
+    def close(self) -> None:
+        """Nothing: the drafter outlives the reply."""
+
+
+def allowed(
+    guesses: Sequence[Guess], mask: np.ndarray[Any, np.dtype[np.bool_]], width: int, vocab_size: int
+) -> list[Guess]:
+    """The first `width` of the guesses that a mask allows, with their laws under the mask.
+
+    Args:
+        mask: (V,).
+    """
+    found: list[Guess] = []
+    laws: dict[int, Tensor] = {}  # draws of one drafter share one tensor
+    for guess in guesses:
+        if len(found) == width:
+            break
+        if not (0 <= guess.token < vocab_size and mask[guess.token]):
+            continue
+        if guess.q is not None:
+            q = laws.get(id(guess.q))
+            if q is None:
+                q = laws[id(guess.q)] = _without_forbidden(guess.q, mask)
+            drawn = guess.kind is not DrawKind.POINT
+            logprob = math.log(max(float(q[guess.token]), 1e-300)) if drawn else guess.logprob
+            guess = guess._replace(q=q, logprob=logprob)
+        found.append(guess)
+    return found
+
+
+def _without_forbidden(q: Tensor, mask: np.ndarray[Any, np.dtype[np.bool_]]) -> Tensor:
+    """(V,) q among the allowed tokens; q itself where it gives them nothing."""
+    kept = torch.where(torch.from_numpy(mask).to(q.device), q, torch.zeros_like(q))
+    mass = float(kept.sum())
+    return kept / mass if mass > 0.0 else q

@@ -1,0 +1,180 @@
+"""Which tokens a constraint allows behind a path, and which schemas and grammars are refused."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import time
+
+import numpy as np
+import pytest
+import torch
+from contracts.kit import Letters, random_tree
+
+from specchat.core.constraint import DEEPEST, MOST_CHARACTERS, Wanted, compiled
+from specchat.core.reading import HeadTensors, Reading
+from specchat.core.tree import ROOT, Guess, TokenTree
+from specchat.errors import ConstraintError
+from specchat.models.backends.scripted import ScriptedVocabulary
+
+SIZE, END = 6, 5
+LANGUAGE = "(A[BC]|B(A|CD?)|CC)D?E*"
+LETTERS = Letters(SIZE, eos_ids=(END,))
+
+
+def made(text=LANGUAGE, kind="regex", table=LETTERS, size=SIZE):
+    return compiled(Wanted(kind, text), table, size)
+
+
+def longer_matches(beginning):
+    """Whether up to three more letters make a match."""
+    tails = itertools.chain.from_iterable(itertools.product("ABCDE", repeat=n) for n in range(4))
+    return any(re.fullmatch(LANGUAGE, beginning + "".join(tail)) for tail in tails)
+
+
+def allowed_tokens(text):
+    found = [token for token in range(END) if longer_matches(text + "ABCDE"[token])]
+    return {*found, *([END] if re.fullmatch(LANGUAGE, text) else [])}
+
+
+def masked_tokens(constraint, path):
+    return set(np.flatnonzero(constraint.mask(path)).tolist())
+
+
+def every_text(length):
+    beginnings = itertools.chain.from_iterable(itertools.product(range(END), repeat=n) for n in range(length + 1))
+    return [path for path in beginnings if longer_matches("".join("ABCDE"[token] for token in path))]
+
+
+def test_the_mask_behind_every_path_is_what_the_expression_allows_in_any_order_of_asking():
+    texts = every_text(4)
+    assert len(texts) > 20
+    for order in (texts, texts[::-1], sorted(texts, key=lambda path: path[::-1])):
+        constraint = made()
+        for path in order:
+            assert masked_tokens(constraint, path) == allowed_tokens("".join("ABCDE"[token] for token in path))
+
+
+def test_only_advancing_moves_it():
+    constraint = made()
+    constraint.mask((1, 2, 3))
+    constraint.advance([1])
+    assert masked_tokens(constraint, ()) == {0, 2}
+    assert masked_tokens(constraint, (2,)) == allowed_tokens("BC")
+    with pytest.raises(ConstraintError, match="does not fit"):
+        constraint.advance([1])
+
+
+def test_nothing_but_the_end_follows_the_end():
+    constraint = made()
+    constraint.advance([2, 2])
+    assert masked_tokens(constraint, (END,)) == {END}
+    assert masked_tokens(constraint, (END, END)) == {END}
+    constraint.advance([END])
+    assert masked_tokens(constraint, ()) == {END}
+
+
+def test_forbidden_paths_allow_nothing():
+    assert masked_tokens(made(), (3,)) == set()
+    assert masked_tokens(made(), (0, 0)) == set()
+
+
+def test_forced_text_is_tokenised_as_the_tokenizer_would():
+    words = ScriptedVocabulary()
+    constraint = made("Type something else and I shall", table=words, size=words.size)
+    path, forced = [], list(constraint.forced(()))
+    assert forced == words.encode("Type something else and I shall")[: len(forced)]
+    assert len(forced) >= 5
+    for token in forced:
+        assert constraint.forced(path)[0] == token
+        path.append(token)
+    constraint.advance(forced[:2])
+    assert list(constraint.forced(())) == forced[2:]
+
+
+def test_nodes_that_are_forbidden_lose_their_places_and_what_is_below():
+    constraint = made()
+    trees = [random_tree(SIZE, 40, seed, root=0) for seed in range(5)]
+    for tree in trees:
+        left = constraint.without_forbidden(tree)
+        expected = {tuple(tree.path_tokens(node)) for node in range(1, len(tree)) if allowed_path(tree, node)}
+        assert {tuple(left.path_tokens(node)) for node in range(1, len(left))} == expected
+    clean = TokenTree(0, SIZE)
+    clean.add(clean.add(ROOT, Guess(1)), Guess(2))
+    assert constraint.without_forbidden(clean.freeze()) is clean
+
+
+def allowed_path(tree, node):
+    text = "".join("ABCDEF"[token] for token in tree.path_tokens(node))
+    if "F" in text:
+        return re.fullmatch("F+", text.lstrip("ABCDE")) and re.fullmatch(LANGUAGE, text.rstrip("F"))
+    return longer_matches(text)
+
+
+def test_a_reading_is_masked_row_by_row():
+    tree = TokenTree(0, SIZE)
+    node = tree.add(ROOT, Guess(1))
+    logits = torch.randn(2, SIZE, generator=torch.Generator().manual_seed(1))
+    said = HeadTensors(logits, first=logits.argmax(1).tolist())
+    masked = made().reading(tree.freeze(), Reading((0, 1), said, frozenset({0, 1})))
+    for place, tokens in ((ROOT, {0, 1, 2}), (node, {0, 2})):
+        row = masked.after(place)
+        assert set(torch.nonzero(row > -torch.inf).flatten().tolist()) == tokens
+        assert torch.equal(row[sorted(tokens)], logits[place][sorted(tokens)])
+        assert masked.said.first[place] == int(row.argmax())
+        assert torch.equal(masked.logits[place], row)
+    assert masked.said.likeliest is None
+
+
+SCHEMA_TOO_DEEP = json.loads('{"properties":{"a":' * (DEEPEST // 2) + '{"properties":{}}' + "}}" * (DEEPEST // 2))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "why"),
+    [
+        ("regex", "(", "regex"),
+        ("regex", "(?!A)B", "look-around"),
+        ("regex", r"[^\s\S]", "no text satisfies it"),
+        ("regex", "A" * (MOST_CHARACTERS + 1), "characters"),
+        ("grammar", "start: x", "unknown name"),
+        ("grammar", "", "Empty grammar"),
+        ("grammar", "start: start", "no text satisfies it"),
+        ("grammar", "start: " + " ".join(["x?"] * 3000) + '\nx: "A" | "B"', ""),
+        ("json_schema", "{", "not JSON"),
+        ("json_schema", "[" * 100_000, "not JSON|characters"),
+        ("json_schema", "[" * 50_000, "not JSON"),
+        ("json_schema", "[]", "not a JSON object"),
+        ("json_schema", json.dumps(SCHEMA_TOO_DEEP), "levels deep"),
+        ("json_schema", '{"type": "string", "minLength": 5, "maxLength": 2}', "Unsatisfiable"),
+        ("json_schema", '{"type": "integer", "minimum": 5, "maximum": 2}', "Unsatisfiable"),
+        ("json_schema", '{"allOf": [{"type": "string"}, {"type": "integer"}]}', "Unsatisfiable"),
+        ("json_schema", '{"enum": []}', "Unsatisfiable"),
+        ("json_schema", '{"$ref": "#"}', "no text satisfies it"),
+        ("json_schema", '{"$ref": "#/x"}', "does not exist"),
+        ("json_schema", '{"type": "foo"}', "Invalid type"),
+        ("json_schema", '{"not": {}}', "Unimplemented"),
+        ("json_schema", '{"type": "string", "pattern": "["}', "regex parse error"),
+        ("json_schema", json.dumps({"anyOf": [{"anyOf": [{"const": i} for i in range(90)]}] * 40}), ""),
+        ("json_schema", json.dumps({"allOf": [{"anyOf": [{"properties": {f"{i}{j}": {}}} for j in range(8)]}
+                                              for i in range(8)]}), "too large"),
+        ("json_schema", json.dumps({"allOf": [{"pattern": f"^(.*a.{{{i}}}b)*$"} for i in range(1, 12)],
+                                    "type": "string"}), ""),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_used_is_refused_in_one_line_and_soon(kind, text, why):
+    words = ScriptedVocabulary()
+    began = time.process_time()
+    if why:
+        with pytest.raises(ConstraintError, match=why) as refused:
+            made(text, kind, words, words.size)
+        assert "\n" not in str(refused.value)
+        assert len(str(refused.value)) < 400
+    else:
+        made(text, kind, words, words.size)
+    assert time.process_time() - began < 10.0
+
+
+def test_a_model_without_an_end_is_refused():
+    with pytest.raises(ConstraintError, match="no token that ends"):
+        made(table=Letters(SIZE))
