@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from specchat.config.file_reading import UNREADABLE
-from specchat.engine.protocol.commands import Message
+from specchat.engine.protocol.commands import Message, ReplyConstraint
 from specchat.errors import cut, nearest, short
 from specchat.registry import Option
 from specchat.serve.api_error import ApiError
@@ -202,7 +202,6 @@ _ONLY_IN: Mapping[Form, Mapping[str, tuple[tuple[Any, ...], str]]] = {
         "parallel_tool_calls": ((True, False), "tools cannot be called"),
         "functions": (([],), "functions cannot be called"),
         "function_call": (("none",), "functions cannot be called"),
-        "response_format": (({"type": "text"},), "replies are plain text"),
         "modalities": ((["text"],), "replies are plain text"),
         "audio": ((), "replies are plain text"),
         "reasoning_effort": (("none",), "how long to think cannot be chosen"),
@@ -223,7 +222,7 @@ _COMMON = (
     *_WITHOUT_EFFECT,
 )  # fmt: skip
 _OWN: Mapping[Form, tuple[str, ...]] = {
-    "chat.completion": ("messages", "max_completion_tokens"),
+    "chat.completion": ("messages", "max_completion_tokens", "response_format"),
     "text_completion": ("prompt",),
 }
 
@@ -237,6 +236,7 @@ class CheckedRequest:
         messages, text: a chat to answer, or a text to go on with.
         settings: those that differ from the server's.
         reference: a text that the reply is expected to follow.
+        constraint: what the reply is held to.
         stream, usage: whether it comes in pieces, and whether the last piece has the figures.
         client: the program that asks, as it calls itself.
     """
@@ -251,6 +251,7 @@ class CheckedRequest:
     stream: bool = False
     usage: bool = False
     client: str = ""
+    constraint: ReplyConstraint | None = None
 
 
 def read_request(body: bytes, form: Form, client: str = "") -> CheckedRequest:
@@ -279,6 +280,7 @@ def read_request(body: bytes, form: Form, client: str = "") -> CheckedRequest:
         stream=stream,
         usage=_stream_options(fields, stream),
         client=client,
+        constraint=_response_format(fields) if chat else None,
     )
 
 
@@ -341,6 +343,39 @@ def _reference(fields: Fields) -> str:
     if prediction.raw("type") != "content":
         raise wrong("prediction.type", f'{shown(prediction.raw("type"))} is not "content"')
     return content_text(prediction)
+
+
+def _response_format(fields: Fields) -> ReplyConstraint | None:
+    """What the reply is held to; whether a schema can be used the engine finds out."""
+    given = fields.table("response_format")
+    if given is None:
+        return None
+    wanted = Fields(given, "response_format.")
+    match kind := wanted.raw("type"):
+        case "text":
+            wanted.refuse_unknown(["type"])
+            return None
+        case "json_object":
+            wanted.refuse_unknown(["type"])
+            return ReplyConstraint("json_object")
+        case "json_schema":
+            wanted.refuse_unknown(["type", "json_schema"])
+            return ReplyConstraint("json_schema", _schema(wanted))
+        case _:
+            raise wrong(wanted.path("type"), f"{shown(kind)} is none of text, json_object and json_schema")
+
+
+def _schema(wanted: Fields) -> str:
+    """The schema as text. It is enforced whether `strict` or not."""
+    about = Fields(wanted.table("json_schema") or {}, wanted.path("json_schema."))
+    about.refuse_unknown(["name", "description", "schema", "strict"])
+    about.text("name")
+    about.text("description")
+    about.truth("strict")
+    schema = about.table("schema")
+    if schema is None:
+        raise wrong(about.path("schema"), "it is missing", "missing_required_parameter")
+    return msgspec.json.encode(schema).decode()
 
 
 def _stream_options(fields: Fields, stream: bool) -> bool:

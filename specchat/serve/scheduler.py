@@ -227,7 +227,14 @@ class Scheduler:
         self._last_id += 1
         ticket.id = self._last_id
         self._engine.send(
-            Generate(ticket.id, list(asked.messages), asked.seed, text=asked.text, reference=asked.reference)
+            Generate(
+                ticket.id,
+                list(asked.messages),
+                asked.seed,
+                text=asked.text,
+                reference=asked.reference,
+                constraint=asked.constraint,
+            )
         )
         event: Event | None = None
         while not isinstance(event, Finished | Failed):

@@ -112,14 +112,16 @@ def test_the_token_is_distributed_as_the_targets(setup, vocab_size):
 def test_two_levels_are_distributed_as_the_targets(setup, vocab_size):
     first = law(vocab_size, 7, 0)
     second = [law(vocab_size, 7, 0, token) for token in range(vocab_size)]
+    # A token without a node ends the round; the next round begins behind it.
+    behind_a_node = [expected(second[token], setup.drawn(vocab_size, 70 + token)) for token in range(vocab_size)]
+    behind_none = [expected(second[token], [(1.0, ())]) for token in range(vocab_size)]
     text = torch.zeros(vocab_size, vocab_size, dtype=torch.float64)
     for weight, guesses in setup.drawn(vocab_size, 7):
         emitted = outcome(first, guesses)[0]
         children = {guess.token for guess in guesses}
         for token in range(vocab_size):
-            # A token without a node ends the round; the next round begins behind it.
-            below = setup.drawn(vocab_size, 70 + token) if token in children else [(1.0, ())]
-            text[token] += weight * emitted[token] * expected(second[token], below)
+            below = behind_a_node if token in children else behind_none
+            text[token] += weight * emitted[token] * below[token]
     torch.testing.assert_close(text, first[:, None] * torch.stack(second), **EXACT)
 
 

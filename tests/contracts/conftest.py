@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -33,7 +34,13 @@ def build(request) -> Callable[..., Any]:
 @pytest.fixture(params=list(BUILDERS))
 def make_model(request) -> Callable[[], Model]:
     """Makes models of one path, over weights that all of them share."""
-    return lambda: BUILDERS[request.param](shared_network("llama"), 512)
+    return maker(request.param)
+
+
+@cache
+def maker(path: str) -> Callable[[], Model]:
+    """The same function for the same path, so that what its models write can be kept by it."""
+    return lambda: BUILDERS[path](shared_network("llama"), 512)
 
 
 @pytest.fixture

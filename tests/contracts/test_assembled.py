@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from functools import cache
 
 import pytest
 import torch
@@ -95,9 +96,13 @@ def test_what_the_seams_carry_never_changes_the_text(make_model, resources, sett
         resources = dataclasses.replace(resources, draft_vocabulary=Backwards(V))
     changes = {**TREE, **settings, "temperature": temperature}
     said = collect(converse(target, draft, resources.vocabulary, resources, **changes).reply(PROMPT, 7))
-    plain = reply(make_model(), controller="off", temperature=temperature, max_tokens=24)
-    assert said.tokens == plain.tokens
+    assert said.tokens == plain_reply(make_model, temperature)
     assert said.ledger.drafted > 0
+
+
+@cache
+def plain_reply(make_model, temperature):
+    return reply(make_model(), controller="off", temperature=temperature, max_tokens=24).tokens
 
 
 def test_every_plug_in_is_assembled():
@@ -218,7 +223,7 @@ def test_a_drafter_without_its_weights_is_refused_with_the_reason_and_what_works
     settings = {"drafter": drafter, "method_options": {"merge.of": "suffix,trained"}}
     with pytest.raises(CombinationError, match=r"drafter 'trained' needs weights .* nearest that works: drafter 'suff"):
         conversed(make_model, **settings)
-    conversation = converse(make_model(), None)
+    conversation = converse(make_model(), None, max_tokens=24)
     with pytest.raises(CombinationError):
         conversation.change(conversation.settings.but(settings))
     assert collect(conversation.reply(PROMPT, 7)).tokens

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 from contracts.covering import covering
 from contracts.kit import (
@@ -47,12 +49,17 @@ def test_a_draft_model_with_a_shorter_context_proposes_nothing_beyond_its_end(me
     parts = (drafter, make_policy(policy), make_rule(ACCEPTANCE_RULES["follow"]), Always(Budget(6, 4, 2)))
     target, context = scripted_target(), context_for()
     emitted, rounds = speak(Speculator(target, *parts), 40, context)
-    assert emitted == plain_text(scripted_target(), 40)
+    assert emitted == plain()
     if method.needs_draft_model and not looks_up(method):
         depths = [round.start + max(round.tree.depths) for round in rounds]
         assert max(depth for depth, round in zip(depths, rounds, strict=True) if round.tree.drafted) == end + 1
     again, _ = speak(Speculator(target, *parts), 5, context_for(prompt=context.history))
     assert len(again) == 5
+
+
+@cache
+def plain():
+    return plain_text(scripted_target(), 40)
 
 
 class ShortSighted(ScriptedModel):

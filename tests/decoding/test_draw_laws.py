@@ -136,9 +136,9 @@ def test_drafters_that_draw_are_in_these_tests():
 def test_a_member_that_is_asked_below_its_own_draws_alone_would_be_noticed():
     drafter = drafting("several", given_to("several"))
     assert isinstance(drafter, Several)
-    assert least_p(drafter, make_policy(TREE_POLICIES["best_first"]), DrawKind.IID, 1500) > PLAUSIBLE
+    assert least_p(drafter, make_policy(TREE_POLICIES["best_first"]), DrawKind.IID, 1000) > PLAUSIBLE
     drafter._samplers = [False, False]
-    assert least_p(drafter, make_policy(TREE_POLICIES["best_first"]), DrawKind.IID, 1500) < ABSURD
+    assert least_p(drafter, make_policy(TREE_POLICIES["best_first"]), DrawKind.IID, 1000) < ABSURD
 
 
 PAIRS = [

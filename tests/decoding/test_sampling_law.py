@@ -218,24 +218,32 @@ def top(q: torch.Tensor) -> torch.Tensor:
 
 
 MISTAKES = {
-    "one draw for all positions": engine(
-        lambda: Proposing(counting_up), make_policy(TREE_POLICIES["chain"]), OneDraw()
+    "one draw for all positions": (
+        engine(lambda: Proposing(counting_up), make_policy(TREE_POLICIES["chain"]), OneDraw()),
+        300,
     ),
-    "first token by argmax": engine(
-        lambda: Proposing(counting_up),
-        make_policy(TREE_POLICIES["chain"]),
-        ArgmaxFirst(make_rule(ACCEPTANCE_RULES["follow"])),
+    "first token by argmax": (
+        engine(
+            lambda: Proposing(counting_up),
+            make_policy(TREE_POLICIES["chain"]),
+            ArgmaxFirst(make_rule(ACCEPTANCE_RULES["follow"])),
+        ),
+        300,
     ),
-    "q flattened": engine(drawing(misreport=flat), AllOfThem(), Residual(DrawKind.IID), WIDTH_3),
-    "q sharpened": engine(drawing(misreport=top), AllOfThem(), Residual(DrawKind.IID), WIDTH_3),
-    "coins used again": engine(drawing(), AllOfThem(), StaleCoins(DrawKind.IID), Budget(9, 2, 1)),
-    "no residual": engine(drawing(), AllOfThem(), ForgetsResidual(DrawKind.IID), WIDTH_3),
+    "q flattened": (engine(drawing(misreport=flat), AllOfThem(), Residual(DrawKind.IID), WIDTH_3), 300),
+    "q sharpened": (engine(drawing(misreport=top), AllOfThem(), Residual(DrawKind.IID), WIDTH_3), 300),
+    "coins used again": (engine(drawing(), AllOfThem(), StaleCoins(DrawKind.IID), Budget(9, 2, 1)), 1000),
+    "no residual": (engine(drawing(), AllOfThem(), ForgetsResidual(DrawKind.IID), WIDTH_3), 1000),
 }
+"""Parts with a mistake, and after how many replies it is certain."""
 
 
-@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES.keys())
-def test_a_known_mistake_is_noticed(mistake):
-    assert worst(sample(mistake, seeds=1000)) < ABSURD
+@pytest.mark.parametrize(("mistake", "seeds"), MISTAKES.values(), ids=MISTAKES.keys())
+def test_a_known_mistake_is_noticed(mistake, seeds):
+    assert worst(sample(mistake, seeds=seeds)) < ABSURD
+
+
+FIRST_TOKENS = 1500
 
 
 def first_token_p(p: list[float], q: list[float], draws: int, **drafting: Any) -> float:
@@ -245,10 +253,10 @@ def first_token_p(p: list[float], q: list[float], draws: int, **drafting: Any) -
     rule = Residual(DrawKind.IID)
     speculator = Speculator(fixed, drafter, AllOfThem(), rule, Always(Budget(draws, 1, draws)))
     counts = [0.0] * 4
-    for seed in range(2500):
+    for seed in range(FIRST_TOKENS):
         text, _ = speak(speculator, 1, context_for(Sampling(temperature=1.0), seed, 4, PROMPT))
         counts[text[0]] += 1
-    return chi_square_p(counts, [2500 * share for share in p])
+    return chi_square_p(counts, [FIRST_TOKENS * share for share in p])
 
 
 @pytest.mark.parametrize("stream", [Stream.DRAFT, Stream.TARGET], ids=["its own", "the target's"])

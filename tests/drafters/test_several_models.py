@@ -116,7 +116,7 @@ def test_draws_of_two_models_leave_the_text_distributed_as_the_targets(rule):
     policy = make_policy(TREE_POLICIES["expansion"], widths="4,2")
     parts = (policy, make_rule(ACCEPTANCE_RULES[rule]), Always(Budget(12, 2, 4)))
     target, texts, proposers = scripted_target(small), [], set()
-    for seed in range(1000):
+    for seed in range(400):
         text, rounds = speak(Speculator(target, drafter, *parts), 3, context_for(warm, seed, small, prompt))
         texts.append(text)
         proposers |= {draw.guess.proposer for draw in rounds[0].tree.draws(ROOT)}

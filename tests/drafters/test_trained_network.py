@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 import torch
 from contracts.kit import Letters, collect, converse, every
@@ -23,7 +25,7 @@ TRAINED = [
     method for method in every(DRAFTERS) if method.values[0].needs_weights and not method.values[0].in_target_pass
 ]
 PROMPT = [3, 5, 9, 5, 3, 7, 9, 2, 5, 3, 11, 4]
-CHAIN = {"policy": "chain", "controller": "fixed", "nodes": 3, "depth": 3, "width": 1, "max_tokens": 40}
+CHAIN = {"policy": "chain", "controller": "fixed", "nodes": 3, "depth": 3, "width": 1, "max_tokens": 24}
 
 
 def a_target():
@@ -34,6 +36,14 @@ def conversed(target, trained, **settings):
     return converse(
         target, vocabulary=Letters(V), resources=trained_resources(trained=trained), **{**CHAIN, **settings}
     )
+
+
+@cache
+def plain_reply(prompt_tokens, **settings):
+    """What the target alone writes after so many tokens of the prompt."""
+    target = a_target()
+    conversation = conversed(target, all_tiny_trained(target), drafter="none", **settings)
+    return collect(conversation.reply(PROMPT[:prompt_tokens], 7)).tokens
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +194,7 @@ class InTurns:
 def test_states_are_not_asked_for_while_no_passes_are_allowed(monkeypatch, drafter):
     """And one round with states is enough to draft again; prompt tokens that were put off do no harm."""
     target = a_target()
-    plain = collect(conversed(target, all_tiny_trained(target), drafter="none").reply(PROMPT[:6], 7)).tokens
+    plain = plain_reply(6)
     options = {"merge.of": "suffix+hydra"} if drafter == "merge" else {}
     conversation = conversed(target, all_tiny_trained(target), drafter=drafter, method_options=options)
     speculator = conversation.speculator
@@ -217,7 +227,7 @@ def test_a_drafter_that_reads_the_whole_text_is_given_all_states_all_the_same(dr
 @pytest.mark.parametrize("method", TRAINED)
 def test_as_a_member_of_a_merge_it_drafts_and_the_text_stays(method, settings):
     target = a_target()
-    plain = collect(conversed(target, all_tiny_trained(target), drafter="none", **settings).reply(PROMPT, 7)).tokens
+    plain = plain_reply(len(PROMPT), **settings)
     options = {"merge.of": f"suffix+{method.name}", "merge.sure": 1.0}
     given = {"drafter": "merge", "method_options": options, "policy": "best_first", "nodes": 4, "width": 2}
     written = collect(conversed(target, all_tiny_trained(target), **given, **settings).reply(PROMPT, 7))

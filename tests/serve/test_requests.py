@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.engine.protocol.commands import Message
+from specchat.engine.protocol.commands import Message, ReplyConstraint
 from specchat.serve.api_error import ApiError
 from specchat.serve.requests import CheckedRequest, Form, read_request
 
@@ -46,6 +46,14 @@ def test_sampling_fields_become_settings() -> None:
     assert chat(**given, stop="\n").settings == {**given, "stop": ["\n"]}
     assert chat(max_completion_tokens=9).settings == {"max_tokens": 9}
     assert chat(max_completion_tokens=9, max_tokens=9).settings == {"max_tokens": 9}
+
+
+def test_a_response_format_becomes_a_constraint() -> None:
+    assert chat(response_format={"type": "text"}) == chat()
+    assert chat(response_format={"type": "json_object"}).constraint == ReplyConstraint("json_object")
+    about = {"name": "it", "strict": True, "schema": {"type": "integer"}}
+    asked = chat(response_format={"type": "json_schema", "json_schema": about})
+    assert asked.constraint == ReplyConstraint("json_schema", '{"type":"integer"}')
 
 
 def test_null_is_not_given() -> None:
@@ -93,7 +101,14 @@ def test_the_figures_of_a_stream_come_when_asked_for() -> None:
         ({"tools": [{"type": "function"}]}, "tools"),
         ({"tool_choice": "auto"}, "tool_choice"),
         ({"functions": [{}]}, "functions"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"response_format": {"type": "xml"}}, "response_format.type"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema.schema"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": []}}},
+            "response_format.json_schema.schema",
+        ),
+        ({"response_format": {"type": "json_object", "strict": True}}, "response_format.strict"),
+        ({"response_format": "json"}, "response_format"),
         ({"modalities": ["audio"]}, "modalities"),
         ({"stream": "yes"}, "stream"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),

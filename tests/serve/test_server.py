@@ -126,6 +126,31 @@ def test_a_predicted_reply_comes_in_fewer_rounds(server, recited):
     assert plain.usage.completion_tokens_details.accepted_prediction_tokens == 0
 
 
+def schema_format(schema):
+    return {"type": "json_schema", "json_schema": {"name": "it", "strict": True, "schema": schema}}
+
+
+def test_a_schema_holds_the_reply_whole_and_streamed(server):
+    fits = {"kind": {"enum": ["tree", "chain"]}, "wide": {"type": "boolean"}}
+    schema = {"type": "object", "properties": fits, "required": ["kind", "wide"], "additionalProperties": False}
+    whole = chat(server, max_tokens=60, seed=5, response_format=schema_format(schema))
+    value = json.loads(whole.choices[0].message.content)
+    assert value["kind"] in ("tree", "chain")
+    assert value["wide"] in (True, False)
+    assert whole.choices[0].finish_reason == "stop"
+    pieces = chat(server, max_tokens=60, seed=5, response_format=schema_format(schema), stream=True)
+    assert json.loads("".join(chunk.choices[0].delta.content or "" for chunk in pieces)) == value
+    assert chat(server).choices[0].message.content[0] != "{", "the next request is free again"
+
+
+@pytest.mark.parametrize("schema", [{"enum": []}, {"type": "foo"}, {"not": {}}, {"$ref": "#"}])
+def test_a_schema_that_cannot_be_used_is_refused(server, schema):
+    with pytest.raises(openai.BadRequestError) as refused:
+        chat(server, response_format=schema_format(schema), stream=True)
+    assert refused.value.param == "response_format"
+    assert "cannot be used" in refused.value.message
+
+
 def test_a_prompt_too_long_for_the_context_is_told_so(server):
     with pytest.raises(openai.BadRequestError) as caught:
         chat(server, messages=[{"role": "user", "content": "\u00e9" * 5000}])
