@@ -56,6 +56,16 @@ def said(model: LlamaCppModel, tokens: int = 60, **changes: object) -> tuple[lis
     return [token for one in emitted for token in one], max(map(len, emitted))
 
 
+def test_loading_says_nothing_on_standard_error():
+    script = (
+        "import torch, sys; from pathlib import Path; from specchat.config import ModelSpec, PathSource\n"
+        "from specchat.models.llama_loading import load_llama; path = Path(sys.argv[1])\n"
+        "load_llama(ModelSpec('m', (PathSource(path),)), path, cards=False)[0].prefill(list(range(20)))"
+    )
+    command = [sys.executable, "-c", script, str(fetched(NAME))]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stderr == ""
+
+
 def test_the_text_is_llama_cpps_own():
     from llama_cpp import Llama
 

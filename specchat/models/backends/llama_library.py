@@ -60,8 +60,8 @@ def library() -> Any:
         raise InstallationError(f"llama-cpp-python cannot be loaded: {cut(str(error))}") from None
     if missing := [name for name in ("llama_memory_seq_cp", "llama_get_memory") if not hasattr(found, name)]:
         raise InstallationError(f"this llama-cpp-python is too old: it has no {missing[0]}; version 0.3.36 works")
+    found.llama_log_set(_log_callback(found), ctypes.c_void_p(0))  # before anything is said
     found.llama_backend_init()
-    found.llama_log_set(_log_callback(found), ctypes.c_void_p(0))
     return found
 
 
