@@ -55,6 +55,12 @@ class Settings:
     dtype: str = option(
         "auto", "number format of the weights", choices=("auto", "float32", "bfloat16", "int8", "int4"), live=False
     )
+    backend: str = option(
+        "auto",
+        "what runs the models: own decoder, transformers, or llama.cpp, which is a library to install; auto chooses",
+        choices=("auto", "own", "transformers", "llama.cpp"),
+        live=False,
+    )
     kernels: str = option(
         "auto",
         "which code multiplies int8 and int4 weights on a processor: native is compiled here, once, and fastest",

@@ -71,6 +71,13 @@ PlainMarks = Annotated[
     typer.Option("--ascii", help="Draw with ASCII characters only; also chosen where the locale is not UTF-8."),
 ]
 
+System = Annotated[
+    str | None,
+    typer.Option(
+        "--system", help="System message, or the name of one that /system save NAME saved.", show_default=False
+    ),
+]
+
 _OUTPUT_NOT_READ = 128 + 13
 """The exit code of a program that SIGPIPE ended, as it ends most whose output is piped into `head`.
 
@@ -114,6 +121,8 @@ def chat(
             help="Let other programs use the chat's engine over HTTP, as /serve does; without a PORT, on 8000.",
         ),
     ] = None,
+    system: System = None,
+    ask: Annotated[str | None, typer.Option("--ask", hidden=True)] = None,
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_print_version)
     ] = False,
@@ -135,6 +144,8 @@ def chat(
                 ascii=ascii,
                 chat=start,
                 serve_on=serve_on,
+                system=system or "",
+                question=ask or "",
             )
         )
 
@@ -153,7 +164,7 @@ def run(
     record: Annotated[
         Path | None, typer.Option(help="Write the event stream to this file.", show_default=False)
     ] = None,
-    system: Annotated[str | None, typer.Option(help="System prompt.", show_default=False)] = None,
+    system: System = None,
     json_schema: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Hold the reply to this JSON schema.", show_default=False),

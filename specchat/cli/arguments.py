@@ -14,22 +14,24 @@ from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError, cut, meant
 
 _MAY_BE_ALONE = ("-r", "--resume", "--serve")
+_TAKE_NOTHING = ("--no-mouse", "--ascii", "--print-transcript", "-c", "--continue", "--version", "-h", "--help")
+"""The chat's options without a value."""
+
 _NEGATIVE = re.compile(r"-[0-9.][0-9.e+-]*")
 
 
 def prepared(arguments: list[str]) -> list[str]:
     """The arguments as the parser wants them: all text, and the chat's `--resume` without an id and `--serve`
-    without a port have an empty one.
+    without a port have an empty one; a question in the place of a command is what the chat begins with.
 
     `specchat train --resume` takes no id.
 
     Raises:
-        UsageError: an argument is not text in the encoding of the terminal, or a question is in the place of a command.
+        UsageError: an argument is not text in the encoding of the terminal.
     """
     for number, argument in enumerate(arguments, 1):
         _refuse_bytes(number, argument)
-    if arguments and " " in (question := arguments[0].strip()) and not question.startswith("-"):
-        raise UsageError(f"no command is called {question!r}; to ask it: specchat run {shlex.quote(question)}")
+    arguments = _with_question_as_option(arguments)
     if arguments[:1] == ["train"]:
         return arguments
     if arguments[:2] == ["config", "set"]:
@@ -42,6 +44,21 @@ def prepared(arguments: list[str]) -> list[str]:
         for argument, after in pairwise([*arguments, "-"])
         for word in ([argument, ""] if argument in _MAY_BE_ALONE and after.startswith("-") else [argument])
     ]
+
+
+def _with_question_as_option(arguments: list[str]) -> list[str]:
+    """A question in the place of a command as the option `--ask`: no command's name contains a blank."""
+    value = False  # whether the next one is an option's value
+    for at, argument in enumerate(arguments):
+        if value:
+            value = False
+        elif argument.startswith("-"):
+            value = "=" not in argument and argument not in _TAKE_NOTHING
+        elif " " in argument.strip():
+            return [*arguments[:at], f"--ask={argument}", *arguments[at + 1 :]]
+        else:
+            break
+    return arguments
 
 
 def one_prompt(words: list[str]) -> str | None:
@@ -84,7 +101,7 @@ def refuse_options_before_command(context: typer.Context) -> None:
     given = [parameter for parameter in context.command.params if _was_typed(context, parameter.name)]
     if not given:
         return
-    flags = [max(parameter.opts, key=len) for parameter in given]
+    flags = [next(flag for flag in parameter.opts if flag.startswith("--")) for parameter in given]
     command = context.command.get_command(context, name)  # type: ignore[attr-defined]
     takers = [command, *getattr(command, "commands", {}).values()]
     known = {option for one in takers for parameter in one.params for option in parameter.opts}

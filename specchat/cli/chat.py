@@ -24,6 +24,7 @@ from specchat.config import (
     shipped_file,
     starting_pair,
     state_dir,
+    system_message,
     user_app,
     user_keys,
     user_settings,
@@ -56,13 +57,18 @@ def open_chat(
     ascii: bool = False,
     chat: str | None = "",
     serve_on: str | None = None,
+    system: str = "",
+    question: str = "",
 ) -> int:
     """The app on an engine: a child process here, or wherever `engine` starts one. Returns the exit code.
 
     Args:
+        system: the system message of new chats: its text, or the name of a saved one.
+        question: what is asked at once.
         serve_on: the port on which other programs may ask, "" for the usual one; None: they may not.
     """
     port = None if serve_on is None else _port_to_serve_on(serve_on)
+    message = system_message(system)
     guard = take_terminal()
     wanted = {**user_settings(), **settings}
     if not engine:
@@ -88,9 +94,20 @@ def open_chat(
         questions=shipped_questions,
         server=lambda *given: _later("serving").serve_from_app(*given),
         serve_on=port,
+        better=None if engine else lambda name: _later("better_pair").offer_for(name),
         training=None if engine else training,
     )
-    app = SpecchatApp(setup, settings=settings, keys=keys, history=sent, options=options, chat=chat, guard=guard)
+    app = SpecchatApp(
+        setup,
+        settings=settings,
+        keys=keys,
+        history=sent,
+        options=options,
+        chat=chat,
+        system=message,
+        question=question,
+        guard=guard,
+    )
     try:
         run_app(app, mouse=options.mouse)
     finally:

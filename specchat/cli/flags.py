@@ -34,7 +34,7 @@ def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command all settings as flags; it receives the ones that were used as `settings`, checked."""
     signature = inspect.signature(command, eval_str=True)
     own = [p for name, p in signature.parameters.items() if name != "settings"]
-    flags = [_flag(option) for option in OPTIONS.values()]
+    flags = [_flag(option) for option in sorted(OPTIONS.values(), key=_rank)]
 
     @functools.wraps(command)
     def wrapped(**given: Any) -> None:
@@ -66,12 +66,25 @@ def as_flags(settings: Mapping[str, Any]) -> list[str]:
     return words
 
 
+_FIRST = ("pair", "temperature", "top_p", "max_tokens", "drafter", "nodes", "depth", "width")
+"""The flags that are used most; the others follow in the order of their list."""
+
+
+def _rank(option: Option) -> int:
+    return _FIRST.index(option.name) if option.name in _FIRST else len(_FIRST)
+
+
+_MOST_NAMES = 12
+"""So many names are listed in the help of a flag."""
+
+
 def _flag(option: Option) -> inspect.Parameter:
-    names = "" if option.name == "pair" else ", ".join(known_names(option.name))
+    known = [] if option.name == "pair" else known_names(option.name)
+    names = ", ".join(known) if len(known) <= _MOST_NAMES else f"{len(known)} of them: specchat methods lists them"
     default = "" if option.default == "" else f"default {str(option.default).lower()}"
     about = "; ".join(text for text in (option.range_text() or names, default) if text)
     extra = typer.Option(
-        f"--{option.name.replace('_', '-')}",
+        *(("--pair", "--model") if option.name == "pair" else (f"--{option.name.replace('_', '-')}",)),
         metavar=_VALUES[option.kind],
         help=f"{option.help} ({about})" if about else option.help,  # in brackets it would be taken for markup
         show_default=False,

@@ -16,6 +16,7 @@ from specchat.cli.flags import Output
 from specchat.cli.run_output import Outputs
 from specchat.cli.start_engine import engine_log, start_engine
 from specchat.cli.streams import piped_text
+from specchat.config import system_message
 from specchat.engine.client.client import Engine, EngineFailure, raise_death
 from specchat.engine.client.speedup import speedup_of, speedup_text
 from specchat.engine.protocol import events
@@ -87,6 +88,7 @@ def with_engine(
     engine: str,
 ) -> int:
     """Start an engine for one question, and let it go whatever happens."""
+    system = system_message(system or "")
     messages = [Message("system", system)] if system else []
     piped = piped_text(prompt is not None)
     parts = [part for part in (prompt, piped) if part]

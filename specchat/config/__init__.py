@@ -11,6 +11,7 @@ from specchat.config.directories import (
     shipped_file,
     state_dir,
 )
+from specchat.config.system_messages import save_system_message, saved_system_messages, system_message
 from specchat.config.user_config import (
     AppOptions,
     flat,
@@ -64,12 +65,15 @@ __all__ = [
     "load_mirrors",
     "own_drafters_dir",
     "private_dir",
+    "save_system_message",
+    "saved_system_messages",
     "settings_of",
     "shipped_drafters_dir",
     "shipped_file",
     "shipped_settings",
     "starting_pair",
     "state_dir",
+    "system_message",
     "user_app",
     "user_keys",
     "user_settings",

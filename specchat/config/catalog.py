@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from specchat.config.directories import config_dir, expanded, shipped_file
+from specchat.config.llama_options import LLAMA_KEYS, read_llama_options
 from specchat.config.toml_file import NAME, TableLocation, parse, parse_if_there
 from specchat.config.values import (
+    BACKENDS,
     COMPANION_SUFFIXES,
     DRAFTER_FILES,
     WEIGHT_SUFFIXES,
@@ -100,8 +102,12 @@ PACKAGE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?==[A-Za-z0-9][A
 
 def _model(place: TableLocation, name: str, table: dict[str, Any]) -> ModelSpec:
     place.named(name)
-    kinds = {"source": str, "sources": list, "files": list, "licence": str, "notes": str}
-    said = place.read(table, kinds | {"context_tokens": int, "parameters": int})
+    kinds: dict[str, type] = {"source": str, "sources": list, "files": list, "licence": str, "notes": str}
+    said = place.read(table, kinds | LLAMA_KEYS | {"context_tokens": int, "parameters": int, "backend": str})
+    if (backend := said.get("backend", "auto")) not in BACKENDS:
+        raise place.error("backend", f"= {short(backend)} is not one of its values: {', '.join(BACKENDS)}")
+    if about_llama := {key: said.pop(key) for key in LLAMA_KEYS if key in said}:
+        said["llama"] = read_llama_options(place, about_llama)
     for key in ("context_tokens", "parameters"):
         if said.get(key, 1) < 1:
             raise place.error(key, f"= {short(said[key])} must be above 0")

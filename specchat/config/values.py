@@ -68,11 +68,37 @@ class ScriptedSource:
 Source = HubSource | IndexSource | PathSource | ScriptedSource
 
 
+BACKENDS = ("auto", "own", "transformers", "llama.cpp")
+"""What can run a model: our own decoder, transformers, or llama.cpp."""
+
+
+@dataclass(frozen=True)
+class LlamaOptions:
+    """How llama.cpp loads a model.
+
+    Args:
+        gpu_layers: layers on cards; None for all where there is one.
+        tensor_split: the share of each card.
+        rpc_servers: HOST:PORT of other machines that run llama.cpp's RPC server.
+        flash_attn: None where llama.cpp decides.
+        cache_type: the number format of the cache.
+        mmap: whether weights stay in the file and are mapped; None for yes, unless they would not fit.
+    """
+
+    gpu_layers: int | None = None
+    tensor_split: tuple[float, ...] = ()
+    rpc_servers: tuple[str, ...] = ()
+    flash_attn: bool | None = None
+    cache_type: str = "f16"
+    mmap: bool | None = None
+
+
 @dataclass(frozen=True)
 class ModelSpec:
     """One model as models.toml names it; sources in order of preference.
 
-    `files` is empty where the hub's own listing decides (a safetensors repository).
+    `files` is empty where the hub's own listing decides (a safetensors repository). `llama` is how llama.cpp loads it,
+    if that runs it.
     """
 
     name: str
@@ -82,6 +108,8 @@ class ModelSpec:
     context_tokens: int | None = None
     parameters: int | None = None
     notes: str = ""
+    backend: str = "auto"
+    llama: LlamaOptions = field(default_factory=LlamaOptions)
 
     kind: ClassVar[str] = "models"
 

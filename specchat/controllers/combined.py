@@ -44,6 +44,12 @@ The second pair is there because one plain round must not stand for much more of
 after 4 or 3, replies of 50 to 150 rounds had no figure in an eighth of all cases, or an interval that was too short.
 """
 
+OPENING = 4
+"""So many rounds at the beginning of the first reply have guesses: they are the first that somebody sees."""
+
+_FIRST_SIZE = 3
+"""After them a plain round comes in every three, until there are as many as in other replies."""
+
 _GOLDEN = 0.6180339887498949
 """Steps of this size fall evenly, and never in step with anything that repeats, such as another program's bursts."""
 
@@ -54,20 +60,29 @@ class PlainRounds(Controller):
 
     controller: Controller
     _done: int = field(default=-1, init=False)  # the last block of rounds that has its plain round
+    _replies: int = field(default=0, init=False)  # that were begun
 
     def plan(self, context: Context) -> Budget:
         """The controller's budget, or one without nodes where a plain round is due."""
-        block, place, size = _block(context.round)
         if context.round == 0:
-            self._done = -1
+            self._done, self._replies = -1, self._replies + 1
+        block, place, size = self._block(context.round)
         if self._done != block and place == _place(block, size):
             return Budget(nodes=0, depth=0, width=0, why="to compare with")
         return self.controller.plan(context)
 
     def observe(self, round: Round) -> None:
         if round.budget.nodes == 0:
-            self._done, _, _ = _block(round.index)
+            self._done, _, _ = self._block(round.index)
         self.controller.observe(round)
+
+    def _block(self, round: int) -> tuple[int, int, int]:
+        """Which block a round is in, its place there, and the block's size."""
+        ends, size = SOONER[0]
+        if self._replies > 1 or round >= ends:
+            return _block(round)
+        block, place = divmod(round - OPENING, _FIRST_SIZE)
+        return (block, place, _FIRST_SIZE) if 0 <= block < ends // size else (-1, 0, _FIRST_SIZE)
 
 
 def _block(round: int) -> tuple[int, int, int]:

@@ -80,7 +80,13 @@ class Model(Weights, Protocol):
 
     A text longer than `context_tokens` is not refused here: callers keep within it, as `decoding.conversation` does by
     refusing long prompts and ending replies. A tree may reach a little beyond it.
+
+    Attributes:
+        gives_states: whether it can show states of its layers, hand out weights, take extra rows and make views. One
+            that cannot refuses what asks for them.
     """
+
+    gives_states: bool
 
     counters: Counters
 

@@ -25,7 +25,6 @@ from specchat.drafters.choice import DrafterChoice, choose_drafter
 from specchat.drafters.parts import NO_RESOURCES, EngineFactory, PairResources, Parts
 from specchat.errors import CombinationError
 from specchat.memory_size import memory_text
-from specchat.registry import Method
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
 
@@ -78,8 +77,28 @@ def assemble(
             resources.memory,
         ),
     )
+    _refuse_without_states(speculator, settings)
     speculator.feed = feed
     return speculator
+
+
+def _refuse_without_states(speculator: Speculator, settings: Settings) -> None:
+    """Refuse parts that look at states of a target that shows none.
+
+    Raises:
+        CombinationError: names the part.
+    """
+    named = (
+        ("drafter", settings.drafter, speculator.drafter.taps),
+        ("policy", settings.policy, speculator.policy.taps),
+        ("rule", settings.rule, speculator.rule.taps),
+    )
+    for family, name, taps in named:
+        if taps and not speculator.target.gives_states:
+            raise CombinationError(
+                f"{family} {name!r} needs states of the target's layers, which llama.cpp does not hand out; nearest "
+                "that works: drafter 'token_recycling', or backend = own"
+            )
 
 
 def nested_engines(settings: Settings) -> EngineFactory:
@@ -153,15 +172,12 @@ def _controller(settings: Settings, costs: Costs | None, memory: PairMemory, lim
 
 def _policy(settings: Settings, target: Model, *, learns: bool) -> TreePolicy:
     """The policy, with early pruning where that is set; `learns` says whether there is memory for its map."""
-    policy: TreePolicy = _make(TREE_POLICIES[settings.policy], settings)
+    method = TREE_POLICIES[settings.policy]
+    policy: TreePolicy = method.load()(method.make_options(settings.options_for(method.name)))
     if settings.prune_layer:
         head = EarlyHead(target, settings.prune_layer, learns, low_rank=bool(settings.memory))
         return EarlyPruning(policy, head, settings.prune_layer, settings.prune_keep)
     return policy
-
-
-def _make(method: Method, settings: Settings) -> Any:
-    return method.load()(method.make_options(settings.options_for(method.name)))
 
 
 def _rule(settings: Settings, target: Model, resources: PairResources) -> AcceptanceRule:

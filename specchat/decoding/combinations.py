@@ -148,7 +148,7 @@ def losslessness(settings: Settings) -> LosslessClaim:
     if not rule.lossless:
         return LosslessClaim(False, f"rule {name!r} changes the target's distribution on purpose")
     if rule.wanted is DrawKind.POINT:
-        return LosslessClaim(True, f"rule {name!r} keeps exactly what the target itself draws")
+        return LosslessClaim(True, f"a guess stays only where the target writes the same itself (rule {name!r})")
     return LosslessClaim(
         True,
         f"rule {name!r} accepts draws of the draft so that the text is distributed exactly as the target's; "

@@ -26,6 +26,7 @@ from specchat.models.decoder.network import Network
 from specchat.models.decoder.pruning import PrunableFile
 from specchat.models.decoder.recorded_network import cuda_network
 from specchat.models.decoder.shape import Shape, said_by, unsupported
+from specchat.models.llama_loading import LLAMA, chosen_backend, load_llama, steps_in
 from specchat.models.machine import available_bytes, choose_precision, multiplies
 from specchat.models.weights.config_file import CONFIG, read_config
 from specchat.models.weights.families import FAMILIES, Family
@@ -121,10 +122,14 @@ def load_model(
     kernels: str = "auto",
     guesses: bool = False,
     beside: Loaded | None = None,
+    backend: str = "auto",
+    cards: bool = True,
 ) -> Loaded:
     """Load one model from its verified files: into our own decoder where it fits, else through transformers.
 
     Args:
+        backend: what is to run it, unless the model's own table says so.
+        cards: whether llama.cpp may use cards.
         beside: another model, whose tokenizer serves this one too where their files are the same.
         guesses: nothing of it can change a text, so `auto` rounds all its weights to 4 bits where that is faster.
         wanted: the precision asked for; `auto` chooses.
@@ -136,7 +141,12 @@ def load_model(
             weights that do not fit into memory.
     """
     say("configuration" if path.is_dir() or is_converted(path) else "converting tokenizer")
+    backend = chosen_backend(spec, backend)
+    if backend == LLAMA:
+        return _through_llama(spec, path, say, beside, cards)
     if refusal := describe_model(path).refusal:
+        if steps_in(backend, path, cards=cards):
+            return _through_llama(spec, path, say, beside, cards)
         raise ModelError(f"{spec.name} {refusal}")
     if device.type == "cpu":  # where memory runs out in a conversion, Python may no longer be able to say so
         least = "int4" if path.is_file() or guesses else "bfloat16"
@@ -145,6 +155,11 @@ def load_model(
     try:
         folder, config = known_config(path)
         why_not = unsupported(config)
+        if why_not is not None and steps_in(backend, path, cards=cards):
+            return _through_llama(spec, path, say, beside, cards)
+        if why_not is not None and backend == "own":
+            raise ModelError(f"backend = own does not run {spec.name}: {why_not}; nearest that works: transformers")
+        why_not = "backend = transformers" if backend == "transformers" else why_not
         context_tokens, notes = usable_context(spec, config, own=why_not is None)
         drafts, guesses = guesses, guesses and wanted == "auto"
         precision = choose_precision(wanted, device, quantised=path.is_file() or guesses, own=why_not is None)
@@ -183,6 +198,18 @@ def load_model(
     except (ValueError, OSError, KeyError, ImportError, AttributeError) as error:
         raise library_error(f"{spec.name} cannot be loaded", error) from None
     return Loaded(spec.name, model, tokenizer, ends, weight_bytes, precision, multiplied_by, notes, folder, prunable)
+
+
+def _through_llama(
+    spec: ModelSpec, path: Path, say: Callable[[str], None], beside: Loaded | None, cards: bool
+) -> Loaded:
+    model, notes = load_llama(spec, path, cards=cards)
+    say("tokenizer")
+    folder, config = known_config(path)
+    tokenizer = _tokenizer(folder, config, beside)
+    ends = end_tokens(folder, config, tokenizer)
+    weights = model.weights
+    return Loaded(spec.name, model, tokenizer, ends, weights.nbytes, weights.format, LLAMA, notes, folder)
 
 
 def open_weights(path: Path, shape: Shape, family: Family) -> tuple[WeightSource, Shape]:

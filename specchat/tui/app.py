@@ -41,7 +41,7 @@ class SpecchatApp(TerminalApp):
     TITLE = "specchat"
     CSS_PATH = "app.tcss"
     COMMANDS: ClassVar[set[Any]] = {CommandsProvider}
-    HORIZONTAL_BREAKPOINTS = [(0, "-w0"), (60, "-w60"), (80, "-w80"), (100, "-w100"), (140, "-w140")]  # noqa: RUF012
+    HORIZONTAL_BREAKPOINTS = [(0, "-w0"), (60, "-w60"), (80, "-w80"), (100, "-w100"), (140, "-w140"), (180, "-w180")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-h0"), (8, "-h8"), (14, "-h14"), (20, "-h20"), (30, "-h30")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = APP_BINDINGS
 
@@ -55,6 +55,8 @@ class SpecchatApp(TerminalApp):
         history: History | None = None,
         options: AppOptions | None = None,
         chat: str | None = "",
+        system: str = "",
+        question: str = "",
         guard: ExitGuard | None = None,
     ) -> None:
         """The app, not yet running.
@@ -65,16 +67,18 @@ class SpecchatApp(TerminalApp):
             keys: command or action → its key, where the user chose one.
             history: prompts of earlier sessions; None keeps them in memory alone.
             chat: the id of the chat to go on with; None asks which, "" begins a new one.
+            system: the system message that new chats begin with.
+            question: what is asked at once, or as soon as a pair is ready.
             guard: what ends the app when it is told to from outside; None leaves that to the caller.
         """
-        state = Chat(engine=EngineState(wanted=dict(settings)))
+        state = Chat(engine=EngineState(wanted=dict(settings)), system=system, first_system=system)
         super().__init__(state, options or AppOptions(), guard, keys or {})
         self.context = AppServices.of(self, setup, lambda: self.post_message(self.Tick()))
         self.chat_screen = ChatScreen(self.context, history, COMMANDS)
         self.chat_screen.tree_panel.mode = tree_mode
         self.prompt_input = PromptInput(self.chat_screen)
         self.chat_screen.prompt.completer = self.prompt_input.complete
-        self._first_chat = chat
+        self._first_chat, self._first_question = chat, question
         self._quit_asked = False
         self._stopping: int | str | None = None  # what the first Ctrl+C stops
 
@@ -106,6 +110,8 @@ class SpecchatApp(TerminalApp):
             self.call_after_refresh(screen.current_chat.open, self._first_chat)
         else:
             self.call_after_refresh(screen.current_chat.offer_draft)
+        if self._first_question:
+            self.call_after_refresh(lambda: self.attempt(screen.ask_question(self._first_question)))
 
     async def on_unmount(self) -> None:
         """Stop what runs beside the engine, downloads and a training; the next start can resume them."""
@@ -131,6 +137,8 @@ class SpecchatApp(TerminalApp):
 
     async def on_specchat_app_tick(self) -> None:
         await self.chat_screen.events.take()
+        if self._what_runs() != self._stopping:
+            self._stopping = None
 
     async def on_prompt_sent(self, event: Prompt.Sent) -> None:
         await self.prompt_input.submit(event.text)
@@ -143,7 +151,14 @@ class SpecchatApp(TerminalApp):
     @on(Prompt.SentEmpty)
     @on(TourView.Clicked)
     async def _turn_tour_page(self) -> None:
-        await self.chat_screen.start_pages.turn_tour_page()
+        """Enter in an empty prompt, or a click on the tour, turns the tour's page, or takes what the page offers."""
+        offer = self.chat.background.offer
+        if self.chat_screen.start_pages.welcome_shown and offer is not None and offer.name:
+            self.chat.background.offer = None
+            await self.attempt(self.context.pairs.choose(offer.name))
+            self.redraw()
+        else:
+            await self.chat_screen.start_pages.turn_tour_page()
 
     async def on_welcome_question_chosen(self, event: Welcome.QuestionChosen) -> None:
         await self.attempt(self.chat_screen.ask_question(event.question))
@@ -188,7 +203,10 @@ class SpecchatApp(TerminalApp):
         await self.attempt(self.chat_screen.ask_question(QUESTIONS[number]))
 
     def action_interrupt(self) -> None:
-        """Copy what is selected; else leave a race; else stop; else ask once more and quit."""
+        """Copy what is selected; else leave a race; else stop; else ask once more and quit.
+
+        After loading was stopped nothing is asked: there is nothing to lose.
+        """
         screen, prompt = self.screen, self.chat_screen.prompt
         if selected := screen.get_selected_text() or prompt.selected_text:
             self.copy_to_clipboard(selected, "selection")
@@ -197,8 +215,11 @@ class SpecchatApp(TerminalApp):
         elif run := next((shown for shown in self.screen_stack if isinstance(shown, RunScreen)), None):
             run.leave()
             self._quit_asked = False
-        elif self._what_runs() not in (None, self._stopping) and self.context.session.stop():
-            self._stopping = self._what_runs()
+        elif (runs := self._what_runs()) not in (None, self._stopping) and self.context.session.stop():
+            self._stopping, self._quit_asked = runs, runs == "loading"
+            if self._quit_asked:
+                leaves = self.key_hint("interrupt", "leaves", " · ")
+                self.say(f"stopped loading {self.chat.engine.loading_pair}{leaves}")
         elif self._quit_asked:
             self.exit()
         else:
@@ -206,7 +227,7 @@ class SpecchatApp(TerminalApp):
             self.say(f"press {self.key_of('interrupt')} again to quit")
 
     def _what_runs(self) -> int | str | None:
-        """What Ctrl+C stops. It tries once: the second Ctrl+C quits even if the engine does not stop."""
+        """What Ctrl+C stops. It tries once: a later Ctrl+C quits even if the engine does not stop."""
         if self.context.session.player is not None:
             return None
         if self.chat.engine.phase == "loading":

@@ -128,9 +128,11 @@ def test_options_that_may_stand_alone_have_an_empty_value():
     assert prepared(["-r", "ab", "--serve", "9000"]) == ["-r", "ab", "--serve", "9000"]
 
 
-def test_a_question_in_place_of_a_command_is_answered_with_the_command_that_asks_it(monkeypatch, capsys):
-    line = refused(["Why is it so?"], monkeypatch, capsys)
-    assert line.endswith("to ask it: specchat run 'Why is it so?'")
+def test_a_question_in_place_of_a_command_is_what_the_chat_begins_with():
+    assert prepared(["Why is it so?"]) == ["--ask=Why is it so?"]
+    assert prepared(["--model", "smol", "--ascii", "Why so?  No?"])[2:] == ["--ascii", "--ask=Why so?  No?"]
+    assert prepared(["--system", "Be brief."]) == ["--system", "Be brief."]
+    assert prepared(["run", "Why is it so?"]) == ["run", "Why is it so?"]
 
 
 def test_the_version_is_said(monkeypatch, capsys):

@@ -24,6 +24,17 @@ def test_help_names_every_setting():
         assert f"--{name.replace('_', '-')}" in ended.stdout
 
 
+def test_help_does_not_list_every_drafter_before_the_settings_used_most():
+    ended = subprocess.run(
+        [sys.executable, "-m", "specchat", "--help"],
+        capture_output=True, text=True, timeout=60, check=True, env={**os.environ, "COLUMNS": "200"},
+    )  # fmt: skip
+    at = [ended.stdout.index(f"--{name} ") for name in ("pair", "temperature", "max-tokens", "drafter", "policy")]
+    assert at == sorted(at)
+    assert "token_recycling" not in ended.stdout
+    assert "specchat methods lists them" in ended.stdout
+
+
 def test_the_version_is_a_version():
     assert specchat.__version__.count(".") == 2
 

@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from contracts.covering import covering, named
+from contracts.llama_files import written
 from cuda_graph_stand_in import FrozenRecorder
+from llama_stand_in import LlamaStandIn
 from torch import Tensor
 
 from specchat.compiled.build import NativeUnavailable
+from specchat.config.values import LlamaOptions
 from specchat.core.reading import Counters, Reading
 from specchat.core.request import PassRequest
 from specchat.core.seams import Model
 from specchat.core.tree import TokenTree
+from specchat.models.backends.llama_cpp import LlamaCppModel
+from specchat.models.backends.llama_library import LlamaWeights, is_installed
 from specchat.models.backends.scripted import ScriptedModel, random_says
 from specchat.models.backends.transformers_model import ReferenceModel
 from specchat.models.cpu_kernels.kernels import kernels_for
@@ -171,6 +177,36 @@ def scripted(family: str, context_tokens: int) -> Subject:
     return Subject(model=make(), truth=says, states=lambda tokens: [says(tokens)], fresh=make)
 
 
+def llama_cpp(family: str, context_tokens: int) -> Subject:
+    """llama.cpp's cache and sequences without its arithmetic: the truth is a script."""
+    says = random_says(V, seed=5)
+
+    def make() -> Model:
+        weights = LlamaWeights("m", Path("m.gguf"), LlamaOptions(), functions=LlamaStandIn(says, V))
+        return LlamaCppModel(weights, context_tokens)
+
+    return Subject(model=make(), truth=says, states=lambda tokens: pytest.fail("it shows no states"), fresh=make)
+
+
+def llama_cpp_itself(family: str) -> Factory:
+    """The library, where it is installed, over a file of the family's tiny network: the truth is that network."""
+
+    def factory(_: str, context_tokens: int) -> Subject:
+        network = shared_network(family)
+        weights = LlamaWeights("m", written(network), LlamaOptions(cache_type="f32", flash_attn=False))
+
+        @torch.no_grad()
+        def truth(tokens: Sequence[int]) -> Tensor:
+            return network(input_ids=torch.tensor([list(tokens)]), use_cache=False).logits[0, -1]
+
+        def make() -> Model:
+            return LlamaCppModel(weights, context_tokens)
+
+        return Subject(model=make(), truth=truth, states=lambda tokens: pytest.fail("it shows no states"), fresh=make)
+
+    return factory
+
+
 def native_is_here() -> bool:
     """Whether this machine has the native kernels: a processor they are written for, and a C compiler."""
     try:
@@ -244,9 +280,12 @@ MODELS: dict[str, Factory] = {
     "decoder": over_network(own_decoder),
     "graphs": over_network(recorded_decoder),
     "scripted": scripted,
+    "llama.cpp": llama_cpp,
 }
 if native_is_here():
     MODELS["native"] = native
+if is_installed():
+    MODELS |= {f"llama.cpp-{family}": llama_cpp_itself(family) for family in ("llama", "qwen2", "qwen3")}
 """A new implementation joins by one line, and every model test runs on it."""
 
 BUILDERS: dict[str, Callable[[Any, int], Model]] = {

@@ -4,20 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 import torch
 from contracts.kit import random_tree
 from contracts.model_checks import CLOSE, PREFIX, check, check_next, deepest
-from contracts.models import HIDDEN, Subject, V, models_with
+from contracts.models import HIDDEN, MODELS, Subject, V, models_with
 from contracts.pass_requests import requested
 
 from specchat.core.request import ExtraRow, LayerHook, PassRequest
 from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import ROOT, Guess, TokenTree
+from specchat.errors import CombinationError
 from specchat.models.decoder.cache_rows import LAZY_TOKENS
+
+needs_states = pytest.mark.usefixtures("shows_states")
+
+
+@pytest.fixture
+def shows_states(subject):
+    if not subject.model.gives_states:
+        pytest.skip("it shows no states of its layers")
+
+
+@pytest.mark.parametrize(
+    "asked", [{"taps": [0]}, {"extra_rows": [ExtraRow(ROOT, torch.zeros(HIDDEN))]}, {"look": print}]
+)
+def test_a_model_without_states_refuses_what_asks_for_them(asked):
+    model = MODELS["llama.cpp"]("", 256).model
+    model.prefill(PREFIX)
+    with pytest.raises(CombinationError, match=r"neither states .* backend = own"):
+        model.read(random_tree(V, 3, 0), request=requested(**asked))
+    with pytest.raises(CombinationError):
+        model.prefill([*PREFIX, *PREFIX], tap=HiddenStateSink(frozenset({0}), print))
+
 
 # ------------------------------------------------------------------------------------------------- taps
 
 
+@needs_states
 def test_taps_are_the_states_of_a_plain_pass_after_those_layers(subject):
     tree = random_tree(V, 8, 7)
     layers = range(subject.layers)
@@ -38,6 +62,7 @@ def test_taps_not_asked_for_are_not_there(subject):
 
 
 @models_with("count", [1, LAZY_TOKENS, LAZY_TOKENS + 1, 300])
+@needs_states
 def test_states_of_the_text_come_while_it_is_read_and_once(subject, count):
     text, layers = [(7 * i + i // 9) % V for i in range(count)], frozenset(range(subject.layers))
     taken: list[TextStates] = []
@@ -67,6 +92,7 @@ def stand_in(subject: Subject, token: int) -> torch.Tensor:
     return subject.embed(token) if subject.embed is not None else torch.zeros(HIDDEN)
 
 
+@needs_states
 def test_a_rider_says_what_its_embedding_would_say_at_the_end_of_the_path(subject):
     tree = random_tree(V, 8, 8)
     texts = [[*PREFIX, 3, *tree.path_tokens(node)] for node in range(len(tree))]
@@ -82,6 +108,7 @@ def test_a_rider_says_what_its_embedding_would_say_at_the_end_of_the_path(subjec
     check(subject, reading, PREFIX, tree, range(len(tree)))  # the nodes are not changed by them
 
 
+@needs_states
 def test_riders_may_follow_each_other(subject):
     tree = random_tree(V, 4, 8)
     text = [*PREFIX, 3, *tree.path_tokens(2)]
@@ -113,6 +140,7 @@ def test_a_rider_may_be_no_token_at_all(network):
         torch.testing.assert_close(reading.extra_row_logits[place], network.truth_embedded(rows), **CLOSE)
 
 
+@needs_states
 def test_whom_a_model_names_likeliest_after_a_rider_has_the_highest_logits(subject):
     subject.model.prefill(PREFIX)
     extra_rows = [ExtraRow(node, stand_in(subject, node)) for node in (0, 2, 3)]
@@ -123,6 +151,7 @@ def test_whom_a_model_names_likeliest_after_a_rider_has_the_highest_logits(subje
     assert reading.best_after_extra_rows([2, 0], 3) == reading.extra_row_logits[[2, 0]].topk(3).indices.tolist()
 
 
+@needs_states
 def test_riders_leave_nothing_in_the_cache(subject):
     tree = random_tree(V, 6, 9)
     path = deepest(tree)
@@ -137,6 +166,7 @@ def test_riders_leave_nothing_in_the_cache(subject):
 # ---------------------------------------------------------------------------------------------- on_layer
 
 
+@needs_states
 def test_looking_after_each_layer_changes_nothing(subject):
     tree = random_tree(V, 9, 3)
     seen: list[tuple[int, int, tuple[int, ...]]] = []
@@ -153,6 +183,7 @@ def test_looking_after_each_layer_changes_nothing(subject):
     check(subject, reading, PREFIX, tree, everyone)
 
 
+@needs_states
 def test_only_named_layers_are_looked_at(subject):
     seen: list[int] = []
     named = LayerHook(frozenset({subject.layers - 1}), lambda layer, hidden, nodes: seen.append(layer))
@@ -161,6 +192,7 @@ def test_only_named_layers_are_looked_at(subject):
     assert seen == [subject.layers - 1]
 
 
+@needs_states
 def test_of_two_looks_after_one_layer_the_second_sees_what_the_first_left(subject):
     tree, (a, b, a1, b1, a2) = pruning_tree()
     seen: list[tuple[int, ...]] = []
@@ -193,6 +225,7 @@ def pruning_tree() -> tuple[TokenTree, list[int]]:
     return tree.freeze(), [a, b, a1, b1, a2]
 
 
+@needs_states
 def test_a_dropped_node_takes_its_descendants_with_it_and_the_others_say_the_same(subject):
     tree, (a, b, a1, b1, a2) = pruning_tree()
     asked: list[tuple[int, ...]] = []
@@ -211,6 +244,7 @@ def test_a_dropped_node_takes_its_descendants_with_it_and_the_others_say_the_sam
     check_next(subject, subject.model, [*PREFIX, 3, 5, 6, 7])
 
 
+@needs_states
 def test_the_root_stays_even_if_a_hook_drops_it(subject):
     tree, _ = pruning_tree()
     subject.model.prefill(PREFIX)
@@ -221,6 +255,7 @@ def test_the_root_stays_even_if_a_hook_drops_it(subject):
     check_next(subject, subject.model, [*PREFIX, 3, 7])
 
 
+@needs_states
 def test_nodes_read_before_count_as_staying(subject):
     tree, (a, b, a1, b1, _) = pruning_tree()
     subject.model.prefill(PREFIX)

@@ -13,11 +13,11 @@ import pytest
 from contracts.kit import PROMPT, Letters, every, scripted_draft, scripted_target
 
 from specchat.controllers import CONTROLLERS
-from specchat.controllers.combined import EVERY, SOONER, PlainRounds
+from specchat.controllers.combined import EVERY, OPENING, SOONER, PlainRounds
 from specchat.core.budget import Budget
 from specchat.core.round import Round
 from specchat.core.seams import Controller
-from specchat.core.speedup import RoundIntervals
+from specchat.core.speedup import FEWEST_PLAIN_ROUNDS, RoundIntervals
 from specchat.decoding import reply_events as stopwatch
 from specchat.decoding import speculate
 from specchat.decoding.conversation import Conversation
@@ -108,12 +108,20 @@ def _one_reply(conversation: Conversation, clock: Clock) -> Written:
 
 
 def test_one_round_of_every_four_is_plain_then_of_every_twelve_and_later_of_every_two_dozen():
-    written, begins = write(controller="fixed"), 0
+    written, begins = write(controller="fixed", replies=2), 0
     later = (len(written.rounds) - SOONER[-1][0]) // EVERY * EVERY
     for ends, size in (*SOONER, (SOONER[-1][0] + later, EVERY)):
         blocks = [(index - begins) // size for index in written.plain if begins <= index < ends]
         assert blocks == list(range((ends - begins) // size))
         begins = ends
+
+
+def test_the_first_reply_opens_with_guesses_and_has_as_many_plain_rounds_as_others():
+    first, second = (write(controller="fixed", replies=replies).plain for replies in (1, 2))
+    begins, (ends, _) = OPENING, SOONER[0]
+    assert min(first) > begins > min(second)
+    assert sum(index < ends for index in first) == sum(index < ends for index in second) == FEWEST_PLAIN_ROUNDS
+    assert [index for index in first if index >= ends] == [index for index in second if index >= ends]
 
 
 def test_plain_rounds_never_fall_in_step_with_anything():
@@ -131,7 +139,8 @@ def test_a_reply_of_three_dozen_rounds_says_how_much_sooner_it_came():
 
 
 def test_every_reply_has_its_own():
-    assert write(controller="fixed", replies=3, max_tokens=80).plain == write(controller="fixed", max_tokens=80).plain
+    third, second = (write(controller="fixed", replies=replies, max_tokens=80).plain for replies in (3, 2))
+    assert third == second
 
 
 def test_a_controller_that_decodes_plainly_anyway_is_left_alone():

@@ -35,7 +35,14 @@ def wavering_pair(precision: str, kernels: str) -> LoadedPair:
     return replace(pair, target=replace(pair.target, kernels=kernels))
 
 
-CASES = [("float32", "torch", ""), ("int4", "native", ""), ("bfloat16", "torch", "bfloat16"), ("int4", "torch", "int4")]
+CASES = [
+    ("float32", "torch", ""),
+    ("int4", "native", ""),
+    ("bfloat16", "torch", "bfloat16"),
+    ("int4", "torch", "int4"),
+    ("q4_1", "llama.cpp", "llama.cpp"),
+    ("float32", "llama.cpp", "llama.cpp"),
+]
 
 
 @pytest.mark.parametrize(("precision", "kernels", "ties"), CASES)

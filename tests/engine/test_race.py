@@ -13,6 +13,7 @@ from specchat.engine.protocol.commands import Cancel, Compare, Generate, Message
 from specchat.engine.protocol.round_parts import Piece, Timings, Tree, Verdict
 from specchat.errors import UsageError
 from specchat.settings import OPTIONS
+from specchat.tui.text import numbers
 
 SETTINGS: dict[str, Any] = {name: option.default for name, option in OPTIONS.items()}
 LOSS = ev.Losslessness(True, "the target's own draw decides")
@@ -101,6 +102,12 @@ def test_equal_tokens_end_the_race_without_asking_the_engine():
     assert race_result(race).line == "identical: all 3 tokens are the same, one by one"
 
 
+def test_one_token_is_one_token():
+    race, _ = held([1], [1])
+    assert race_result(race).line == "identical: the one token is the same, one by one"
+    assert (numbers.tokens(1), numbers.tokens(1204)) == ("1 token", "1,204 tokens")
+
+
 def test_times_leave_the_prompt_out_and_the_ratio_is_per_token():
     race, _ = held([1, 2, 3], [1, 2, 3])
     assert race.plain.decode_s == pytest.approx(0.3)
@@ -128,14 +135,14 @@ def test_tokens_that_part_are_compared_by_the_engine():
     ("compared", "settings", "loss", "kind", "sound", "words"),
     [
         (ev.Compared(5, 1, " a", "\n", 0.02, 0.3, True), {}, LOSS, "tie", True,
-         "the same for 1 tokens, then plain wrote ' a' and speculation '\\n': a near-tie, plain's own is 0.02 ahead "
+         "the same for 1 token, then plain wrote ' a' and speculation '\\n': a near-tie, plain's own is 0.02 ahead "
          "(passes of different sizes round apart by up to 0.3 in int4)"),
-        (ev.Compared(5, 1, "a", "b", 4.0, 0.3), {}, LOSS, "fault", False, "NOT the same for 1 tokens"),
+        (ev.Compared(5, 1, "a", "b", 4.0, 0.3), {}, LOSS, "fault", False, "NOT the same for 1 token"),
         (ev.Compared(5, 1, "a", "", None, 0.0), {}, LOSS, "fault", False, "where speculation ended"),
         (ev.Compared(5, 1, "a", "b", 4.0, 0.0), {"rule": "multi_step", "temperature": 0.8},
          ev.Losslessness(True, "same law"),
          "law", True,
-         "another text, same distribution for 1 tokens, then plain wrote 'a' and speculation 'b': same law"),
+         "another text, same distribution for 1 token, then plain wrote 'a' and speculation 'b': same law"),
         (ev.Compared(5, 1, "a", "b", 4.0, 0.0), {"rule": "multi_step"}, ev.Losslessness(True, "same law"),
          "fault", False, "NOT the same"),
         (ev.Compared(5, 1, "a", "b", 4.0, 0.0), {"rule": "typical"}, ev.Losslessness(False, "on purpose"),

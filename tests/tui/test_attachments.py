@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from specchat.errors import UsageError
 from specchat.tui.state import attachments
 from specchat.tui.state.attachments import Attached, inline, split
+from specchat.tui.state.turn import Turn
 
 
 @pytest.fixture
@@ -129,3 +130,15 @@ def test_paths_are_completed_folders_with_a_slash_and_hidden_ones_on_request(fol
     assert ".secret" not in attachments.completions("", folder)
     assert attachments.completions(".s", folder) == [".secret"]
     assert attachments.completions("nowhere/x", folder) == []
+
+
+def test_the_model_reads_a_question_without_the_marks_of_its_files(tmp_path):
+    (tmp_path / "notes.txt").write_text("a line")
+    (tmp_path / "my list.txt").write_text("eggs")
+    said = attachments.inline('What do @notes.txt, @"my list.txt" and @@nobody say? (@notes.txt)', tmp_path)
+    read = Turn("user", said).message().content
+    question, files = attachments.split(read)
+    assert question == "What do notes.txt, my list.txt and @nobody say? (notes.txt)"
+    assert [file.path for file in files] == ["notes.txt", "my list.txt"]
+    assert Turn("user", said).editable.startswith('What do @notes.txt, @"my list.txt"'), "it is edited as it was typed"
+    assert Turn("user", "no file, only @someone").message().content == "no file, only @someone"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from driving import driving, wait_for
-from fake import LOSS, SETTINGS
+from fake import LOSS, SETTINGS, hello, ready
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Change, Generate, Load, Message
@@ -178,9 +178,73 @@ async def test_the_system_message_goes_first_and_can_be_removed():
         await d.say("hi")
         assert d.link.last(Generate).messages[0] == Message("system", "Be brief.")
         await d.reply("ok")
+        assert d.drawn(d.view.system_line).startswith("system: Be brief.")
         await d.say("/system -")
+        assert not d.view.system_line.display
         await d.say("again")
         assert d.link.last(Generate).messages[0].role == "user"
+
+
+async def test_a_system_message_is_saved_by_name_and_used_in_other_chats():
+    async with driving() as d:
+        await d.say("/system save pirate")
+        assert "no system message to save" in d.drawn(d.view.notice)
+        await d.say("/system Talk like a pirate.")
+        await d.say("/system save ../pirate")
+        assert "is not a name" in d.drawn(d.view.notice)
+        await d.say("/system save pirate")
+        assert "/system pirate uses it" in " ".join(d.drawn(d.view.notice).split())
+        await d.pilot.press("ctrl+n")
+        assert not d.view.system_line.display
+        assert "pirate" in COMMANDS["system"].choices(d.view, [])
+        await d.say("/system pirate")
+        assert d.drawn(d.view.system_line).startswith("system: Talk like a pirate.")
+    async with driving(system="Talk like a pirate.") as d:
+        await d.pilot.press("ctrl+n")
+        await d.say("hi")
+        assert d.link.last(Generate).messages[0] == Message("system", "Talk like a pirate.")
+
+
+async def test_words_are_found_in_the_chat_from_its_end():
+    async with driving((120, 24)) as d:
+        for word in ("lighthouse", "harbour", "Lighthouse", "gull"):
+            await d.say(f"about a {word}")
+            await d.reply("one\n\n" * 12)
+        await d.say("/find lighthouse")
+        assert d.view.transcript.chosen_turn().content == "about a Lighthouse"
+        assert "message 2 of 2 with 'lighthouse' · n finds the one before" in d.drawn(d.view.notice)
+        await d.pilot.press("n")
+        await d.settle()
+        assert d.view.transcript.chosen_turn().content == "about a lighthouse"
+        await d.pilot.press("n")
+        await d.settle()
+        assert d.view.transcript.chosen_turn().content == "about a Lighthouse", "it goes on from the end"
+        d.view.prompt.focus()
+        await d.say("/find nowhere")
+        assert "no message here has 'nowhere'; /chats nowhere" in " ".join(d.drawn(d.view.notice).split())
+
+
+async def test_model_and_quit_do_what_they_do_elsewhere():
+    async with driving() as d:
+        await d.say("/model qwen")
+        assert d.link.last(Load).settings["pair"] == "qwen"
+        await d.say("/quit")
+        assert d.app.return_code == 0
+
+
+async def test_the_question_of_the_command_line_is_asked_once_a_pair_is_ready():
+    async with driving(loaded=False, question="Why is the sky blue?") as d:
+        await d.until("waits: Why is the sky blue?")
+        await d.hear(hello(), ready())
+        assert [g.messages[-1].content for g in d.generates()] == ["Why is the sky blue?"]
+
+
+async def test_text_stays_readable_in_a_wide_window():
+    async with driving((200, 60)) as d:
+        await d.say("word " * 100)
+        await d.reply("word " * 100)
+        assert all(view.size.width <= 100 for view in d.view.transcript.views)
+        assert d.view.tree_panel.size.width > 80, "the tree takes the rest"
 
 
 @pytest.mark.parametrize("width", [120, 60, 40])
@@ -211,7 +275,7 @@ async def test_help_opens_and_closes():
 async def test_the_palette_lists_commands_before_anything_is_typed():
     async with driving() as d:
         await d.pilot.press("ctrl+p")
-        await d.until("choose what to talk to")
+        await d.until("choose the model to chat with")
 
 
 async def test_the_palette_says_each_command_once_and_finds_whole_words():

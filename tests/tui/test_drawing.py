@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,6 +12,9 @@ from driving import PATIENCE_S, Driver, driving
 from fake import rounds_of, started, stats_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+from rich.segment import Segment
 from textual._compositor import Compositor
 from textual.geometry import Size
 from textual.layouts.horizontal import HorizontalLayout
@@ -21,7 +25,7 @@ from textual.widgets.markdown import MarkdownBlock
 
 from specchat.engine.protocol import events as ev
 from specchat.tui.services.event_pump import EventPump
-from specchat.tui.textual_patches.compositing import DiffingCompositor, PartialUpdate
+from specchat.tui.textual_patches.compositing import DiffingCompositor, PartialUpdate, render_strip
 from specchat.tui.textual_patches.markdown import ListItem
 from specchat.tui.widgets.tinted_text import TintedText
 
@@ -117,6 +121,27 @@ async def test_the_terminal_shows_what_the_screen_holds_after_screens_menus_scro
         assert screen.is_true()
         await d.hear(*rounds_of(id=2)[20:30])
         assert screen.is_true()
+
+
+@pytest.mark.parametrize("joined_cells", [2, 6])
+async def test_what_stands_beside_a_family_of_emoji_is_at_its_place(joined_cells):
+    """Whether the terminal draws the family in 2 cells, as measured, or each member in 2 of its own."""
+    family = "👨\u200d👩\u200d👧"
+    segments = [Segment("ab"), Segment(family), Segment("cd")], [Segment("ab👨\u200d"), Segment("👩\u200d👧 d")]
+    for strip in map(Strip, segments):
+        written = render_strip(0, 3, strip, Console(color_system=None))
+        cells = ["?"] * 40  # what was there before
+        x = 3
+        for move, text in re.findall(r"\x1b\[1;(\d+)H|([^\x1b]+)", written):
+            if move:
+                x = int(move) - 1
+                continue
+            for character in text.replace(family, "F" * joined_cells):
+                wide = 0 if character == "\u200d" else cell_len(character)
+                cells[x : x + wide] = [character, *[""] * (wide - 1)][:wide]
+                x += wide
+        assert "?" not in cells[3 : 3 + strip.cell_length]
+        assert cells[3 + strip.cell_length - 1] == "d"
 
 
 async def test_a_round_that_changes_a_few_lines_writes_a_small_part_of_the_screen():

@@ -91,9 +91,24 @@ async def test_escape_cancels_loading_and_the_pair_before_stays_usable():
 async def test_a_load_that_does_not_stop_cannot_keep_the_user():
     async with driving(loaded=False) as d:
         await d.hear(hello(), FETCHING)
-        await d.pilot.press("ctrl+c", "ctrl+c", "ctrl+c")
+        await d.pilot.press("ctrl+c")
         assert sum(isinstance(c, Cancel) for c in d.link.sent) == 1
+        assert "stopped loading smol · Ctrl+C leaves" in d.drawn(d.view.notice)
+        assert d.app.is_running
+        await d.pilot.press("ctrl+c")
         assert d.app.return_code == 0
+
+
+async def test_ctrl_c_says_what_it_stopped_below_the_progress_of_another_load():
+    async with driving() as d:
+        for _ in range(2):  # a second load can be stopped like the first
+            await d.app.context.session.load({"pair": "qwen"})
+            await d.hear(FETCHING)
+            await d.pilot.press("ctrl+c")
+            assert d.link.sent[-1] == Cancel(None)
+            assert "stopped loading qwen · Ctrl+C leaves" in d.drawn(d.view.notice)
+            await d.hear(ev.Failed("Cancelled", "stopped", during="load"))
+        assert d.app.is_running
 
 
 async def test_a_failed_first_load_offers_retry_another_pair_and_the_demo(tmp_path):

@@ -106,6 +106,6 @@ def test_the_report_gives_both_networks_their_shares_at_every_depth():
     text = learning_report(LEARNT)
     assert "45, 44, 45, 44 % of its guesses at depth 1, 2, 3, 4 were right as it was trained" in text
     assert "52, 54, 54, 53 % as it was then" in text
-    assert "does not learn now; /learn on lets it" in learning_report(ev.Learnt(drafter="x"))
+    assert "is not learning; /learn on starts it" in learning_report(ev.Learnt(drafter="x"))
     assert "went back to its original weights twice" not in text
     assert "went back to its original weights 2 times" in learning_report(ev.Learnt(drafter="x", went_back=2))

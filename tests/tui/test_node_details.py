@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 import pytest
 from fake import broad, nodes_of
@@ -13,6 +15,7 @@ from specchat.engine.protocol.round_parts import Draw, Source, Tree, Verdict
 from specchat.tui.text.cells import width_of
 from specchat.tui.tree import ASCII, UNICODE, picture_of
 from specchat.tui.tree.node_details import depth_of, details, parent_of, reason_of
+from specchat.tui.tree.picture import label
 
 
 @settings(max_examples=200, deadline=None)
@@ -25,14 +28,21 @@ def test_every_node_tells_about_itself_in_the_room_there_is(round, data, width, 
     assert reason_of(round, node, marks)
 
 
+def chance(round, node) -> str:
+    return f"{math.exp(round.tree.target_logprob[node]) * 100:.0f}\u00a0%"
+
+
 def test_a_rejected_token_tells_what_the_target_wrote_instead():
     round = broad()
     rejected = [n for n, reason in enumerate(round.verdict.reasons) if reason == "rejected"]
     last = max(rejected, key=lambda n: depth_of(round, n))
     assert (
         reason_of(round, last, UNICODE)
-        == f"rejected: the target wrote {round.verdict.bonus_text.replace(' ', '·')} (p\u00a00.82)"
+        == f"the target wrote {round.verdict.bonus_text.replace(' ', '·')} (82\u00a0%); "
+        f"{label(round.tree.texts[last], UNICODE)} had {chance(round, last)}"
     )
+    assert reason_of(round, last, UNICODE, 0.5).startswith("temperature 0.5 drew ·")
+    assert reason_of(round, last, UNICODE, 0.0).startswith("the target's first choice was ·")
     early = next(n for n in rejected if parent_of(round, n) in round.verdict.path[:-1])
     instead = round.verdict.path[round.verdict.path.index(parent_of(round, early)) + 1]
     assert round.tree.texts[instead].replace(" ", "·").replace("\n", "⏎") in reason_of(round, early, UNICODE)
@@ -87,10 +97,10 @@ def test_all_who_proposed_a_token_are_named_and_marked():
         broad(), tree=tree, verdict=Verdict([1], 3, "d", -0.1, ["accepted", "accepted", "rejected"])
     )
     told = ["".join(text for text, _ in line) for line in details(round, 1, 60, UNICODE)]
-    assert "by suffix and prompt_lookup · a point" in told
+    assert "by suffix and prompt_lookup · picked, not drawn at random" in told
     assert told[0].endswith("target p 0.90 · draft q 0.50")
     assert "".join(text for text, _ in details(round, 1, 24, UNICODE)[0]).endswith("p 0.90 · q 0.50")
     twice = ["".join(text for text, _ in line) for line in details(round, 2, 60, UNICODE)]
-    assert "by draft_model · 2 draws: drawn" in twice
+    assert "by draft_model · 2 draws: drawn at random" in twice
     assert [node.agreed for node in picture_of(round, UNICODE).nodes] == ["", "²", ""]
     assert [node.agreed for node in picture_of(round, ASCII).nodes] == ["", "&", ""]

@@ -136,7 +136,7 @@ def test_the_models_and_the_memory_are_whole_in_a_narrow_window():
 
 
 def test_trained_drafters_are_named_whole_in_a_narrow_window():
-    summary = "98 MB, fetched in seconds; a small trained network and the text so far guess"
+    summary = "98 MB, fetched in seconds; guesses come from a small trained network and from the text so far"
     pair = replace(SMOL, summary=summary, trained=("smol-hydra (hydra)",), needed_bytes=1, free_bytes=2)
     said = drawn(PairListState([pair]), width=53, height=16)
     assert "trained drafters: smol-hydra (hydra)" in " ".join(said.split())

@@ -81,14 +81,14 @@ def test_the_speed_up_is_shown_with_its_interval_and_its_source():
 def test_below_eight_plain_rounds_no_speed_up_is_shown():
     figures = counted(rounds_of())
     figures.finish(ev.Finished(1, "end", "", stats_of(rounds_of(), speedup=None, plain_rounds=7), 1.0))
-    assert figures.line().endswith(" · × plain —")
-    assert panel(figures)[1] == "speed-up —  7 of 8 plain rounds"
+    assert figures.line().endswith(" · speed-up: too few rounds to say")
+    assert panel(figures)[1] == "speed-up —  7 of 8 rounds without guesses"
 
 
 def test_a_speed_up_that_was_withheld_says_so():
     figures = counted(rounds_of())
     figures.finish(ev.Finished(1, "end", "", stats_of(rounds_of(), speedup=None, plain_rounds=9), 1.0))
-    assert panel(figures)[1] == "speed-up —  withheld: too uncertain"
+    assert panel(figures)[1] == "speed-up —  too uncertain to say"
 
 
 def test_a_speed_up_without_its_interval_is_not_believed():
@@ -161,7 +161,7 @@ def test_the_plan_of_a_round_says_what_was_chosen_and_why():
 
 
 def test_the_reason_for_lossless_is_said_whole_or_not_at_all():
-    reason = "rule 'follow' keeps exactly what the target itself draws"
+    reason = "a guess stays only where the target writes the same itself (rule 'follow')"
     facts = StatsFacts(loss=ev.Losslessness(True, reason), context_tokens=1, context_limit=8, memory_bytes=10**9)
     for height in range(1, 8):
         said = " ".join("".join(text for text, _ in line).strip() for line in stats_lines(facts, 41, height))

@@ -15,7 +15,7 @@ from test_stored_rounds import stored_id
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.round_parts import Draw
 from specchat.tui.text.cells import width_of
-from specchat.tui.tree.panel_lines import Column, column_of, ribbon, ribbon_height
+from specchat.tui.tree.panel_lines import Column, colours_of, column_of, ribbon, ribbon_height
 
 NAMES = ("", "suffix", "draft_model", "other", "more")
 
@@ -44,8 +44,20 @@ def test_a_column_has_the_colour_of_who_proposed_most_of_what_was_kept():
     assert [column_of(round) for round in rounds] == [Column(4, "suffix"), Column(4, "draft_model"), Column(1, "")]
     assert column_of(proposed(kept, "suffix+lookup")).proposer == "suffix"
     drawn = ribbon([column_of(round) for round in rounds], 43, 3)
-    assert [role for _, role in drawn.lines[1]] == ["drafted", "good", "target"]
+    roles = [role for _, role in drawn.lines[1]]
+    assert roles[2] == "target"
+    assert len(set(roles)) == 3
+    assert not {"accepted", "drafted"} & set(roles), "blue means kept, whoever guessed it"
     assert text_of(drawn.lines[2]) == "█ suffix  █ draft_model  █ target alone"
+
+
+def test_a_drafter_keeps_its_colour_in_other_replies():
+    given: dict[str, str] = {}
+    both = colours_of([Column(2, "suffix"), Column(2, "draft_model")], given)
+    turned = colours_of([Column(2, "draft_model"), Column(1, ""), Column(2, "suffix")], given)
+    assert both == turned
+    assert len(set(both.values())) == 3
+    assert colours_of([Column(2, "suffix")], {})["suffix"] == colours_of([Column(2, "suffix")], given)["suffix"]
 
 
 @given(st.integers(1, 500), st.integers(10, 70), st.integers(6, 40), st.data())

@@ -47,6 +47,18 @@ async def test_a_drafter_that_translates_stays_in_use():
         assert change["nodes"] == 24
 
 
+async def test_no_ratio_is_shown_while_rounds_wait_to_be_looked_at():
+    async with driving() as d:
+        await d.say("/show How does it work?")
+        await answered(d)
+        await d.reply(upto=8)
+        assert str(d.view.tree_panel.border_subtitle).startswith("τ")
+        assert "×" not in str(d.view.tree_panel.border_subtitle)
+        await d.pilot.press("ctrl+l")
+        await d.settle()
+        assert "×" in str(d.view.tree_panel.border_subtitle)
+
+
 @pytest.mark.parametrize("size", [(120, 40), (40, 12)])
 async def test_the_tree_fills_the_window_and_the_reply_is_its_subtitle(size):
     async with driving(size) as d:

@@ -10,9 +10,11 @@ from specchat.config import shipped_file
 from specchat.engine.client.replay import Recording
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Message
+from specchat.tui.state.pair_list import Offer
 from specchat.tui.text.cells import width_of
 from specchat.tui.tree import ASCII, UNICODE, draw, growing_tree, picture_of
 from specchat.tui.tree.growing_tree import GrowingTree, depths_of, growing_tree_lines, grown_to
+from specchat.tui.widgets.tree_panel import TreePanel
 from specchat.tui.widgets.welcome import QUESTIONS, Welcome
 
 DEMO = shipped_file("assets/demo.jsonl")
@@ -74,13 +76,15 @@ def test_every_picture_takes_the_same_lines_so_that_nothing_below_it_moves(round
     assert not tree.advance()
 
 
-async def test_the_tree_grows_while_nothing_is_typed_and_stands_still_then(monkeypatch):
+@pytest.mark.parametrize(("size", "where"), [((120, 40), TreePanel), ((80, 30), Welcome)])
+async def test_the_tree_grows_while_nothing_is_typed_and_stands_still_then(monkeypatch, size, where):
+    """It grows in the panel, or on the page where the panel has no room."""
     for name in ("DRAFT_S", "PENDING_S", "JUDGE_S", "WHOLE_S"):
         monkeypatch.setattr(growing_tree, name, 0.01)
-    async with driving(demo=DEMO) as d:
+    async with driving(size, demo=DEMO) as d:
         d.app.animation_level = "full"
         d.view.start_pages.show_recorded_tree()
-        page = d.app.query_one(Welcome)
+        page = d.app.query_one(where)
         seen = set()
         while len(seen) < 12:
             seen.add(d.drawn(page))
@@ -96,13 +100,32 @@ async def test_the_tree_grows_while_nothing_is_typed_and_stands_still_then(monke
 
 async def test_an_app_without_animations_shows_a_whole_tree_that_branches():
     async with driving(demo=DEMO) as d:
-        page = d.app.query_one(Welcome)
-        await d.until("a recording of")
+        page = d.view.tree_panel
+        await d.until("a recording")
         drawn = d.drawn(page)
         assert "★" in drawn
         assert "├" in drawn
         await d.pilot.pause(0.3)
         assert d.drawn(page) == drawn
+
+
+async def test_the_recording_leaves_the_panel_with_the_page_and_comes_back_with_it():
+    async with driving(demo=DEMO) as d:
+        await d.until("a recording")
+        await d.say("hi")
+        await d.settle()
+        assert "a recording" not in d.drawn(d.view.tree_panel)
+        await d.reply("ok")
+        await d.pilot.press("ctrl+n")
+        await d.until("a recording")
+
+
+async def test_the_last_question_of_the_page_is_asked_with_trees_that_fill_the_window():
+    async with driving(demo=DEMO) as d:
+        await d.pilot.press("alt+w")
+        await d.settle()
+        assert d.view.show_mode.active
+        assert d.generates()[-1].messages == [Message("user", QUESTIONS[-1].removeprefix("/show "))]
 
 
 @pytest.mark.parametrize("content", ["", "no recording\n"])
@@ -156,10 +179,30 @@ async def test_narrow_questions_are_wrapped_and_any_of_their_lines_asks_them():
     async with driving((60, 20)) as d:
         lines = d.screen().splitlines()
         assert "…" not in "".join(line[:31] for line in lines)
-        (row,) = (at for at, line in enumerate(lines) if "a rainy day." in line)
-        await d.pilot.click(offset=(lines[row].index("rainy"), row))
+        (row,) = (at for at, line in enumerate(lines) if "string." in line)
+        await d.pilot.click(offset=(lines[row].index("string."), row))
         await d.settle()
         assert d.generates()[-1].messages == [Message("user", QUESTIONS[1])]
+
+
+async def test_a_small_model_is_called_a_toy_and_enter_fetches_a_better_one():
+    asked = []
+
+    def better(pair: str) -> Offer:
+        asked.append(pair)
+        return Offer("135M", "qwen", 400_000_000)
+
+    async with driving(better=better, engine_here=True) as d:
+        fetched = []
+        d.app.context.pairs.fetch = fetched.append
+        screen = await d.until("A model of 135M is a quick toy. Better: qwen, 400 MB · Enter fetches it while you play")
+        assert asked == ["smol"]
+        assert QUESTIONS[0] in screen
+        await d.pilot.press("enter")
+        await d.settle()
+        assert fetched == ["qwen"]
+        assert "quick toy" not in d.screen()
+        assert "the chat goes on meanwhile" in d.drawn(d.view.notice)
 
 
 async def test_an_empty_tree_says_whole_words_what_will_stand_there():

@@ -241,6 +241,14 @@ def test_nothing_is_counted_as_left_out_where_there_are_lines_for_it():
     assert text_of(layout(forked(*branches), 40, 9, "river"))[-1] == "… 2 more"
 
 
+@pytest.mark.parametrize("token", ["<|im_end|>", "</s>", "<end_of_turn>", "<|endoftext|>"])
+def test_the_token_that_ends_a_reply_is_named(token):
+    round = forked(token)
+    assert label(token, UNICODE) == "end of reply"
+    assert any("✕end of reply" in line for line in text_of(layout(round, 60, 8, "river")))
+    assert label(f"a {token}", UNICODE, 30) == f"a·{token}", "text that only contains it is text"
+
+
 def test_labels_stay_wide_where_cutting_them_saves_no_line():
     branches = [f" another{n}" for n in range(9)]
     lines = text_of(layout(forked(*branches), 76, 6, "river"))

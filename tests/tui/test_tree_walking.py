@@ -136,6 +136,24 @@ async def past_the_last_round_the_panel_follows_again(d: Driver) -> None:
     assert d.view.tree_panel.round is rounds[2]
 
 
+async def test_a_reply_that_is_over_rests_on_its_best_round_until_a_key_walks():
+    async with driving() as d:
+        await d.say("hi")
+        rounds = await d.reply()
+        panel = d.view.tree_panel
+        best = max(len(round.verdict.path) for round in rounds)
+        assert len(panel.round.verdict.path) == best > len(rounds[-1].verdict.path)
+        assert str(panel.border_title) == f"best of {len(rounds)}: kept {best}"
+        await d.pilot.press("tab", "tab", "pageup")
+        assert panel.round is rounds[-2]
+        await d.pilot.press("escape")
+        assert len(panel.round.verdict.path) == best
+        d.view.prompt.focus()
+        await d.say("again")
+        await d.reply(upto=3, finish=False)
+        assert panel.round.index == 2, "while a reply is written its last round is shown"
+
+
 async def test_a_node_of_the_first_round_stays_chosen_while_the_round_is_still_being_told():
     async with driving() as d:
         d.app.animation_level = "full"
@@ -173,11 +191,11 @@ async def the_mouse_tells_about_the_node_under_it_and_a_click_chooses_it(d: Driv
     panel = d.view.tree_panel
     await d.pilot.hover(panel, offset=(column + panel.gutter.left, screen_line + panel.gutter.top))
     await d.pilot.pause()
-    assert "rejected: the target wrote" in d.drawn(panel)
+    assert "the target wrote" in d.drawn(panel)
     assert panel.chosen is None
     await d.pilot.hover(d.view.prompt)
     await d.pilot.pause()
-    assert "rejected: the target wrote" not in d.drawn(panel)
+    assert "the target wrote" not in d.drawn(panel)
     await d.pilot.click(panel, offset=(column + panel.gutter.left, screen_line + panel.gutter.top))
     assert round.verdict.reasons[panel.chosen] == "rejected"
     assert panel.has_focus

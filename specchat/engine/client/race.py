@@ -298,11 +298,12 @@ def race_result(race: Race, dtype: str = "") -> RaceResult:
     """The result of a race that is over. `dtype` is the number format, for the words."""
     count = len(race.plain.tokens)
     if race.same and race.promised:
-        return RaceResult("same", f"identical: all {count:,} tokens are the same, one by one")
+        are = "is" if count == 1 else "are"
+        return RaceResult("same", f"identical: {_all(count)} {are} the same, one by one")
     loss = race.speculative.started.loss if race.speculative.started else None
     if race.same:
         return RaceResult(
-            "same", f"identical here, all {count:,} tokens; though less is promised: {loss.reason if loss else ''}"
+            "same", f"identical here, {_all(count)}; though less is promised: {loss.reason if loss else ''}"
         )
     where = _where(race.compared)
     if not race.promised and loss is not None:
@@ -325,15 +326,23 @@ def settings_line(settings: Mapping[str, Any], seed: int, dtype: str = "") -> st
     return " · ".join(part for part in [*parts, f"seed {seed}"] if part)
 
 
+def _tokens(count: int) -> str:
+    return "1 token" if count == 1 else f"{count:,} tokens"
+
+
+def _all(count: int) -> str:
+    return "the one token" if count == 1 else f"all {count:,} tokens"
+
+
 def _where(compared: Compared | None) -> str:
     """` for 57 tokens, then plain wrote ' a' and speculation ' the'`."""
     if compared is None or compared.place is None:
         return ""
     if not compared.plain_text or not compared.other_text:
         ended = "speculation" if compared.plain_text else "plain"
-        return f" for {compared.place:,} tokens, where {ended} ended"
+        return f" for {_tokens(compared.place)}, where {ended} ended"
     plain, other = (repr(visible(text)) for text in (compared.plain_text, compared.other_text))
-    return f" for {compared.place:,} tokens, then plain wrote {plain} and speculation {other}"
+    return f" for {_tokens(compared.place)}, then plain wrote {plain} and speculation {other}"
 
 
 def _margin(compared: Compared, dtype: str) -> str:

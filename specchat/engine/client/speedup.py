@@ -25,10 +25,10 @@ def source_of(speedup: Speedup | None, plain_rounds: int) -> str:
     if speedup is not None:
         return f"{speedup.plain_rounds:,} plain rounds here"
     if plain_rounds < FEWEST_PLAIN_ROUNDS:
-        return f"{plain_rounds} of {FEWEST_PLAIN_ROUNDS} plain rounds"
-    return "withheld: too uncertain"
+        return f"{plain_rounds} of {FEWEST_PLAIN_ROUNDS} rounds without guesses"
+    return "too uncertain to say"
 
 
 def speedup_text(speedup: Speedup | None) -> str:
     """`1.5× ± 0.1 (32 plain rounds here)`, or that nothing can be said."""
-    return f"{speedup.text} ({source_of(speedup, 0)})" if speedup is not None else "× plain —"
+    return f"{speedup.text} ({source_of(speedup, 0)})" if speedup is not None else "speed-up: too few rounds to say"

@@ -80,9 +80,9 @@ class ReadingProgress:
 
 
 def load_key(settings: Settings, models: Iterable[ModelSpec]) -> str:
-    """The key of a loading time: models, device, number format and kernels."""
+    """The key of a loading time: models, device, number format, kernels and backend."""
     names = "+".join(model.name for model in models)
-    return "|".join((names, settings.device, settings.dtype, settings.kernels))
+    return "|".join((names, settings.device, settings.dtype, settings.kernels, settings.backend))
 
 
 COMPILING = "compiling kernels, once"

@@ -5,25 +5,24 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
+from specchat.config.datastore_files import Datastores
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafters
 from specchat.core.memory import MemoryLimit
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.drafters.choice import drafts_used
 from specchat.drafters.parts import FurtherDraft, PairResources
+from specchat.models.backends.llama_cpp import LlamaCppModel
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.recorded_network import GraphNetwork
 from specchat.models.draft_heads.masks import mask_rows
+from specchat.models.llama_loading import LLAMA
 from specchat.models.machine import threads_for
 from specchat.models.model_loading import Loaded
 from specchat.settings import Settings
 from specchat.training.learning_network import LearningNetwork
-
-if TYPE_CHECKING:
-    from specchat.config.datastore_files import Datastores
 
 
 @dataclass(frozen=True)
@@ -79,6 +78,8 @@ class LoadedPair:
         for loaded in (self.target, *self.drafts):
             if isinstance(loaded.model, Decoder):
                 loaded.model.network.threads = threads
+            elif isinstance(loaded.model, LlamaCppModel):
+                loaded.model.threads = threads
         torch.set_num_threads(1 if self.target.kernels == "native" else threads)
         return dataclasses.replace(self, threads=threads)
 
@@ -168,9 +169,12 @@ class LoadedPair:
     @property
     def exact(self) -> bool:
         """Whether a tree's pass gives the bits of plain decoding, so that texts must be equal, ties included."""
-        return self.precision == "float32" or self.target.kernels == "native"
+        return self.target.kernels != LLAMA and (self.precision == "float32" or self.target.kernels == "native")
 
     @property
     def near_ties(self) -> str:
-        """The number format whose near-ties may part a text from plain decoding's; empty where the pair is exact."""
+        """What has the near-ties that may part a text from plain decoding's: a number format, or llama.cpp; empty where
+        the pair is exact."""
+        if self.target.kernels == LLAMA:
+            return LLAMA
         return "" if self.exact else self.precision

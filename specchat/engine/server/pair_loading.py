@@ -27,6 +27,7 @@ from specchat.models.hub import checksum, fetching, model_state
 from specchat.models.hub.disk import Cancelled, Progress, megabytes
 from specchat.models.hub.pair_check import check_pair
 from specchat.models.hub.trained_drafters import drafters_fitting, found_drafters
+from specchat.models.llama_loading import LLAMA
 from specchat.models.machine import choose_device, threads_for
 from specchat.models.model_loading import Loaded, compare_tokenizers, differing_tokens, load_model, load_scripted
 from specchat.models.trained_draft_model import load_trained_draft
@@ -72,6 +73,7 @@ class Loader:
         drafts = [self._load_draft(spec, device, settings, progress.say, target, alike) for spec in specs[1:]]
         drafts += self._trained_drafts(used, trained, pair.drafts, target, progress.say)
         vocabulary = self._vocabulary(target)
+        device = target.model.device if target.kernels == LLAMA else device
         set_aside()
         memory, limited = limit_memory(settings, device, target, [one.loaded for one in drafts])
         progress.ended()
@@ -172,7 +174,10 @@ class Loader:
         def say_part(what: str) -> None:
             say(f"{spec.name}: {what}")
 
-        return load_model(spec, path, device, settings.dtype, say_part, settings.kernels, guesses, beside)
+        backend, cards = settings.backend, settings.device != "cpu"
+        return load_model(
+            spec, path, device, settings.dtype, say_part, settings.kernels, guesses, beside, backend, cards
+        )
 
     def _load_draft(
         self,

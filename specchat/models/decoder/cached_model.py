@@ -26,6 +26,8 @@ class CachedModel(ABC, Generic[Own]):
         rows: which cache row holds which token.
     """
 
+    gives_states = True
+
     _parts: SubLayers
     """The halves of layers that are computed."""
 

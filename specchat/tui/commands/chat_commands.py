@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
+from specchat.config import save_system_message, saved_system_messages, system_message
 from specchat.engine.client.race import settings_line
 from specchat.engine.protocol.environment import machine
 from specchat.engine.protocol.text import visible
@@ -33,12 +35,31 @@ async def rename(screen: ChatScreen, title: str) -> None:
 
 
 async def system(screen: ChatScreen, text: str) -> None:
-    screen.chat.system = "" if text == "-" else (text or screen.chat.system)
+    first, _, name = text.partition(" ")
+    if first == "save":
+        _save_system(screen, name.strip())
+        return
+    screen.chat.system = "" if text == "-" else (system_message(text) or screen.chat.system)
     screen.context.archive.save()
+    screen.context.app.redraw()
     said = " ".join(screen.chat.system.split())
     screen.context.app.say(
         f"system: {said}" if said else "no system message; /system TEXT sets one, /system - removes it"
     )
+
+
+def _save_system(screen: ChatScreen, name: str) -> None:
+    if not screen.chat.system:
+        raise UsageError("this chat has no system message to save; /system TEXT sets one")
+    if not name:
+        raise UsageError("/system save wants a name: /system save pirate")
+    file = save_system_message(name, screen.chat.system)
+    screen.context.app.say(f"saved as {file} · /system {name} uses it", "good")
+
+
+def system_names(screen: ChatScreen, given: list[str]) -> Sequence[str]:
+    names = saved_system_messages()
+    return ["save", *names] if not given else names if given == ["save"] else ()
 
 
 async def edit(screen: ChatScreen, what: str) -> None:

@@ -100,6 +100,14 @@ class SlashCommand:
         return sum(not word.startswith("[") for word in self.usage.split())
 
 
+_METHOD_HELP = {
+    "drafter": "who guesses the next words",
+    "policy": "which guesses are tried",
+    "rule": "which guesses are kept",
+    "controller": "how much each round guesses",
+}
+
+
 async def _help(screen: ChatScreen, _: str) -> None:
     app = screen.context.app
     app.push_screen(HelpScreen(help_sections(app.keys)))
@@ -111,8 +119,9 @@ COMMANDS: dict[str, SlashCommand] = {
         SlashCommand("help", "all keys and commands", _help),
         SlashCommand("new", "begin a new chat", chat_commands.new_chat),
         SlashCommand(
-            "pair", "choose what to talk to", setting_commands.pair, "[NAME]", values=setting_commands.pair_names
+            "pair", "choose the model to chat with", setting_commands.pair, "[NAME]", values=setting_commands.pair_names
         ),
+        SlashCommand("model", "the same as /pair", setting_commands.pair, "[NAME]", values=setting_commands.pair_names),
         SlashCommand("settings", "show or hide all settings", lambda on, _: on.side_panel.toggle_settings()),
         SlashCommand(
             "set",
@@ -127,7 +136,7 @@ COMMANDS: dict[str, SlashCommand] = {
         *(
             SlashCommand(
                 setting,
-                f"choose the {setting}, live",
+                f"choose {_METHOD_HELP[setting]} (the {setting}); acts at once",
                 partial(setting_commands.choose_method, setting=setting),
                 "[NAME]",
                 values=partial(setting_commands.method_names, setting=setting),
@@ -173,7 +182,19 @@ COMMANDS: dict[str, SlashCommand] = {
             "[6|24|60s]",
         ),
         SlashCommand("clear", "begin a new chat", chat_commands.new_chat),
-        SlashCommand("system", "set the system message (- removes it)", chat_commands.system, "[TEXT]"),
+        SlashCommand(
+            "system",
+            "set the system message, or use or save one by name (- removes it)",
+            chat_commands.system,
+            "[TEXT|NAME|save NAME]",
+            values=chat_commands.system_names,
+        ),
+        SlashCommand(
+            "find",
+            "find words in this chat, from its end to its beginning",
+            lambda on, words: on.find(words),
+            "[WORDS]",
+        ),
         SlashCommand(
             "chats",
             "open, search, rename, delete, export chats",
@@ -212,6 +233,7 @@ COMMANDS: dict[str, SlashCommand] = {
         SlashCommand("tour", "see the tour of the first start again", view_commands.tour),
         SlashCommand("log", "the end of the engine's log, and the path of its file", view_commands.show_log),
         SlashCommand("exit", "leave", lambda on, _: on.context.app.exit(), binding="quit"),
+        SlashCommand("quit", "the same as /exit", lambda on, _: on.context.app.exit()),
     )
 }
 

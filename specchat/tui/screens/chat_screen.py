@@ -8,7 +8,7 @@ from textual import on
 from textual.app import SuspendNotSupported
 from textual.events import Key
 
-from specchat.errors import SpecchatError
+from specchat.errors import SpecchatError, UsageError, cut
 from specchat.store.prompt_history import History
 from specchat.tui.screens.chat_view import ChatView
 from specchat.tui.screens.context_limit import ContextLimit, put_back
@@ -26,6 +26,7 @@ from specchat.tui.system import desktop
 from specchat.tui.widgets.command_menu import Described
 from specchat.tui.widgets.transcript import Transcript
 from specchat.tui.widgets.tree_panel import TreePanel
+from specchat.tui.widgets.welcome import SHOW
 
 
 class ChatScreen(ChatView):
@@ -69,6 +70,10 @@ class ChatScreen(ChatView):
 
     async def ask_question(self, question: str) -> None:
         """Send a question of the empty page as if it had been typed; the text in the prompt stays there."""
+        if question.startswith(SHOW):
+            await self.show_mode.enter(question.removeprefix(SHOW))
+            self.prompt.sent.add(question)
+            return
         await self.context_limit.ask(question, lambda: self.prompt.sent.add(question))
 
     def copy(self, text: str, what: str) -> None:
@@ -200,6 +205,26 @@ class ChatScreen(ChatView):
     @on(TreePanel.FollowAsked)
     def _look_at_newest(self) -> None:
         self.side_panel.look_at(None)
+
+    async def find(self, words: str) -> None:
+        """Point at a message with these words; without words, look for the last ones again."""
+        if not self.transcript.views:
+            raise UsageError("there is no message yet to look through")
+        if not words and not self.transcript.sought:
+            raise UsageError("/find wants words to look for: /find lighthouse")
+        self.transcript.focus()
+        await self.transcript.find(words or self.transcript.sought)
+
+    def on_transcript_found(self, event: Transcript.Found) -> None:
+        words = repr(cut(event.words, 40))
+        if not event.count:
+            self.prompt.focus()
+            self.context.app.say(
+                f"no message here has {words}; /chats {cut(event.words, 40)} looks in all chats", "warn"
+            )
+            return
+        again = self.context.app.key_hint("transcript.find_again", "finds the one before", " · ")
+        self.context.app.say(f"message {event.number} of {event.count} with {words}{again}")
 
     def on_transcript_copy_asked(self, event: Transcript.CopyAsked) -> None:
         self.copy(event.text, event.what)

@@ -21,7 +21,14 @@ from specchat.tui.widgets.round_animation import RoundAnimation
 from specchat.tui.widgets.settings_form import SettingsForm, SettingsScreen
 from specchat.tui.widgets.small_panels import StatsPanel, Subtitle, TreeStrip
 from specchat.tui.widgets.start_pages import StartPages
-from specchat.tui.widgets.status_bars import QueuedMessage, RemarkLine, ReplayBar, ServedLine, StatusBar
+from specchat.tui.widgets.status_bars import (
+    QueuedMessage,
+    RemarkLine,
+    ReplayBar,
+    ServedLine,
+    StatusBar,
+    SystemLine,
+)
 from specchat.tui.widgets.transcript import Transcript
 from specchat.tui.widgets.tree_panel import TreePanel
 
@@ -41,14 +48,15 @@ class ChatView(MainScreen):
         self.context, self.chat = context, context.chat
         chat, app, ascii = context.chat, context.app, context.app.options.ascii
         self.transcript = Transcript(id="transcript")
-        self.start_pages = StartPages(context, self.transcript, ASCII if ascii else UNICODE)
         self.tree_panel = TreePanel(ascii_marks=ascii, id="tree")
+        self.start_pages = StartPages(context, self.transcript, self.tree_panel, ASCII if ascii else UNICODE)
         self.tree_strip = TreeStrip(ascii_marks=ascii, id="strip")
         self.subtitle = Subtitle(chat, id="subtitle")  # below a tree that fills the window
         self.stats = StatsPanel(id="stats")
         self.settings_form = SettingsForm(id="settings")  # beside the chat
         self.prompt = Prompt(history, id="prompt")
         self.command_list = CommandMenu(self.prompt, commands, id="commands")
+        self.system_line = SystemLine(chat, id="system")
         self.status = StatusBar(chat, app.key_of, id="status")
         self.notice = RemarkLine(chat, id="notice")
         self.queued_message = QueuedMessage(chat, app.key_of, id="waiting")
@@ -63,6 +71,7 @@ class ChatView(MainScreen):
             watched.add_class("-paces")
 
     def compose(self) -> ComposeResult:
+        yield self.system_line
         with Horizontal(id="main"):
             yield self.transcript
             with Vertical(id="side"):
@@ -124,6 +133,7 @@ class ChatView(MainScreen):
             self.status.repaint()
         self.context.app.update_window_title()
         self.queued_message.update()
+        self.system_line.update()
         self.served_line.update()
         self.prompt.waiting = chat.queued or ""
         self.notice.update(welcomed=self.start_pages.welcome_shown)
@@ -145,6 +155,9 @@ class ChatView(MainScreen):
             animating=not self.animation.finished and not looks_back,
             pace="earlier reply · " if looks_back else served + self.tree_title + speed.caption,
             looks_back=looks_back,
+            rests=looks_back or over or (not chat.writing and bool(rounds)),
+            ratio=not self.has_class("-show"),
+            temperature=visible.temperature,
             empty=NO_ROUNDS if over or looks_back else NOTHING_YET,
         )
         self.subtitle.repaint()

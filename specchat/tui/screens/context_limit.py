@@ -106,7 +106,7 @@ class ContextLimit:
             return
         self._pending, self._accept = text, accept
         self._app.say(f"counting tokens … {self._app.key_hint('stop', 'takes it back')}")
-        self.count([*chat.messages(chat.turns_before_next()), Message("user", text)], self._on_count)
+        self.count([*chat.messages(chat.turns_before_next()), Turn("user", text).message()], self._on_count)
 
     def count(self, messages: list[Message], then: OnCount) -> None:
         self._ids += 1
@@ -225,7 +225,7 @@ class ContextLimit:
             await self._on_last_message_count(event)
             return
         last = self._pending if self._pending is not None else self._last_question()
-        self.count([*self._chat.messages(()), Message("user", last)], self._on_last_message_count)
+        self.count([*self._chat.messages(()), Turn("user", last).message()], self._on_last_message_count)
 
     async def _on_last_message_count(self, event: Counted) -> None:
         """Offer the choice if the last message fits by itself; else leaving out others cannot help."""

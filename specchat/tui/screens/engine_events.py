@@ -26,6 +26,10 @@ from specchat.tui.screens.learning import LearningCommand
 from specchat.tui.screens.race import RunScreen
 from specchat.tui.screens.side_panel import SidePanel
 from specchat.tui.services.engine_server import FIRST_RACE_ID
+from specchat.tui.state.repetition import repeats_itself
+
+REPEATS_EVERY = 24
+"""After so many tokens a reply is looked at again for repetitions."""
 
 
 class EngineEvents:
@@ -43,6 +47,8 @@ class EngineEvents:
         self._session = view.context.session
         self._side, self._context_limit, self._current_chat = side_panel, context_limit, current_chat
         self._learning = learning
+        self._looked_at = (0, 0)  # the reply that was last looked at for repetitions, and its tokens then
+        self._repeats = 0  # the reply that was said to repeat itself
 
     async def take(self) -> None:
         redraw = self._context.pump.begin()
@@ -70,6 +76,7 @@ class EngineEvents:
             self._context.speed.reply_ended()
         for view in self._view.transcript.unfinished_replies():
             await view.show_new()
+        self._say_if_it_repeats()
         self._context.archive.save()
         self._app.redraw()
         chat = self._chat
@@ -78,6 +85,19 @@ class EngineEvents:
         if chat.queued is not None and free and not deleted:
             text, chat.queued = chat.queued, None
             await self._context_limit.ask(text)
+
+    def _say_if_it_repeats(self) -> None:
+        """Say once that the reply being written repeats itself, and the key that stops it."""
+        reply = self._chat.running
+        if reply is None or reply.id == self._repeats or self._session.player is not None:
+            return
+        tokens = len(reply.lengths)
+        if self._looked_at[0] != reply.id or tokens - self._looked_at[1] >= REPEATS_EVERY:
+            self._looked_at = reply.id, tokens
+            if repeats_itself(reply.text):
+                self._repeats = reply.id
+                stops = self._app.key_hint("stop", "stops it", " · ")
+                self._app.say(f"the reply repeats itself{stops}", "warn")
 
     async def _apply(self, event: Event) -> None:
         chat = self._chat
@@ -149,4 +169,6 @@ class EngineEvents:
         if not self._view.start_pages.welcome_shown:
             self._app.say(f"{event.pair} is ready")
         await self._current_chat.offer_pair()
+        if self._view.start_pages.asks:
+            self._app.run_in_background(self._context.pairs.offer_better(event.pair))
         await self._app.attempt(self._context.server.pair_ready())

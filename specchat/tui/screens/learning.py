@@ -79,7 +79,7 @@ PRIVACY = (
 def learning_report(learnt: Learnt) -> str:
     if not learnt.drafter:
         return f"nothing is learnt: {learnt.why}"
-    state = "learns from your replies" if learnt.learning else "does not learn now; /learn on lets it"
+    state = "learns from your replies" if learnt.learning else "is not learning; /learn on starts it"
     lines = [f"{learnt.drafter} {state}", _amount(learnt)]
     if learnt.chains:
         lines.append(_comparison(learnt))
@@ -96,7 +96,7 @@ def _amount(learnt: Learnt) -> str:
         return "it has learnt nothing yet"
     replies = "1 reply" if learnt.replies == 1 else f"{learnt.replies:,} replies"
     updates = "1 update" if learnt.updates == 1 else f"{learnt.updates:,} updates"
-    return f"learnt from {replies} of {learnt.tokens:,} tokens, in {updates}"
+    return f"learnt from {replies} of {numbers.tokens(learnt.tokens)}, in {updates}"
 
 
 def _comparison(learnt: Learnt) -> str:

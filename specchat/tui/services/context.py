@@ -18,6 +18,7 @@ from specchat.tui.services.settings_files import SettingsFiles
 from specchat.tui.services.terminal_app import TerminalApp
 from specchat.tui.services.training_runner import TrainingHere
 from specchat.tui.state.chat import Chat
+from specchat.tui.state.pair_list import Offer
 from specchat.tui.state.races import BenchQuestion
 
 
@@ -29,6 +30,7 @@ class AppSetup:
         link_factory: starts an engine, or whatever answers like one.
         pairs, judge, sizes: the pairs there are, and what tells more about one; see `PairLibrary`.
         finds_models: whether models that other programs keep on this machine are looked for.
+        better: what is offered instead of a small model; the hub may be asked. None offers nothing.
         demo: a recording to offer where weights cannot be had.
         engine_here: whether the engine reads this machine's files.
         store: where chats are kept; None keeps none.
@@ -45,6 +47,7 @@ class AppSetup:
     judge: Judge | None = None
     sizes: Sizes | None = None
     finds_models: bool = False
+    better: Callable[[str], Offer | None] | None = None
     demo: Path | None = None
     engine_here: bool = True
     store: Path | None = None
@@ -103,6 +106,7 @@ class AppServices:
                 sizes=setup.sizes,
                 here=setup.engine_here,
                 finds_models=setup.finds_models,
+                better=setup.better,
             ),
             served=served,
             server=EngineServer(app, served, setup.server, setup.serve_on),

@@ -18,8 +18,8 @@ from specchat.engine.protocol.text import visible
 from specchat.errors import ConfigError, SpecchatError, UsageError, nearest
 from specchat.tui.services.engine_session import EngineSession
 from specchat.tui.services.terminal_app import TerminalApp
-from specchat.tui.state.pair_list import PairInfo
-from specchat.tui.system.processes import OwnProcess, own_command
+from specchat.tui.state.pair_list import Offer, PairInfo
+from specchat.tui.system.processes import OwnProcess, in_daemon_thread, own_command
 from specchat.tui.text import numbers
 
 
@@ -115,16 +115,18 @@ class PairLibrary:
         sizes: Sizes | None = None,
         here: bool = True,
         finds_models: bool = False,
+        better: Callable[[str], Offer | None] | None = None,
     ) -> None:
         """The library, which has not searched for anything yet.
 
         Args:
             pairs, judge, sizes: the pairs there are; what their files say of one; what the hub says it has to fetch.
+            better: what is offered instead of a small model.
             finds_models: whether models of other programs are searched for.
         """
         self.here = here
         self.found = FoundPairs(lambda *words: self.command(*words))
-        self._sizes, self._finds_models = sizes, finds_models
+        self._sizes, self._finds_models, self._better = sizes, finds_models, better
         self._load_next = ""  # the pair that was asked for last and is loaded once it is here
         self.fetching: dict[str, Loading | None] = {}  # the progress of downloads, by pair
         self.failed: dict[str, str] = {}  # why fetching a pair did not work
@@ -157,6 +159,14 @@ class PairLibrary:
             more = f" and {len(found) - 1} more" if len(found) > 1 else ""
             self._chat.background.found = f"on this machine already: {found[0].summary}{more}"
             self._app.redraw()
+
+    async def offer_better(self, pair: str) -> None:
+        """Say on the welcome page that this pair's model is small, if it is, and what would be better."""
+        better, self._better = self._better, None  # once
+        if better is not None:
+            with suppress(SpecchatError):
+                self._chat.background.offer = await in_daemon_thread(lambda: better(pair))
+                self._app.redraw()
 
     async def judged(self, pair: PairInfo) -> PairInfo:
         if self._judge is None or pair.state == "found":

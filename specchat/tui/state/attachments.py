@@ -64,6 +64,19 @@ def split(content: str) -> tuple[str, list[Attached]]:
     return "\n".join(lines[: max(0, blocks[0][0] - 1)]), files
 
 
+def as_read(content: str) -> str:
+    """A message as the model reads it: a file that is attached is mentioned by its path, without `@` and quotes."""
+    text, files = split(content)
+    paths = {file.path for file in files}
+
+    def read(mention: re.Match[str]) -> str:
+        path = mention[2] or mention[3] or mention[4] or ""
+        named = path in paths or path.rstrip(_TRAILING) in paths
+        return path if named and not mention[1] else mention.group()
+
+    return _MENTION.sub(read, text) + content[len(text) :] if files else content
+
+
 def path_being_typed(before: str) -> tuple[int, str] | None:
     """The path before the cursor and where it begins; None where no path is typed."""
     quoted = re.search(r"""(?<![^\s(\[])@(["'])([^"'\n]*)$""", before)

@@ -15,6 +15,7 @@ from specchat.store.records import ChatRecord, new_id, title_of
 from specchat.tui.state import attachments
 from specchat.tui.state.engine_state import EngineState
 from specchat.tui.state.message_tree import MessageTree, SentTurns
+from specchat.tui.state.pair_list import Offer
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.training import Training
 from specchat.tui.state.turn import Reply, Turn
@@ -28,6 +29,7 @@ class Background:
     fetching: str = ""  # the downloads and their progress
     fetched: str = ""  # the pair that was downloaded last, until it is loaded
     found: str = ""  # models of other programs, offered on the welcome page
+    offer: Offer | None = None  # a pair that is better than the one in use
     training: Training | None = None  # of a drafter, until its verdict is answered
     serving: str = ""  # the address at which other programs may use the engine
     waiting_client: str = ""  # one of them whose reply waits until the engine is free
@@ -52,6 +54,7 @@ class Chat:
     editing: Turn | None = None  # the message that the next one is a branch beside
     sent: SentTurns = field(default_factory=SentTurns)
     system: str = ""
+    first_system: str = ""  # the system message that a new chat begins with
     _ids: int = 0
 
     @property
@@ -175,7 +178,7 @@ class Chat:
 
     def clear(self) -> None:
         self._end_reply("cancelled")
-        self.id, self.title, self.renamed, self.system = new_id(), "", False, ""
+        self.id, self.title, self.renamed, self.system = new_id(), "", False, self.first_system
         self.branches.clear()
         self.shown_rounds, self.sent = ShownRounds(), SentTurns()
         self.running = self.figures = self.queued = self.editing = None

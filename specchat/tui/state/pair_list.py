@@ -54,6 +54,18 @@ class PairInfo:
         return self.needed_bytes > self.free_bytes + held_bytes
 
 
+@dataclass(frozen=True)
+class Offer:
+    """What the empty page says of a small model: how large it is, and the best pair that fits this machine, if any.
+
+    `fetch_bytes` is 0 for a pair that is here already.
+    """
+
+    size: str  # 135M
+    name: str = ""
+    fetch_bytes: int = 0
+
+
 _TROUBLES = {"files": "cannot be read", "shape": "unsupported shape", "tokens": "tokenizers differ"}
 ABOUT_LINES, MOST_ABOUT_LINES = 4, 6
 """Lines about the chosen pair; more of them only where some pair needs them and the list stays long enough."""

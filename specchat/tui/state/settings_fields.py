@@ -19,12 +19,13 @@ JOINED = ("controller",)
 """Settings that take several of their choices, joined by `+`."""
 
 _SECTIONS = (
-    ("speculation", ("drafter", "policy", "rule", "controller", "width", "depth", "nodes")),
-    ("sampling", ("temperature", "top_k", "top_p", "min_p", "seed", "max_tokens")),
+    ("most used", ("temperature", "top_p", "max_tokens", "drafter", "nodes", "depth", "width")),
+    ("sampling", ("top_k", "min_p", "seed")),
     ("penalties", ("repetition_penalty", "presence_penalty", "frequency_penalty")),
+    ("speculation", ("policy", "rule", "controller")),
     ("early pruning", ("prune_layer", "prune_keep")),
     ("learning", ("learn",)),
-    ("engine · needs a reload", ("dtype", "device", "kernels", "threads", "memory")),
+    ("engine · needs a reload", ("dtype", "device", "backend", "kernels", "threads", "memory")),
 )
 
 
@@ -118,7 +119,7 @@ def fields_of(
     default: Mapping[str, Any] | None = None,
     saved: Mapping[str, Any] | None = None,
 ) -> list[Field]:
-    """Every field the form shows, in order; options of a method in use come under the setting that chose it.
+    """Every field the form shows, in order; the options of the methods in use come last, each method's together.
 
     `default` are the settings that were shipped and `saved` those of the next start; where they are not known, the
     options' own defaults stand in, and every value is held to be saved.
@@ -127,6 +128,7 @@ def fields_of(
     known = {"pair", *(name for _, names in _SECTIONS for name in names)}
     layers = (settings, default or {}, settings if saved is None else saved)
     fields: list[Field] = []
+    own: list[Field] = []
     for section, names in [*_SECTIONS, ("more", tuple(name for name in infos if name not in known))]:
         for name in names:
             if name in infos:
@@ -135,8 +137,8 @@ def fields_of(
             for method in _in_use(hello.methods, name, settings):
                 for info in method.options:
                     full = f"{method.name}.{info.name}"
-                    fields.append(Field(full, info, *_values(full, info, section, layers)))
-    return fields
+                    own.append(Field(full, info, *_values(full, info, f"the {name} {method.name}", layers)))
+    return [*fields, *own]
 
 
 def field_not_in_use(hello: Hello, settings: Mapping[str, Any], name: str) -> tuple[Field, str] | None:

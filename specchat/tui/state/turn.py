@@ -16,6 +16,7 @@ from specchat.engine.protocol.text import visible
 from specchat.store.records import LARGEST_ROUNDS_BYTES, Facts, SettingsChange, new_id, now
 from specchat.tui.state import attachments, thoughts
 from specchat.tui.state.reply_figures import Figures
+from specchat.tui.text import numbers
 
 WHOLE_TREES = 1024
 """How many of the last rounds of a reply keep their whole tree; in a list each takes about ten kilobytes."""
@@ -122,7 +123,7 @@ def _of_both(before: dict[str, Any] | None, now: dict[str, Any] | None) -> dict[
 
 
 _STOPS = {
-    "length": "longest reply reached", "stop": "stop string", "context": "context is full", "cancelled": "stopped",
+    "stop": "stop string", "context": "context is full", "cancelled": "stopped",
     "died": "the engine died", "failed": "failed", "interrupted": "interrupted",
     "elsewhere": "being written in another window", "edited": "edited",
 }  # fmt: skip
@@ -231,6 +232,8 @@ class Reply:
 
     def line(self) -> str:
         why = _STOPS.get(self.stop or "")
+        if self.stop == "length":
+            why = f"stopped at {numbers.tokens(self.figures.tokens)} · /continue"
         counted = [self.figures.line()] if self.figures.rounds else []
         lossy = ["lossy"] if counted and self.loss is not None and not self.loss.lossless else []
         return " · ".join([*([why] if why else []), *counted, *lossy])
@@ -262,5 +265,7 @@ class Turn:
         return self.reply.text if self.reply else attachments.split(self.content)[0]
 
     def message(self) -> Message:
-        """The turn as the engine reads it: the raw text, thoughts left out."""
-        return Message(self.role, thoughts.without_thoughts(self.reply.text) if self.reply else self.content)
+        """The turn as the engine reads it: the raw text, thoughts left out, attached files mentioned by their paths."""
+        if self.reply is not None:
+            return Message(self.role, thoughts.without_thoughts(self.reply.text))
+        return Message(self.role, attachments.as_read(self.content) if self.role == "user" else self.content)

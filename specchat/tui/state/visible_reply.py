@@ -111,6 +111,16 @@ class VisibleReply:
         return reply.rounds.list if reply else ()
 
     @property
+    def temperature(self) -> float | None:
+        """The one that its tokens were drawn with; None where it changed, or a rule draws in its own way."""
+        reply = self.served.reply if self.served else self.shown_rounds.reply
+        if reply is None or any("temperature" in change.settings for change in reply.facts.changes):
+            return None
+        settings = reply.facts.settings
+        temperature = settings.get("temperature") if settings.get("rule") == "follow" else None
+        return float(temperature) if isinstance(temperature, int | float) else None
+
+    @property
     def figures(self) -> Figures | None:
         return shown.figures if (shown := self._in_place_of_last) else self.last_figures
 

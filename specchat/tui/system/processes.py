@@ -9,6 +9,7 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from specchat.engine.protocol.events import Ready
 from specchat.engine.protocol.text import visible
@@ -201,3 +202,29 @@ class EnginePriority:
 def wants_every_core(ready: Ready) -> bool:
     """Whether the engine has a thread on every core of this machine."""
     return ready.device == "cpu" and ready.threads >= (os.cpu_count() or 1)
+
+
+async def in_daemon_thread(job: Callable[[], T]) -> T:
+    """What a function returns or raises, on a thread that does not keep the app from ending."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(cast(T, result))
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = job()
+        except Exception as raised:
+            error = raised
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return await future

@@ -21,6 +21,11 @@ def guesses(count: int) -> str:
     return "1 guess" if count == 1 else f"{count:,} guesses"
 
 
+def tokens(count: int) -> str:
+    """`1 token`, `1,204 tokens`."""
+    return "1 token" if count == 1 else f"{count:,} tokens"
+
+
 def size(value: float) -> str:
     """Bytes, in steps of a thousand: `1.9 GB`."""
     for unit in ("B", "kB", "MB", "GB"):

@@ -3,16 +3,19 @@
 A partial update of Textual draws every widget that overlaps the bounding box of all changes, also containers behind
 other widgets, and writes all of it to the terminal. With a tree at the right and text at the left that box is the
 whole screen. Here only changed lines are rendered, front to back until a line is full, and only what differs from the
-terminal's content is written.
+terminal's content is written. Terminals disagree about the width of joined emoji: what stands in a line with one is
+written at its own column.
 
 It uses private attributes of Textual, so it is used with tested versions only.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.control import Control
 from rich.segment import Segment
@@ -28,6 +31,30 @@ from specchat.tui.textual_patches import tested
 Columns = tuple[int, int]
 Lines = dict[int, dict[Columns, Strip | None]]
 """Lines to draw: the strip in each range of columns, None until it is rendered."""
+
+
+_JOINING = "\u200d\ufe0f\U0001f1e6-\U0001f1ff\U0001f3fb-\U0001f3ff"
+_JOINS = re.compile(f"[{_JOINING}]")
+_JOINED = re.compile(f"(.?[{_JOINING}](?:[{_JOINING}]|(?<=\u200d).)*)")
+"""Emoji of several characters: families, flags, tones of skin. A terminal may draw one as several, and wider."""
+
+
+def render_strip(y: int, x: int, strip: Strip, console: Console) -> str:
+    """A strip as it is written to the terminal, whose cursor is at its beginning.
+
+    Where its width on the screen is not known, its cells are cleared first and each part is written at its own column.
+    """
+    if _JOINS.search(strip.text) is None:
+        return strip.render(console)
+    cleared = Strip([Segment(" " * segment.cell_length, segment.style) for segment in strip])
+    parts = [cleared.render(console)]
+    for segment in strip:
+        for text in _JOINED.split(segment.text):
+            if text:
+                parts.append(f"\x1b[{y + 1};{x + 1}H" + Strip([Segment(text, segment.style)]).render(console))
+                x += cell_len(text)
+    parts.append(f"\x1b[{y + 1};{x + 1}H")
+    return "".join(parts)
 
 
 class PartialUpdate(CompositorUpdate):
@@ -46,8 +73,23 @@ class PartialUpdate(CompositorUpdate):
         for y, x, strip in self._strips:
             if after != (y, x):
                 parts.append(f"\x1b[{y + 1};{x + 1}H")
-            parts.append(strip.render(console))
+            parts.append(render_strip(y, x, strip, console))
             after = (y, x + strip.cell_length)
+        return "".join(parts)
+
+
+class FullUpdate(LayoutUpdate):
+    """Every line of the screen."""
+
+    def render_segments(self, console: Console) -> str:
+        """What to write to the terminal."""
+        parts: list[str] = []
+        for y, strips in enumerate(self.strips):
+            x = 0
+            parts.append(f"\x1b[{y + 1};1H")
+            for strip in strips:
+                parts.append(render_strip(y, x, strip, console))
+                x += strip.cell_length
         return "".join(parts)
 
 
@@ -70,7 +112,8 @@ class DiffingCompositor(Compositor):
 
     def render_full_update(self, simplify: bool = False) -> LayoutUpdate:
         self.forget()
-        return super().render_full_update(simplify)
+        update = super().render_full_update(simplify)
+        return FullUpdate(update.strips, update.region)
 
     def render_partial_update(self) -> PartialUpdate | None:  # type: ignore[override]  # any update will do
         """The changed strips within the regions that are marked as changed; None if there are none."""

@@ -14,11 +14,17 @@ _PARTS = {
     "system": "the system message", "user": "your message {}", "assistant": "reply {}", "reply": "this reply",
     "prompt": "the prompt",
 }  # fmt: skip
-_KINDS = {"iid": "drawn", "wor": "drawn without replacement", "point": "a point"}
+_KINDS = {"iid": "drawn at random", "wor": "drawn at random, none twice", "point": "picked, not drawn at random"}
 
 
-def details(round: RoundDone, node: int, width: int, marks: Marks) -> list[ScreenLine]:
-    """The token, why it was accepted or not, its probabilities and its proposers; important lines first."""
+def details(
+    round: RoundDone, node: int, width: int, marks: Marks, temperature: float | None = None
+) -> list[ScreenLine]:
+    """The token, why it was accepted or not, its probabilities and its proposers; important lines first.
+
+    Args:
+        temperature: the one that the target's tokens were drawn with, where the rule keeps only what was drawn.
+    """
     picture = picture_of(round, marks)
     drawn = picture.spine[-1] if node == bonus_of(round) else picture.nodes[node]
     glyph, role = drawn.mark(marks)
@@ -29,7 +35,7 @@ def details(round: RoundDone, node: int, width: int, marks: Marks) -> list[Scree
     ]
     screen_lines = [_with_probabilities(head, *_probabilities(round, node), width)]
     number = f"token\u00a0{_token(round, node)} ·\u00a0depth\u00a0{depth_of(round, node)} ·\u00a0node\u00a0{node}"
-    screen_lines += [[(line, "text")] for line in _wrapped(reason_of(round, node, marks), width)]
+    screen_lines += [[(line, "text")] for line in _wrapped(reason_of(round, node, marks, temperature), width)]
     screen_lines += [[(line, "dim")] for told in (_origin(round, node), number) for line in _wrapped(told, width)]
     return [clip(screen_line, width) for screen_line in screen_lines]
 
@@ -45,8 +51,8 @@ def _with_probabilities(head: ScreenLine, target: str, draft: str, width: int) -
     return head
 
 
-def reason_of(round: RoundDone, node: int, marks: Marks) -> str:
-    """Why this node was accepted or not, in words."""
+def reason_of(round: RoundDone, node: int, marks: Marks, temperature: float | None = None) -> str:
+    """Why this node was accepted or not, in words: `temperature 0.5 drew ·stood (7 %); ·was had 64 %`."""
     if node == 0:
         return "the last token before this round; the tree grows from it"
     if node == bonus_of(round):
@@ -57,7 +63,7 @@ def reason_of(round: RoundDone, node: int, marks: Marks) -> str:
             source = source_of(round, node)
             return "the target wrote it too" if source is None else f"copied from {_place(source, marks)}"
         case "rejected":
-            return f"rejected: {_target_token_there(round, node, marks)}"
+            return _rejection(round, node, marks, temperature)
         case "pruned":
             wanted = _token(round, node) == verdict.bonus and parent_of(round, node) == (verdict.path or [0])[-1]
             return "pruned: dropped in the middle of the target's pass" + ", though the target wrote it" * wanted
@@ -81,17 +87,33 @@ def _place(source: Source, marks: Marks) -> str:
     return _PARTS[source.part].format(source.number) + after
 
 
-def _target_token_there(round: RoundDone, node: int, marks: Marks) -> str:
-    """The token that the target wrote in place of this node."""
+def _rejection(round: RoundDone, node: int, marks: Marks, temperature: float | None) -> str:
+    """What the target wrote in place of this node, how that came about, and how likely each of the two was."""
+    if (there := _target_token_there(round, node)) is None:
+        return "rejected: the target went elsewhere"
+    text, logprob = there
+    who = "the target wrote" if temperature is None else "the target's first choice was"
+    if temperature:
+        who = f"temperature {temperature:g} drew"
+    written = f"{who} {label(text, marks)}" + (f" ({_percent(logprob)})" if logprob is not None else "")
+    own = round.tree.target_logprob[node]
+    return written + (f"; {label(round.tree.texts[node], marks)} had {_percent(own)}" if own is not None else "")
+
+
+def _percent(logprob: float) -> str:
+    probability = math.exp(min(0.0, logprob)) if not math.isnan(logprob) else 0.0
+    return f"{probability * 100:.0f}\u00a0%" if probability >= 0.005 else "<\u00a01\u00a0%"
+
+
+def _target_token_there(round: RoundDone, node: int) -> tuple[str, float | None] | None:
+    """The token that the target wrote in place of this node, and its logarithmic probability."""
     path, parent = round.verdict.path, parent_of(round, node)
     at = path.index(parent) + 1 if parent in path else 0
     if at < len(path):
-        text, logprob = round.tree.texts[path[at]], round.tree.target_logprob[path[at]]
-    elif round.verdict.bonus is not None:
-        text, logprob = round.verdict.bonus_text, round.verdict.bonus_logprob
-    else:
-        return "the target went elsewhere"
-    return f"the target wrote {label(text, marks)}" + (f" (p\u00a0{_share(logprob)})" if logprob is not None else "")
+        return round.tree.texts[path[at]], round.tree.target_logprob[path[at]]
+    if round.verdict.bonus is not None:
+        return round.verdict.bonus_text, round.verdict.bonus_logprob
+    return None
 
 
 def _probabilities(round: RoundDone, node: int) -> tuple[str, str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from zlib import crc32
 
 from specchat.engine.protocol.events import RoundDone
 from specchat.engine.protocol.text import visible
@@ -27,12 +28,27 @@ def title_of(round: RoundDone | None, *, told: bool = True) -> str:
     return f"kept {len(round.verdict.path)} of {guesses}" if told else guesses
 
 
-def summary_of(figures: Figures | None) -> str:
+def best_round(rounds: Sequence[RoundDone]) -> int | None:
+    """The place of the round that kept the most guesses, of equal ones that with the largest tree; None: none did."""
+    at = max(range(len(rounds)), key=lambda at: _merit(rounds[at]), default=None)
+    return None if at is None or not rounds[at].verdict.path else at
+
+
+def _merit(round: RoundDone) -> tuple[int, int]:
+    return len(round.verdict.path), len(round.tree.tokens)
+
+
+def best_title(round: RoundDone, count: int) -> str:
+    """`best of 160: kept 6`."""
+    return f"best of {count:,}: kept {len(round.verdict.path)}"
+
+
+def summary_of(figures: Figures | None, *, ratio: bool = True) -> str:
     """`τ 4.2 · 2.7×`, the ratio in as many digits as the line below the reply has."""
     if figures is None or not figures.rounds:
         return ""
     parts = [f"τ {figures.acceptance_length:.1f}"]
-    if figures.speedup:
+    if figures.speedup and ratio:
         parts.append(figures.speedup.ratio)
     return " · ".join(parts)
 
@@ -72,12 +88,21 @@ def earlier_rounds_lines(
     return [titled_rule("earlier rounds", width), *(_round_line(round, width, marks) for round in before[-room:])]
 
 
-def node_lines(round: RoundDone, node: int, width: int, height: int, marks: Marks, *, roomy: bool) -> list[ScreenLine]:
+def node_lines(
+    round: RoundDone,
+    node: int,
+    width: int,
+    height: int,
+    marks: Marks,
+    *,
+    roomy: bool,
+    temperature: float | None = None,
+) -> list[ScreenLine]:
     """The details of one node. `roomy`: they may take lines from the tree in a low panel."""
     if height < _DETAILS_FROM_LINES:
         return []
     room = _DETAILS if height >= _EARLIER_FROM_LINES else min(_DETAILS, height // 2 - 1) if roomy else 1
-    lines = details(round, node, width, marks)[:room]
+    lines = details(round, node, width, marks, temperature)[:room]
     return [titled_rule("this token", width), *lines, *([] for _ in range(room - len(lines)))]
 
 
@@ -115,8 +140,8 @@ def _entry(shown_state: str, word: str, marks: Marks) -> ScreenLine:
 TOP_TOKENS = 8
 """A column of so many tokens fills the height of its line, unless a round gained more."""
 
-_ROLES = ("drafted", "good", "agreed")
-"""The colours of proposers in the order in which they appear; the last is that of all further ones."""
+_ROLES = ("good", "text", "warn")
+"""The colours of proposers; blue means kept, and is none of them."""
 
 _ALONE = "target alone"
 _TITLED_FROM_LINES = 15
@@ -155,6 +180,7 @@ class RoundColumns:
     def __init__(self) -> None:
         self._known: list[Column] = []
         self._begin: RoundDone | None = None
+        self._roles: dict[str, str] = {}
 
     def of(self, rounds: Sequence[RoundDone]) -> Sequence[Column]:
         """The columns of these rounds, which are those of the last call and more, or others."""
@@ -162,6 +188,24 @@ class RoundColumns:
             self._known, self._begin = [], rounds[0]
         self._known += [column_of(rounds[at]) for at in range(len(self._known), len(rounds))]
         return self._known
+
+    def roles(self) -> Mapping[str, str]:
+        """The colour of each proposer of these columns; it is the same in all replies."""
+        return colours_of(self._known, self._roles)
+
+
+def colours_of(columns: Sequence[Column], given: dict[str, str]) -> Mapping[str, str]:
+    """The colour of each proposer in order of appearance: the one that was given to it before, or one of its own.
+
+    Where all colours are taken, several proposers have the same. `given` takes the new ones.
+    """
+    names = [name for name in dict.fromkeys(column.proposer for column in columns) if name]
+    for name in names:
+        if name not in given:
+            first = crc32(name.encode()) % len(_ROLES)
+            wanted = [*_ROLES[first:], *_ROLES[:first]]
+            given[name] = next((role for role in wanted if role not in given.values()), wanted[0])
+    return {name: given[name] for name in names} | {"": "target"}
 
 
 def column_of(round: RoundDone) -> Column:
@@ -178,18 +222,24 @@ def ribbon_height(height: int, width: int, count: int) -> int:
     return lines + 2 if height >= _TITLED_FROM_LINES else 1
 
 
-def ribbon(columns: Sequence[Column], width: int, height: int, shown: int | None = None) -> Ribbon:
+def ribbon(
+    columns: Sequence[Column],
+    width: int,
+    height: int,
+    shown: int | None = None,
+    roles: Mapping[str, str] | None = None,
+) -> Ribbon:
     """The ribbon in so many lines.
 
     Args:
         shown: the round that the user turned to, which is marked.
+        roles: the colour of each proposer; that of "" is the target's own.
     """
+    roles = colours_of(columns, {}) if roles is None else roles
     titled = height > 2
     column_lines = range(1, height - 1) if titled else range(height)
     first = _first(len(columns), width, len(column_lines), shown)
     top = max(TOP_TOKENS, max((column.tokens for column in columns), default=0))
-    names = [name for name in dict.fromkeys(column.proposer for column in columns) if name]
-    roles = {name: _ROLES[min(at, len(_ROLES) - 1)] for at, name in enumerate(names)} | {"": "target"}
     begins = range(first, first + len(column_lines) * width, width)
     lines = [_line(columns, begin, min(len(columns), begin + width), top, roles, shown) for begin in begins]
     if titled:
@@ -217,7 +267,7 @@ def _first(count: int, width: int, lines: int, shown: int | None) -> int:
 
 
 def _line(
-    columns: Sequence[Column], begin: int, end: int, top: int, roles: dict[str, str], shown: int | None
+    columns: Sequence[Column], begin: int, end: int, top: int, roles: Mapping[str, str], shown: int | None
 ) -> ScreenLine:
     cells = [
         (spark([columns[at].tokens], top), "column" if at == shown else roles[columns[at].proposer])
@@ -232,5 +282,4 @@ def _title(columns: Sequence[Column], shown: int | None) -> str:
         return f"{len(columns):,} rounds, higher = more tokens" if len(columns) > 1 else "one round"
     column = columns[shown]
     who = f"by {visible(column.proposer)}" if column.proposer else "no guess kept"
-    tokens = f"{column.tokens} tokens" if column.tokens != 1 else "1 token"
-    return f"{shown + 1:,} of {len(columns):,}: {tokens}, {who}"
+    return f"{shown + 1:,} of {len(columns):,}: {numbers.tokens(column.tokens)}, {who}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -64,9 +65,19 @@ ASCII = Marks(
 )  # fmt: skip
 
 
+_END = re.compile(
+    r"<\|(?:im_end|endoftext|eot_id|eom_id|end_of_text|end|return)\|>|</s>|<eos>|<end_of_turn>|<｜end▁of▁sentence｜>"
+)
+"""The tokens with which models end a reply."""
+
+END_OF_REPLY = "end of reply"
+
+
 @lru_cache(maxsize=4096)
 def label(text: str, marks: Marks, cells: int = TOKEN_CELLS) -> str:
     """A token's text with its white space visible, cut to a few cells."""
+    if _END.fullmatch(text):
+        return cut(END_OF_REPLY, max(cells, len(END_OF_REPLY)))
     shown = text.replace(" ", marks.space).replace("\n", marks.newline).replace("\t", marks.tab)
     shown = cut(visible(shown), cells) or "∅"
     return shown if marks is UNICODE else shown.encode("ascii", "replace").decode().replace("?", marks.more)

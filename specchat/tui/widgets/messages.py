@@ -25,7 +25,10 @@ class UserView(Vertical):
     """A message of the user; long texts and files are folded, and a click unfolds them."""
 
     DEFAULT_CSS = """
-    UserView { height: auto; margin: 0 0 1 0; padding: 0 1; border-left: outer $accent 70%; background: $surface; }
+    UserView {
+        height: auto; max-width: 100; margin: 0 0 1 0; padding: 0 1; border-left: outer $accent 70%;
+        background: $surface;
+    }
     """
 
     unfolded: reactive[bool] = reactive(False, init=False)

@@ -120,7 +120,7 @@ class ThoughtView(Vertical):
         if not self.display:
             self.display = self.unfolded = True
         self._thoughts.add(first_runs([(text, "dim")]))
-        self._caption = ("thinking", f" · {numbers.count(tokens)} tokens")
+        self._caption = ("thinking", f" · {numbers.tokens(tokens)}")
         self._draw()
 
     def set_preview(self, runs: ScreenLine, *, within: bool = False) -> None:
@@ -131,7 +131,7 @@ class ThoughtView(Vertical):
         if not self.display:
             return
         took = f" for {seconds:.1f} s" if seconds is not None else ""
-        self._caption = (f"thought{took}", f", {numbers.count(tokens)} tokens")
+        self._caption = (f"thought{took}", f", {numbers.tokens(tokens)}")
         self.unfolded = False
         self._draw()
 
@@ -163,7 +163,7 @@ class ReplyView(GrowingLines, Vertical):
     """Shows a reply while it is written and afterwards. Finished Markdown is drawn once."""
 
     DEFAULT_CSS = """
-    ReplyView { height: auto; margin: 0 0 1 0; padding: 0 1 0 2; }
+    ReplyView { height: auto; max-width: 100; margin: 0 0 1 0; padding: 0 1 0 2; }
     ReplyView Markdown { padding: 0; background: transparent; }
     ReplyView > .plain { margin: 0 0 1 0; }
     ReplyView > .tokens { display: none; }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from textual.timer import Timer
+
 from specchat.config import private_dir
 from specchat.engine.client.replay import Recording
 from specchat.engine.protocol.events import RoundDone
@@ -14,15 +16,17 @@ from specchat.tui.tree import Marks
 from specchat.tui.tree.growing_tree import GrowingTree
 from specchat.tui.widgets.tour import TourView
 from specchat.tui.widgets.transcript import Transcript
+from specchat.tui.widgets.tree_panel import TreePanel
 from specchat.tui.widgets.welcome import Welcome
 
 
 class StartPages:
     """Mounts and removes the two pages in the transcript."""
 
-    def __init__(self, context: AppServices, transcript: Transcript, marks: Marks) -> None:
-        self._context, self._transcript, self._marks = context, transcript, marks
+    def __init__(self, context: AppServices, transcript: Transcript, panel: TreePanel, marks: Marks) -> None:
+        self._context, self._transcript, self._panel, self._marks = context, transcript, panel, marks
         self._tree: GrowingTree | None = None
+        self._timer: Timer | None = None  # of the next picture
 
     @property
     def welcome_shown(self) -> bool:
@@ -34,13 +38,11 @@ class StartPages:
         return self.welcome_shown and self._context.session.player is None
 
     async def show_welcome(self) -> None:
-        page = Welcome(self._context.chat, self._marks)
-        await self._transcript.mount(page)
-        if self._tree is not None:
-            page.play(self._tree)
+        await self._transcript.mount(Welcome(self._context.chat, self._marks, lambda: self._panel.plays))
+        self._play()
 
     def show_recorded_tree(self) -> None:
-        """Let the trees of the demo's first reply grow on the page, or show one of them where the app does not move."""
+        """Let the trees of the demo's first reply grow, or show one of them where the app does not move."""
         recording = self._context.setup.demo
         if recording is None:
             return
@@ -50,8 +52,26 @@ class StartPages:
             self._tree = tree = GrowingTree(rounds, demo.ready().target)
             if self._context.app.animation_level == "none":
                 tree.show_branching()
+            self._play()
+
+    def _play(self) -> None:
+        """Show the tree as it is, in the panel or where that has no room on the page, and what follows in a while.
+
+        It ends with the two pages.
+        """
+        if self._timer is not None:
+            self._timer.stop()
+        tree = self._tree if self._transcript.query("Welcome, TourView") else None
+        self._panel.play(tree)
+        if tree is not None:
             for page in self._transcript.query(Welcome):
-                page.play(tree)
+                page.show_tree(tree)
+            if not tree.held:
+                self._timer = self._transcript.set_timer(tree.stage.shown_s, self._grow)
+
+    def _grow(self) -> None:
+        if self._tree is not None and self._tree.advance():
+            self._play()
 
     def hold_tree(self) -> None:
         if self._tree is not None:
@@ -61,6 +81,7 @@ class StartPages:
         """Remove the welcome page, if it is mounted, and begin the chat at the top."""
         if self.welcome_shown:
             await self._transcript.query(Welcome).remove()
+            self._play()
             self._transcript.start_at_top()
 
     def repaint_welcome(self) -> None:
@@ -98,5 +119,7 @@ class StartPages:
         await self._transcript.query(TourView).remove()
         if not self._transcript.views and not self.welcome_shown:
             await self.show_welcome()
+        else:
+            self._play()
         self._context.app.redraw()  # progress moves to the welcome page
         return True

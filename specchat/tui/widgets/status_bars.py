@@ -7,6 +7,7 @@ from collections.abc import Callable
 from textual.geometry import Size
 
 from specchat.engine.client.replay import Player
+from specchat.engine.protocol.text import visible
 from specchat.tui.state import attachments
 from specchat.tui.state.chat import Chat
 from specchat.tui.state.training import short_text
@@ -97,6 +98,32 @@ class StatusBar(PaintedLines):
         return line
 
 
+class SystemLine(PaintedLines):
+    """The system message in one line, visible only while there is one."""
+
+    DEFAULT_CSS = """
+    SystemLine { height: 1; padding: 0 2; display: none; }
+    """
+
+    def __init__(self, chat: Chat, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._chat = chat
+        self._shown = ""
+
+    def update(self) -> None:
+        """Show the message of this chat, or hide."""
+        if self._chat.system != self._shown:
+            self._shown = self._chat.system
+            self.display = bool(self._shown)
+            self.repaint()
+
+    def paint(self, width: int, height: int) -> list[ScreenLine]:
+        """The beginning of the message."""
+        lead = "system: "
+        said = visible(" ".join(self._shown[:4000].split()))
+        return [[(lead, "bonus"), (cut(said, max(1, width - len(lead))), "dim")]]
+
+
 class RemarkLine(PaintedLines):
     """A line for progress, or a few for a remark; hidden when there is neither."""
 
@@ -140,13 +167,16 @@ class RemarkLine(PaintedLines):
 
     def _all_lines(self, width: int) -> list[ScreenLine]:
         engine = self._chat.engine
+        progress: list[ScreenLine] = []
         if engine.reading and not (self._welcomed and engine.phase == "loading"):
             assert engine.loading is not None, "it is reading something"
             cancels = hint(self, "stop", "cancels") if engine.phase == "loading" else ""
-            return [loading_line(engine.loading, width, cancels)]
+            progress = [loading_line(engine.loading, width, cancels)]
         if self._remark[0]:
             text, role = self._remark
-            return [[(text[start:end].rstrip(), role)] for start, end in wrap(text, width)]
+            return [*progress, *([(text[start:end].rstrip(), role)] for start, end in wrap(text, width))]
+        if progress:
+            return progress
         if self._chat.editing is not None:
             keeps = "keeps the reply so" if self._chat.editing.reply else "sends it"
             ways = hint(self, "prompt.send", keeps), hint(self, "stop", "leaves the chat as it is")

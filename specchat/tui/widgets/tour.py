@@ -39,9 +39,10 @@ _KEYS = ("prompt.send", "prompt.newline", "stop", "palette", "search", "tree", "
 _CHANGES = (
     ("settings", "settings", "act at once, even while a reply is being written"),
     ("pair", "pairs", "which model writes, and what guesses for it"),
+    ("", "/show", "large trees, slow enough to watch"),
     ("", "/race", "the same prompt, plain and speculative, side by side"),
-    ("", "@file", "sends a text file along; Tab completes its path"),
-    ("", "/theme", "other colours; there are calm ones and clear ones"),
+    ("", "@file", "sends a text file along"),
+    ("", "/theme", "other colours, calm ones and clear ones"),
 )
 
 

@@ -37,6 +37,7 @@ class Transcript(MountedPage):
         Binding("k", "move(-1)", "previous message", show=False, id="transcript.previous"),
         Binding("g", "edge(True)", "first message", show=False, id="transcript.first"),
         Binding("G,shift+g", "edge(False)", "to the end, and follow it", show=False, id="transcript.last"),
+        Binding("n", "find_again", "the message before with what /find found", show=False, id="transcript.find_again"),
         Binding("c", "copy_message", "copy this message, else the last", show=False, id="transcript.copy"),
         Binding("o", "unfold", "open or fold thoughts, files, long texts", show=False, id="transcript.unfold"),
         Binding("y", "copy_code", "copy the message's last code block", show=False, id="transcript.code"),
@@ -60,6 +61,14 @@ class Transcript(MountedPage):
         """The user points at this message."""
 
         turn: Turn
+
+    @dataclass
+    class Found(Message):
+        """The message pointed at is the `number`-th of `count` that have these words; count 0: none has."""
+
+        words: str
+        number: int
+        count: int
 
     @dataclass
     class CopyAsked(Message):
@@ -91,6 +100,11 @@ class Transcript(MountedPage):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._turning = asyncio.Lock()
+        self.sought = ""  # the words that `find` looked for last
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Nothing is found again before something was sought."""
+        return bool(self.sought) if action == "find_again" else True
 
     def watch_chosen(self, before: int | None, now: int | None) -> None:
         views = self.views
@@ -135,6 +149,27 @@ class Transcript(MountedPage):
         else:
             await self.to_end()
             self.follow()
+
+    async def find(self, words: str) -> None:
+        """Point at the last message with these words, or at the one before the message pointed at; wraps around."""
+        self.sought = words
+        turns, sought = self.turns, words.casefold()
+        with_words = [at for at, turn in enumerate(turns) if sought in turn.message().content.casefold()]
+        if not with_words:
+            self.post_message(self.Found(words, 0, 0))
+            return
+        chosen = self.chosen_turn()
+        here = turns.index(chosen) if chosen is not None else len(turns)
+        at = max((at for at in with_words if at < here), default=with_words[-1])
+        while (place := at - len(self.older)) < 0 or place >= len(self.views):
+            if not await self.turn_page(-1 if place < 0 else 1):
+                return
+        self.chosen = place
+        self.post_message(self.Found(words, with_words.index(at) + 1, len(with_words)))
+
+    async def action_find_again(self) -> None:
+        if self.sought:
+            await self.find(self.sought)
 
     def action_copy_message(self) -> None:
         if self.views:

@@ -14,11 +14,14 @@ from specchat.engine.protocol.events import RoundDone
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.text.cells import ScreenLine, paragraph
 from specchat.tui.tree import ASCII, UNICODE, Drawing, Mode, SteadyDrawing, fitting_mode, picture_of
+from specchat.tui.tree.growing_tree import LOWEST, NARROWEST, GrowingTree, growing_tree_lines
 from specchat.tui.tree.node_details import Step, neighbour
 from specchat.tui.tree.panel_lines import (
     EARLIER,
     Ribbon,
     RoundColumns,
+    best_round,
+    best_title,
     earlier_rounds_lines,
     legend_lines,
     node_lines,
@@ -82,6 +85,10 @@ class TreePanel(PaintedLines, can_focus=True):
         self._columns = RoundColumns()
         self._ribbon: Ribbon | None = None
         self._ribbon_line = 0
+        self._rests = False
+        self._temperature: float | None = None
+        self._best: tuple[Sequence[RoundDone], int, int | None] = ((), 0, None)  # rounds, their number, the best one
+        self._recording: GrowingTree | None = None
         self.entitle(title="tree")
 
     def watch_mode(self) -> None:
@@ -121,7 +128,10 @@ class TreePanel(PaintedLines, can_focus=True):
             self.choose(neighbour(round, self.chosen, step))
 
     def action_turn(self, by: int) -> None:
-        at = by + (len(self._rounds) if self.round is None else self._place_of(self.round))
+        if self._best_place is not None:
+            at = by + len(self._rounds) - 1
+        else:
+            at = by + (len(self._rounds) if self.round is None else self._place_of(self.round))
         if at >= len(self._rounds):
             self.action_leave()
         else:
@@ -144,7 +154,32 @@ class TreePanel(PaintedLines, can_focus=True):
             return self._pinned
         if self._revealed is not None:
             return self._revealed[0]
+        if (best := self._best_place) is not None:
+            return self._rounds[best]
         return self._rounds[-1] if self._rounds else None
+
+    @property
+    def _best_place(self) -> int | None:
+        """The place of the reply's best round, where it rests on that; None where it shows the last one."""
+        if not self._rests or self._pinned is not None or self._revealed is not None or len(self._rounds) < 2:
+            return None
+        rounds, count, best = self._best
+        if rounds is not self._rounds or count != len(self._rounds):
+            best = best_round(self._rounds)
+            self._best = self._rounds, len(self._rounds), best
+        return best
+
+    def play(self, recording: GrowingTree | None) -> None:
+        """Show this picture of a recording while there are no rounds; None: no longer."""
+        if recording is not None or self._recording is not None:
+            self._recording = recording
+            self.repaint()
+
+    @property
+    def plays(self) -> bool:
+        """Whether there is room for a recording, and nothing else to show."""
+        roomy = self.size.width >= NARROWEST and self.size.height >= LOWEST
+        return self.round is None and roomy and self.is_on_screen
 
     def show(
         self,
@@ -155,6 +190,9 @@ class TreePanel(PaintedLines, can_focus=True):
         animating: bool = False,
         pace: str = "",
         looks_back: bool = False,
+        rests: bool = False,
+        ratio: bool = True,
+        temperature: float | None = None,
         empty: str = "",
     ) -> None:
         """Show the last of a reply's rounds, those before it in brief, and the whole reply.
@@ -163,6 +201,9 @@ class TreePanel(PaintedLines, can_focus=True):
             frozen: no further round comes until the user acts.
             animating: a further round is being animated, and `reveal` follows.
             looks_back: the reply is not the newest one.
+            rests: the reply is over: its best round is shown instead of its last one.
+            ratio: whether the speed-up is shown.
+            temperature: the one that the target's tokens were drawn with; None where that does not tell a verdict.
             empty: what stands here where there are no rounds.
         """
         before = self.round
@@ -170,12 +211,13 @@ class TreePanel(PaintedLines, can_focus=True):
         if looks_back != self._looks_back or another:
             self._pinned = self.chosen = None
         self._rounds, self._frozen, self._pace, self._revealed = rounds, frozen, pace, None
-        self._looks_back, self._empty = looks_back, empty
+        self._looks_back, self._rests, self._empty = looks_back, rests, empty
+        self._temperature = temperature
         if self.round is not before:
             self._hovered = None
         if not rounds and not animating:
             self._pinned = self.chosen = self._hovered = None
-        self.entitle(subtitle=summary_of(figures))
+        self.entitle(subtitle=summary_of(figures, ratio=ratio))
         self._update_title()
 
     def reveal(self, round: RoundDone, upto: int) -> None:
@@ -188,6 +230,12 @@ class TreePanel(PaintedLines, can_focus=True):
         """The tree; under it what is known about a node or the rounds before, the whole reply, and the legend."""
         self._ribbon = None
         round = self.round
+        if (
+            round is None
+            and self._recording is not None
+            and (recorded := growing_tree_lines(self._recording, width, height, self._marks))
+        ):
+            return recorded
         if round is None:
             return paragraph(self._empty, width, "dim")
         upto = self._revealed[1] if self._revealed is not None and self._pinned is None else None
@@ -218,14 +266,17 @@ class TreePanel(PaintedLines, can_focus=True):
         if not (lines := ribbon_height(height, width, count)):
             return []
         shown = count if self._pinned is None else self._place_of(self._pinned)
-        self._ribbon = ribbon(self._columns.of(self._rounds), width, lines, shown if shown < count else None)
+        columns = self._columns.of(self._rounds)
+        self._ribbon = ribbon(columns, width, lines, shown if shown < count else None, self._columns.roles())
         return self._ribbon.lines
 
     def _details(self, round: RoundDone, width: int, height: int) -> list[ScreenLine]:
         node = self._hovered if self._hovered is not None else self.chosen
         if node is None or node > len(round.tree.tokens):
             return []
-        return node_lines(round, node, width, height, self._marks, roomy=self.chosen is not None)
+        return node_lines(
+            round, node, width, height, self._marks, roomy=self.chosen is not None, temperature=self._temperature
+        )
 
     def _before(self, round: RoundDone) -> list[RoundDone]:
         at = self._place_of(round)
@@ -257,6 +308,8 @@ class TreePanel(PaintedLines, can_focus=True):
             at = self._place_of(self._pinned)
             number = at if at < len(self._rounds) else self._pinned.index  # of a round that is still being animated
             self.entitle(title=f"round {number + 1} · {kept}")
+        elif self._best_place is not None and round is not None:
+            self.entitle(title=self._pace + best_title(round, len(self._rounds)))
         else:
             self.entitle(title=self._pace + title_of(round, told=self._revealed is None))
         self.repaint()

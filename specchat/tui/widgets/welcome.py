@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from textual.events import Click, MouseMove
 from textual.message import Message
 
 from specchat.tui.state.chat import Chat
+from specchat.tui.state.pair_list import Offer
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import ScreenLine, bar, cut, paragraph, width_of, wrapped_lines
 from specchat.tui.text.key_names import hint
@@ -15,12 +17,16 @@ from specchat.tui.tree import Marks
 from specchat.tui.tree.growing_tree import NARROWEST, GrowingTree, growing_tree_lines
 from specchat.tui.widgets.painted_lines import PaintedLines
 
-QUESTIONS = (
-    "Write a short poem about the sea.",
-    "List five things for a rainy day.",
-    "Count a text's words in Python.",
-)
+SHOW = "/show "
+"""What the last question begins with: it is asked in show mode."""
 
+QUESTIONS = (
+    "How do plants grow?",
+    "Write a Python function that reverses a string.",
+    "What are three good reasons to drink water?",
+    f"{SHOW}What is machine learning?",
+)
+_KEYS = ("question.first", "question.second", "question.third", "question.fourth")
 
 _ABOUT = (
     "A drafter guesses a tree of tokens, the model reads the whole tree at once and keeps "
@@ -45,9 +51,10 @@ class Welcome(PaintedLines):
     Welcome { height: 1fr; min-height: 4; padding: 0 1; }
     """
 
-    def __init__(self, chat: Chat, marks: Marks) -> None:
+    def __init__(self, chat: Chat, marks: Marks, elsewhere: Callable[[], bool]) -> None:
+        """`elsewhere`: whether the growing tree is shown in another place, which has more room."""
         super().__init__()
-        self._chat, self._marks = chat, marks
+        self._chat, self._marks, self._elsewhere = chat, marks, elsewhere
         self._tree: GrowingTree | None = None
         self._questions_at = 0  # the line of the first one
         self._asked_by: list[int] = []  # the question that stands in each line from there on
@@ -59,11 +66,10 @@ class Welcome(PaintedLines):
 
         question: str
 
-    def play(self, tree: GrowingTree) -> None:
+    def show_tree(self, tree: GrowingTree) -> None:
+        """Show this tree as it is now."""
         self._tree = tree
         self.repaint()
-        if not tree.held:
-            self.set_timer(tree.stage.shown_s, self._grow)
 
     def on_mouse_move(self, event: MouseMove) -> None:
         self._point(self._question_at(event))
@@ -79,7 +85,7 @@ class Welcome(PaintedLines):
         """The name and the state, then what there is room for: first the questions, then the tree, then what it is."""
         column = min(width, _COLUMN)
         state = self._state(column)
-        if self._tree is not None and width >= NARROWEST and height >= _LOW:  # the tree stays where it is
+        if self._shown_tree is not None and width >= NARROWEST and height >= _LOW:  # the tree stays where it is
             state += [[] for _ in range(_STATE_LINES - len(state))]
         room = height - 1 - len(state) - bool(state)
         found, room = _fitted(self._found(column), room)
@@ -101,9 +107,9 @@ class Welcome(PaintedLines):
         self._questions_at = len(lines)
         return [*lines, *questions]
 
-    def _grow(self) -> None:
-        if self._tree is not None and self._tree.advance():
-            self.play(self._tree)
+    @property
+    def _shown_tree(self) -> GrowingTree | None:
+        return None if self._elsewhere() else self._tree
 
     def _question_at(self, event: MouseMove | Click) -> int | None:
         offset = event.get_content_offset(self)
@@ -116,11 +122,12 @@ class Welcome(PaintedLines):
             self.repaint()
 
     def _growing(self, width: int, height: int) -> list[ScreenLine]:
-        return [] if self._tree is None else growing_tree_lines(self._tree, width, height, self._marks)
+        tree = self._shown_tree
+        return [] if tree is None else growing_tree_lines(tree, width, height, self._marks)
 
     def _questions(self, column: int, height: int) -> list[ScreenLine]:
         """Each question with its key, wrapped if the height allows it; the one under the pointer stands out."""
-        keys = [hint(self, f"question.{which}", "") for which in ("first", "second", "third")]
+        keys = [hint(self, key, "") for key in _KEYS]
         wide = max(map(len, keys)) + 1
         wrapped = [wrapped_lines(said, column - wide) for said in QUESTIONS]
         if sum(map(len, wrapped)) > height:
@@ -134,7 +141,9 @@ class Welcome(PaintedLines):
         ]
 
     def _found(self, column: int) -> list[ScreenLine]:
-        """What other programs keep on this machine."""
+        """What would be better than a small model, or what other programs keep on this machine."""
+        if (offer := self._chat.background.offer) is not None and self._chat.engine.phase == "ready":
+            return _offered(offer, column, hint(self, "prompt.send", "") or "Enter")
         if not (found := self._chat.background.found):
             return []
         adds = hint(self, "pair", "adds and loads it") or "/pair adds and loads it"
@@ -172,6 +181,15 @@ _DOTS: ScreenLine = [("●", "accepted"), ("━", "river"), ("●", "accepted"),
 
 def _about(width: int, column: int) -> list[ScreenLine]:
     return paragraph(_ABOUT if width >= 50 else _ABOUT_NARROW, column, "dim")
+
+
+def _offered(offer: Offer, column: int, key: str) -> list[ScreenLine]:
+    toy = f"A model of {offer.size} is a quick toy."
+    if not offer.name:
+        return paragraph(f"{toy} It is fast, and often wrong.", column, "dim")
+    size = f", {numbers.size(offer.fetch_bytes)}" if offer.fetch_bytes else ", which is here"
+    does = "fetches it while you play" if offer.fetch_bytes else "loads it"
+    return paragraph(f"{toy} Better: {offer.name}{size} · {key} {does}", column, "bonus")
 
 
 def _fitted(lines: list[ScreenLine], room: int) -> tuple[list[ScreenLine], int]:

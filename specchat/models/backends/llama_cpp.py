@@ -1,0 +1,339 @@
+"""A GGUF file through llama.cpp, as a `Model`: a token tree is one decode call over the sequences of its leaves.
+
+A cell of llama.cpp's cache belongs to any number of sequences, and a row attends to the cells of its sequence that lie
+before it. So each leaf of a tree is a sequence, and a node belongs to those of the leaves below it. The sequence of the
+accepted path is kept, and becomes the text's.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Collection, Sequence
+from typing import NoReturn
+
+import torch
+from torch import Tensor
+
+from specchat.core.reading import Counters, HeadOutput, HeadTensors, Reading
+from specchat.core.request import DEFAULT_REQUEST, HeadOfSome, PassRequest
+from specchat.core.states import HiddenStateSink
+from specchat.core.tree import TokenTree
+from specchat.errors import CombinationError
+from specchat.models.backends.llama_library import SEQUENCES, LlamaCache, LlamaWeights
+from specchat.models.decoder.cache_rows import Rows, common_prefix
+from specchat.models.decoder.trimmed_head import TrimmedHead, output_of
+
+_TREE_ROWS = 640
+"""Room behind a text: the largest tree, and tokens that were put off."""
+
+_FIRST_ROWS = 2048
+_ROUND_ROWS = 256
+_TEXT = -1
+"""Stands for the end of the text where a node could stand."""
+
+
+class LlamaCppModel:
+    """Runs a GGUF file in llama.cpp. It hands out no states of layers, and its cache copies no single rows.
+
+    The rows of a pass are numbers of the same file whatever their number, but llama.cpp's kernels add them up in
+    another order for one row than for many. So a text may part from plain decoding's at a near-tie.
+    """
+
+    gives_states = False
+
+    def __init__(self, weights: LlamaWeights, context_tokens: int, threads: int = 1) -> None:
+        """Nothing read yet; memory for the cache is taken when the first text comes, and grows with it."""
+        self.weights = weights
+        self.vocab_size, self.hidden_size, self.layers = weights.vocab_size, weights.hidden_size, weights.layers
+        self.context_tokens = context_tokens
+        self.device = torch.device("cpu")
+        self.counters = Counters()
+        self.rows = Rows()
+        self._threads = threads
+        self._twins: weakref.WeakSet[LlamaCppModel] = weakref.WeakSet([self])
+        self._cache: LlamaCache | None = None
+        self._base = 0  # the sequence of the text
+        self._held = 0  # so many of its rows are in it
+        self._tree: TokenTree | None = None
+        self._of: dict[int, int] = {}  # node → a sequence that holds it
+        self._tips: dict[int, int] = {}  # sequence → its last node
+
+    @property
+    def threads(self) -> int:
+        """Threads of llama.cpp on the processor."""
+        return self._threads
+
+    @threads.setter
+    def threads(self, threads: int) -> None:
+        self._threads = threads
+        if self._cache is not None:
+            self._cache.use_threads(threads)
+
+    # ------------------------------------------------------------------------------------------ text
+
+    def cached(self, tokens: Sequence[int]) -> int:
+        """How many leading tokens of these the cache holds already."""
+        return common_prefix(self.rows.prefix, tokens)
+
+    def prefill(
+        self,
+        tokens: Sequence[int],
+        on_chunk: Callable[[int, int], None] | None = None,
+        tap: HiddenStateSink | None = None,
+    ) -> None:
+        """Make the cache hold exactly these tokens, reading only what it does not hold yet."""
+        if tap is not None:
+            _no_states()
+        self._tree = None
+        self.rows.read_prefix(tokens, lambda plan: self._read_text(plan.tokens), on_chunk)
+
+    def _read_text(self, tokens: Sequence[int]) -> None:
+        start = len(self.rows.prefix)
+        self._settle(start, len(tokens))
+        self._decode([(token, start + at, (self._base,), False) for at, token in enumerate(tokens)])
+        self._held = start + len(tokens)
+
+    def keep(self, path: Sequence[int]) -> None:
+        """Keep the root and the accepted path, as far as they are in the cache, and forget the rest of the tree."""
+        held = 0
+        while held < len(path) and path[held] in self._of:
+            held += 1
+        first = len(self.rows.prefix)
+        kept = self.rows.keep(path[:held])
+        if self._of:
+            end = path[len(kept) - 2] if len(kept) > 1 else 0
+            self._keep_sequence(self._of[end], first + len(kept))
+        self._forget_tree()
+
+    def fill_for_benchmark(self, tokens: int) -> None:
+        """Act as if so many tokens had been read. The first time they are, since attention must have them to read."""
+        passes, rows, layers = self.counters.passes, self.counters.rows, self.counters.node_layers
+        self.rows.rewind([])
+        self._tree = None
+        self._settle(min(self._held, tokens), max(0, tokens - self._held))
+        while self._held < tokens:
+            some = min(256, tokens - self._held)
+            self._decode([(0, self._held + at, (self._base,), False) for at in range(some)])
+            self._held += some
+        self.rows.fill_for_benchmark(tokens)
+        self.counters.passes, self.counters.rows, self.counters.node_layers = passes, rows, layers
+
+    # ------------------------------------------------------------------------------------------ tree
+
+    @torch.inference_mode()
+    def read(
+        self, tree: TokenTree, new_nodes: Sequence[int] | None = None, request: PassRequest = DEFAULT_REQUEST
+    ) -> Reading:
+        """Read nodes of a tree in one pass, or in several where it has more leaves than the cache has sequences."""
+        if request.watched:
+            _no_states()
+        plan = self.rows.plan_tree(tree, new_nodes, ())
+        begin = len(self.rows.prefix)
+        missing, nodes = list(plan.tokens[: plan.missing]), plan.nodes
+        if self._tree is not tree:
+            self._settle(begin, 0)
+            self._tree, self._tips = tree, {self._base: _TEXT}
+        root = begin + len(missing)
+        logits = torch.empty(len(nodes), self.vocab_size)
+        row_of = {node: row for row, node in enumerate(nodes)}
+        inner = {tree.parents[node] for node in nodes}
+        leaves = [node for node in nodes if node not in inner]
+        while leaves:
+            group = self._sequences(tree, leaves, root)
+            if not group:  # none is free: what was read of the tree is given up, and read again where it is needed
+                self._drop_tree(root)
+                continue
+            leaves = leaves[len(group) :]
+            below = self._below(tree, group)
+            everyone = tuple(group.values())
+            passed = [(token, begin + at, everyone, False) for at, token in enumerate(missing)]
+            passed += [
+                (tree.tokens[node], root + tree.depths[node], sequences, node in row_of)
+                for node, sequences in below.items()
+            ]
+            cache = self._decode(passed)
+            for place, node in enumerate(below, len(missing)):
+                if (row := row_of.pop(node, None)) is not None:
+                    cache.copy_logits(place, logits[row])
+            missing, self._held = [], root
+            self._of |= {node: sequences[0] for node, sequences in below.items()}
+            self._tips |= {sequence: leaf for leaf, sequence in group.items()}
+        self.rows.tree_read(plan)
+        said: HeadOutput = HeadTensors(logits) if request.head is None else request.head.after(logits)
+        return Reading(nodes=nodes, said=said, alive=frozenset(nodes))
+
+    def _sequences(self, tree: TokenTree, leaves: Sequence[int], root: int) -> dict[int, int]:
+        """A sequence for each of the first leaves, as many as there are, holding what is read above the leaf.
+
+        One that ends above a leaf is continued by it; the others are new and share its rows.
+        """
+        assert self._cache is not None, "room was made"
+        free = [sequence for sequence in range(SEQUENCES) if sequence not in self._tips]
+        given: dict[int, int] = {}
+        continued: set[int] = set()
+        for leaf in leaves:
+            above = leaf
+            while above != _TEXT and above not in self._of:
+                above = tree.parents[above] if above else _TEXT
+            holds = self._base if above == _TEXT else self._of[above]
+            if self._tips[holds] == above and holds not in continued:
+                continued.add(holds)
+                given[leaf] = holds
+            elif free:
+                given[leaf] = new = free.pop()
+                end = self._held if above == _TEXT else root + tree.depths[above] + 1
+                self._cache.share(holds, new, end)
+            else:
+                break
+        return given
+
+    def _below(self, tree: TokenTree, group: dict[int, int]) -> dict[int, tuple[int, ...]]:
+        """For each node that must be read for these leaves, parents first, the sequences of the leaves below it."""
+        below: dict[int, list[int]] = {}
+        for leaf, sequence in group.items():
+            node = leaf
+            while node not in self._of:
+                below.setdefault(node, []).append(sequence)
+                if not node:
+                    break
+                node = tree.parents[node]
+        return {node: tuple(below[node]) for node in sorted(below)}
+
+    # ------------------------------------------------------------------------------------------ cache
+
+    def _settle(self, start: int, more: int) -> None:
+        """Let the cache hold the first `start` rows of the text alone, and have room for more."""
+        self._drop_tree(start)
+        self._make_room(start + more + _TREE_ROWS)
+
+    def _drop_tree(self, root: int) -> None:
+        """Remove all rows behind the text's first so many."""
+        if self._cache is not None and (self._of or self._held > root):
+            self._keep_sequence(self._base, root)
+        self._held = min(self._held, root)
+        self._of = {}
+        self._tips = {self._base: _TEXT}
+
+    def _keep_sequence(self, sequence: int, rows: int) -> None:
+        """Keep the first so many rows of this sequence alone."""
+        assert self._cache is not None, "rows are held"
+        if len(self._tips) > 1 or sequence != self._base:
+            self._cache.keep_sequence(sequence)
+        self._cache.cut(sequence, rows)
+        self._base, self._held = sequence, rows
+
+    def _forget_tree(self) -> None:
+        self._tree, self._of, self._tips = None, {}, {self._base: _TEXT}
+
+    def _make_room(self, rows: int) -> None:
+        """Have a cache with so many rows, which holds what was held."""
+        needed, old = _rounded(rows), self._cache
+        if old is not None and needed <= old.rows:
+            return
+        longest = _rounded(self.context_tokens + 2 * _TREE_ROWS)
+        new = self.weights.new_cache(max(needed, min(longest, 2 * old.rows if old else _FIRST_ROWS)), self._threads)
+        if old is not None:
+            if self._held:
+                old.copy_to(new, self._base)
+            old.close()
+        self._cache, self._base, self._tips = new, 0, {0: _TEXT}
+
+    def _decode(self, passed: Sequence[tuple[int, int, Sequence[int], bool]]) -> LlamaCache:
+        """One pass. Where it fails nothing is held any more, and the text can be read anew."""
+        assert self._cache is not None, "room was made"
+        try:
+            self._cache.decode(passed)
+        except Exception:
+            self.rows = Rows()
+            self._forget_tree()
+            self._drop_all()
+            raise
+        self.counters.passes += 1
+        self.counters.rows += len(passed)
+        self.counters.node_layers += len(passed) * self.layers
+        return self._cache
+
+    def _drop_all(self) -> None:
+        if self._cache is not None:
+            self._cache.keep_sequence(self._base)
+            self._cache.cut(self._base, 0)
+        self._held = 0
+
+    # ------------------------------------------------------------------------------------------ weights
+
+    def with_new_cache(self) -> LlamaCppModel:
+        """The same weights with a cache of its own."""
+        twin = LlamaCppModel(self.weights, self.context_tokens, self._threads)
+        self._twins.add(twin)
+        twin._twins = self._twins
+        return twin
+
+    def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
+        """A head that picks these tokens' logits out of all of them."""
+        return TrimmedHead(_Picked, torch.tensor(tokens), tokens, list)
+
+    def view(
+        self,
+        layers: Collection[int] | None = None,
+        skip_attention: Collection[int] = (),
+        skip_mlp: Collection[int] = (),
+    ) -> NoReturn:
+        """Not possible: llama.cpp computes all of a network."""
+        _no_states()
+
+    def copy_rows_from(self, tokens: Sequence[int], positions: Sequence[int]) -> NoReturn:
+        """Not possible: behind a row that is missing llama.cpp reads nothing."""
+        _no_states()
+
+    def embed(self, tokens: Sequence[int]) -> NoReturn:
+        """Not possible: llama.cpp hands out no weights."""
+        _no_states()
+
+    def head(self, hidden: Tensor) -> NoReturn:
+        """Not possible: llama.cpp's head takes its own states alone."""
+        _no_states()
+
+    def head_rows(self, tokens: Sequence[int]) -> NoReturn:
+        """Not possible: llama.cpp hands out no weights."""
+        _no_states()
+
+    # ------------------------------------------------------------------------------------------ memory
+
+    def cache_bytes(self, tokens: int, longest: int | None = None) -> int:
+        """The most memory that its cache, and those of its twins, take until each holds so many tokens."""
+        rows = _rounded(tokens + 2 * _TREE_ROWS)
+        grown = max(_FIRST_ROWS, rows + rows // 2)  # the old one and the new one, while it grows
+        return len(self._twins) * grown * self.weights.row_bytes
+
+    def pass_bytes(self, rows: int, tokens: int, logits: bool = True) -> int:
+        """The most memory that such a pass takes: llama.cpp's own states, and logits, its and ours."""
+        states = rows * (16 * self.hidden_size + 4 * tokens)
+        return 4 * states + (8 * rows * self.vocab_size if logits else 0)
+
+    def limit_context_(self, tokens: int) -> None:
+        """Take no longer texts than this. In place."""
+        self.context_tokens = tokens
+
+
+class _Picked:
+    """Some of the logits that the head's output is."""
+
+    def __init__(self) -> None:
+        self._tokens: list[int] = []
+
+    def append(self, tokens: Sequence[int]) -> None:
+        self._tokens += tokens
+
+    def scores(self, states: Tensor) -> HeadOutput:
+        return output_of(states[:, self._tokens])
+
+
+def _rounded(rows: int) -> int:
+    return -(-rows // _ROUND_ROWS) * _ROUND_ROWS
+
+
+def _no_states() -> NoReturn:
+    raise CombinationError(
+        "llama.cpp hands out neither states of layers nor weights, which this method needs; nearest that works: "
+        "drafter 'token_recycling', or backend = own"
+    )

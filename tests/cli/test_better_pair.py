@@ -1,0 +1,53 @@
+"""Which pair the empty page offers in place of a small one: the largest that fits and can be had."""
+
+from __future__ import annotations
+
+import shutil
+from collections import namedtuple
+
+import pytest
+
+from specchat.cli import better_pair, pair_states
+from specchat.cli.better_pair import offer_for
+from specchat.errors import WeightsError
+
+GB = 1_000_000_000
+Usage = namedtuple("Usage", "total used free")
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A machine without a graphics card, with memory and disk, that reaches the hub; functions change it."""
+
+    def having(memory=16 * GB, disk=100 * GB, online=True):
+        def listed(source):
+            if not online:
+                raise WeightsError("no network")
+
+        monkeypatch.setattr(better_pair, "has_graphics_card", lambda: False)
+        monkeypatch.setattr(pair_states, "has_graphics_card", lambda: False)
+        for module in (better_pair, pair_states):
+            monkeypatch.setattr(module, "free_bytes", lambda: memory)
+        monkeypatch.setattr(better_pair.hub, "list_repository", listed)
+        monkeypatch.setattr(shutil, "disk_usage", lambda folder: Usage(disk, 0, disk))
+
+    return having
+
+
+def test_the_coder_is_offered_where_it_fits_and_can_be_reached(machine):
+    machine()
+    offer = offer_for("smol")
+    assert (offer.size, offer.name) == ("135M", "qwen-coder")
+    assert 1.0 * GB < offer.fetch_bytes < 1.2 * GB
+
+
+@pytest.mark.parametrize("short", [{"memory": GB // 2}, {"disk": GB}, {"online": False}], ids=str)
+def test_nothing_is_offered_that_does_not_fit_or_cannot_be_had(machine, short):
+    machine(**short)
+    assert (offer_for("smol").size, offer_for("smol").name) == ("135M", "")
+
+
+def test_a_larger_model_is_no_toy(machine):
+    machine()
+    assert offer_for("qwen-coder") is None
+    assert offer_for("scripted") is None
