@@ -23,7 +23,7 @@ SHOW = "/show "
 QUESTIONS = (
     "How do plants grow?",
     "Write a Python function that reverses a string.",
-    "What are three good reasons to drink water?",
+    "Give three reasons to drink water.",
     f"{SHOW}What is machine learning?",
 )
 _KEYS = ("question.first", "question.second", "question.third", "question.fourth")
