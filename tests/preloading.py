@@ -17,6 +17,9 @@ import pytest
 
 from specchat.engine.protocol.environment import engine_environment
 
+PRELOADED = "SPECCHAT_TESTS_PRELOADED"
+"""The variable with the server's socket, for sitecustomize.py."""
+
 FOLDER = Path(__file__).parent / "preloaded"
 
 
@@ -41,7 +44,7 @@ def preloaded_server() -> Iterator[Path]:
 @pytest.fixture
 def preloaded(preloaded_server: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have `python -m specchat …`, and what it starts itself so, begin as a fork of the server."""
-    monkeypatch.setenv("SPECCHAT_TESTS_PRELOADED", str(preloaded_server))
+    monkeypatch.setenv(PRELOADED, str(preloaded_server))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(FOLDER), os.environ.get("PYTHONPATH")))))
 
 

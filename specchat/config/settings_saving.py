@@ -61,8 +61,8 @@ def save(
     options = options or {}
     wanted, start = flat(Settings().but(current)), {**options, **flat(settings_of(pair))}
     changed = {name: value for name, value in wanted.items() if name not in start or start[name] != value}
-    general = {} if into_pair else {name: v for name, v in changed.items() if not _belongs_to_pair(name, pair)}
-    narrow = {name: value for name, value in changed.items() if name not in general}
+    narrow = {n: v for n, v in changed.items() if into_pair or n in SPECULATION or "." in n or n in pair.own}
+    general = {name: value for name, value in changed.items() if name not in narrow}
     elsewhere = {**options, **flat(Settings().but(pair.defaults).but(user_settings()))}
     shipped = {**options, **flat(shipped_settings(pair))}
     saved = [_write(users_config(), ("settings",), *_split(general, shipped))] if general else []
@@ -113,10 +113,6 @@ def unset(name: str, pair_name: str | None = None) -> Saved | None:
     else:
         saved = _write(users_models(), _pair_path(load_catalog().pair(pair_name).name), {}, [name])
     return saved if saved.removed else None
-
-
-def _belongs_to_pair(name: str, pair: PairSpec) -> bool:
-    return name in SPECULATION or "." in name or name in pair.own
 
 
 def _pair_path(name: str) -> tuple[str, ...]:

@@ -13,7 +13,6 @@ from typing import Any
 
 from specchat.config.file_reading import open_regular
 from specchat.errors import ConfigError, UsageError, cut, nearest, short
-from specchat.registry import Option
 from specchat.settings import OPTIONS, Settings
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -93,7 +92,8 @@ class TableLocation:
                 self.typed(key, text, str)
             value = list(texts)
         elif option := OPTIONS.get(key):
-            self.typed(key, value, _KINDS[option.kind], _range(option))
+            allowed = option.range_text()
+            self.typed(key, value, _KINDS[option.kind], f" ({allowed})" if allowed else "")
         try:
             return getattr(Settings().but({key: value}), key)
         except UsageError as error:
@@ -122,10 +122,6 @@ class TableLocation:
 def _shown(key: str) -> str:
     """A key as an error shows it: quoted unless it is a plain one."""
     return key if re.fullmatch(r"[\w. -]{0,100}", key, re.ASCII) else short(key)
-
-
-def _range(option: Option) -> str:
-    return f" ({option.range_text()})" if option.range_text() else ""
 
 
 def _flat(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

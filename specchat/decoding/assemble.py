@@ -25,7 +25,6 @@ from specchat.drafters.choice import DrafterChoice, choose_drafter
 from specchat.drafters.parts import NO_RESOURCES, EngineFactory, PairResources, Parts
 from specchat.errors import CombinationError
 from specchat.memory_size import memory_text
-from specchat.registry import Method
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
 
@@ -173,15 +172,12 @@ def _controller(settings: Settings, costs: Costs | None, memory: PairMemory, lim
 
 def _policy(settings: Settings, target: Model, *, learns: bool) -> TreePolicy:
     """The policy, with early pruning where that is set; `learns` says whether there is memory for its map."""
-    policy: TreePolicy = _make(TREE_POLICIES[settings.policy], settings)
+    method = TREE_POLICIES[settings.policy]
+    policy: TreePolicy = method.load()(method.make_options(settings.options_for(method.name)))
     if settings.prune_layer:
         head = EarlyHead(target, settings.prune_layer, learns, low_rank=bool(settings.memory))
         return EarlyPruning(policy, head, settings.prune_layer, settings.prune_keep)
     return policy
-
-
-def _make(method: Method, settings: Settings) -> Any:
-    return method.load()(method.make_options(settings.options_for(method.name)))
 
 
 def _rule(settings: Settings, target: Model, resources: PairResources) -> AcceptanceRule:

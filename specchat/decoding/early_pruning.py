@@ -161,8 +161,9 @@ class EarlyHead:
             self._products += given.T @ added
 
     def _given(self, states: Tensor) -> Tensor:
-        """(n, r + 1) input of the map, from (n, d) states."""
-        return _with_one(states if self._basis is None else states @ self._basis.to(states.dtype))
+        """(n, r + 1) input of the map, from (n, d) states: what it reads of them, and a 1."""
+        read = states if self._basis is None else states @ self._basis.to(states.dtype)
+        return torch.cat([read, read.new_ones(len(read), 1)], dim=1)
 
 
 def low_rank_bytes(hidden: int) -> int:
@@ -188,8 +189,3 @@ def _fitted(squares: Tensor, products: Tensor, count: int) -> Tensor:
     held_back = _SHRINKAGE * float(squares.diagonal().sum()) / (products.shape[1] + 1) / count
     found: Tensor = torch.linalg.solve(squares + held_back * torch.eye(len(squares)).to(squares), products)
     return found
-
-
-def _with_one(states: Tensor) -> Tensor:
-    """(n, d + 1): every state with a 1 behind it."""
-    return torch.cat([states, states.new_ones(len(states), 1)], dim=1)

@@ -176,7 +176,8 @@ class Job:
         rate = recipe.rate(texts, further=further)
         between = max(1, seen // min(_MEASUREMENTS, recipe.measurements))
         schedule = Schedule(seen, 3600 * request.hours, rate, between, further, recipe.glancing)
-        about = {"method": request.drafter, "options": sizes.options(), "seed": request.seed, "data": _digest(sources)}
+        data = hashlib.blake2b("".join(sources).encode(), digest_size=8).hexdigest()
+        about = {"method": request.drafter, "options": sizes.options(), "seed": request.seed, "data": data}
         about |= {"from": label_of(start), "steps": recipe.steps, "glancing": recipe.glancing, **self._said_of_loss()}
         fitting = Fitting(
             network, corpus, schedule, self.places.run, model.vocab_size, recipe.steps, texts, request.seed, about,
@@ -352,7 +353,3 @@ def command(request: TrainingRequest) -> str:
     words += f" --select {request.select}" if request.select else ""
     hours = f" --hours {request.hours:g}" if request.hours else ""
     return f"{words} --tokens {request.tokens}{hours} --name {request.name} --seed {request.seed}"
-
-
-def _digest(sources: list[str]) -> str:
-    return hashlib.blake2b("".join(sources).encode(), digest_size=8).hexdigest()

@@ -19,6 +19,8 @@ from specchat.store.chats import Chats
 from specchat.store.database import default_path, open_to_write
 from specchat.store.records import ChatRecord, StoredMessage
 
+pytestmark = pytest.mark.usefixtures("preloaded")
+
 
 def run(*arguments: str):
     return CliRunner().invoke(app, ["datastore", *arguments])

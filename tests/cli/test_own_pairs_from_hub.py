@@ -22,6 +22,8 @@ from specchat.config import (
 from specchat.errors import WeightsError
 from specchat.models.hub import repositories as hub
 
+pytestmark = pytest.mark.usefixtures("preloaded")
+
 
 class FakeHub:
     """A repository without a network: its listing, and files that lie in a folder."""

@@ -37,7 +37,7 @@ def driver(shared: Driver) -> Driver:
 
 
 @pytest.fixture
-def own(away_from_home: None, tmp_path: Path) -> Iterator[Driver]:
+def own(away_from_home: None, preloaded: None, tmp_path: Path) -> Iterator[Driver]:
     """An engine that a test may break."""
     driver = Driver(tmp_path / "own.log")
     yield driver

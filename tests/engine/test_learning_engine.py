@@ -17,6 +17,8 @@ from specchat.config.drafter_states import DrafterStateFile, erase_state
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Change, Count, Message, Statistics
 
+pytestmark = pytest.mark.usefixtures("preloaded")
+
 TESTS = Path(__file__).parents[1]
 SERVE = f"""
 import sys

@@ -12,12 +12,11 @@ from random import Random
 from typing import Any, NoReturn
 from unittest.mock import patch
 
-import typer
-
 from specchat.cli import app, main
 from specchat.settings import OPTIONS
 from specchat.store.chats import Chats
 from specchat.store.database import default_path, open_to_write
+from tests.built_commands import PLACES, command_of
 from tests.fuzz.chats import keep
 
 ATTEMPTS = 60
@@ -49,12 +48,12 @@ def attempt(seed: int, folder: Path) -> None:
         code, _, errors = _run(words, folder)
         assert (code, errors) == (0, ""), (words, code, errors)
         return
-    path, command = random.choice(list(_commands(typer.main.get_command(app))))
+    path, command = random.choice(list(_commands(command_of(app))))
     wanted = sum(one.param_type_name == "argument" for one in command.params)
     given = wanted if random.random() < 0.85 else random.randint(0, 3)
     words = [*path, *(random.choice(VALUES) for _ in range(given)), *_flags(command, random)]
     if random.random() < 0.1:
-        words = [*_flags(typer.main.get_command(app), random), *words]
+        words = [*_flags(command_of(app), random), *words]
     if random.random() < 0.1:
         random.shuffle(words)
     if not set(words) & {*LEFT_OUT, *NOT_ASKED}:
@@ -94,6 +93,8 @@ def _run(words: list[str], folder: Path) -> tuple[Any, str, str]:
         stack.enter_context(patch.object(sys, "stdin", None))
         stack.enter_context(patch.object(sys, "__stdin__", None))
         stack.enter_context(patch("specchat.cli.run.start_engine", _replied))
+        for module, name in PLACES:
+            stack.enter_context(patch.object(module, name, command_of))
         stack.enter_context(contextlib.redirect_stdout(output))
         stack.enter_context(contextlib.redirect_stderr(errors))
         try:

@@ -15,8 +15,8 @@ ADDRESS = "SPECCHAT_TESTS_PRELOADED"
 IN_TERMINAL = "SPECCHAT_TESTS_PRELOADED_IN_TERMINAL"
 """The variable that says that a program which owns its terminal is forwarded too; its own process is another then."""
 
-READ_AT_START = ("LC_ALL", "PYTHONIOENCODING", "PYTHONUTF8", "TEXTUAL")
-"""What the names of variables begin with that are read at the start or by an import."""
+READ_AT_START = ("LC_ALL", "PYTHONIOENCODING", "PYTHONUTF8", "TEXTUAL_DRIVER")
+"""Variables that are read at the start or by an import, and that tests set."""
 
 
 def forward() -> None:
@@ -26,7 +26,7 @@ def forward() -> None:
     import socket
 
     opened = [number for number in range(3) if _is_open(number)]
-    if len(opened) < 3 or any(name.startswith(READ_AT_START) for name in os.environ):
+    if len(opened) < 3 or any(name in os.environ for name in READ_AT_START):
         return
     if on_terminal := os.isatty(0):
         if IN_TERMINAL not in os.environ or os.getsid(0) != os.getpid():

@@ -87,7 +87,7 @@ def test_the_gradient_is_that_of_finite_differences(method, model, corpus):
 def test_trained_masks_are_nearer_to_what_the_target_says_than_untrained_and_shuffled_ones(
     method, model, corpus, tmp_path
 ):
-    fit = fitted(method, model, corpus, tmp_path, 5000)
+    fit = fitted(method, model, corpus, tmp_path, 8000)
     columns, learning = columns_of(fit.network.shared.tokens, V), learning_through(model)
     [batch] = corpus.unseen(16)
 

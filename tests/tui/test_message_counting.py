@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from driving import driving
+from driving import driving, wait_for
 from fake import hello, ready
 from full_context import LIMIT, LONG, MORE, counted, counting, generates, over_by_one_turn, small, small_context
 
@@ -35,7 +35,8 @@ async def test_a_paste_far_longer_than_the_context_is_refused_at_once_and_stays_
     async with small_context() as d:
         text = "word " * 10_000
         await d.say(text)
-        assert "50,000 bytes do not fit into the context, which holds 200 tokens" in d.drawn(d.view.notice)
+        said = "50,000 bytes do not fit into the context, which holds 200 tokens"
+        await wait_for(d.pilot, lambda: said in d.drawn(d.view.notice))
         assert d.view.prompt.full_text == text
         assert not any(isinstance(command, Count | Generate) for command in d.link.sent)
         assert not d.app.chat.turns

@@ -125,12 +125,10 @@ def _check(field: dataclasses.Field[Any], value: Any) -> None:
             raise ConfigError(f"{field.name} = {short(value)} is not a number above 0, at most {most:g}")
         return
     numbers = value if isinstance(value, tuple) else (value,)
-    if isinstance(value, tuple) != (field.name == "taps") or not all(_whole(n, least, most) for n in numbers):
+    if isinstance(value, tuple) != (field.name == "taps") or not all(
+        type(number) is int and least <= number <= most for number in numbers
+    ):
         what = "a list of whole numbers" if field.name == "taps" else "a whole number"
         raise ConfigError(f"{field.name} = {short(value)} is not {what} from {least} to {most}")
     if isinstance(value, tuple) and (not value or sorted(set(value)) != list(value) or len(value) > MOST_DEPTH):
         raise ConfigError(f"{field.name} = {short(list(value))} are not ascending layers, one to {MOST_DEPTH} of them")
-
-
-def _whole(value: Any, least: int, most: int) -> bool:
-    return type(value) is int and least <= value <= most
