@@ -6,8 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from specchat.bench.check_law import check_law, check_set_law
+from specchat.bench.check_text import check_adversary, check_greedy, check_seeded, check_twin
 from specchat.bench.checked_combination import FAILED, PASSED, SKIPPED, CheckedCombination, Effort, Finding
 from specchat.bench.circumstances import Circumstances, circumstances
+from specchat.bench.configurations import load_pair
 from specchat.settings import Settings
 
 
@@ -47,10 +50,6 @@ class Proof:
 
 def prove(settings: Settings, effort: Effort, say: Callable[[str], None] = lambda what: None) -> Proof:
     """Load the pair; check the text of the combination, and its rule with draft models made for the purpose."""
-    from specchat.bench.check_law import check_law, check_set_law
-    from specchat.bench.check_text import check_adversary, check_greedy, check_seeded, check_twin
-    from specchat.bench.configurations import load_pair
-
     say(f"loading {settings.pair}")
     pair = load_pair(settings, say)
     subject = CheckedCombination.of(pair, settings, effort)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
@@ -17,10 +17,8 @@ from specchat.decoding.reply_events import RoundWritten
 from specchat.decoding.teacher_forcing import disturbance, forced
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.drafters.parts import PairResources
+from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.settings import Settings
-
-if TYPE_CHECKING:
-    from specchat.engine.server.loaded_pair import LoadedPair
 
 
 def no_guess(settings: Settings) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from specchat.bench.circumstances import EnergyMeter
 from specchat.bench.configurations import Configuration
@@ -12,9 +12,7 @@ from specchat.core.costs import Costs
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.kept_parts import ControllerCache
 from specchat.decoding.reply_events import ReplyEnded, ReplyStarted, RoundWritten
-
-if TYPE_CHECKING:
-    from specchat.engine.server.loaded_pair import LoadedPair
+from specchat.engine.server.loaded_pair import LoadedPair
 
 _WARM_UP_TOKENS = 16
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
 from specchat.decoding.teacher_forcing import chained
-
-if TYPE_CHECKING:
-    from specchat.engine.server.loaded_pair import LoadedPair
+from specchat.engine.server.loaded_pair import LoadedPair
+from specchat.models.backends.scripted import ScriptedVocabulary
 
 TEXT = Path(__file__).with_name("text.txt")
 """A short story of our own, the same for every model and precision."""
@@ -45,7 +43,5 @@ def measure_perplexity(pair: LoadedPair, text: str | None = None) -> Perplexity 
 def _tokens(pair: LoadedPair, text: str) -> list[int]:
     """The text as tokens, without a chat format around it."""
     if pair.target.tokenizer is None:
-        from specchat.models.backends.scripted import ScriptedVocabulary
-
         return ScriptedVocabulary().encode(text)
     return [int(token) for token in pair.target.tokenizer.encode(text)]

@@ -6,12 +6,15 @@ import dataclasses
 import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specchat.bench.check_text import Comparison, SameText
 from specchat.bench.circumstances import circumstances, peak_memory, reset_peak_memory
 from specchat.bench.configurations import Configuration, load_pair, parse_configurations, plain_of
+from specchat.bench.contestants import Contestant, Ours
+from specchat.bench.interleaved_run import InterleavedRun
 from specchat.bench.measured_reply import Measured
+from specchat.bench.peer_engines import find_peers
 from specchat.bench.perplexity import Perplexity, measure_perplexity
 from specchat.bench.report import Report, Result, Run, summarise
 from specchat.bench.workloads import Question, Workload
@@ -19,14 +22,12 @@ from specchat.config import load_catalog
 from specchat.config.trained_drafters import NO_TRAINED
 from specchat.decoding.assemble import sampling
 from specchat.decoding.combinations import check_settings, needs_weights
+from specchat.decoding.profiling import measure_costs
 from specchat.engine.client.race import same_text_promised
+from specchat.engine.server.loaded_pair import LoadedPair
+from specchat.engine.server.pair_loading import Loader
 from specchat.errors import UsageError, nearest
 from specchat.settings import OPTIONS, Settings
-
-if TYPE_CHECKING:
-    from specchat.bench.contestants import Contestant, Ours
-    from specchat.bench.interleaved_run import InterleavedRun
-    from specchat.engine.server.loaded_pair import LoadedPair
 
 
 @dataclass(frozen=True)
@@ -130,8 +131,6 @@ class _Precision:
         return self._run_over_prompts is not None and bool(self._run_over_prompts.measured)
 
     def measure(self) -> None:
-        from specchat.bench.interleaved_run import InterleavedRun
-
         self._progress.say(f"loading {self._settings.pair} in {self._settings.dtype}")
         first, *others = (one.settings for one in parse_configurations(self._plan.compare, self._settings))
         pair = self._pair = load_pair(first, self._progress.say, others)
@@ -187,9 +186,6 @@ class _Precision:
 
     def _contestants(self, pair: LoadedPair) -> list[Ours]:
         """Plain first, then every configuration cold, then warm where asked for."""
-        from specchat.bench.contestants import Ours
-        from specchat.decoding.profiling import measure_costs
-
         self._progress.say("timing passes by their rows")
         costs = measure_costs(pair.target.model, pair.draft.model if pair.draft else None)
         chosen = [c for c in parse_configurations(self._plan.compare, self._settings) if not c.plain]
@@ -199,8 +195,6 @@ class _Precision:
         return ours
 
     def _find_peers(self, pair: LoadedPair, questions: Sequence[Question]) -> list[Contestant]:
-        from specchat.bench.peer_engines import find_peers
-
         self._progress.say("loading other engines")
         sample = pair.vocabulary.encode_chat([{"role": "user", "content": questions[0].turns[0]}])
         found = find_peers(pair, self._settings, sample)
@@ -229,8 +223,6 @@ class _Precision:
 
 def _refuse_early(plan: BenchPlan) -> None:
     """Refuse typing errors and parts that do not fit before anything is loaded."""
-    from specchat.engine.server.pair_loading import Loader
-
     catalog = load_catalog()
     pair, loader = catalog.pair(plan.settings.pair), Loader(catalog, lambda event: None, lambda: False)
     for configuration in parse_configurations(plan.compare, plan.settings):

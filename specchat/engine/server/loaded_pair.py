@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
+from specchat.config.datastore_files import Datastores
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafters
 from specchat.core.memory import MemoryLimit
 from specchat.decoding.vocabulary import Vocabulary
@@ -23,9 +23,6 @@ from specchat.models.machine import threads_for
 from specchat.models.model_loading import Loaded
 from specchat.settings import Settings
 from specchat.training.learning_network import LearningNetwork
-
-if TYPE_CHECKING:
-    from specchat.config.datastore_files import Datastores
 
 
 @dataclass(frozen=True)
@@ -74,8 +71,8 @@ class LoadedPair:
     def using(self, threads: int) -> LoadedPair:
         """The same models with so many threads; 0 chooses.
 
-        Native kernels bring threads of their own. torch then gets one: what is left to it is small, and waking a
-        second thread takes longer than the work (0.3 ms a round).
+        Native kernels and llama.cpp bring threads of their own. torch then gets one: what is left to it is small, and
+        waking a second thread takes longer than the work (0.3 ms a round).
         """
         threads = threads_for(threads)
         for loaded in (self.target, *self.drafts):
@@ -83,7 +80,7 @@ class LoadedPair:
                 loaded.model.network.threads = threads
             elif isinstance(loaded.model, LlamaCppModel):
                 loaded.model.threads = threads
-        torch.set_num_threads(1 if self.target.kernels == "native" else threads)
+        torch.set_num_threads(1 if self.target.kernels in ("native", LLAMA) else threads)
         return dataclasses.replace(self, threads=threads)
 
     def missing_drafts(self, settings: Settings) -> tuple[str, ...]:
