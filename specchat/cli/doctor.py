@@ -211,11 +211,13 @@ def _troubles(pairs: list[PairInfo]) -> Iterator[str]:
 def _advice() -> Iterator[str]:
     import torch
 
-    from specchat.models.machine import choose_device, native_bfloat16
+    from specchat.models.machine import choose_device, native_bfloat16, unused_card
 
     device = choose_device("auto")
     if device.type == "cpu":
-        if torch.backends.mps.is_available():
+        if card := unused_card():
+            yield card
+        elif torch.backends.mps.is_available():
             yield "everything runs on the processor; --device mps takes Apple's GPU, in float32, and was never measured"
         else:
             yield "no CUDA device: models above about 2 billion parameters will be slow on the processor"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 import torch
 
@@ -91,6 +92,19 @@ def native_bfloat16(device: torch.device) -> bool:
     if device.type == "cpu":
         return host.native_bfloat16()
     return False
+
+
+def unused_card() -> str:
+    """That there is an NVIDIA card which this build of torch cannot use; empty where there is none, or it can.
+
+    The index's torch for Windows is a build for processors.
+    """
+    if torch.version.cuda or torch.version.hip or shutil.which("nvidia-smi") is None:
+        return ""
+    return (
+        f"this machine has an NVIDIA card, and torch {torch.__version__} is a build for processors: the card is not "
+        "used; https://pytorch.org/get-started/locally names the command that installs a build with CUDA"
+    )
 
 
 def processor_name(device: torch.device) -> str:

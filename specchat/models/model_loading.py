@@ -174,7 +174,14 @@ def load_model(
             with said_by(path):
                 shape = Shape.of(config)
             source, shape = open_weights(path, shape, family)
-            source = AdjustedSource(source, rounds=True) if guesses and precision == "int4" else source
+            asked = wanted == "int4" and path.is_dir()  # of weights of more bits; on a processor they have 8 then
+            rounds = precision == "int4" and (guesses or (asked and device.type != "cpu"))
+            source = AdjustedSource(source, rounds=True) if rounds else source
+            if asked:
+                bits = (
+                    f"rounded to 4 bits, so texts are not those of {spec.name} itself" if rounds else "taken in 8 bits"
+                )
+                notes += (f"the weights of {spec.name} have more than 4 bits: with dtype = 'int4' they are {bits}",)
             network, why_slow = own_network(shape, source, precision, device, kernels)
             decoder = Decoder(network, context_tokens, drafts, name=spec.name)
             model: Model = decoder

@@ -119,7 +119,7 @@ def shared_with(target: Weights, corpus: Corpus, head_tokens: int, known: Tensor
     def embed(tokens: Tensor) -> Tensor:
         return table[rows[tokens]]
 
-    return SharedWeights(embed, frequent, target.head_rows(frequent.tolist()).float())
+    return SharedWeights(embed, frequent, target.head_rows(frequent.tolist()).float().to(table.device))
 
 
 def _in_turn(one: Tensor, other: Tensor) -> Tensor:

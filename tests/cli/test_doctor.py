@@ -1,8 +1,10 @@
 """The doctor names what there is, and measures and draws what passes cost."""
 
 import importlib.util
+import shutil
 
 import pytest
+import torch
 from pretended_device import pretended
 from typer.testing import CliRunner
 
@@ -23,6 +25,15 @@ def test_it_says_of_a_card_what_its_passes_lack():
         done = run(app, ["doctor"])
     assert done.exit_code == 0
     assert "passes are launched kernel by kernel: " in " ".join(done.output.split())
+
+
+def test_it_says_that_a_card_is_not_used_where_torch_is_a_build_for_processors(monkeypatch):
+    find = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name, *more: "here" if name == "nvidia-smi" else find(name, *more))
+    for cuda, expected in ((None, True), ("12.8", False)):
+        monkeypatch.setattr(torch.version, "cuda", cuda)
+        told = " ".join(run(app, ["doctor"]).output.split())
+        assert ("this machine has an NVIDIA card, and torch" in told) == expected
 
 
 def test_costs_are_curves_of_rows_and_context():

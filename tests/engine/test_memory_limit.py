@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 import torch
 from contracts.models import own_decoder, shared_network, source_of
+from pretended_device import pretended
 from tiny_models import tiny_gguf
 
+from specchat.core.memory import PairMemory
 from specchat.engine.server import memory as memory_limit
 from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.engine.server.memory import limit_memory, refuse_by_size, watch_peak
 from specchat.engine.server.open_pair import OpenPair
-from specchat.errors import MemoryLimitTooLow
+from specchat.errors import MemoryLimitTooLow, NotEnoughMemory
 from specchat.memory_size import memory_text, parse_memory
 from specchat.models.backends.scripted import ScriptedVocabulary
 from specchat.models.decoder.decoder import Decoder
@@ -124,3 +126,19 @@ def test_the_peak_is_of_what_was_held_since_it_is_watched():
     taken.close()
     assert peak() >= before + 25_000_000
     assert watch_peak(CPU)() < before + 25_000_000
+
+
+def test_a_devices_memory_limits_the_context_and_this_is_said():
+    target, free = loaded(), 60_000_000
+    with pretended(memory=free) as device:
+        limit, notes = limit_memory(Settings(), device, target, [])
+    tokens = target.model.context_tokens
+    assert 1000 < tokens < 500_000
+    assert notes == (f"context limited to {tokens} tokens by the memory of cuda:0",)
+    assert PairMemory(target.model).plain_bytes(tokens) < free
+    assert limit.bytes == limit.base_bytes + free
+
+
+def test_a_device_without_memory_for_any_context_is_refused():
+    with pretended(memory=10_000) as device, pytest.raises(NotEnoughMemory, match="too little for any context"):
+        limit_memory(Settings(), device, loaded(), [])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+import torch
+from tiny_models import add_tiny_pair
 
 from specchat.config import config_dir, private_dir
 from specchat.engine.protocol import events as ev
@@ -105,3 +108,16 @@ def test_what_became_slower_is_told_once_and_when_the_pair_is_ready_again(heard,
         worker.answer(Generate(number, [Message("user", "What are you?")], 7))
     assert [event.text for event in heard if isinstance(event, ev.Notice)] == [slower]
     assert [event.notes[-1] for event in heard if isinstance(event, ev.Ready)] == [slower]
+
+
+def test_a_card_that_this_torch_cannot_use_is_named_when_a_pair_is_ready(tmp_path, monkeypatch):
+    find = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name, *more: "here" if name == "nvidia-smi" else find(name, *more))
+    monkeypatch.setattr(torch.version, "cuda", None)
+    add_tiny_pair(tmp_path)
+    heard: list[ev.Event] = []
+    worker = Worker(CommandQueue(), heard.append)
+    for device in ("auto", "cpu"):
+        worker.answer(Load({"pair": "tiny", "device": device, "drafter": "none"}))
+    notes = [event.notes for event in heard if isinstance(event, ev.Ready)]
+    assert [any("has an NVIDIA card" in note for note in some) for some in notes] == [True, False]

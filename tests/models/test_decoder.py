@@ -267,3 +267,13 @@ def test_a_model_with_a_sliding_window_loads_with_its_whole_context(tmp_path):
     loaded = load_model(spec, tmp_path, torch.device("cpu"), "float32")
     assert isinstance(loaded.model, Decoder)
     assert (loaded.model.context_tokens, loaded.notes) == (SIZES["max_position_embeddings"], ())
+
+
+def test_tied_embeddings_are_held_once():
+    net = network("llama, tied")
+    assert net.config.tie_word_embeddings
+    weights = Builder(Shape.of(net.config), source_of(net), "float32", torch.device("cpu")).build()
+    assert weights.table is not None
+    assert weights.table.data_ptr() == weights.head.weight.data_ptr()
+    linears = [each for layer in weights.layers for each in (layer.qkv, layer.o, layer.gate_up, layer.down)]
+    assert weights.nbytes == weights.table.nbytes + sum(each.nbytes for each in linears)

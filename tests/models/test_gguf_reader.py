@@ -1,5 +1,7 @@
 """GGUF files are read as they are: the header, dense values, and the file's own 4-bit numbers."""
 
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -62,6 +64,35 @@ def test_blocks_of_256_are_unpacked_with_their_six_bit_scales(tmp_path):
     packed = blocks.reshape(4, 288)
     stored = GgufReader(written(tmp_path, a=(packed, GGMLQuantizationType.Q4_K))).tensor("a")
     assert_groups_give(stored.groups(), torch.from_numpy(dequantize(packed, GGMLQuantizationType.Q4_K)))
+
+
+def random_q6_k(rows, length):
+    random = np.random.default_rng(1)
+    blocks = random.integers(0, 256, (rows, length // 256, 210), dtype=np.uint8)
+    blocks[..., 208:] = random.standard_normal((rows, length // 256, 1)).astype(np.float16).view(np.uint8)
+    return blocks.reshape(rows, -1)
+
+
+@pytest.mark.parametrize("rows", [3, 4000])
+def test_weights_of_six_bits_are_those_of_gguf_to_the_bit_however_many_are_unpacked(tmp_path, rows):
+    packed, kind = random_q6_k(rows, 1024), GGMLQuantizationType.Q6_K
+    stored = GgufReader(written(tmp_path, a=(packed, kind))).tensor("a")
+    assert torch.equal(stored.dense(), torch.from_numpy(dequantize(packed, kind)))
+
+
+def test_weights_of_six_bits_take_less_time_than_gguf_takes(tmp_path):
+    packed, kind = random_q6_k(4000, 1024), GGMLQuantizationType.Q6_K
+    stored = GgufReader(written(tmp_path, a=(packed, kind))).tensor("a")
+
+    def cpu_seconds(unpack):
+        began = time.process_time()
+        unpack()
+        return time.process_time() - began
+
+    ours, theirs = (
+        min(cpu_seconds(unpack) for _ in range(3)) for unpack in (stored.dense, lambda: dequantize(packed, kind))
+    )
+    assert ours < 0.8 * theirs
 
 
 def assert_groups_give(groups, expected):

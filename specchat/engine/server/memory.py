@@ -13,7 +13,7 @@ import torch
 from specchat.compiled.machine import peak_process_bytes, process_bytes, reset_peak
 from specchat.core.memory import LEAST_TOKENS, MemoryLimit, PairMemory
 from specchat.decoding.assemble import early_map_bytes, made_networks
-from specchat.errors import CombinationError, MemoryLimitTooLow, NoMemoryLeft, cut
+from specchat.errors import CombinationError, MemoryLimitTooLow, NoMemoryLeft, NotEnoughMemory, cut
 from specchat.memory_size import memory_text, parse_memory
 from specchat.models.machine import available_bytes
 from specchat.models.model_loading import Loaded
@@ -100,6 +100,8 @@ def limit_memory(
     """
     base = memory_bytes(device) + (0 if device.type == "cuda" else _RESERVE_BYTES)
     stated = parse_memory(settings.memory)
+    if not stated and device.type == "cuda":
+        return _limit_by_device(settings, device, base, target, drafts)
     if not stated:
         return MemoryLimit(base + (available_bytes(device) or 1 << 50), base, watch_peak(device)), ()
     made = made_networks(settings, target.prunable)
@@ -117,9 +119,42 @@ def limit_memory(
     notes: tuple[str, ...] = ()
     if tokens < target.model.context_tokens:
         notes = (f"context limited to {tokens} tokens by memory = {settings.memory}",)
-    for model in (target.model, *(draft.model for draft in drafts), *(network.stand_in for network in made)):
-        model.limit_context_(min(tokens, model.context_tokens))
+    _limit_contexts(pair, tokens)
     return MemoryLimit(stated, base, watch_peak(device)), notes
+
+
+def _limit_contexts(pair: PairMemory, tokens: int) -> None:
+    for model in (pair.target, *pair.drafts, *(network.stand_in for network in pair.made)):
+        model.limit_context_(min(tokens, model.context_tokens))
+
+
+_SHARE = 0.9
+"""Of what is free on a device, for caches and passes: its libraries and recordings take some as well."""
+
+
+def _limit_by_device(
+    settings: Settings, device: torch.device, base: int, target: Loaded, drafts: Sequence[Loaded]
+) -> tuple[MemoryLimit, tuple[str, ...]]:
+    """The limit that a device's memory is: a context that does not fit would end in the middle of a reply.
+
+    Raises:
+        NotEnoughMemory: not even the shortest context fits beside the weights.
+    """
+    free = available_bytes(device) or 0
+    pair = PairMemory(
+        target.model, tuple(draft.model for draft in drafts), made=made_networks(settings, target.prunable)
+    )
+    tokens = pair.most_tokens(int(_SHARE * free))
+    if not tokens:
+        raise NotEnoughMemory(
+            f"{memory_text(free)} are free on {device} beside the weights of pair {settings.pair!r}, too little for "
+            "any context; choose a smaller model or close other programs"
+        )
+    notes: tuple[str, ...] = ()
+    if tokens < target.model.context_tokens:
+        notes = (f"context limited to {tokens} tokens by the memory of {device}",)
+    _limit_contexts(pair, tokens)
+    return MemoryLimit(base + free, base, watch_peak(device)), notes
 
 
 def limit_with_drafts(

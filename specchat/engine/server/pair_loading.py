@@ -28,7 +28,7 @@ from specchat.models.hub.disk import Cancelled, Progress, megabytes
 from specchat.models.hub.pair_check import check_pair
 from specchat.models.hub.trained_drafters import drafters_fitting, found_drafters
 from specchat.models.llama_loading import LLAMA
-from specchat.models.machine import choose_device, threads_for
+from specchat.models.machine import choose_device, threads_for, unused_card
 from specchat.models.model_loading import Loaded, compare_tokenizers, differing_tokens, load_model, load_scripted
 from specchat.models.trained_draft_model import load_trained_draft
 from specchat.settings import Settings
@@ -77,6 +77,7 @@ class Loader:
         set_aside()
         memory, limited = limit_memory(settings, device, target, [one.loaded for one in drafts])
         progress.ended()
+        card = unused_card() if settings.device == "auto" and target.weight_bytes else ""
         loaded = LoadedPair(
             name=pair.name,
             target=target,
@@ -84,7 +85,8 @@ class Loader:
             vocabulary=vocabulary,
             device=device,
             precision=target.precision,
-            notes=[note for one in (target, *(one.loaded for one in drafts)) for note in one.notes] + list(limited),
+            notes=[note for one in (target, *(one.loaded for one in drafts)) for note in one.notes]
+            + [*limited, *filter(None, (card,))],
             load_s=time.perf_counter() - began,
             trained=trained,
             datastores=Datastores(target.name, cache(partial(table_sha256, vocabulary))),

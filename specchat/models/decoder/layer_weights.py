@@ -100,7 +100,8 @@ class Builder:
             say(index)
         head = self._linear(["embed" if self._shape.tied else "head"], None)
         linears = [head, *(kernel for layer in layers for kernel in (layer.qkv, layer.o, layer.gate_up, layer.down))]
-        embed, table = self._embedding()
+        embed, table = self._embedding(head)
+        shared = isinstance(head, DenseLinear) and table is head.weight
         return DecoderWeights(
             shape=self._shape,
             precision=self._precision,
@@ -111,7 +112,7 @@ class Builder:
             layers=tuple(layers),
             norm=self._vector("norm", None),
             head=head,
-            nbytes=(0 if table is None else table.nbytes) + sum(kernel.nbytes for kernel in linears),
+            nbytes=(0 if table is None or shared else table.nbytes) + sum(kernel.nbytes for kernel in linears),
             table=table,
         )
 
@@ -189,12 +190,19 @@ class Builder:
     def _vector(self, name: str, layer: int | None) -> Tensor:
         return self._source.dense(name, layer).to(self._device, self._activations)
 
-    def _embedding(self) -> tuple[Callable[[list[int]], Tensor], Tensor | None]:
-        """Rows looked up in the file's own format where weights are quantised on a processor, else in a table."""
+    def _embedding(self, head: Linear) -> tuple[Callable[[list[int]], Tensor], Tensor | None]:
+        """Rows looked up in the file's own format where weights are quantised on a processor, else in a table.
+
+        It is the head's where both are one tensor and the head has it in the same format.
+        """
         if self._precision in ("int8", "int4") and self._on_processor:
             return self._source.embed, None
         dtype = torch.float32 if self._precision == "float32" else torch.bfloat16
-        table, scale = self._source.dense("embed").to(self._device, dtype), self._shape.embedding_scale
+        scale = self._shape.embedding_scale
+        if self._shape.tied and isinstance(head, DenseLinear) and head.weight.dtype == dtype:
+            table = head.weight
+        else:
+            table = self._source.dense("embed").to(self._device, dtype)
 
         def embed(ids: list[int]) -> Tensor:
             rows = F.embedding(to_device(torch.tensor(ids, dtype=torch.int64), self._device), table).to(

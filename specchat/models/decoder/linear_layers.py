@@ -38,15 +38,15 @@ class DenseLinear:
     """Weights in float32 or bfloat16 as torch multiplies them anywhere."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self._weight = weight
+        self.weight = weight
         self._bias = None if bias is None else bias.to(weight.dtype)
 
     def __call__(self, x: Tensor) -> Tensor:
-        return F.linear(x.to(self._weight.dtype), self._weight, self._bias).to(x.dtype)
+        return F.linear(x.to(self.weight.dtype), self.weight, self._bias).to(x.dtype)
 
     @property
     def nbytes(self) -> int:
-        return self._weight.nbytes
+        return self.weight.nbytes
 
 
 class PackedLinear:
