@@ -71,8 +71,8 @@ class LoadedPair:
     def using(self, threads: int) -> LoadedPair:
         """The same models with so many threads; 0 chooses.
 
-        Native kernels bring threads of their own. torch then gets one: what is left to it is small, and waking a
-        second thread takes longer than the work (0.3 ms a round).
+        Native kernels and llama.cpp bring threads of their own. torch then gets one: what is left to it is small, and
+        waking a second thread takes longer than the work (0.3 ms a round).
         """
         threads = threads_for(threads)
         for loaded in (self.target, *self.drafts):
@@ -80,7 +80,7 @@ class LoadedPair:
                 loaded.model.network.threads = threads
             elif isinstance(loaded.model, LlamaCppModel):
                 loaded.model.threads = threads
-        torch.set_num_threads(1 if self.target.kernels == "native" else threads)
+        torch.set_num_threads(1 if self.target.kernels in ("native", LLAMA) else threads)
         return dataclasses.replace(self, threads=threads)
 
     def missing_drafts(self, settings: Settings) -> tuple[str, ...]:
