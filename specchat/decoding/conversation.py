@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -136,9 +137,13 @@ class Conversation:
         self.controllers.forget()
         self._assembled = None
 
-    def encode(self, messages: Sequence[dict[str, str]]) -> list[int]:
+    def encode(self, messages: Sequence[dict[str, str]], tools: str = "") -> list[int]:
         """The messages as tokens, ready for a reply to begin; ModelError for a token that the target has no row for."""
-        return self._known(self.vocabulary.encode_chat(list(messages)))
+        if not tools:
+            return self._known(self.vocabulary.encode_chat(list(messages)))
+        given = json.loads(tools)
+        found = self.vocabulary.encode_chat_with_tools(list(messages), given)
+        return self._known(self.vocabulary.encode_chat(told_of(given, messages)) if found is None else found)
 
     def encode_text(self, text: str) -> list[int]:
         """A text as tokens, to go on with as it stands; raises as `encode` does."""
@@ -285,6 +290,30 @@ class Conversation:
                 f"the prompt takes {len(prompt)} tokens and the context of this model holds "
                 f"{self.target.context_tokens}; shorten it"
             )
+
+
+_TOLD = """# Tools
+
+You may call one or more functions to assist with the user query.
+
+You are provided with function signatures within <tools></tools> XML tags:
+<tools>
+{}
+</tools>
+
+For each function call, return a json object with function name and arguments within <tool_call></tool_call> XML tags:
+<tool_call>
+{{"name": <function-name>, "arguments": <args-json-object>}}
+</tool_call>"""
+"""What Hermes and Qwen models are told of functions."""
+
+
+def told_of(tools: Sequence[Any], messages: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+    """The messages with what Hermes models are told of functions, for a chat format that has no place for it."""
+    said = _TOLD.format("\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
+    if messages and messages[0]["role"] == "system":
+        return [{**messages[0], "content": f"{messages[0]['content']}\n\n{said}"}, *messages[1:]]
+    return [{"role": "system", "content": said}, *messages]
 
 
 def _how_to_speculate(settings: Settings) -> dict[str, Any]:

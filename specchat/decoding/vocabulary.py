@@ -37,6 +37,9 @@ class Vocabulary(TokenTable, Protocol):
     def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
         """Messages, in the model's own chat format, ready for the reply to begin."""
 
+    def encode_chat_with_tools(self, messages: list[dict[str, str]], tools: list[Any]) -> list[int] | None:
+        """The same with functions that may be called; None where the model's format has no place for them."""
+
     def encode_text(self, text: str) -> list[int]:
         """A text to go on with: its tokens, after what the model expects at the beginning of any text."""
 
@@ -111,6 +114,14 @@ class TransformersVocabulary:
         if any(name in message["content"] for message in messages for name in self._special_names):
             return encode_with_names_as_text(self.tokenizer, messages)
         return self.encode(render_chat(self.tokenizer, messages))
+
+    def encode_chat_with_tools(self, messages: list[dict[str, str]], tools: list[Any]) -> list[int] | None:
+        """Apply the template with the tools, where it writes them. No text in either may name a special token."""
+        said = json.dumps([messages, tools], ensure_ascii=False)
+        if self.tokenizer.chat_template is None or any(name in said for name in self._special_names):
+            return None
+        written = render_chat(self.tokenizer, messages, tools)
+        return None if written == render_chat(self.tokenizer, messages) else self.encode(written)
 
     def encode_text(self, text: str) -> list[int]:
         return [int(token) for token in _bounded_by(text, lambda: self.tokenizer.encode(text))]
@@ -194,14 +205,15 @@ class _TooLong(BaseException):
     """Time is up; not an Exception, so that nothing in between can catch it by accident."""
 
 
-def render_chat(tokenizer: Any, messages: list[dict[str, str]]) -> str:
+def render_chat(tokenizer: Any, messages: list[dict[str, str]], tools: list[Any] | None = None) -> str:
     """The chat as the model's own template writes it, ready for the reply to begin.
 
     Raises:
         ModelError: the template fails, takes too long, or writes too much.
     """
-    text = str(_applied(tokenizer, messages, tokenize=False))
-    said = sum(len(message["content"]) for message in messages)
+    more = {} if tools is None else {"tools": tools}
+    text = str(_applied(tokenizer, messages, tokenize=False, **more))
+    said = sum(len(message["content"]) for message in messages) + len(json.dumps(more))
     if len(text) > 2 * said + TEMPLATE_ADDED:
         raise ModelError(f"{_TEMPLATE_FAILED}: it writes {len(text):,} characters for {said:,}")
     return text
@@ -220,7 +232,7 @@ def encode_with_names_as_text(tokenizer: Any, messages: list[dict[str, str]]) ->
     return found
 
 
-def _applied(tokenizer: Any, messages: list[dict[str, str]], **how: bool) -> Any:
+def _applied(tokenizer: Any, messages: list[dict[str, str]], **how: Any) -> Any:
     with one_line(_TEMPLATE_FAILED), bounded(TEMPLATE_CPU_S, TEMPLATE_BYTES):
         return _at_most(
             TEMPLATE_SECONDS, lambda: tokenizer.apply_chat_template(messages, add_generation_prompt=True, **how)

@@ -17,6 +17,7 @@ from specchat import __version__
 from specchat.engine.protocol.events import Ready, StopReason
 from specchat.serve.api_error import ApiError
 from specchat.serve.scheduler import Ticket
+from specchat.serve.tools import Call, CallReader
 
 _FINISH: dict[StopReason, str] = {"end": "stop", "stop": "stop", "length": "length", "context": "length"}
 
@@ -34,6 +35,7 @@ class Answer:
     def __init__(self, ticket: Ticket, model: str) -> None:
         self._ticket = ticket
         self._chat = ticket.asked.form == "chat.completion"
+        self._calls = None if ticket.asked.tools is None else CallReader(ticket.asked.tools.names)
         self._head = {
             "id": f"{'chatcmpl' if self._chat else 'cmpl'}-{secrets.token_hex(12)}",
             "created": int(time.time()),
@@ -43,7 +45,13 @@ class Answer:
 
     def whole(self, text: str) -> dict[str, Any]:
         """The reply as one object."""
-        said = {"message": {"role": "assistant", "content": text, "refusal": None}} if self._chat else {"text": text}
+        said: dict[str, Any] = {"text": text}
+        if self._chat:
+            pieces = [*self._read(text), *self._rest()]
+            content = "".join(piece for piece in pieces if isinstance(piece, str))
+            calls = [call.whole() for call in pieces if isinstance(call, Call)]
+            message = {"role": "assistant", "content": content or (None if calls else ""), "refusal": None}
+            said = {"message": {**message, "tool_calls": calls} if calls else message}
         choice = {"index": 0, **said, "logprobs": None, "finish_reason": self._finish_reason()}
         return {**self._head, "object": self._ticket.asked.form, "choices": [choice], "usage": usage(self._ticket)}
 
@@ -51,8 +59,21 @@ class Answer:
         """The chunk before any text; a completion has none."""
         return self._chunk({"role": "assistant", "content": "", "refusal": None}) if self._chat else None
 
-    def piece(self, text: str) -> dict[str, Any]:
-        return self._chunk({"content": text} if self._chat else text)
+    def pieces(self, text: str | None) -> list[dict[str, Any]]:
+        """The chunks that a further piece of the reply makes due; None: it is over."""
+        if not self._chat:
+            return [self._chunk(text)] if text else []
+        chunks: list[dict[str, Any]] = []
+        for piece in self._rest() if text is None else self._read(text):
+            said = [{"content": piece}] if isinstance(piece, str) else [{"tool_calls": [d]} for d in piece.deltas()]
+            chunks += map(self._chunk, said)
+        return chunks
+
+    def _read(self, text: str) -> list[str | Call]:
+        return [text] if self._calls is None else self._calls.add(text)
+
+    def _rest(self) -> list[str | Call]:
+        return [] if self._calls is None else self._calls.finish()
 
     def closing(self) -> dict[str, Any]:
         """The chunk that says why the reply ended."""
@@ -73,6 +94,8 @@ class Answer:
     def _finish_reason(self) -> str:
         finished = self._ticket.finished
         assert finished is not None, "asked after the reply"
+        if self._calls is not None and self._calls.count and finished.stop in ("end", "stop"):
+            return "tool_calls"
         return _FINISH.get(finished.stop, "stop")
 
 
@@ -174,7 +197,10 @@ class ReplyResponse(Response):
             if opening := answer.opening():
                 await tell(_json(opening))
             async for text in self._ticket.texts():
-                await tell(_json(answer.piece(text)))
+                for chunk in answer.pieces(text):
+                    await tell(_json(chunk))
+            for chunk in answer.pieces(None):
+                await tell(_json(chunk))
             await tell(_json(answer.closing()))
             if self._ticket.asked.usage:
                 await tell(_json(answer.figures()))

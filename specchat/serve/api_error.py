@@ -56,12 +56,12 @@ class ApiError(Exception):
         return {**headers, "WWW-Authenticate": "Bearer"} if self.status == 401 else headers
 
 
-def from_engine(failed: Failed, field: str | None = None) -> ApiError:
+def from_engine(failed: Failed, field: str | None = None, held_by: str = "response_format") -> ApiError:
     """The engine's refusal of a reply; `field` is where the request says what is to be answered."""
     if failed.kind in _PROMPT_IS_WRONG:
         return ApiError(400, failed.message, param=field, code=_PROMPT_IS_WRONG[failed.kind])
     if failed.kind == "ConstraintError":
-        return ApiError(400, failed.message, param="response_format", code="invalid_value")
+        return ApiError(400, failed.message, param=held_by, code="invalid_value")
     if failed.kind in _REQUEST_IS_WRONG:
         return ApiError(400, failed.message)
     return ApiError(500, failed.message, code="engine_error")

@@ -15,6 +15,7 @@ from specchat.engine.protocol.commands import Message, ReplyConstraint
 from specchat.errors import cut, nearest, short
 from specchat.registry import Option
 from specchat.serve.api_error import ApiError
+from specchat.serve.tools import Tools, call_text, required_call, result_text
 from specchat.settings import OPTIONS
 
 Kind = TypeVar("Kind")
@@ -104,6 +105,45 @@ class Fields:
         return value
 
 
+def _function(fields: Fields, known: Collection[str]) -> Fields:
+    """The object `function` of a tool or a call."""
+    if fields.raw("type") != "function":
+        raise wrong(fields.path("type"), f"{shown(fields.raw('type'))} is not supported: only functions can be called")
+    function = Fields(fields.table("function") or {}, fields.path("function."))
+    function.refuse_unknown(known)
+    if not function.text("name"):
+        raise wrong(function.path("name"), "it is missing", "missing_required_parameter")
+    return function
+
+
+def _calls(fields: Fields) -> list[str]:
+    """The calls of an assistant's message, as the model wrote them."""
+    found: list[str] = []
+    for number, value in enumerate(fields.items("tool_calls") or []):
+        place = f"{fields.path('tool_calls')}[{number}]"
+        if not isinstance(value, dict):
+            raise wrong(place, f"{shown(value)} is not an object", "invalid_type")
+        function = _function(Fields(value, f"{place}."), ["name", "arguments"])
+        try:
+            arguments = msgspec.json.decode((function.text("arguments") or "{}").encode())
+        except UNREADABLE:
+            raise wrong(function.path("arguments"), "it is not JSON") from None
+        found.append(call_text(function.text("name") or "", arguments))
+    return found
+
+
+def _tool_message(fields: Fields) -> Message | None:
+    """A tool's result, or an assistant's message with calls, as models read them; None for other messages."""
+    if fields.text("role") == "tool":
+        fields.refuse_unknown(["role", "content", "tool_call_id", "name"])
+        return Message("user", result_text(content_text(fields)))
+    if not fields.items("tool_calls"):
+        return None
+    fields.refuse_unknown(["role", "content", "refusal", "tool_calls", "annotations", "audio", "function_call"])
+    said = [content_text(fields)] if fields.raw("content") else []
+    return Message("assistant", "\n".join([*said, *_calls(fields)]))
+
+
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 _MOST_MESSAGES = 10_000
 
@@ -138,6 +178,8 @@ def _message(value: object, place: str) -> Message:
         raise wrong(place, f"{shown(value)} is not an object", "invalid_type")
     fields = Fields(value, f"{place}.")
     role = fields.text("role")
+    if role in ("tool", "assistant") and (told := _tool_message(fields)) is not None:
+        return told
     if role not in _ROLES:
         raise wrong(
             fields.path("role"), f"{shown(role)} is not a role that can be answered{nearest(role or '', _ROLES)}"
@@ -197,9 +239,6 @@ _ONLY: Mapping[str, tuple[tuple[Any, ...], str]] = {
 
 _ONLY_IN: Mapping[Form, Mapping[str, tuple[tuple[Any, ...], str]]] = {
     "chat.completion": {
-        "tools": (([],), "tools cannot be called"),
-        "tool_choice": (("none",), "tools cannot be called"),
-        "parallel_tool_calls": ((True, False), "tools cannot be called"),
         "functions": (([],), "functions cannot be called"),
         "function_call": (("none",), "functions cannot be called"),
         "modalities": ((["text"],), "replies are plain text"),
@@ -222,7 +261,14 @@ _COMMON = (
     *_WITHOUT_EFFECT,
 )  # fmt: skip
 _OWN: Mapping[Form, tuple[str, ...]] = {
-    "chat.completion": ("messages", "max_completion_tokens", "response_format"),
+    "chat.completion": (
+        "messages",
+        "max_completion_tokens",
+        "response_format",
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+    ),
     "text_completion": ("prompt",),
 }
 
@@ -237,6 +283,7 @@ class CheckedRequest:
         settings: those that differ from the server's.
         reference: a text that the reply is expected to follow.
         constraint: what the reply is held to.
+        tools: functions that it may call.
         stream, usage: whether it comes in pieces, and whether the last piece has the figures.
         client: the program that asks, as it calls itself.
     """
@@ -252,6 +299,7 @@ class CheckedRequest:
     usage: bool = False
     client: str = ""
     constraint: ReplyConstraint | None = None
+    tools: Tools | None = None
 
 
 def read_request(body: bytes, form: Form, client: str = "") -> CheckedRequest:
@@ -269,6 +317,10 @@ def read_request(body: bytes, form: Form, client: str = "") -> CheckedRequest:
         fields.text(name)
     chat = form == "chat.completion"
     stream = fields.truth("stream") or False
+    tools = _tools(fields) if chat else None
+    constraint = _response_format(fields) if chat else None
+    if tools is not None and constraint is not None:
+        raise wrong("response_format", "it cannot be combined with tools")
     return CheckedRequest(
         form=form,
         model=fields.text("model"),
@@ -280,7 +332,8 @@ def read_request(body: bytes, form: Form, client: str = "") -> CheckedRequest:
         stream=stream,
         usage=_stream_options(fields, stream),
         client=client,
-        constraint=_response_format(fields) if chat else None,
+        constraint=constraint if tools is None else tools.constraint,
+        tools=tools,
     )
 
 
@@ -343,6 +396,50 @@ def _reference(fields: Fields) -> str:
     if prediction.raw("type") != "content":
         raise wrong("prediction.type", f'{shown(prediction.raw("type"))} is not "content"')
     return content_text(prediction)
+
+
+def _tools(fields: Fields) -> Tools | None:
+    """The functions that may be called; None where there are none, or none may be."""
+    named: dict[str, dict[str, Any]] = {}
+    given = fields.items("tools") or []
+    for number, value in enumerate(given):
+        place = f"tools[{number}]"
+        if not isinstance(value, dict):
+            raise wrong(place, f"{shown(value)} is not an object", "invalid_type")
+        function = _function(Fields(value, f"{place}."), ["name", "description", "parameters", "strict"])
+        function.text("description")
+        name = function.text("name") or ""
+        if name in named:
+            raise wrong(function.path("name"), f"{shown(name)} is the name of two tools")
+        named[name] = function.table("parameters") or {"type": "object"}
+    chosen = _tool_choice(fields, named)
+    single = fields.truth("parallel_tool_calls") is False
+    if chosen == () or not named:
+        return None
+    if single and chosen is None:
+        raise wrong("parallel_tool_calls", "false is not supported: where calls are free, there may be several")
+    return Tools(tuple(named), msgspec.json.encode(given).decode(), required_call(named, chosen) if chosen else None)
+
+
+def _tool_choice(fields: Fields, named: Collection[str]) -> tuple[str, ...] | None:
+    """The tools one of which must be called; empty where none may be, None where the model decides."""
+    choice = fields.raw("tool_choice")
+    if choice is None:
+        return None
+    if choice == "none":
+        return ()
+    if not named:
+        raise wrong("tool_choice", "there are no tools to choose from")
+    if choice == "auto":
+        return None
+    if choice == "required":
+        return tuple(named)
+    if not isinstance(choice, dict):
+        raise wrong("tool_choice", f"{shown(choice)} is none of none, auto, required and a function")
+    name = _function(Fields(choice, "tool_choice."), ["name"]).text("name") or ""
+    if name not in named:
+        raise wrong("tool_choice.function.name", f"{shown(name)} is not the name of a tool{nearest(name, named)}")
+    return (name,)
 
 
 def _response_format(fields: Fields) -> ReplyConstraint | None:

@@ -58,7 +58,8 @@ class Ticket:
                 self.finished = event
                 self._news.put_nowait(None)
             case Failed():
-                self.fail(from_engine(event, "messages" if self.asked.text is None else "prompt"))
+                field = "messages" if self.asked.text is None else "prompt"
+                self.fail(from_engine(event, field, "response_format" if self.asked.tools is None else "tools"))
 
     def fail(self, error: ApiError) -> None:
         """The reply ends here, with an error."""
@@ -234,6 +235,7 @@ class Scheduler:
                 text=asked.text,
                 reference=asked.reference,
                 constraint=asked.constraint,
+                tools="" if asked.tools is None else asked.tools.told,
             )
         )
         event: Event | None = None

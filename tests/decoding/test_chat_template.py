@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from specchat.decoding import vocabulary
+from specchat.decoding.conversation import told_of
 from specchat.decoding.vocabulary import TransformersVocabulary, render_chat
 from specchat.errors import ModelError
 from tests.tiny_models import write_tokenizer
@@ -31,6 +33,26 @@ def tokenizer(tmp_path):
 def test_a_chat_becomes_the_tokens_that_transformers_makes_of_it(tokenizer):
     expected = tokenizer.apply_chat_template(CHAT, add_generation_prompt=True, tokenize=True, return_dict=False)
     assert TransformersVocabulary(tokenizer, frozenset({0})).encode_chat(CHAT) == expected
+
+
+TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}]
+
+
+def test_tools_are_told_by_the_template_or_else_in_the_system_message(tokenizer):
+    own = TransformersVocabulary(tokenizer, frozenset({0}))
+    assert own.encode_chat_with_tools(CHAT, TOOLS) is None, "this template has no place for them"
+    first, *rest = told_of(TOOLS, CHAT)
+    assert first["content"].startswith("be short\n\n# Tools")
+    assert json.dumps(TOOLS[0]) in first["content"]
+    assert rest == CHAT[1:]
+    assert told_of(TOOLS, CHAT[1:])[0]["role"] == "system"
+    tokenizer.chat_template = "{% if tools %}T:{{ tools | tojson }}\n{% endif %}" + tokenizer.chat_template
+    expected = tokenizer.apply_chat_template(
+        CHAT, tools=TOOLS, add_generation_prompt=True, tokenize=True, return_dict=False
+    )
+    assert own.encode_chat_with_tools(CHAT, TOOLS) == expected
+    named = [{**TOOLS[0], "x": "<|im_end|>"}]
+    assert own.encode_chat_with_tools(CHAT, named) is None, "what names a control token is written as text"
 
 
 @pytest.mark.parametrize("role", ["system", "user", "assistant"])

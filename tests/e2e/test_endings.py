@@ -24,11 +24,8 @@ from tests.e2e.test_terminal import alive
 from tests.e2e.test_terminal_behaviour import LEFT_CLEAN, SCRIPTED, Listening, ready
 from tests.e2e.test_web import Served, descendants
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="needs /proc"),
-    pytest.mark.usefixtures("preloaded"),
-]
+needs_proc = pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="needs /proc")
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("preloaded"), needs_proc]
 
 PATIENCE_S = 10.0
 """The app allows itself two seconds; the rest is for a busy machine."""

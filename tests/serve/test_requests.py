@@ -13,6 +13,7 @@ from specchat.engine.protocol.commands import Message, ReplyConstraint
 from specchat.serve.api_error import ApiError
 from specchat.serve.requests import CheckedRequest, Form, read_request
 
+ADD = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
 HELLO = [{"role": "user", "content": "Hello"}]
 
 
@@ -54,6 +55,33 @@ def test_a_response_format_becomes_a_constraint() -> None:
     about = {"name": "it", "strict": True, "schema": {"type": "integer"}}
     asked = chat(response_format={"type": "json_schema", "json_schema": about})
     assert asked.constraint == ReplyConstraint("json_schema", '{"type":"integer"}')
+
+
+def test_tools_are_told_and_a_choice_becomes_a_constraint() -> None:
+    asked = chat(tools=[ADD])
+    assert asked.tools is not None
+    assert (asked.tools.names, json.loads(asked.tools.told), asked.constraint) == (("add",), [ADD], None)
+    assert chat(tools=[ADD], tool_choice="none") == chat(tools=[]) == chat()
+    for choice in ("required", {"type": "function", "function": {"name": "add"}}):
+        held = chat(tools=[ADD], tool_choice=choice, parallel_tool_calls=False).constraint
+        assert held is not None
+        assert held.kind == "grammar"
+        assert '"const": "add"' in held.text
+
+
+def test_calls_and_results_are_written_as_models_read_them() -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+    told = chat(
+        messages=[
+            *HELLO,
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "1", "content": "3"},
+        ]
+    )
+    assert [(message.role, message.content) for message in told.messages[1:]] == [
+        ("assistant", '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'),
+        ("user", "<tool_response>\n3\n</tool_response>"),
+    ]
 
 
 def test_null_is_not_given() -> None:
@@ -98,7 +126,17 @@ def test_the_figures_of_a_stream_come_when_asked_for() -> None:
         ({"logprobs": True}, "logprobs"),
         ({"top_logprobs": 3}, "top_logprobs"),
         ({"logit_bias": {"5": 1}}, "logit_bias"),
-        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function.name"),
+        ({"tools": [{"type": "shell"}]}, "tools[0].type"),
+        ({"tools": [ADD, ADD]}, "tools[1].function.name"),
+        ({"tools": [ADD], "tool_choice": "some"}, "tool_choice"),
+        (
+            {"tools": [ADD], "tool_choice": {"type": "function", "function": {"name": "sub"}}},
+            "tool_choice.function.name",
+        ),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tools": [ADD], "parallel_tool_calls": False}, "parallel_tool_calls"),
+        ({"tools": [ADD], "response_format": {"type": "json_object"}}, "response_format"),
         ({"tool_choice": "auto"}, "tool_choice"),
         ({"functions": [{}]}, "functions"),
         ({"response_format": {"type": "xml"}}, "response_format.type"),
@@ -120,7 +158,7 @@ def test_the_figures_of_a_stream_come_when_asked_for() -> None:
         ({"messages": None}, "messages"),
         ({"messages": []}, "messages"),
         ({"messages": ["Hello"]}, "messages[0]"),
-        ({"messages": [{"role": "tool", "content": ""}]}, "messages[0].role"),
+        ({"messages": [{"role": "function", "content": ""}]}, "messages[0].role"),
         ({"messages": [{"content": ""}]}, "messages[0].role"),
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
         ({"messages": [*HELLO, {"role": "user", "content": 5}]}, "messages[1].content"),

@@ -151,6 +151,40 @@ def test_a_schema_that_cannot_be_used_is_refused(server, schema):
     assert "cannot be used" in refused.value.message
 
 
+ADD: Any = {
+    "type": "function",
+    "function": {
+        "name": "add",
+        "parameters": {
+            "type": "object",
+            "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 99}, "sign": {"enum": ["+", "-"]}},
+            "required": ["a", "sign"],
+            "additionalProperties": False,
+        },
+    },
+}
+
+
+def test_a_required_tool_is_called_with_arguments_that_fit(server):
+    asked = {"max_tokens": 120, "tools": [ADD], "tool_choice": "required", "seed": 3}
+    reply = chat(server, **asked).choices[0]
+    assert (reply.finish_reason, reply.message.content) == ("tool_calls", None)
+    (call,) = reply.message.tool_calls
+    assert call.function.name == "add"
+    arguments = json.loads(call.function.arguments)
+    assert arguments["a"] in range(100)
+    assert arguments["sign"] in "+-"
+    chunks = list(chat(server, **asked, stream=True))
+    parts = [part for chunk in chunks for part in chunk.choices[0].delta.tool_calls or []]
+    assert [part.function.name for part in parts if part.function.name] == ["add"]
+    assert "".join(part.function.arguments for part in parts) == call.function.arguments
+    assert chunks[-1].choices[0].finish_reason == "tool_calls"
+    answer = {"role": "tool", "tool_call_id": call.id, "content": "7"}
+    further = chat(server, tools=[ADD], messages=[*HELLO, reply.message.model_dump(), answer])
+    assert further.choices[0].message.content
+    assert further.choices[0].message.tool_calls is None
+
+
 def test_a_prompt_too_long_for_the_context_is_told_so(server):
     with pytest.raises(openai.BadRequestError) as caught:
         chat(server, messages=[{"role": "user", "content": "\u00e9" * 5000}])

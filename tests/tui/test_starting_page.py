@@ -185,6 +185,14 @@ async def test_narrow_questions_are_wrapped_and_any_of_their_lines_asks_them():
         assert d.generates()[-1].messages == [Message("user", QUESTIONS[1])]
 
 
+async def test_questions_are_cut_where_their_whole_words_would_take_the_trees_room():
+    async with driving((80, 24), demo=DEMO) as d:
+        screen = await d.until("a recording")
+        assert "Write a Python function" in screen
+        assert "reverses a string." not in screen
+        assert "★" in d.drawn(d.app.query_one(Welcome))
+
+
 async def test_a_small_model_is_called_a_toy_and_enter_fetches_a_better_one():
     asked = []
 

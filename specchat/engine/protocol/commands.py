@@ -60,6 +60,8 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     With `constraint`, the reply is held to it: tokens that do not fit are as if the target could not say them. Refused
     with Failed before anything is written where it cannot be used.
 
+    With `tools`, a list of functions as JSON, the model is told of them in its own chat format.
+
     Without `logprobs` its rounds do not say what the target gives each node: nobody looks at their trees, and to work
     that out takes as long as the rest of an event.
     """
@@ -74,6 +76,7 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     begun: list[str] = []
     logprobs: bool = True
     constraint: ReplyConstraint | None = None
+    tools: str = ""
 
 
 class Cancel(Struct, frozen=True, tag_field="type", tag="cancel"):

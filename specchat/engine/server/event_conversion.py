@@ -29,13 +29,13 @@ _LONGEST_MESSAGE = 4000
 def encode_prompt(conversation: Conversation, command: Generate) -> list[int]:
     """The tokens that a reply goes on from: a chat in the model's format, or a text as it stands."""
     if command.text is None:
-        return encode_messages(conversation, command.messages)
+        return encode_messages(conversation, command.messages, command.tools)
     return conversation.encode_text(command.text)
 
 
-def encode_messages(conversation: Conversation, messages: Sequence[Message]) -> list[int]:
+def encode_messages(conversation: Conversation, messages: Sequence[Message], tools: str = "") -> list[int]:
     """A chat as tokens, ready for a reply to begin."""
-    return conversation.encode([{"role": message.role, "content": message.content} for message in messages])
+    return conversation.encode([{"role": one.role, "content": one.content} for one in messages], tools)
 
 
 def ready_message(pair: LoadedPair, conversation: Conversation) -> events.Ready:

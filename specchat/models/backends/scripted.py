@@ -12,6 +12,7 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -260,6 +261,9 @@ class ScriptedVocabulary:
         for message in messages:
             tokens += [_ROLES[message["role"]], *self.encode(message["content"]), _END]
         return [*tokens, _ROLES["assistant"]]
+
+    def encode_chat_with_tools(self, messages: list[dict[str, str]], tools: list[Any]) -> list[int] | None:
+        return None
 
     def encode_text(self, text: str) -> list[int]:
         return self.encode(text)

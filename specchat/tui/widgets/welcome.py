@@ -14,7 +14,7 @@ from specchat.tui.text import numbers
 from specchat.tui.text.cells import ScreenLine, bar, cut, paragraph, width_of, wrapped_lines
 from specchat.tui.text.key_names import hint
 from specchat.tui.tree import Marks
-from specchat.tui.tree.growing_tree import NARROWEST, GrowingTree, growing_tree_lines
+from specchat.tui.tree.growing_tree import LOWEST, NARROWEST, GrowingTree, growing_tree_lines
 from specchat.tui.widgets.painted_lines import PaintedLines
 
 SHOW = "/show "
@@ -23,7 +23,7 @@ SHOW = "/show "
 QUESTIONS = (
     "How do plants grow?",
     "Write a Python function that reverses a string.",
-    "What are three good reasons to drink water?",
+    "Give three reasons to drink water.",
     f"{SHOW}What is machine learning?",
 )
 _KEYS = ("question.first", "question.second", "question.third", "question.fourth")
@@ -89,7 +89,10 @@ class Welcome(PaintedLines):
             state += [[] for _ in range(_STATE_LINES - len(state))]
         room = height - 1 - len(state) - bool(state)
         found, room = _fitted(self._found(column), room)
-        questions, room = _fitted(self._questions(column, room - 1), room)
+        questions = self._questions(column, room - 1)
+        if self._shown_tree is not None and room - len(questions) - 2 < LOWEST <= room - len(QUESTIONS) - 2:
+            questions = self._questions(column, len(QUESTIONS))
+        questions, room = _fitted(questions, room)
         tree, room = _fitted(self._growing(wide := min(width, _TREE_COLUMN), min(room - 1, _TREE_LINES)), room)
         about, room = _fitted(_about(width, column), room)
         name = [_DOTS, _NAME] if room and not tree else [_NAME]
