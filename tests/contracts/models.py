@@ -202,7 +202,13 @@ def llama_cpp_itself(family: str) -> Factory:
         def make() -> Model:
             return LlamaCppModel(weights, context_tokens)
 
-        return Subject(model=make(), truth=truth, states=lambda tokens: pytest.fail("it shows no states"), fresh=make)
+        return Subject(
+            model=make(),
+            truth=truth,
+            states=lambda tokens: pytest.fail("it shows no states"),
+            fresh=make,
+            layers=LAYERS[family],
+        )
 
     return factory
 
