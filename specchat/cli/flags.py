@@ -80,7 +80,7 @@ _MOST_NAMES = 12
 
 def _flag(option: Option) -> inspect.Parameter:
     known = [] if option.name == "pair" else known_names(option.name)
-    names = ", ".join(known) if len(known) <= _MOST_NAMES else f"{len(known)} of them: specchat methods lists them"
+    names = ", ".join(known) if len(known) <= _MOST_NAMES else f"{len(known)} of them, listed by specchat methods"
     default = "" if option.default == "" else f"default {str(option.default).lower()}"
     about = "; ".join(text for text in (option.range_text() or names, default) if text)
     extra = typer.Option(

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from specchat.drafters import DRAFTERS
+
 PROGRAM = Path(sys.executable).with_name("specchat")
 
 
@@ -17,7 +19,8 @@ def test_help_names_methods_choices_and_defaults() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "specchat", "--help"], env=environment, capture_output=True, text=True, timeout=60
     )
-    assert "what guesses the next tokens (none, prompt_lookup, " in done.stdout
+    assert f"what guesses the next tokens ({len(DRAFTERS)} of them, listed by specchat methods; " in done.stdout
+    assert "which guesses get a place in the tree (chain, expansion, " in done.stdout
     assert "default chain)" in done.stdout
     assert "children a node may get (1 to 64; default 2)" in done.stdout
 

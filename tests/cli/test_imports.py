@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -29,10 +30,13 @@ def test_help_does_not_list_every_drafter_before_the_settings_used_most():
         [sys.executable, "-m", "specchat", "--help"],
         capture_output=True, text=True, timeout=60, check=True, env={**os.environ, "COLUMNS": "200"},
     )  # fmt: skip
-    at = [ended.stdout.index(f"--{name} ") for name in ("pair", "temperature", "max-tokens", "drafter", "policy")]
+    at = [
+        re.search(f"--{name}[, ]", ended.stdout).start()
+        for name in ("pair", "temperature", "max-tokens", "drafter", "policy")
+    ]
     assert at == sorted(at)
     assert "token_recycling" not in ended.stdout
-    assert "specchat methods lists them" in ended.stdout
+    assert "listed by specchat methods" in " ".join(ended.stdout.replace("│", " ").split())
 
 
 def test_the_version_is_a_version():

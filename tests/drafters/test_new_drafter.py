@@ -66,7 +66,6 @@ def said(folder, *command):
 
 def test_it_is_listed_and_a_setting_names_it(folder):
     assert re.search("drafter +echo +guesses that the last token comes again", said(folder, "methods"))
-    assert "echo" in said(folder, "run", "--help")
     assert "wrote drafter" in said(folder, "config", "set", "drafter", "echo")
     assert "did you mean 'echo'" in said(folder, "config", "set", "drafter", "ecko")
 

@@ -170,4 +170,20 @@ while n and size < 2 and int(rank[order[-1]]) < n - 1:
 """,
         ("tests/indexes/test_suffix_array.py",),
     ),
+    Mutation(
+        "drafter grammar",
+        "guesses nothing where one token alone is allowed",
+        "forced_guess",
+        "return (Guess(int(mask.argmax()), logprob=0.0, proposer=GRAMMAR),)",
+        "return ()",
+        ("tests/decoding/test_constrained_replies.py", "-k", "forced"),
+    ),
+    Mutation(
+        "drafter grammar",
+        "leaves forbidden tokens in the laws of draws",
+        "allowed",
+        "q = laws[id(guess.q)] = _without_forbidden(guess.q, mask)",
+        "q = laws[id(guess.q)] = guess.q",
+        ("tests/decoding/test_constrained_replies.py", "-k", "distributed"),
+    ),
 )
