@@ -19,6 +19,12 @@ def subject(request) -> Subject:
     return factory(family, 256)
 
 
+@pytest.fixture
+def shows_states(subject: Subject) -> None:
+    if not subject.model.gives_states:
+        pytest.skip("it shows no states of its layers")
+
+
 @pytest.fixture(params=list(network_models()))
 def network(request) -> Subject:
     factory, family = request.param

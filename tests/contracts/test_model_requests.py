@@ -20,12 +20,6 @@ from specchat.models.decoder.cache_rows import LAZY_TOKENS
 needs_states = pytest.mark.usefixtures("shows_states")
 
 
-@pytest.fixture
-def shows_states(subject):
-    if not subject.model.gives_states:
-        pytest.skip("it shows no states of its layers")
-
-
 @pytest.mark.parametrize(
     "asked", [{"taps": [0]}, {"extra_rows": [ExtraRow(ROOT, torch.zeros(HIDDEN))]}, {"look": print}]
 )
