@@ -71,10 +71,10 @@ def test_a_binding_with_a_dot_in_its_name_is_found_however_it_was_written():
     users_config().parent.mkdir(parents=True)
     users_config().write_text('[keys]\ntranscript.copy = "y"\n')
     run("set", "keys.transcript.copy", "z")
-    run("set", "keys.transcript.next", "n")
-    assert user_keys() == {"transcript.copy": "z", "transcript.next": "n"}
+    run("set", "keys.transcript.next", "j")
+    assert user_keys() == {"transcript.copy": "z", "transcript.next": "j"}
     run("unset", "keys.transcript.copy")
-    assert user_keys() == {"transcript.next": "n"}
+    assert user_keys() == {"transcript.next": "j"}
 
 
 def test_path_names_both_files():

@@ -101,7 +101,7 @@ async def test_a_mentioned_file_is_sent_with_the_message_and_shown_folded(folder
     async with driving() as d:
         await d.say("explain @notes.md please")
         assert d.generates()[0].messages[0].content == (
-            'explain @notes.md please\n\n<file path="notes.md" lines="2">\none\ntwo\n</file>'
+            'explain notes.md please\n\n<file path="notes.md" lines="2">\none\ntwo\n</file>'
         )
         assert "▸ @notes.md (2 lines)" in d.screen()
         assert "<file" not in d.screen()
