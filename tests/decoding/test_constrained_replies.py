@@ -134,6 +134,7 @@ TINY = "(A[BC]|B(A|CD?)|CC|D{1,3})D?"
 TEXTS = {
     text for n in range(6) for text in map("".join, itertools.product("ABCD", repeat=n)) if re.fullmatch(TINY, text)
 }
+SMALL_LETTERS = Letters(SMALL, eos_ids=(END,))  # one table: llguidance's copy of it is kept
 LENGTH = 3
 WARM = Sampling(temperature=0.8)
 BEGINNING = [1, 3, 1]
@@ -154,7 +155,7 @@ def masked_says(text):
 
 
 def small_constraint(made=Constraint):
-    constraint = compiled(Wanted("regex", TINY), Letters(SMALL, eos_ids=(END,)), SMALL)
+    constraint = compiled(Wanted("regex", TINY), SMALL_LETTERS, SMALL)
     constraint.__class__ = made
     return constraint
 
