@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from specchat.errors import CheckpointError, cut, short
-from specchat.models.draft_heads.head import DraftNetwork
+from specchat.models.draft_heads.head import DraftNetwork, below
 from specchat.models.draft_heads.sizes import NetworkSizes
 from specchat.training.disk import writing
 
@@ -202,8 +202,3 @@ def _remember(optimizer: NetworkOptimizer, name: str, parameter: Tensor, state: 
         optimizer.remember(parameter, moved)
     except ValueError as error:
         raise ValueError(f"optimizer.{name}: {error}") from None
-
-
-def below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Those whose names begin so, by the rest of their names."""
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

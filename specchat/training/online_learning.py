@@ -14,9 +14,8 @@ from torch import Tensor, nn
 from specchat.core.drafting_networks import LearningFigures
 from specchat.core.seams import Weights
 from specchat.indexes.reply_buffer import RecordedReply, ReplyBuffer
-from specchat.models.draft_heads.head import Batch, DraftHead
+from specchat.models.draft_heads.head import Batch, DraftHead, below
 from specchat.models.draft_heads.sizes import Sizes
-from specchat.training.checkpoints import below
 from specchat.training.losses import accepted_lengths, chain_loss, columns_of
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
-from specchat.config.datastore_files import Datastores
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafters
 from specchat.core.memory import MemoryLimit
 from specchat.decoding.vocabulary import Vocabulary
@@ -23,6 +23,9 @@ from specchat.models.machine import threads_for
 from specchat.models.model_loading import Loaded
 from specchat.settings import Settings
 from specchat.training.learning_network import LearningNetwork
+
+if TYPE_CHECKING:
+    from specchat.config.datastore_files import Datastores  # not where a GPU is measured: msgspec may be missing there
 
 
 @dataclass(frozen=True)

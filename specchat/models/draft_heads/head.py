@@ -287,3 +287,8 @@ class DraftHead(DraftNetwork[H_co]):
         normed, product = rms_normalize(embedded, self.sizes.epsilon), self.token_product
         taken: Tensor = normed * self.token_norm if product is None else product(normed)
         return taken
+
+
+def below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Those whose names begin so, by the rest of their names."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

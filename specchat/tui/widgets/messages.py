@@ -136,7 +136,7 @@ def lines_of(turn: Turn, width: int) -> int:
 
     A cell of a table costs as much as a line.
     """
-    lines = turn.message().content.split("\n")
+    lines = (turn.content if turn.reply is None else turn.message().content).split("\n")
     if turn.reply is None:
         lines = [line[:LONGEST_LINE] for line in lines[: LONGEST_SHOWN_LINES + 1]]
     return 2 + sum(1 + max(len(line) // max(1, width), line.count("|") - 2) for line in lines)
