@@ -72,7 +72,7 @@ def _card_bytes() -> int:
     """Free memory of the graphics card, as its driver says; 0 where it says nothing."""
     command = ["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits"]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout
+        said = subprocess.run(command, capture_output=True, encoding="ascii", timeout=10, check=True).stdout
         return int(said.split()[0]) * 2**20
     except (OSError, ValueError, IndexError, subprocess.SubprocessError):
         return 0

@@ -47,14 +47,15 @@ class Reading:
         """(R, V) raw, on the model's device; (R, H) where the request's head has rows for some tokens only."""
         return self.said.logits
 
-    @cached_property
+    @property
     def on_host(self) -> Reading:
         """The same reading with its logits on the host, in one copy; itself where they are there."""
-        said = self.said
-        if said.logits.device.type == "cpu":
-            return self
-        tokens = None if said.tokens is None else said.tokens.cpu()
-        return replace(self, said=HeadTensors(said.logits.cpu(), tokens=tokens))
+        return self if self.said.logits.device.type == "cpu" else self._copied
+
+    @cached_property
+    def _copied(self) -> Reading:
+        tokens = None if self.said.tokens is None else self.said.tokens.cpu()
+        return replace(self, said=HeadTensors(self.said.logits.cpu(), tokens=tokens))
 
     def after(self, node: int) -> Tensor:
         """(V,) raw logits of the token that follows `node`, which must have been read and be alive; (H,) of some.

@@ -211,9 +211,9 @@ def render_chat(tokenizer: Any, messages: list[dict[str, str]], tools: list[Any]
     Raises:
         ModelError: the template fails, takes too long, or writes too much.
     """
-    more = {} if tools is None else {"tools": tools}
+    more = {"tools": tools} if tools else {}
     text = str(_applied(tokenizer, messages, tokenize=False, **more))
-    said = sum(len(message["content"]) for message in messages) + len(json.dumps(more))
+    said = sum(len(message["content"]) for message in messages) + (len(json.dumps(tools)) if tools else 0)
     if len(text) > 2 * said + TEMPLATE_ADDED:
         raise ModelError(f"{_TEMPLATE_FAILED}: it writes {len(text):,} characters for {said:,}")
     return text
