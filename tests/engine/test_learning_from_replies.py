@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 from contracts.kit import Letters, collect, converse
@@ -118,7 +119,8 @@ def test_what_was_learnt_by_other_weights_is_not_used(monkeypatch):
     first.rest()
     made = LearningNetwork
     monkeypatch.setattr(
-        "specchat.training.learning_network.LearningNetwork", lambda head, target, _: made(head, target, "12" * 32)
+        "contracts.tiny_networks.LearningNetwork",
+        lambda target, trained, tokens: made(target, replace(trained, sha256="12" * 32), tokens),
     )
     second = Session()
     assert "learnt from other weights than those that are here now" in second.said[0]

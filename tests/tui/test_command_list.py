@@ -53,7 +53,7 @@ async def test_arrows_mark_another_command_and_enter_takes_it():
 async def test_the_mark_goes_round_and_stays_on_the_list():
     async with driving() as d:
         await d.pilot.press("/", "up")
-        assert "▸ /exit" in d.drawn(d.view.command_list)
+        assert "▸ /quit" in d.drawn(d.view.command_list)
         await d.pilot.press("down")
         assert "▸ /help" in d.drawn(d.view.command_list)
 
@@ -72,7 +72,7 @@ async def test_a_click_takes_a_command():
         await d.pilot.press("/")
         await d.pilot.pause()
         await d.pilot.click(d.view.command_list, offset=(4, 3))
-        assert d.view.prompt.text == "/settings"
+        assert d.view.prompt.text == "/model "
         assert d.view.prompt.has_focus
 
 

@@ -149,7 +149,8 @@ def read_bytes(model: Decoder, precision: str, context_tokens: int) -> int:
     shape, network = model.network.shape, model.network
     width = 4 if precision == "float32" else 2
     looked_up_in_the_file = precision in _WHOLE_NUMBERS and model.device.type == "cpu"
-    table = 0 if looked_up_in_the_file else shape.vocab_size * shape.hidden * width
+    is_the_head = shape.tied and precision not in _WHOLE_NUMBERS  # one tensor, which is multiplied
+    table = 0 if looked_up_in_the_file or is_the_head else shape.vocab_size * shape.hidden * width
     cached = 4 if model.device.type == "cpu" or precision == "float32" else 2  # as the activations are
     return network.nbytes - table + 2 * shape.layers * shape.kv_heads * shape.head_dim * context_tokens * cached
 
