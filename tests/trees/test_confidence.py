@@ -91,6 +91,13 @@ def test_partly_wrong_rounds_raise_alpha_by_the_share_that_was_wrong():
     assert policy.alpha == pytest.approx(0.1 / 0.5 ** (2 / 3))
 
 
+def test_a_plain_round_says_nothing_about_alpha():
+    policy = confidence(alpha=0.4)
+    done = spoken(policy, right=True, depth=0)
+    assert done
+    assert policy.alpha == 0.4
+
+
 def test_a_fixed_alpha_stays():
     policy = confidence(alpha=0.4, adapt=False)
     spoken(policy, right=False)
