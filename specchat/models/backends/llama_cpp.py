@@ -21,7 +21,7 @@ from specchat.core.tree import TokenTree
 from specchat.errors import CombinationError
 from specchat.models.backends.llama_library import SEQUENCES, LlamaCache, LlamaWeights
 from specchat.models.decoder.cache_rows import Rows, common_prefix
-from specchat.models.decoder.trimmed_head import TrimmedHead, output_of
+from specchat.models.decoder.trimmed_head import PickedLogits, TrimmedHead
 
 _TREE_ROWS = 640
 """Room behind a text: the largest tree, and tokens that were put off."""
@@ -270,7 +270,7 @@ class LlamaCppModel:
 
     def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
         """A head that picks these tokens' logits out of all of them."""
-        return TrimmedHead(_Picked, torch.tensor(tokens), tokens, list)
+        return TrimmedHead(PickedLogits, torch.tensor(tokens), tokens, list)
 
     def view(
         self,
@@ -313,19 +313,6 @@ class LlamaCppModel:
     def limit_context_(self, tokens: int) -> None:
         """Take no longer texts than this. In place."""
         self.context_tokens = tokens
-
-
-class _Picked:
-    """Some of the logits that the head's output is."""
-
-    def __init__(self) -> None:
-        self._tokens: list[int] = []
-
-    def append(self, tokens: Sequence[int]) -> None:
-        self._tokens += tokens
-
-    def scores(self, states: Tensor) -> HeadOutput:
-        return output_of(states[:, self._tokens])
 
 
 def _rounded(rows: int) -> int:

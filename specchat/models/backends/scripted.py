@@ -18,14 +18,14 @@ import torch
 from torch import Tensor
 
 from specchat.core.noise import Noise, Stream
-from specchat.core.reading import Counters, HeadOutput, HeadTensors, Reading
+from specchat.core.reading import Counters, HeadTensors, Reading
 from specchat.core.request import DEFAULT_REQUEST, ExtraRow, HeadOfSome, PassRequest
 from specchat.core.tree import TokenTree
 from specchat.models.decoder.cache_rows import PassPlan
 from specchat.models.decoder.cached_model import CachedModel
 from specchat.models.decoder.layer_hooks import LayerWatch
 from specchat.models.decoder.network import SubLayers
-from specchat.models.decoder.trimmed_head import TrimmedHead, output_of
+from specchat.models.decoder.trimmed_head import PickedLogits, TrimmedHead
 
 Says = Callable[[Sequence[int]], Tensor]
 """(tokens so far) → (V,) logits of the next one."""
@@ -100,7 +100,7 @@ class ScriptedModel(CachedModel["ScriptedModel"]):
 
     def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
         """A head that picks these tokens' logits out of a scripted state."""
-        return TrimmedHead(_Picked, torch.tensor(tokens), tokens, list)
+        return TrimmedHead(PickedLogits, torch.tensor(tokens), tokens, list)
 
     def cache_bytes(self, tokens: int, longest: int | None = None) -> int:
         """Nothing: what it has read it knows as numbers of tokens."""
@@ -154,19 +154,6 @@ def random_says(vocab_size: int, seed: int = 0, memory: int = 3, sharpness: floa
         return (sharpness * noise.gumbel(Stream.TARGET, 0, ids, salt=tuple(text[-memory:]))).float()
 
     return says
-
-
-class _Picked:
-    """Some of the logits that a scripted state is."""
-
-    def __init__(self) -> None:
-        self._tokens: list[int] = []
-
-    def append(self, tokens: Sequence[int]) -> None:
-        self._tokens += tokens
-
-    def scores(self, states: Tensor) -> HeadOutput:
-        return output_of(states[:, self._tokens])
 
 
 PASSAGES = (

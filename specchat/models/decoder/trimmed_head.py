@@ -163,3 +163,16 @@ def output_of(logits: Tensor) -> HeadOutput:
     """The output of a head that guesses, from its (n, H) logits."""
     highest, places = best_tokens(logits, min(_BEST, logits.shape[1]))
     return HeadTensors(logits, places, logits.logsumexp(dim=-1), highest)
+
+
+class PickedLogits:
+    """The product of a head whose states are the logits of all tokens already: some of these are picked."""
+
+    def __init__(self) -> None:
+        self._tokens: list[int] = []
+
+    def append(self, tokens: Sequence[int]) -> None:
+        self._tokens += tokens
+
+    def scores(self, states: Tensor) -> HeadOutput:
+        return output_of(states[:, self._tokens])
