@@ -17,7 +17,7 @@ from fake import hello, ready, rounds_of, started, stats_of
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.bounds import LONGEST_LINE_BYTES, MOST_NODES
 from specchat.engine.protocol.codec import EventReader, decode_command, decode_event, encode, lines_of
-from specchat.engine.protocol.commands import Message, Statistics
+from specchat.engine.protocol.commands import Generate, Message, Statistics
 from specchat.engine.protocol.round_parts import Source
 from specchat.engine.server.command_queue import CommandQueue
 from specchat.engine.server.host import receive
@@ -185,6 +185,10 @@ def test_where_a_third_reply_begins_the_oldest_is_over() -> None:
         b'{"type":"pace","id":1,"gap_s":1e300}',
         b'{"type":"pace","id":1,"rounds":-1}',
         b'{"type":"compare","id":1,"messages":[],"seed":1,"plain":[-1],"other":[]}',
+        *(
+            encode(Generate(1, [Message("user", "hi")], tools=tools))
+            for tools in ("{", "5", '{"name": "f"}', "[1]", "[" * 5000)
+        ),
     ],
 )
 def test_a_command_that_cannot_be_meant_is_refused(line: bytes) -> None:

@@ -42,6 +42,7 @@ _T = TypeVar("_T", bound=Command | Event)
 _encoder = msgspec.json.Encoder()
 _commands: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
 _events: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+_tools: msgspec.json.Decoder[list[dict[str, Any]]] = msgspec.json.Decoder(list[dict[str, Any]])
 
 
 def encode(message: Command | Event) -> bytes:
@@ -140,6 +141,7 @@ def check(message: Command | Event) -> None:
             _demand(message.beside is None or message.beside.id != message.id, "two replies have the same id")
             _demand(message.text is None or not message.messages, "a reply answers messages or goes on with a text")
             _demand(message.text is None or not message.begun, "only a reply to messages can have begun")
+            _tools.decode(message.tools or "[]")
         case Compare():
             _wishes(message.apart or {})
         case Hello():
