@@ -93,6 +93,8 @@ class OpenPair:
         same = all(getattr(before, name) == getattr(settings, name) for name in fixed)
         if not (same and settings.memory):
             return same
+        if self.loaded.unreadable:
+            return False
         # what drafters make of the target's weights counts when the context is limited, and so do draft models
         made = choose_drafter(before).makers == choose_drafter(settings).makers
         return made and not self.loaded.missing_drafts(settings)
