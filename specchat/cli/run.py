@@ -145,6 +145,8 @@ class _Run:
             case events.Loading():
                 self.outputs.loading(event)
             case events.Ready():
+                if event.streaming:
+                    self.outputs.notice(event.streaming)
                 told = self.outputs.tell_rounds
                 self.engine.send(Generate(_REPLY, self.messages, logprobs=told, constraint=self.constraint))
             case events.Started():

@@ -42,7 +42,7 @@ def net():
 def limit(tmp_path):
     """Room for weights → a limit whose layers lie in one file."""
     return lambda room, source="source": WeightLimit(
-        lambda: room, tmp_path / "packed" / "tiny.layers", lambda: source, "1MB"
+        lambda: room, 0, tmp_path / "packed" / "tiny.layers", lambda: source, "1MB"
     )
 
 
@@ -208,7 +208,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_behind(streamed, tmp_path, m
     def full(handle):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(streamed_weights.os, "fsync", full)
+    monkeypatch.setattr(streamed_weights, "put_on_disk", full)
     with pytest.raises(PackedWeightsError, match=r"not enough space in .* for 0.00 GB .*: the disk is full") as refused:
         streamed()
     assert refused.value.exit_code == 2

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from specchat.compiled.machine import cpu_flags, machine
 from specchat.config.directories import private_dir
-from specchat.config.kept_files import locked, replacing
+from specchat.config.kept_files import locked, put_on_disk, replacing
 from specchat.errors import PackedWeightsError
 from specchat.models.decoder.kv_cache import zeroed_bytes
 
@@ -210,7 +210,7 @@ def _write(file: Path, about: dict[str, Any], room: Tensor, pack: Callable[[int,
             out.seek(starts[layer])
             out.write(data)
             out.flush()
-            os.fsync(out.fileno())  # what is on the disk can be dropped from the page cache
+            put_on_disk(draft)  # only then can it be dropped from the page cache
             if hasattr(os, "posix_fadvise"):
                 os.posix_fadvise(out.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         said = json.dumps({**about, "crc32": sums}).encode()
