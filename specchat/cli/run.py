@@ -146,7 +146,9 @@ class _Run:
                 self.outputs.loading(event)
             case events.Ready():
                 told = self.outputs.tell_rounds
-                self.engine.send(Generate(_REPLY, self.messages, logprobs=told, constraint=self.constraint))
+                keep = "run" if self.messages[0].role == "system" else ""
+                generate = Generate(_REPLY, self.messages, logprobs=told, constraint=self.constraint, keep=keep)
+                self.engine.send(generate)
             case events.Started():
                 self.started = event
             case events.RoundDone():

@@ -114,6 +114,10 @@ _SHORTEST_REST_S, _LONGEST_REST_S = 1.0, 30.0
 _log = logging.getLogger(__name__)
 
 
+_KEPT_AS = "serve"
+"""The name under which the engine keeps what it reads of requests: long system prompts of agents come again."""
+
+
 class Scheduler:
     """Takes requests, and has the engine answer them one after the other.
 
@@ -236,6 +240,7 @@ class Scheduler:
                 reference=asked.reference,
                 constraint=asked.constraint,
                 tools="" if asked.tools is None else asked.tools.told,
+                keep=_KEPT_AS,
             )
         )
         event: Event | None = None

@@ -50,6 +50,7 @@ class Chat:
     shown_rounds: ShownRounds = field(default_factory=ShownRounds)
     figures: Figures | None = None  # of the reply being written, or the last one
     unsaved: bool = False  # the chat cannot be saved at present
+    kept: bool = False  # what the engine reads of it may be kept on the disk, where it is erased with the chat
     queued: str | None = None
     editing: Turn | None = None  # the message that the next one is a branch beside
     sent: SentTurns = field(default_factory=SentTurns)
@@ -109,7 +110,7 @@ class Chat:
         messages = self.messages()
         self._ids += 1
         self._begin_reply(self._ids).apart = apart is not None
-        return Generate(self._ids, messages, apart=apart)
+        return Generate(self._ids, messages, apart=apart, keep=self._keep)
 
     def go_on(self) -> Generate:
         """The command that goes on with the last reply, which was cut.
@@ -127,7 +128,11 @@ class Chat:
         self._ids += 1
         begun = reply.go_on(self._ids)
         self.running, self.figures, self.served = reply, reply.figures, None
-        return Generate(self._ids, self.messages(self.sent.of(self.turns)[:-1]), seed, begun=begun)
+        return Generate(self._ids, self.messages(self.sent.of(self.turns)[:-1]), seed, begun=begun, keep=self._keep)
+
+    @property
+    def _keep(self) -> str:
+        return self.id if self.kept and not self.unsaved else ""
 
     def replace_reply(self, turn: Turn, text: str) -> None:
         """Put a reply with this text beside another one, as a branch."""
