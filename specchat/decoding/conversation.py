@@ -330,7 +330,9 @@ def _counted(round: Round) -> tuple[float, int, int, bool, float]:
 
 def with_reference(speculator: Speculator, expected: ExpectedReply | None) -> Speculator:
     """The same parts, with a reference's guesses before the drafter's own where there is one."""
-    return speculator if expected is None else with_drafter(speculator, WithReference(speculator.drafter, expected))
+    if expected is None:
+        return speculator
+    return with_drafter(speculator, WithReference(speculator.drafter, expected, speculator.rule.judges_branches))
 
 
 def with_drafter(speculator: Speculator, drafter: Drafter) -> Speculator:
