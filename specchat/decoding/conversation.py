@@ -11,7 +11,7 @@ from typing import Any
 
 from specchat.controllers import limits_memory
 from specchat.controllers.combined import PlainRounds
-from specchat.core.constraint import Constraint, Wanted, compiled
+from specchat.core.constraint import Constraint, ConstraintSource, compiled
 from specchat.core.context import Context
 from specchat.core.costs import Costs
 from specchat.core.noise import Noise
@@ -163,9 +163,9 @@ class Conversation:
         """The tokens that wrote these pieces of a reply; raises as `encode` does."""
         return self._known(tokens_of(self.vocabulary, pieces))
 
-    def compile(self, wanted: Wanted) -> Constraint:
+    def compile(self, source: ConstraintSource) -> Constraint:
         """What a reply is held to; raises as `core.constraint.compiled` does."""
-        return compiled(wanted, self.vocabulary, self.target.vocab_size)
+        return compiled(source, self.vocabulary, self.target.vocab_size)
 
     def _known(self, tokens: list[int]) -> list[int]:
         if (largest := max(tokens, default=0)) >= self.target.vocab_size:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from specchat.core.constraint import Wanted
+from specchat.core.constraint import ConstraintSource
 from specchat.core.request import FIRST, LIKELIEST, LOGITS
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.reply_events import PromptRead, ReplyEnded, ReplyStarted, RoundWritten, Stopwatch
@@ -116,8 +116,8 @@ class ReplyWriter:
         """Write a reply and tell of it, round by round."""
         prompt, reference = encode_prompt(conversation, command), conversation.encode_reference(command.reference)
         begun = conversation.encode_begun(command.begun)
-        wanted = command.constraint
-        constraint = None if wanted is None else conversation.compile(Wanted(wanted.kind, wanted.text))
+        held = command.constraint
+        constraint = None if held is None else conversation.compile(ConstraintSource(held.kind, held.text))
         copies = CopySources(conversation.vocabulary, command.messages, prompt)
         id, started = command.id, None
 
