@@ -29,7 +29,7 @@ from contracts.text_laws import exact_laws, law_p_values
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
-from specchat.core.constraint import Constraint, Wanted, compiled
+from specchat.core.constraint import Constraint, ConstraintSource, compiled
 from specchat.core.noise import Stream
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, DrawKind, TokenTree
@@ -43,7 +43,7 @@ from specchat.errors import ConstraintError
 from specchat.trees import TREE_POLICIES
 
 LETTERS = Letters(V, eos_ids=(V - 1,))
-LONG = Wanted("regex", "[A-H]{3,9}IJKL[A-M]*(NOPQ|OPQR)[A-H]{2,5}")
+LONG = ConstraintSource("regex", "[A-H]{3,9}IJKL[A-M]*(NOPQ|OPQR)[A-H]{2,5}")
 SAMPLINGS = {
     "greedy": {},
     "greedy with penalties": {"repetition_penalty": 1.3, "presence_penalty": 0.4, "frequency_penalty": 0.3},
@@ -155,7 +155,7 @@ def masked_says(text):
 
 
 def small_constraint(made=Constraint):
-    constraint = compiled(Wanted("regex", TINY), SMALL_LETTERS, SMALL)
+    constraint = compiled(ConstraintSource("regex", TINY), SMALL_LETTERS, SMALL)
     constraint.__class__ = made
     return constraint
 
