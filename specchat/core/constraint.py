@@ -46,7 +46,7 @@ _JSON: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ", 
 
 
 @dataclasses.dataclass(frozen=True)
-class Wanted:
+class ConstraintSource:
     """What a reply must be.
 
     Args:
@@ -57,7 +57,7 @@ class Wanted:
     text: str = ""
 
 
-def compiled(wanted: Wanted, table: TokenTable, vocab_size: int) -> Constraint:
+def compiled(source: ConstraintSource, table: TokenTable, vocab_size: int) -> Constraint:
     """The constraint at the beginning of a reply.
 
     Args:
@@ -69,16 +69,16 @@ def compiled(wanted: Wanted, table: TokenTable, vocab_size: int) -> Constraint:
         InstallationError: llguidance is not installed.
     """
     ends = frozenset(token for token in table.eos_ids if token < vocab_size)
-    name = _NAMES[wanted.kind]
+    name = _NAMES[source.kind]
     if not ends:
         raise ConstraintError(f"a reply cannot be held to {name}: this model has no token that ends a reply")
-    if len(wanted.text) > MOST_CHARACTERS:
-        raise ConstraintError(f"{name} has {len(wanted.text):,} characters; {MOST_CHARACTERS:,} are read")
+    if len(source.text) > MOST_CHARACTERS:
+        raise ConstraintError(f"{name} has {len(source.text):,} characters; {MOST_CHARACTERS:,} are read")
     try:
         from llguidance import LLMatcher
     except ImportError as error:
         raise InstallationError.of(error) from None
-    matcher = LLMatcher(_tokenizer(table, vocab_size), _source(wanted, name), log_level=0)
+    matcher = LLMatcher(_tokenizer(table, vocab_size), _source(source, name), log_level=0)
     if matcher.is_error():
         raise ConstraintError(f"{name} cannot be used: {_first_line(matcher.get_error())}")
     constraint = Constraint(matcher, ends, vocab_size, name)
@@ -86,16 +86,16 @@ def compiled(wanted: Wanted, table: TokenTable, vocab_size: int) -> Constraint:
     return constraint
 
 
-def _source(wanted: Wanted, name: str) -> str:
+def _source(source: ConstraintSource, name: str) -> str:
     """The constraint as llguidance reads it."""
     from llguidance import LLMatcher
 
-    if wanted.kind == "regex":
-        return LLMatcher.grammar_from_regex(wanted.text)
-    if wanted.kind == "grammar":
-        return LLMatcher.grammar_from_lark(wanted.text)
+    if source.kind == "regex":
+        return LLMatcher.grammar_from_regex(source.text)
+    if source.kind == "grammar":
+        return LLMatcher.grammar_from_lark(source.text)
     try:
-        schema = {"type": "object"} if wanted.kind == "json_object" else json.loads(wanted.text)
+        schema = {"type": "object"} if source.kind == "json_object" else json.loads(source.text)
     except (ValueError, RecursionError) as error:
         raise ConstraintError(f"{name} is not JSON: {_first_line(str(error))}") from None
     if not isinstance(schema, dict):

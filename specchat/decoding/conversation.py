@@ -11,10 +11,11 @@ from typing import Any
 
 from specchat.controllers import limits_memory
 from specchat.controllers.combined import PlainRounds
-from specchat.core.constraint import Constraint, Wanted, compiled
+from specchat.core.constraint import Constraint, ConstraintSource, compiled
 from specchat.core.context import Context
 from specchat.core.costs import Costs
 from specchat.core.noise import Noise
+from specchat.core.reading import Reading
 from specchat.core.request import FIRST, HeadNeeds
 from specchat.core.round import Ledger, Round
 from specchat.core.seams import Drafter, Model
@@ -25,6 +26,7 @@ from specchat.decoding.emission import Emission, Limits, Stop, tokens_of
 from specchat.decoding.kept_parts import ControllerCache, DrafterCache
 from specchat.decoding.reply_events import Event, PromptRead, ReplyEnded, ReplyStarted, RoundWritten, Stopwatch
 from specchat.decoding.speculate import Speculator
+from specchat.decoding.teacher_forcing import chain
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.drafters.grammar import WithGrammar
 from specchat.drafters.parts import PairResources
@@ -35,6 +37,10 @@ from specchat.settings import SPECULATION, Settings
 
 class _Cancelled(Exception):
     """Raised inside a prefill that was cancelled."""
+
+
+FORCED_ROWS = 64
+"""Rows of logits that are held at once while a prompt's tokens are scored."""
 
 
 class Conversation:
@@ -157,14 +163,32 @@ class Conversation:
         """The tokens that wrote these pieces of a reply; raises as `encode` does."""
         return self._known(tokens_of(self.vocabulary, pieces))
 
-    def compile(self, wanted: Wanted) -> Constraint:
+    def compile(self, source: ConstraintSource) -> Constraint:
         """What a reply is held to; raises as `core.constraint.compiled` does."""
-        return compiled(wanted, self.vocabulary, self.target.vocab_size)
+        return compiled(source, self.vocabulary, self.target.vocab_size)
 
     def _known(self, tokens: list[int]) -> list[int]:
         if (largest := max(tokens, default=0)) >= self.target.vocab_size:
             raise ModelError(f"the tokenizer gives token {largest}, and the model has {self.target.vocab_size} tokens")
         return tokens
+
+    def teacher_forced(
+        self, prompt: Sequence[int], cancelled: Callable[[], bool]
+    ) -> Iterator[tuple[Reading, Sequence[int]]]:
+        """The readings that decide each token of a prompt but the first, and these tokens; reads the prompt anew.
+
+        Raises:
+            PromptEmpty, PromptTooLong: as `reply` does.
+        """
+        self._check_room(prompt)
+        self.target.prefill(())
+        for begin in range(0, len(prompt) - 1, FORCED_ROWS):
+            if cancelled():
+                return
+            text = prompt[begin : min(begin + FORCED_ROWS, len(prompt) - 1)]
+            reading = self.target.read(chain(text, self.target.vocab_size))
+            yield reading, prompt[begin + 1 : begin + 1 + len(text)]
+            self.target.keep(range(1, len(text)))
 
     def reply(
         self,
@@ -330,7 +354,9 @@ def _counted(round: Round) -> tuple[float, int, int, bool, float]:
 
 def with_reference(speculator: Speculator, expected: ExpectedReply | None) -> Speculator:
     """The same parts, with a reference's guesses before the drafter's own where there is one."""
-    return speculator if expected is None else with_drafter(speculator, WithReference(speculator.drafter, expected))
+    if expected is None:
+        return speculator
+    return with_drafter(speculator, WithReference(speculator.drafter, expected, speculator.rule.judges_branches))
 
 
 def with_drafter(speculator: Speculator, drafter: Drafter) -> Speculator:

@@ -7,6 +7,7 @@ import time
 import pytest
 from engine_driver import HELLO, Driver
 
+from specchat.core.request import EVERYTHING, FIRST, LOGITS
 from specchat.core.speedup import FEWEST_PLAIN_ROUNDS, RoundIntervals
 from specchat.core.tree import ROOT
 from specchat.decoding.speculate import Speculator
@@ -59,9 +60,9 @@ def test_a_reply_that_says_log_probabilities_needs_logits_of_every_pass(away_fro
     monkeypatch.setattr(Speculator, "submit", noted)
     worker = Worker(CommandQueue(), lambda event: None)
     worker.answer(Load({"pair": "scripted", "max_tokens": 9, "temperature": 0.0, "repetition_penalty": 1.0}))
-    for logprobs in (True, False):
-        worker.answer(Generate(1, HELLO, 7, logprobs=logprobs))
-        assert {request.needs.logits for request in requests} == {logprobs}
+    for told, top, needs in ((True, None, LOGITS), (False, None, FIRST), (False, 0, LOGITS), (False, 2, EVERYTHING)):
+        worker.answer(Generate(1, HELLO, 7, logprobs=told, top_logprobs=top))
+        assert {request.needs for request in requests} == {needs}
         requests.clear()
 
 

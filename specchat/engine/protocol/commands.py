@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from specchat.engine.protocol.bounds import ConstraintKind, Id, Role, Seconds, Seed, Token, Whole
+from specchat.engine.protocol.bounds import ConstraintKind, Id, Role, Seconds, Seed, Token, TopCount, Whole
 
 
 class Message(Struct, frozen=True):
@@ -64,6 +64,10 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
 
     Without `logprobs` its rounds do not say what the target gives each node: nobody looks at their trees, and to work
     that out takes as long as the rest of an event.
+
+    With `top_logprobs`, its rounds say of each emitted token how likely the target held it, and so many of the
+    likeliest tokens in its place. With `prompt_logprobs` too, PromptLogprobs… say the same of the prompt's tokens
+    before Started: the prompt is read anew for that.
     """
 
     id: Id
@@ -77,6 +81,8 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     logprobs: bool = True
     constraint: ReplyConstraint | None = None
     tools: str = ""
+    top_logprobs: TopCount | None = None
+    prompt_logprobs: bool = False
 
 
 class Cancel(Struct, frozen=True, tag_field="type", tag="cancel"):

@@ -74,16 +74,35 @@ class Source(Struct, frozen=True):
     before: FewWords = ""  # the words before it, of the same part
 
 
+class Likely(Struct, frozen=True):
+    """A token, its bytes (`spelling`, special tokens by name, in JSON as base64), and its log-probability.
+
+    The probability is the target's own: at temperature 1, before any penalty, truncation or constraint.
+    """
+
+    token: Token
+    spelling: bytes
+    logprob: LogProbability
+
+
+class TokenLogprob(Likely, frozen=True):
+    """A token of the text, and the likeliest tokens in its place, best first."""
+
+    top: Annotated[list[Likely], Meta(max_length=20)] = []
+
+
 class Piece(Struct, frozen=True, omit_defaults=True):
     """One emitted token, where it came from, and the text that became readable with it (may be empty).
 
-    `source` is there where the acceptance rule took the token as a copy from the text.
+    `source` is there where the acceptance rule took the token as a copy from the text, `likely` where the reply was
+    asked for with `top_logprobs`.
     """
 
     token: Token
     text: str
     origin: Origin
     source: Source | None = None
+    likely: TokenLogprob | None = None
 
 
 class Timings(Struct, frozen=True, omit_defaults=True):

@@ -26,7 +26,7 @@ from specchat.tui.widgets.painted_lines import PaintedLines
 from specchat.tui.widgets.prompt import LineInput
 from specchat.tui.widgets.tinted_text import TintedText
 
-_HELP = "A .gguf file, a folder of safetensors, owner/name of the hub, owner/name/file.gguf, or a known model."
+_HELP = "A .gguf file, a folder of safetensors, owner/name of the hub, owner/name:Q4_K_M, or a known model."
 
 
 class AddPairScreen(ModalScreen[str | None]):
