@@ -6,9 +6,10 @@ import math
 from typing import Literal
 
 from specchat.engine.protocol.events import RoundDone
+from specchat.engine.protocol.round_nodes import drafted_of, proposers_of
 from specchat.engine.protocol.round_parts import Source
 from specchat.tui.text.cells import ScreenLine, clip, width_of, wrapped_lines
-from specchat.tui.tree.picture import Marks, drafted_of, label, picture_of, proposers_of
+from specchat.tui.tree.picture import Marks, label, picture_of
 
 _PARTS = {
     "system": "the system message", "user": "your message {}", "assistant": "reply {}", "reply": "this reply",

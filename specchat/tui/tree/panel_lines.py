@@ -9,12 +9,13 @@ from itertools import groupby
 from zlib import crc32
 
 from specchat.engine.protocol.events import RoundDone
+from specchat.engine.protocol.round_nodes import proposers_of
 from specchat.engine.protocol.text import visible
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import ScreenLine, clip, spark, titled_rule, width_of
 from specchat.tui.tree.node_details import details
-from specchat.tui.tree.picture import Marks, Picture, label, proposers_of
+from specchat.tui.tree.picture import Marks, Picture, label
 
 
 def title_of(round: RoundDone | None, *, told: bool = True) -> str:

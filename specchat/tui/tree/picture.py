@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from specchat.engine.protocol.events import RoundDone
+from specchat.engine.protocol.round_nodes import drafted_of, probability_of, proposers_of, state_of
 from specchat.engine.protocol.text import visible
 from specchat.tui.text.cells import ELLIPSIS, Run, cut, width_of
 
@@ -187,11 +187,11 @@ def picture_of(round: RoundDone, marks: Marks, upto: int | None = None, chosen: 
     last = len(path) + 1 if upto is None else upto
     nodes = []
     for index, text in enumerate(tree.texts):
-        state = _state(round, index, on_path)
+        state = state_of(round, index, on_path)
         seen = index == 0 or depths[index] <= last or last > len(path)
         accent = "selected" if index == chosen else "ancestor" if index in ancestors else ""
         logprobs = round.tree.target_logprob
-        probability = _exp(logprobs[index]) if index < len(logprobs) else None
+        probability = probability_of(logprobs[index]) if index < len(logprobs) else None
         nodes.append(
             DrawnNode(index, label(text, marks), state, state if seen else "pending", probability,
                  tuple(branches[index]), depths[index], accent, agreed.get(index, ""), drafted.get(index),
@@ -213,29 +213,13 @@ def _wall(text: str, depth: int, marks: Marks) -> DrawnNode:
     return DrawnNode(NO_NODE, said, "forbidden", "forbidden", None, (), depth, whole=whole)
 
 
-def proposers_of(round: RoundDone) -> dict[int, list[str]]:
-    """The proposers of each node in order, with merged drafters listed separately."""
-    found: dict[int, list[str]] = {}
-    for draw in round.tree.draws:
-        names = found.setdefault(draw.child, [])
-        names += [name for name in draw.proposer.split("+") if name and name not in names]
-    return found
-
-
-def drafted_of(round: RoundDone) -> dict[int, float]:
-    """The drafter's probability of each node, where known; the highest of several drafters."""
-    found: dict[int, float] = {}
-    for draw in round.tree.draws:
-        if (probability := _exp(draw.draft_logprob)) is not None:
-            found[draw.child] = max(probability, found.get(draw.child, 0.0))
-    return found
-
-
 def _bonus(round: RoundDone, number: int, depth: int, marks: Marks, *, seen: bool, chosen: int | None) -> DrawnNode:
     """The bonus token; its label is blank until the verdict is shown."""
     said, whole = (label(round.verdict.bonus_text, marks, cells) for cells in (TOKEN_CELLS, WHOLE_CELLS))
     accent = "selected" if number == chosen else ""
-    node = DrawnNode(number, said, "bonus", "bonus", _exp(round.verdict.bonus_logprob), (), depth, accent, whole=whole)
+    node = DrawnNode(
+        number, said, "bonus", "bonus", probability_of(round.verdict.bonus_logprob), (), depth, accent, whole=whole
+    )
     blank, blank_whole = (" " * width_of([(text, "")]) for text in (said, whole))
     return node if seen else replace(node, label=blank, whole=blank_whole, shown_state="pending")
 
@@ -251,17 +235,3 @@ def _ancestors(round: RoundDone, path: list[int], chosen: int | None) -> Collect
         ancestors.add(node)
         node = parents[node]
     return ancestors
-
-
-def _state(round: RoundDone, index: int, on_path: set[int]) -> str:
-    if index == 0:
-        return "root"
-    if index in on_path:
-        return "accepted"
-    reasons = round.verdict.reasons
-    reason = reasons[index] if index < len(reasons) else "unreached"
-    return "unreached" if reason == "accepted" else reason
-
-
-def _exp(logprob: float | None) -> float | None:
-    return None if logprob is None or math.isnan(logprob) else math.exp(min(0.0, logprob))
