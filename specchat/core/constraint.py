@@ -161,7 +161,7 @@ _made: list[tuple[TokenTable, int, LLTokenizer]] = []
 
 
 class Refused(NamedTuple):
-    """A guess that got no place, since it may not follow this node of the tree; or a likely token that nobody guessed."""
+    """A guess that may not follow this node of the tree and got no place; or a likely token that nobody guessed."""
 
     parent: int
     token: int
