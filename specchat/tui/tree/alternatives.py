@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from specchat.engine.protocol.events import RoundDone
+from specchat.engine.protocol.round_nodes import drafted_of, proposers_of
 from specchat.engine.protocol.text import visible
 from specchat.tui.state.turn import Reply
 from specchat.tui.text.cells import ScreenLine, bar, clip, cut, padded, titled_rule, width_of, wrapped_lines
 from specchat.tui.tree.node_details import DICE, bonus_of, drawn_sentence, parent_of, percent
-from specchat.tui.tree.picture import Marks, drafted_of, label, proposers_of
+from specchat.tui.tree.picture import Marks, label
 
 LIKELIEST = 10
 """Tokens that the target is asked for."""
