@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from specchat.engine.protocol.bounds import ConstraintKind, Id, Role, Seconds, Seed, Token, TopCount, Whole
+from specchat.engine.protocol.bounds import Bias, ConstraintKind, Id, Role, Seconds, Seed, Token, TopCount, Whole
 
 
 class Message(Struct, frozen=True):
@@ -68,6 +68,8 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     With `top_logprobs`, its rounds say of each emitted token how likely the target held it, and so many of the
     likeliest tokens in its place. With `prompt_logprobs` too, PromptLogprobs… say the same of the prompt's tokens
     before Started: the prompt is read anew for that.
+
+    With `logit_bias`, so much is added to the logits of these tokens before penalties and temperature.
     """
 
     id: Id
@@ -83,6 +85,7 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     tools: str = ""
     top_logprobs: TopCount | None = None
     prompt_logprobs: bool = False
+    logit_bias: dict[Token, Bias] = {}
 
 
 class Cancel(Struct, frozen=True, tag_field="type", tag="cancel"):
