@@ -14,7 +14,7 @@ from msgspec import ValidationError
 
 from specchat.config.file_reading import UNREADABLE
 from specchat.engine.protocol.bounds import LONGEST_LINE_BYTES
-from specchat.engine.protocol.commands import Change, Command, Compare, Generate, Load
+from specchat.engine.protocol.commands import Change, Command, Compare, Count, Generate, Load
 from specchat.engine.protocol.events import (
     PROTOCOL,
     Changed,
@@ -141,6 +141,8 @@ def check(message: Command | Event) -> None:
             _demand(message.beside is None or message.beside.id != message.id, "two replies have the same id")
             _demand(message.text is None or not message.messages, "a reply answers messages or goes on with a text")
             _demand(message.text is None or not message.begun, "only a reply to messages can have begun")
+            _tools.decode(message.tools or "[]")
+        case Count():
             _tools.decode(message.tools or "[]")
         case Compare():
             _wishes(message.apart or {})

@@ -115,10 +115,11 @@ class Pace(Struct, frozen=True, tag_field="type", tag="pace"):
 
 
 class Count(Struct, frozen=True, tag_field="type", tag="count"):
-    """How many tokens would these messages take? Answered by Counted."""
+    """How many tokens would these messages take, with these tools? Answered by Counted."""
 
     id: Id
     messages: list[Message]
+    tools: str = ""
 
 
 class Compare(Struct, frozen=True, tag_field="type", tag="compare"):
