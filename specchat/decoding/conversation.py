@@ -159,9 +159,15 @@ class Conversation:
         """A text as the tokens that a reply would write it with; raises as `encode` does."""
         return self._known(self.vocabulary.encode(text))
 
-    def encode_begun(self, pieces: Sequence[str]) -> list[int]:
-        """The tokens that wrote these pieces of a reply; raises as `encode` does."""
-        return self._known(tokens_of(self.vocabulary, pieces))
+    def encode_begun(self, pieces: Sequence[str], tokens: Sequence[int] = ()) -> list[int]:
+        """The tokens that wrote these pieces of a reply, or these tokens where they are known; raises as `encode` does.
+
+        Raises:
+            UsageError: one of the tokens is outside the vocabulary.
+        """
+        if (largest := max(tokens, default=0)) >= self.target.vocab_size:
+            raise UsageError(f"token {largest} is outside the vocabulary of {self.target.vocab_size}")
+        return list(tokens) or self._known(tokens_of(self.vocabulary, pieces))
 
     def compile(self, source: ConstraintSource) -> Constraint:
         """What a reply is held to; raises as `core.constraint.compiled` does."""
@@ -241,7 +247,7 @@ class Conversation:
             constraint.advance(begun)
             context.constraint = constraint
         room = self.target.context_tokens - len(history)
-        emission = Emission(self.vocabulary, self._limits(room), begun=bool(begun))
+        emission = Emission(self.vocabulary, self._limits(room), begun)
         expected = ExpectedReply(reference) if reference else None
         ledger, gaps = Ledger(), RoundIntervals()
         watch = watch or Stopwatch()
@@ -363,7 +369,9 @@ def _counted(round: Round) -> tuple[float, int, int, bool, float]:
 
 def with_reference(speculator: Speculator, expected: ExpectedReply | None) -> Speculator:
     """The same parts, with a reference's guesses before the drafter's own where there is one."""
-    return speculator if expected is None else with_drafter(speculator, WithReference(speculator.drafter, expected))
+    if expected is None:
+        return speculator
+    return with_drafter(speculator, WithReference(speculator.drafter, expected, speculator.rule.judges_branches))
 
 
 def with_drafter(speculator: Speculator, drafter: Drafter) -> Speculator:

@@ -55,7 +55,8 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     `reference`, a text that the reply is expected to follow closely, its words are proposed before the drafter's own.
 
     With `begun`, a part of the reply exists and is continued: the text of each of its tokens so far. With the seed that
-    it was begun with, it becomes what it would have become without the break.
+    it was begun with, it becomes what it would have become without the break. Where the tokens themselves are known,
+    `begun_tokens` has these in place of the texts, and Started says the text of each; nothing follows an end token.
 
     With `constraint`, the reply is held to it: tokens that do not fit are as if the target could not say them. Refused
     with Failed before anything is written where it cannot be used.
@@ -80,6 +81,7 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     text: str | None = None
     reference: str = ""
     begun: list[str] = []
+    begun_tokens: list[Token] = []
     logprobs: bool = True
     constraint: ReplyConstraint | None = None
     tools: str = ""
