@@ -52,7 +52,8 @@ _ECHOED = (
     "text", "truncation", "metadata",
 )  # fmt: skip
 _KNOWN = (
-    "model", "input", "stream", "stream_options", "reasoning", "top_k", "min_p", "stop", *_ECHOED, *_ONLY, *_WITHOUT_EFFECT,
+    "model", "input", "stream", "stream_options", "reasoning", "top_k", "min_p", "stop", *_ECHOED,
+    *_ONLY, *_WITHOUT_EFFECT,
 )  # fmt: skip
 _DEFAULTS: Mapping[str, Any] = {
     "instructions": None, "max_output_tokens": None, "temperature": None, "top_p": None, "tool_choice": "auto",
