@@ -111,8 +111,10 @@ def nested_engines(settings: Settings) -> EngineFactory:
     return make
 
 
-def sampling(settings: Settings) -> Sampling:
-    return Sampling(**{field.name: getattr(settings, field.name) for field in dataclasses.fields(Sampling)})
+def sampling(settings: Settings, bias: Mapping[int, float] | None = None) -> Sampling:
+    """How these settings sample, and what a reply adds to tokens' logits."""
+    names = {field.name for field in dataclasses.fields(Sampling)} - {"bias"}
+    return Sampling(**{name: getattr(settings, name) for name in names}, bias=tuple((bias or {}).items()))
 
 
 def pair_memory(settings: Settings, target: Model, drafts: tuple[Model, ...], prunable: Prunable | None) -> PairMemory:
