@@ -14,11 +14,11 @@ import msgspec
 
 from specchat.cli.flags import Output
 from specchat.cli.run_output import Outputs
-from specchat.cli.start_engine import engine_log, start_engine
 from specchat.cli.streams import piped_text
 from specchat.config import system_message
 from specchat.engine.client.client import Engine, EngineFailure, raise_death
 from specchat.engine.client.speedup import speedup_of, speedup_text
+from specchat.engine.client.start_engine import engine_log, start_engine
 from specchat.engine.protocol import events
 from specchat.engine.protocol.bounds import ConstraintKind
 from specchat.engine.protocol.commands import Cancel, Generate, Load, Message, ReplyConstraint
