@@ -207,6 +207,7 @@ class Conversation:
         begun: Sequence[int] = (),
         shown: HeadNeeds = FIRST,
         constraint: Constraint | None = None,
+        bias: Mapping[int, float] | None = None,
     ) -> Iterator[Event]:
         """Write one reply to the prompt's tokens; `reference` is a text that it is expected to follow.
 
@@ -215,6 +216,8 @@ class Conversation:
 
         A `constraint`, made for this reply, masks the target's law; drafted or not, the text is that of plain decoding
         under the same masks.
+
+        `bias` is added to the logits of these tokens, as a part of the target's law.
 
         `shown` is what the caller looks at of the rounds' readings, so that it need not be computed anew.
 
@@ -228,12 +231,18 @@ class Conversation:
             ConstraintError: what has begun does not fit the constraint, or it became too complex.
         """
         history = [*prompt, *begun]
+        if bias and not 0 <= (largest := max(bias)) < self.target.vocab_size:
+            raise UsageError(
+                f"logit_bias: the model has no token {largest}; its tokens are 0 to {self.target.vocab_size - 1}"
+            )
         self._check_room(history)
         if seed is None:
             seed = self._settings.seed if self._settings.seed >= 0 else secrets.randbits(53)
         speculator = self._current_speculator(None)
         settings = self._settings
-        context = Context(history, len(prompt), self.target.vocab_size, sampling(settings), Noise(seed), shown=shown)
+        context = Context(
+            history, len(prompt), self.target.vocab_size, sampling(settings, bias), Noise(seed), shown=shown
+        )
         if constraint is not None:
             constraint.advance(begun)
             context.constraint = constraint
@@ -262,7 +271,7 @@ class Conversation:
             else:
                 if self._settings is not settings:
                     settings = self._settings
-                    context.sampling = sampling(settings)
+                    context.sampling = sampling(settings, bias)
                     emission.limit(self._limits(room))
                     with watch.stopped():  # drafters may be built for a change, and read what there is
                         self._current_speculator(context)

@@ -30,6 +30,7 @@ Seconds = Annotated[float, Meta(ge=-1e-6, le=1e9)]  # a difference of two times 
 Rate = Annotated[float, Meta(ge=0, le=1e18)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 LogProbability = Annotated[float, Meta(le=1.0)]  # rounding may put a certain token a little above 0
+Bias = Annotated[float, Meta(ge=-100, le=100)]
 TopCount = Annotated[int, Meta(ge=0, le=20)]
 Margin = Annotated[float, Meta(ge=-1e12, le=1e12)]
 

@@ -14,7 +14,7 @@ from msgspec import ValidationError
 
 from specchat.config.file_reading import UNREADABLE
 from specchat.engine.protocol.bounds import LONGEST_LINE_BYTES
-from specchat.engine.protocol.commands import Change, Command, Compare, Generate, Load
+from specchat.engine.protocol.commands import Change, Command, Compare, Count, Generate, Load
 from specchat.engine.protocol.events import (
     PROTOCOL,
     Changed,
@@ -143,6 +143,8 @@ def check(message: Command | Event) -> None:
             begun = message.begun or message.begun_tokens
             _demand(message.text is None or not begun, "only a reply to messages can have begun")
             _demand(not (message.begun and message.begun_tokens), "a reply has begun with texts or with tokens")
+            _tools.decode(message.tools or "[]")
+        case Count():
             _tools.decode(message.tools or "[]")
         case Compare():
             _wishes(message.apart or {})

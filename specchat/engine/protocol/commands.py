@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from specchat.engine.protocol.bounds import ConstraintKind, Id, Role, Seconds, Seed, Token, TopCount, Whole
+from specchat.engine.protocol.bounds import Bias, ConstraintKind, Id, Role, Seconds, Seed, Token, TopCount, Whole
 
 
 class Message(Struct, frozen=True):
@@ -69,6 +69,8 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     With `top_logprobs`, its rounds say of each emitted token how likely the target held it, and so many of the
     likeliest tokens in its place. With `prompt_logprobs` too, PromptLogprobs… say the same of the prompt's tokens
     before Started: the prompt is read anew for that.
+
+    With `logit_bias`, so much is added to the logits of these tokens before penalties and temperature.
     """
 
     id: Id
@@ -85,6 +87,7 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     tools: str = ""
     top_logprobs: TopCount | None = None
     prompt_logprobs: bool = False
+    logit_bias: dict[Token, Bias] = {}
 
 
 class Cancel(Struct, frozen=True, tag_field="type", tag="cancel"):
@@ -114,10 +117,11 @@ class Pace(Struct, frozen=True, tag_field="type", tag="pace"):
 
 
 class Count(Struct, frozen=True, tag_field="type", tag="count"):
-    """How many tokens would these messages take? Answered by Counted."""
+    """How many tokens would these messages take, with these tools? Answered by Counted."""
 
     id: Id
     messages: list[Message]
+    tools: str = ""
 
 
 class Compare(Struct, frozen=True, tag_field="type", tag="compare"):

@@ -133,7 +133,7 @@ class ReplyWriter:
         shown = LOGITS if command.logprobs or command.top_logprobs is not None else FIRST
         shown |= LIKELIEST if command.top_logprobs else FIRST
         for event in conversation.reply(
-            prompt, command.seed, cancelled, on_prefill, watch, reference, begun, shown, constraint
+            prompt, command.seed, cancelled, on_prefill, watch, reference, begun, shown, constraint, command.logit_bias
         ):
             match event:
                 case ReplyStarted():

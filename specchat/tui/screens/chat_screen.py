@@ -71,7 +71,10 @@ class ChatScreen(ChatView):
             if name:
                 await app.attempt(pairs.choose(name))
 
-        app.push_screen(PairsScreen(pairs, chat.engine.pair, held, chat.written_with), chosen)
+        figures = chat.figures if chat.written_with == chat.engine.pair else None
+        speedup = figures.speedup if figures else None
+        plain = figures.tokens_per_s / speedup.value if figures and speedup and speedup.value else 0.0
+        app.push_screen(PairsScreen(pairs, chat.engine.pair, held, chat.written_with, plain), chosen)
 
     async def ask_question(self, question: str) -> None:
         """Send a question of the empty page as if it had been typed; the text in the prompt stays there."""
