@@ -11,7 +11,7 @@ from contracts.kit import collect
 from real_weights import HOME, fetched
 
 from specchat.config import load_catalog
-from specchat.core.constraint import Wanted
+from specchat.core.constraint import ConstraintSource
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.emission import Stop
 from specchat.decoding.vocabulary import TransformersVocabulary
@@ -140,7 +140,7 @@ def test_every_reply_is_json_that_fits_and_plain_decodings_own(conversations, sa
     replies = []
     for conversation in conversations:
         prompt = conversation.encode([{"role": "user", "content": f"{said} Answer with JSON."}])
-        constraint = conversation.compile(Wanted("json_schema", json.dumps(schema)))
+        constraint = conversation.compile(ConstraintSource("json_schema", json.dumps(schema)))
         replies.append(collect(conversation.reply(prompt, 1, constraint=constraint)))
     guessed, plain = replies
     assert guessed.ended.stop is Stop.END

@@ -24,7 +24,7 @@ from specchat.engine.protocol.bounds import (
     Words,
 )
 from specchat.engine.protocol.commands import Message
-from specchat.engine.protocol.round_parts import Piece, Timings, Tree, Verdict
+from specchat.engine.protocol.round_parts import Piece, Timings, TokenLogprob, Tree, Verdict
 
 
 class OptionInfo(Struct, frozen=True):
@@ -167,6 +167,16 @@ class Prefilled(Struct, frozen=True, tag_field="type", tag="prefilled"):
     done: Whole
     total: Whole
     at_s: Seconds
+
+
+class PromptLogprobs(Struct, frozen=True, tag_field="type", tag="prompt_logprobs"):
+    """Further tokens of the prompt, as likely as the target holds them; before Started.
+
+    Without the first, which follows nothing.
+    """
+
+    id: Id
+    tokens: list[TokenLogprob]
 
 
 class RoundDone(Struct, frozen=True, tag_field="type", tag="round"):
@@ -314,6 +324,7 @@ Event = (
     | Released
     | Started
     | Prefilled
+    | PromptLogprobs
     | RoundDone
     | Finished
     | Counted

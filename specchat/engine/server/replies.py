@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from specchat.core.constraint import Wanted
-from specchat.core.request import FIRST, LOGITS
+from specchat.core.constraint import ConstraintSource
+from specchat.core.request import FIRST, LIKELIEST, LOGITS
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.reply_events import PromptRead, ReplyEnded, ReplyStarted, RoundWritten, Stopwatch
 from specchat.engine.protocol import events
@@ -20,6 +20,7 @@ from specchat.engine.server.copy_sources import CopySources
 from specchat.engine.server.event_conversion import (
     encode_prompt,
     finished_message,
+    likely_tokens,
     round_message,
     started_message,
     stats_message,
@@ -77,11 +78,13 @@ class ReplyWriter:
             return self._commands.cancelled(command.id)
 
         chat = now.conversation
+        now.prompts.change(settings)
         with nullcontext(chat) if command.apart is None else chat.apart(command.apart) as conversation:
             for written in self._rounds(command, conversation, watch, cancelled):
                 if not written.last:
                     self._rest(watch, cancelled)
         self._pair.used(settings)
+        now.prompts.replied(command.keep, chat)
         now.idle.kept.replied()
 
     def _write_two(self, command: Generate, beside: SecondReply) -> None:
@@ -114,25 +117,36 @@ class ReplyWriter:
     ) -> Iterator[RoundWritten]:
         """Write a reply and tell of it, round by round."""
         prompt, reference = encode_prompt(conversation, command), conversation.encode_reference(command.reference)
-        begun = conversation.encode_begun(command.begun)
-        wanted = command.constraint
-        constraint = None if wanted is None else conversation.compile(Wanted(wanted.kind, wanted.text))
+        begun = conversation.encode_begun(command.begun, command.begun_tokens)
+        held = command.constraint
+        constraint = None if held is None else conversation.compile(ConstraintSource(held.kind, held.text))
         copies = CopySources(conversation.vocabulary, command.messages, prompt)
         id, started = command.id, None
 
         def on_prefill(progress: PromptRead) -> None:
             self._emit(events.Prefilled(id, progress.done, progress.total, progress.at_s))
 
-        shown = LOGITS if command.logprobs else FIRST
+        if command.prompt_logprobs and command.top_logprobs is not None:
+            for reading, tokens in conversation.teacher_forced(prompt, cancelled):
+                known = likely_tokens(
+                    reading, range(len(tokens)), tokens, conversation.vocabulary, command.top_logprobs
+                )
+                self._emit(events.PromptLogprobs(id, known))
+        shown = LOGITS if command.logprobs or command.top_logprobs is not None else FIRST
+        shown |= LIKELIEST if command.top_logprobs else FIRST
         for event in conversation.reply(
-            prompt, command.seed, cancelled, on_prefill, watch, reference, begun, shown, constraint
+            prompt, command.seed, cancelled, on_prefill, watch, reference, begun, shown, constraint, command.logit_bias
         ):
             match event:
                 case ReplyStarted():
                     started = event
                     self._emit(started_message(command, event, conversation, self._pair.open.loaded))
                 case RoundWritten():
-                    self._emit(round_message(id, event, conversation.vocabulary, copies, command.logprobs))
+                    self._emit(
+                        round_message(
+                            id, event, conversation.vocabulary, copies, command.logprobs, command.top_logprobs
+                        )
+                    )
                     for waiting in self._commands.pending():
                         self._meanwhile(waiting, watch)
                     yield event

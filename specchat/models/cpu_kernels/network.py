@@ -6,7 +6,9 @@ import ctypes
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
+from itertools import accumulate, pairwise
+from operator import or_
 
 import torch
 from torch import Tensor
@@ -20,7 +22,7 @@ from specchat.models.cpu_kernels.kernels import kernels_for
 from specchat.models.cpu_kernels.linear import GatheredHead
 from specchat.models.cpu_kernels.logits_buffer import BEST, FEW, LogitsBuffer, SpareMemory, StatesAndHead
 from specchat.models.cpu_kernels.packing import Arena, Packer, Product, RowReader, ShareOut
-from specchat.models.cpu_kernels.pass_rows import AdapterTables, PassRows, WholePasses, as_floats
+from specchat.models.cpu_kernels.pass_rows import AdapterTables, PassRows, WholePasses, as_floats, read_together
 from specchat.models.cpu_kernels.streamed_weights import (
     LEAST_LAYERS,
     LayerFile,
@@ -170,6 +172,24 @@ class NativeNetwork:
         said = self._logits_buffer(len(running.plan.nodes), logsumexp, EVERYTHING if logsumexp else needs)
         whole.read(running, self._kernels, self.threads, self._c, said)
         return said
+
+    def joins(self, running: Pass) -> bool:
+        if self.streamed is not None:
+            return False
+        whole = self._whole_passes(running.cache)
+        return whole is not None and whole.joins(running)
+
+    def read_together(self, passes: Sequence[Pass], needs: Sequence[HeadNeeds]) -> list[HeadOutput]:
+        together: list[tuple[WholePasses, Pass]] = []
+        for running in passes:
+            running.counters.node_layers += running.parts.computed_in_all * len(running.plan.tokens)
+            whole = self._whole_passes(running.cache)
+            assert whole is not None, "only passes that join are read together"
+            together.append((whole, running))
+        ends = [0, *accumulate(len(running.plan.nodes) for running in passes)]
+        said = self._logits_buffer(ends[-1], False, reduce(or_, needs))
+        read_together(together, self._kernels, self.threads, self._c, said)
+        return [said.part(range(first, last)) for first, last in pairwise(ends)]
 
     def head(self, hidden: Tensor, logsumexp: bool = False) -> HeadOutput:
         return self._head_of(hidden, logsumexp, EVERYTHING)
