@@ -117,11 +117,14 @@ def weight_limit(
 
 
 def limit_memory(
-    settings: Settings, device: torch.device, target: Loaded, drafts: Sequence[Loaded]
+    settings: Settings, device: torch.device, target: Loaded, drafts: Sequence[Loaded], trained_bytes: int = 0
 ) -> tuple[MemoryLimit, tuple[str, ...]]:
     """The models' limit of memory; limits the context for it where needed, with a note.
 
     Without a stated limit it is what the machine has free now.
+
+    Args:
+        trained_bytes: of the files of trained drafters in use, which are read with the first reply.
 
     Raises:
         MemoryLimitTooLow: with the least that works.
@@ -135,7 +138,7 @@ def limit_memory(
     made = made_networks(settings, target.prunable)
     map_bytes = early_map_bytes(settings, target.model)
     pair = PairMemory(target.model, tuple(draft.model for draft in drafts), made=made, map_bytes=map_bytes)
-    base += _keep_layers(settings, stated - base, pair)
+    base += _keep_layers(settings, stated - base - _TRAINED * trained_bytes, pair)
     tokens = pair.most_tokens(stated - base)
     if not tokens and map_bytes:  # early pruning works without its map
         pair = dataclasses.replace(pair, map_bytes=0)
@@ -152,6 +155,9 @@ def limit_memory(
     return MemoryLimit(stated, base, watch_peak(device)), notes
 
 
+_TRAINED = 8
+"""Bytes of a trained drafter, its part of the head included, for each byte of its file, while it is read."""
+
 _USEFUL_TOKENS = 2048
 """The context that there is room for before layers stay in memory."""
 
@@ -165,7 +171,7 @@ def _keep_layers(settings: Settings, room_bytes: int, pair: PairMemory) -> int:
     if network is None or network.streamed is None:
         return 0
     tokens = min(_USEFUL_TOKENS, pair.target.context_tokens)
-    useful = max(pair.plain_bytes(tokens), pair.round_bytes(settings.nodes, tokens))
+    useful = max(pair.plain_bytes(tokens), pair.round_bytes(settings.nodes, tokens) + pair.kept_bytes(settings.nodes))
     room = room_bytes - pair.plain_bytes(LEAST_TOKENS)
     return network.keep_layers(room if network.streamed.all_bytes <= room else room_bytes - useful)
 
