@@ -138,8 +138,11 @@ def limit_memory(
     made = made_networks(settings, target.prunable)
     map_bytes = early_map_bytes(settings, target.model)
     pair = PairMemory(target.model, tuple(draft.model for draft in drafts), made=made, map_bytes=map_bytes)
-    base += _keep_layers(settings, stated - base - _TRAINED * trained_bytes, pair)
-    tokens = pair.most_tokens(stated - base)
+    streams = streaming_network(target.model) is not None
+    base += _keep_layers(settings, stated - base, pair, trained_bytes)
+    tokens = pair.most_tokens(stated - base - (_TRAINED * trained_bytes if streams else 0)) or pair.most_tokens(
+        stated - base
+    )
     if not tokens and map_bytes:  # early pruning works without its map
         pair = dataclasses.replace(pair, map_bytes=0)
         tokens = pair.most_tokens(stated - base)
@@ -155,25 +158,29 @@ def limit_memory(
     return MemoryLimit(stated, base, watch_peak(device)), notes
 
 
-_TRAINED = 8
-"""Bytes of a trained drafter, its part of the head included, for each byte of its file, while it is read."""
+_TRAINED, _TRAINED_AT_FIRST = 8, 14
+"""Bytes of a trained drafter with its part of the head for each byte of its file, and while it is read, measured."""
 
 _USEFUL_TOKENS = 2048
 """The context that there is room for before layers stay in memory."""
 
 
-def _keep_layers(settings: Settings, room_bytes: int, pair: PairMemory) -> int:
+def _keep_layers(settings: Settings, room_bytes: int, pair: PairMemory, trained_bytes: int) -> int:
     """Keep layers that were left on the disk in memory; the bytes taken.
 
     All of them, if the shortest context fits beside them; else as many as leave room for a useful one, and for a tree.
+    Both beside the trained drafters in use.
     """
     network = streaming_network(pair.target)
     if network is None or network.streamed is None:
         return 0
     tokens = min(_USEFUL_TOKENS, pair.target.context_tokens)
     useful = max(pair.plain_bytes(tokens), pair.round_bytes(settings.nodes, tokens) + pair.kept_bytes(settings.nodes))
-    room = room_bytes - pair.plain_bytes(LEAST_TOKENS)
-    return network.keep_layers(room if network.streamed.all_bytes <= room else room_bytes - useful)
+    least = pair.plain_bytes(LEAST_TOKENS) + _TRAINED_AT_FIRST * trained_bytes
+    room = room_bytes - least
+    if network.streamed.all_bytes > room:
+        room = room_bytes - max(least, useful + _TRAINED * trained_bytes)
+    return network.keep_layers(room)
 
 
 def _limit_contexts(pair: PairMemory, tokens: int) -> None:
