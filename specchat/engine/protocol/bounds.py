@@ -34,7 +34,7 @@ Bias = Annotated[float, Meta(ge=-100, le=100)]
 TopCount = Annotated[int, Meta(ge=0, le=20)]
 Margin = Annotated[float, Meta(ge=-1e12, le=1e12)]
 
-ConstraintKind = Literal["json_schema", "json_object", "regex", "grammar"]
+ConstraintKind = Literal["json_schema", "json_object", "regex", "grammar", "calls"]
 Role = Annotated[str, Meta(pattern="^(system|user|assistant)$")]
 Kind = Annotated[str, Meta(pattern="^(int|float|str|bool)$")]
 Name = Annotated[str, Meta(max_length=4096)]
