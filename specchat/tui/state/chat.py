@@ -111,7 +111,8 @@ class Chat:
         messages = self.messages()
         self._ids += 1
         reply = self._begin_reply(self._ids)
-        reply.apart, reply.constraint = apart is not None, None if apart else self.constraint
+        reply.apart = apart is not None
+        reply.hold_to(None if apart else self.constraint)
         return Generate(self._ids, messages, apart=apart, constraint=reply.constraint)
 
     def branch_from(self, turn: Turn, tokens: list[int] | None, texts: list[str], seed: int | None) -> Generate:
@@ -127,7 +128,7 @@ class Chat:
         messages = self.messages()
         self._ids += 1
         reply = self._begin_reply(self._ids)
-        reply.constraint = constraint
+        reply.hold_to(constraint)
         if tokens is not None:
             reply.taken = tokens
             return Generate(self._ids, messages, seed, begun_tokens=tokens, constraint=constraint)
