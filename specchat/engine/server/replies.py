@@ -78,11 +78,13 @@ class ReplyWriter:
             return self._commands.cancelled(command.id)
 
         chat = now.conversation
+        now.prompts.change(settings)
         with nullcontext(chat) if command.apart is None else chat.apart(command.apart) as conversation:
             for written in self._rounds(command, conversation, watch, cancelled):
                 if not written.last:
                     self._rest(watch, cancelled)
         self._pair.used(settings)
+        now.prompts.replied(command.keep, chat)
         now.idle.kept.replied()
 
     def _write_two(self, command: Generate, beside: SecondReply) -> None:
@@ -115,7 +117,7 @@ class ReplyWriter:
     ) -> Iterator[RoundWritten]:
         """Write a reply and tell of it, round by round."""
         prompt, reference = encode_prompt(conversation, command), conversation.encode_reference(command.reference)
-        begun = conversation.encode_begun(command.begun)
+        begun = conversation.encode_begun(command.begun, command.begun_tokens)
         held = command.constraint
         constraint = None if held is None else conversation.compile(ConstraintSource(held.kind, held.text))
         copies = CopySources(conversation.vocabulary, command.messages, prompt)
@@ -133,7 +135,7 @@ class ReplyWriter:
         shown = LOGITS if command.logprobs or command.top_logprobs is not None else FIRST
         shown |= LIKELIEST if command.top_logprobs else FIRST
         for event in conversation.reply(
-            prompt, command.seed, cancelled, on_prefill, watch, reference, begun, shown, constraint
+            prompt, command.seed, cancelled, on_prefill, watch, reference, begun, shown, constraint, command.logit_bias
         ):
             match event:
                 case ReplyStarted():
