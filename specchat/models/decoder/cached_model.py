@@ -26,7 +26,7 @@ class CachedModel(ABC, Generic[Own]):
         rows: which cache row holds which token.
     """
 
-    gives_states = True
+    flexible_passes = True
 
     _parts: SubLayers
     """The halves of layers that are computed."""
