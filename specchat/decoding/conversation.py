@@ -33,6 +33,8 @@ from specchat.drafters.grammar import WithGrammar
 from specchat.drafters.parts import PairResources
 from specchat.drafters.reference import ExpectedReply, WithReference
 from specchat.errors import ModelError, PromptEmpty, PromptTooLong, UsageError
+from specchat.models.decoder.cached_model import CachedModel
+from specchat.models.decoder.prompt_cache import Blocks
 from specchat.settings import SPECULATION, Settings
 
 
@@ -265,7 +267,8 @@ class Conversation:
         watch = watch or Stopwatch()
         watch.start()
 
-        yield ReplyStarted(len(history), speculator.feed.reusable(self.target, context.history[:-1]), seed)
+        self._keep_states(speculator)
+        yield ReplyStarted(len(history), speculator.feed.recall(self.target, context.history[:-1]), seed)
 
         def on_chunk(done: int, total: int) -> None:
             on_prefill(PromptRead(done, total, watch.seconds))
@@ -328,7 +331,28 @@ class Conversation:
         speculator.controller = self.controllers.kept(self._settings, speculator.controller)
         if self._plain_rounds:
             speculator.controller = PlainRounds(speculator.controller)
+        self._keep_states(speculator)
         return speculator
+
+    def _keep_states(self, speculator: Speculator) -> None:
+        """Keep the states that drafters are given where the target's rows are kept."""
+        speculator.feed.keep_states_in(self.target.kept if isinstance(self.target, CachedModel) else None)
+
+    @property
+    def held_text(self) -> Sequence[int]:
+        """The tokens that the target holds, where it keeps texts."""
+        return self.target.rows.prefix if isinstance(self.target, CachedModel) and self.target.kept is not None else ()
+
+    def kept_blocks(self) -> list[Blocks]:
+        """What is held of the last text, by model, as it can be kept on the disk."""
+        target = self.target
+        if not isinstance(target, CachedModel):
+            return []
+        texts = [target.kept_blocks()]
+        for model in (self._draft, *(one.model for one in self._resources.further.values())):
+            if isinstance(model, CachedModel):
+                texts.append(model.kept_blocks())
+        return [*texts, self.speculator.feed.kept_blocks(target.rows.prefix)]
 
     def _limits(self, room: int) -> Limits:
         return Limits(self._settings.max_tokens, room, self._settings.stop)

@@ -10,7 +10,19 @@ from typing import Any
 
 from msgspec import Struct
 
-from specchat.engine.protocol.bounds import Bias, ConstraintKind, Id, Name, Role, Seconds, Seed, Token, TopCount, Whole
+from specchat.engine.protocol.bounds import (
+    Bias,
+    ConstraintKind,
+    Id,
+    KeptName,
+    Name,
+    Role,
+    Seconds,
+    Seed,
+    Token,
+    TopCount,
+    Whole,
+)
 
 
 class ToolCall(Struct, frozen=True):
@@ -77,6 +89,9 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
 
     With `tools`, a list of functions as JSON, the model is told of them in its own chat format.
 
+    With `keep`, what was read of the text, and of the reply, is kept on the disk under this name, that of a chat, so
+    that it need not be read again; it is erased with the chat.
+
     Without `logprobs` its rounds do not say what the target gives each node: nobody looks at their trees, and to work
     that out takes as long as the rest of an event.
 
@@ -102,6 +117,7 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     top_logprobs: TopCount | None = None
     prompt_logprobs: bool = False
     logit_bias: dict[Token, Bias] = {}
+    keep: KeptName = ""
 
 
 class Cancel(Struct, frozen=True, tag_field="type", tag="cancel"):

@@ -59,6 +59,7 @@ def ready_message(pair: LoadedPair, conversation: Conversation) -> events.Ready:
         notes=[*pair.notes, *pair.slower],
         kernels=pair.target.kernels,
         trained=list(dict.fromkeys(one.method for one in pair.trained.fitting)),
+        streaming=pair.streaming,
     )
 
 
