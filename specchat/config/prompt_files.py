@@ -56,7 +56,7 @@ class PromptFiles:
         file = self._block(key)
         try:
             _read(file, key, into)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
         except (OSError, ValueError) as error:
             _log.warning("prompt cache: %s is removed: %s", file.name, getattr(error, "strerror", None) or error)

@@ -91,7 +91,7 @@ class KeptPrompts:
         except Cancelled:
             return
         except OSError as error:
-            _log.warning("prompt cache: nothing is written: %s", error)
+            _log.warning("prompt cache: nothing is written: %s", error.strerror or error)
             self._unwritten = []
 
     def _name_models(self, interrupted: Callable[[], bool]) -> None:
