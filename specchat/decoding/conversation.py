@@ -272,7 +272,7 @@ class Conversation:
         """
         history = [*prompt, *begun]
         self._check_room(history)
-        settings, in_force = self._settings, self._with_own(own)
+        settings, in_force = self._settings, self.with_own(own)
         if seed is None:
             seed = in_force.seed if in_force.seed >= 0 else secrets.randbits(53)
         speculator = self._current_speculator(None)
@@ -305,7 +305,7 @@ class Conversation:
                 emission.ended = Stop.CANCELLED
             else:
                 if self._settings is not settings:
-                    settings, in_force = self._settings, self._with_own(own)
+                    settings, in_force = self._settings, self.with_own(own)
                     context.sampling = sampling(in_force)
                     emission.limit(_limits(in_force, room))
                     with watch.stopped():  # drafters may be built for a change, and read what there is
@@ -321,8 +321,8 @@ class Conversation:
         gaps.end(at_s)
         yield ReplyEnded(emission.ended, tail, ledger, gaps, prefill_s, at_s, emission.stop_string)
 
-    def _with_own(self, own: Mapping[str, Any] | None) -> Settings:
-        """The settings in force with those of one reply."""
+    def with_own(self, own: Mapping[str, Any] | None) -> Settings:
+        """The settings in force, with those of one reply."""
         return self._settings.changed_live(dict(own)) if own else self._settings
 
     def _read_prompt(
