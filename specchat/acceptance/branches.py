@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -155,9 +156,8 @@ def _in_branch(
     if p is None:
         return Ended(node, None) if draw_at is None or coin(*draw_at, weight) else None
     left, judged = Standing(weight, p), 0
-    whole = () if _mixed(draws) else list(draw_laws(draws, p))[:branches]
     tried: set[int] = set()
-    for index, draw, g in whole:
+    for index, draw, g in itertools.islice(draw_laws(draws, p), 0 if _mixed(draws) else branches):
         chance, judged = left.chance(g, draw.guess.token), index + 1
         if draw.child not in tried and chance > 0.0:  # nothing is left of a refused token
             tried.add(draw.child)

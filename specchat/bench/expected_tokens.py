@@ -6,52 +6,69 @@ from collections.abc import Callable, Iterator
 
 from torch import Tensor
 
-from specchat.acceptance.branches import ALL, Ended, path_end
+from specchat.acceptance.branches import ALL, Ended, LawAfter, path_end
 from specchat.acceptance.recursion import trials
 from specchat.core.tree import ROOT, TokenTree
 
 Laws = Callable[[int], Tensor]
 """Node → (V,) float64, the target's law after it."""
 
+Ends = Callable[[TokenTree, int, LawAfter], Iterator[tuple[float, Ended]]]
+"""(tree, accepted node, laws) → each end of the path below the node that a rule may find, with its probability."""
+
 
 def followed(tree: TokenTree, laws: Laws, node: int = ROOT) -> float:
     """Under `follow`, whose walk goes to a child with the target's probability of its token."""
-    children = tree.children(node)
+    children, found = tree.children(node), 1.0
     p = laws(node)[[tree.tokens[child] for child in children]].tolist() if children else ()
-    found = 1.0
     for chance, child in zip(p, children, strict=True):
         found += chance * followed(tree, laws, child)
     return found
 
 
-def tried_one_by_one(tree: TokenTree, laws: Laws, node: int = ROOT) -> float:
-    """Under `multi_step` or `recursive`, for a tree of sampled draws alone."""
-    draws, found, reached = tree.draws(node), 1.0, 1.0
-    for trial in trials(laws(node), draws) if draws else ():
-        if trial.chance > 0.0:
-            found += reached * trial.chance * tried_one_by_one(tree, laws, draws[trial.index].child)
-        reached *= 1.0 - trial.chance
-    return found
-
-
-def judged_by_branch(tree: TokenTree, laws: Laws, branches: int = ALL, node: int = ROOT) -> float:
-    """Under `traversal`, or `block` with 1 branch, for a tree of sampled draws alone."""
+def judged(tree: TokenTree, laws: Laws, ends: Ends, node: int = ROOT) -> float:
+    """Under a rule that finds these ends, for a tree of sampled draws alone."""
     found = 0.0
-    for probability, (end, law) in possible_ends(tree, node, laws, branches):
+    for probability, (end, law) in ends(tree, node, laws):
         below = tree.depths[end] - tree.depths[node]
-        found += probability * (below + (1.0 if law is not None else judged_by_branch(tree, laws, branches, end)))
+        found += probability * (below + (1.0 if law is not None else judged(tree, laws, ends, end)))
     return found
 
 
-def possible_ends(
-    tree: TokenTree, node: int, law_after: Callable[[int], Tensor | None], branches: int = ALL
+def ends_one_by_one(tree: TokenTree, node: int, law_after: LawAfter) -> Iterator[tuple[float, Ended]]:
+    """Under `multi_step` and `recursive`: the first draw that is accepted, where judging begins anew, or the node."""
+    left, draws, reached = law_after(node), tree.draws(node), 1.0
+    for trial in trials(left, draws) if left is not None else ():
+        if trial.chance > 0.0:
+            yield reached * trial.chance, Ended(draws[trial.index].child, None)
+        reached, left = reached * (1.0 - trial.chance), trial.left
+    if reached > 0.0:
+        yield reached, Ended(node, left)
+
+
+def ends_of_blocks(tree: TokenTree, node: int, law_after: LawAfter) -> Iterator[tuple[float, Ended]]:
+    """Under `block`."""
+    return ends_of_branches(tree, node, law_after, branches=1)
+
+
+def ends_of_branches(
+    tree: TokenTree, node: int, law_after: LawAfter, branches: int = ALL
 ) -> Iterator[tuple[float, Ended]]:
-    """Every end of the path below a node, with its probability: all outcomes of the coins, enumerated."""
+    """Under `traversal`: all outcomes of the coins, enumerated."""
     unseen: list[tuple[bool, ...]] = [()]
     while unseen:
         coins = _Coins(unseen.pop(), unseen)
         ended = path_end(tree, node, law_after, coins, branches)
         yield coins.probability, ended
+
+
+ENDS: dict[str, Ends] = {
+    "multi_step": ends_one_by_one,
+    "recursive": ends_one_by_one,
+    "block": ends_of_blocks,
+    "traversal": ends_of_branches,
+}
+"""By the rule's name."""
 
 
 class _Coins:

@@ -9,7 +9,7 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import numpy as np
 import torch
@@ -33,6 +33,12 @@ MOST_CHARACTERS = 1 << 16
 
 DEEPEST = 64
 """Objects and lists inside each other in a schema."""
+
+MOST_REFUSED = 64
+"""Guesses of one round that are remembered because they were forbidden."""
+
+_LIKELIEST = 10
+"""So many of the likeliest tokens of a node are compared with the mask for those who want to see it."""
 
 _NAMES: dict[Kind, str] = {
     "json_schema": "this JSON schema",
@@ -154,6 +160,14 @@ def _tokenizer(table: TokenTable, vocab_size: int) -> LLTokenizer:
 _made: list[tuple[TokenTable, int, LLTokenizer]] = []
 
 
+class Refused(NamedTuple):
+    """A guess that may not follow this node of the tree and got no place; or a likely token that nobody guessed."""
+
+    parent: int
+    token: int
+    proposer: str
+
+
 class Constraint:
     """Which tokens may follow the reply so far, and every path of drafted tokens behind it.
 
@@ -170,6 +184,7 @@ class Constraint:
         self._at: list[int] = []  # the path at which the matcher stands
         self._masks: dict[tuple[int, ...], np.ndarray[Any, np.dtype[np.bool_]]] = {}
         self._forced: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._refused: dict[tuple[tuple[int, ...], int], str] = {}
 
     def advance(self, tokens: Sequence[int]) -> None:
         """The reply has these tokens now.
@@ -177,6 +192,7 @@ class Constraint:
         Raises:
             ConstraintError: it may not have them.
         """
+        self._refused.clear()
         for token in tokens:
             if not self.allows((), token):
                 raise ConstraintError(f"the reply so far does not fit {self._name}")
@@ -228,6 +244,30 @@ class Constraint:
             self._forced[key] = found
         return found
 
+    def note_refused(self, path: Sequence[int], token: int, proposer: str) -> None:
+        """Remember that this was guessed behind the reply and this path, and was forbidden."""
+        if len(self._refused) < MOST_REFUSED:
+            self._refused.setdefault((tuple(path), token), proposer)
+
+    def note_likeliest(self, tree: TokenTree, reading: Reading, nodes: Sequence[int]) -> None:
+        """Remember which of the likeliest tokens after these nodes are forbidden, though nobody guessed them."""
+        for node, likeliest in zip(nodes, reading.best_after(nodes, _LIKELIEST), strict=True):
+            path = tree.path_tokens(node)
+            for token in likeliest:
+                if not self.allows(path, token):
+                    self.note_refused(path, token, "")
+
+    def refused(self, tree: TokenTree) -> tuple[Refused, ...]:
+        """The forbidden guesses since the last `advance` whose paths stand in the tree."""
+        if not self._refused:
+            return ()
+        node_of = {tuple(tree.path_tokens(node)): node for node in range(len(tree))}
+        return tuple(
+            Refused(node_of[path], token, proposer)
+            for (path, token), proposer in self._refused.items()
+            if path in node_of
+        )
+
     def reading(self, tree: TokenTree, reading: Reading) -> Reading:
         """The same reading of this tree with the logits of forbidden tokens at −inf."""
         head = _MaskedHead(self, tree, reading)
@@ -246,6 +286,8 @@ class Constraint:
             for draw in tree.draws(parent) if stays[parent] else ():
                 if stays[draw.child]:
                     place[draw.child] = pruned.add(place[parent], draw.guess)
+                else:
+                    self.note_refused(tree.path_tokens(parent), draw.guess.token, draw.guess.proposer)
         return pruned.freeze()
 
     def _mask(self, path: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -8,6 +8,7 @@ from enum import Enum
 from functools import cached_property
 
 from specchat.core.budget import Budget
+from specchat.core.constraint import Refused
 from specchat.core.reading import Reading
 from specchat.core.record import record
 from specchat.core.tree import ROOT, TokenTree
@@ -118,6 +119,7 @@ class Round:
         timings: complete once the round is over; while it is observed, what has been measured so far. The controller
             observes it after the drafter.
         extra_rows: rows that the drafter attached to the target's pass.
+        refused: guesses that a constraint forbids, which got no place in the tree.
     """
 
     index: int
@@ -131,6 +133,7 @@ class Round:
     draft_passes: int = 0
     timings: RoundTimings = field(default_factory=RoundTimings)
     extra_rows: int = 0
+    refused: tuple[Refused, ...] = ()
 
     @property
     def rows(self) -> int:

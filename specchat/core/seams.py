@@ -93,6 +93,9 @@ class Model(Weights, Protocol):
     def cached(self, tokens: Sequence[int]) -> int:
         """How many leading tokens of these the cache holds already."""
 
+    def recall(self, tokens: Sequence[int]) -> None:
+        """Put back into the cache what was kept of this text elsewhere, where that is more than the cache holds."""
+
     def prefill(
         self,
         tokens: Sequence[int],

@@ -111,15 +111,19 @@ def nested_engines(settings: Settings) -> EngineFactory:
     return make
 
 
-def sampling(settings: Settings) -> Sampling:
-    return Sampling(**{field.name: getattr(settings, field.name) for field in dataclasses.fields(Sampling)})
+def sampling(settings: Settings, bias: Mapping[int, float] | None = None) -> Sampling:
+    """How these settings sample, and what a reply adds to tokens' logits."""
+    names = {field.name for field in dataclasses.fields(Sampling)} - {"bias"}
+    return Sampling(**{name: getattr(settings, name) for name in names}, bias=tuple((bias or {}).items()))
 
 
 def pair_memory(settings: Settings, target: Model, drafts: tuple[Model, ...], prunable: Prunable | None) -> PairMemory:
     """What reading and writing with these settings takes on top of weights, if these draft models are used."""
     rule = ACCEPTANCE_RULES[settings.rule].load()
-    carries_law = bool(drafts) and (rule.wants_q or rule.wanted is not DrawKind.POINT)
-    law_bytes = 8 * target.vocab_size if carries_law else 0
+    draws = rule.wanted is not DrawKind.POINT and rule.wanted in choose_drafter(settings).draw_kinds
+    carries_law = draws or (bool(drafts) and rule.wants_q)
+    held = 3 if rule.judges_branches else 1  # the target's law and what is left of it wait at every node of a branch
+    law_bytes = held * 8 * target.vocab_size if carries_law else 0
     return PairMemory(target, drafts, law_bytes, made_networks(settings, prunable), early_map_bytes(settings, target))
 
 

@@ -32,8 +32,10 @@ from specchat.decoding.vocabulary import Vocabulary
 from specchat.drafters.grammar import WithGrammar
 from specchat.drafters.parts import PairResources
 from specchat.drafters.reference import ExpectedReply, WithReference
-from specchat.errors import ModelError, PromptEmpty, PromptTooLong
+from specchat.errors import ModelError, PromptEmpty, PromptTooLong, UsageError
 from specchat.models.decoder.cache_rows import LAZY_TOKENS
+from specchat.models.decoder.cached_model import CachedModel
+from specchat.models.decoder.prompt_cache import Blocks
 from specchat.settings import SPECULATION, Settings
 
 
@@ -188,9 +190,15 @@ class Conversation:
         """A text as the tokens that a reply would write it with; raises as `encode` does."""
         return self._known(self.vocabulary.encode(text))
 
-    def encode_begun(self, pieces: Sequence[str]) -> list[int]:
-        """The tokens that wrote these pieces of a reply; raises as `encode` does."""
-        return self._known(tokens_of(self.vocabulary, pieces))
+    def encode_begun(self, pieces: Sequence[str], tokens: Sequence[int] = ()) -> list[int]:
+        """The tokens that wrote these pieces of a reply, or these tokens where they are known; raises as `encode` does.
+
+        Raises:
+            UsageError: one of the tokens is outside the vocabulary.
+        """
+        if (largest := max(tokens, default=0)) >= self.target.vocab_size:
+            raise UsageError(f"token {largest} is outside the vocabulary of {self.target.vocab_size}")
+        return list(tokens) or self._known(tokens_of(self.vocabulary, pieces))
 
     def compile(self, source: ConstraintSource) -> Constraint:
         """What a reply is held to; raises as `core.constraint.compiled` does."""
@@ -244,6 +252,7 @@ class Conversation:
         begun: Sequence[int] = (),
         shown: HeadNeeds = FIRST,
         constraint: Constraint | None = None,
+        bias: Mapping[int, float] | None = None,
         own: Mapping[str, Any] | None = None,
     ) -> Steps:
         """Write one reply to the prompt's tokens, with stops where replies of other conversations may go on.
@@ -255,6 +264,8 @@ class Conversation:
 
         A `constraint`, made for this reply, masks the target's law; drafted or not, the text is that of plain decoding
         under the same masks.
+
+        `bias` is added to the logits of these tokens, as a part of the target's law.
 
         `shown` is what the caller looks at of the rounds' readings, so that it need not be computed anew. `own` are
         settings of this reply alone, which none of its parts is made from: how it samples, and where it ends.
@@ -271,23 +282,30 @@ class Conversation:
             ConstraintError: what has begun does not fit the constraint, or it became too complex.
         """
         history = [*prompt, *begun]
+        if bias and not 0 <= (largest := max(bias)) < self.target.vocab_size:
+            raise UsageError(
+                f"logit_bias: the model has no token {largest}; its tokens are 0 to {self.target.vocab_size - 1}"
+            )
         self._check_room(history)
         settings, in_force = self._settings, self.with_own(own)
         if seed is None:
             seed = in_force.seed if in_force.seed >= 0 else secrets.randbits(53)
         speculator = self._current_speculator(None)
-        context = Context(history, len(prompt), self.target.vocab_size, sampling(in_force), Noise(seed), shown=shown)
+        context = Context(
+            history, len(prompt), self.target.vocab_size, sampling(in_force, bias), Noise(seed), shown=shown
+        )
         if constraint is not None:
             constraint.advance(begun)
             context.constraint = constraint
         room = self.target.context_tokens - len(history)
-        emission = Emission(self.vocabulary, _limits(in_force, room), begun=bool(begun))
+        emission = Emission(self.vocabulary, _limits(in_force, room), begun)
         expected = ExpectedReply(reference) if reference else None
         ledger, gaps = Ledger(), RoundIntervals()
         watch = watch or Stopwatch()
         watch.start()
 
-        reused = speculator.feed.reusable(self.target, context.history[:-1])
+        self._keep_states(speculator)
+        reused = speculator.feed.recall(self.target, context.history[:-1])
         yield ReplyStarted(len(history), reused, seed)
 
         def on_chunk(done: int, total: int) -> None:
@@ -306,7 +324,7 @@ class Conversation:
             else:
                 if self._settings is not settings:
                     settings, in_force = self._settings, self.with_own(own)
-                    context.sampling = sampling(in_force)
+                    context.sampling = sampling(in_force, bias)
                     emission.limit(_limits(in_force, room))
                     with watch.stopped():  # drafters may be built for a change, and read what there is
                         self._current_speculator(context)
@@ -374,7 +392,28 @@ class Conversation:
         speculator.controller = self.controllers.kept(self._settings, speculator.controller)
         if self._plain_rounds:
             speculator.controller = PlainRounds(speculator.controller)
+        self._keep_states(speculator)
         return speculator
+
+    def _keep_states(self, speculator: Speculator) -> None:
+        """Keep the states that drafters are given where the target's rows are kept."""
+        speculator.feed.keep_states_in(self.target.kept if isinstance(self.target, CachedModel) else None)
+
+    @property
+    def held_text(self) -> Sequence[int]:
+        """The tokens that the target holds, where it keeps texts."""
+        return self.target.rows.prefix if isinstance(self.target, CachedModel) and self.target.kept is not None else ()
+
+    def kept_blocks(self) -> list[Blocks]:
+        """What is held of the last text, by model, as it can be kept on the disk."""
+        target = self.target
+        if not isinstance(target, CachedModel):
+            return []
+        texts = [target.kept_blocks()]
+        for model in (self._draft, *(one.model for one in self._resources.further.values())):
+            if isinstance(model, CachedModel):
+                texts.append(model.kept_blocks())
+        return [*texts, self.speculator.feed.kept_blocks(target.rows.prefix)]
 
     def _check_room(self, prompt: Sequence[int]) -> None:
         if not prompt:

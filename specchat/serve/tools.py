@@ -25,11 +25,13 @@ class Tools:
     Args:
         told: all of them, as JSON for the engine.
         constraint: where one must be called, a call with arguments that fit.
+        single: what comes after the first call is left out.
     """
 
     names: tuple[str, ...]
     told: str
     constraint: ReplyConstraint | None = None
+    single: bool = False
 
 
 def call_text(name: str, arguments: object) -> str:
@@ -68,15 +70,6 @@ class Call:
     name: str
     arguments: str
 
-    def whole(self) -> dict[str, Any]:
-        """It as a message has it."""
-        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
-
-    def deltas(self) -> list[dict[str, Any]]:
-        """It as a stream has it: the name first."""
-        first = {"index": self.index, **self.whole(), "function": {"name": self.name, "arguments": ""}}
-        return [first, {"index": self.index, "function": {"arguments": self.arguments}}]
-
 
 class CallReader:
     """Tells the calls of a reply from its text, while it comes. What only looks like a call stays text.
@@ -85,8 +78,9 @@ class CallReader:
         count: calls so far.
     """
 
-    def __init__(self, names: Collection[str]) -> None:
+    def __init__(self, names: Collection[str], *, single: bool = False) -> None:
         self.count = 0
+        self._single = single
         self._names = frozenset(names)
         self._held = ""
         self._begun = False  # whether some text or call was given already
@@ -124,6 +118,8 @@ class CallReader:
     def _give(self, found: list[str | Call], piece: str | Call) -> None:
         """Give a piece on; white space around calls says nothing."""
         if isinstance(piece, str) and not piece.strip() and (self.count or not self._begun):
+            return
+        if self._single and self.count - isinstance(piece, Call):
             return
         self._begun = True
         found.append(piece)

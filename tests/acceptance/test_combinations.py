@@ -12,6 +12,7 @@ from specchat.decoding.combinations import check_settings, keeps_draws, lossless
 from specchat.drafters import DRAFTERS
 from specchat.drafters.choice import choose_drafter
 from specchat.errors import CombinationError, UsageError
+from specchat.models.draft_heads import methods
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
 from specchat.trees.chain import Chain
@@ -19,7 +20,8 @@ from specchat.trees.chain import Chain
 RULES = ["multi_step", "recursive", "block", "traversal"]
 PQ = pytest.mark.parametrize("rule", RULES)
 BRANCHES = pytest.mark.parametrize(("rule", "alone"), [("block", "multi_step"), ("traversal", "recursive")])
-DRAWERS = ["draft_model", "early_exit", "layer_skip", "none", "pruned", "retrieved_context", "sparse_context"]
+TRAINED = [name for name in methods("head") if name in DRAFTERS]
+DRAWERS = [*TRAINED, "draft_model", "early_exit", "layer_skip", "none", "pruned", "retrieved_context", "sparse_context"]
 
 
 def settings(**changes):
@@ -46,8 +48,8 @@ LOST = [(rule, name) for rule in KINDS for name in TREE_POLICIES if (rule, name)
 @pytest.mark.parametrize(("rule", "policy"), KEPT)
 def test_drafters_that_draw_fit_with_every_policy_that_keeps_their_draws(rule, drafter, policy):
     chosen = settings(rule=rule, drafter=drafter, policy=policy)
-    check_settings(chosen, has_draft_model=True)
     target = scripted_target()
+    check_settings(chosen, has_draft_model=True, trained=all_tiny_trained(target))
     assemble(chosen, target, scripted_draft(), resources=tiny_resources(target))
     assert losslessness(chosen).lossless
     assert "distributed exactly" in losslessness(chosen).reason

@@ -29,8 +29,9 @@ from contracts.text_laws import exact_laws, law_p_values
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
-from specchat.core.constraint import Constraint, ConstraintSource, compiled
+from specchat.core.constraint import MOST_REFUSED, Constraint, ConstraintSource, compiled
 from specchat.core.noise import Stream
+from specchat.core.request import LIKELIEST
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, DrawKind, TokenTree
 from specchat.decoding.combinations import keeps_draws
@@ -117,6 +118,26 @@ def test_no_forbidden_guess_costs_a_row():
             for node in range(1, len(round.tree)):
                 assert constraint.allows(round.tree.path_tokens(round.tree.parents[node]), round.tree.tokens[node])
             constraint.advance(round.emitted)
+
+
+def test_guesses_that_the_constraint_forbids_are_told_with_the_nodes_they_would_have_followed():
+    constraint, told = compiled(LONG, LETTERS, V), 0
+    for round in constrained(drafter="draft_model", policy="best_first", controller="fixed").rounds:
+        for one in round.refused:
+            path = round.tree.path_tokens(one.parent)
+            assert not constraint.allows(path, one.token)
+            assert round.tree.child(one.parent, one.token) is None
+            assert one.proposer
+        told += len(round.refused)
+        assert len(round.refused) <= MOST_REFUSED
+        constraint.advance(round.emitted)
+    assert told > 5
+    conversation = converse(scripted_target(), scripted_draft(), LETTERS, max_tokens=1, controller="off")
+    held = conversation.compile(ConstraintSource("regex", "[A-C]D"))
+    (round,) = collect(conversation.reply(PROMPT, 7, shown=LIKELIEST, constraint=held)).rounds
+    best = round.reading.best_after([ROOT], 10)[0]
+    assert [one.token for one in round.refused] == [token for token in best if token > 2], "forbidden, though likely"
+    assert not any(one.proposer for one in round.refused)
 
 
 def test_a_reply_that_has_begun_goes_on_under_its_constraint():

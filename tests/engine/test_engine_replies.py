@@ -78,6 +78,13 @@ def test_a_reply_that_was_cut_goes_on_as_if_it_had_not_been(driver):
     assert started.begun == begun
     assert started.reused_tokens >= started.prompt_tokens - 2
     assert [piece.token for event in driver.rounds() for piece in event.pieces] == whole[25:]
+    driver.send(Generate(5, HELLO, 7, begun_tokens=cut)).until(ev.Finished)
+    started = next(event for event in driver.passed if isinstance(event, ev.Started))
+    assert "".join(started.begun) == "".join(begun)
+    assert len(started.begun) == len(cut)
+    assert [piece.token for event in driver.rounds() for piece in event.pieces] == whole[25:]
+    refused = driver.send(Generate(6, HELLO, 7, begun_tokens=[2**24 - 1])).until(ev.Failed)
+    assert "outside the vocabulary" in refused.message
 
 
 def test_the_same_seed_gives_the_same_reply_with_speculation_on_and_off(driver):

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from specchat.engine.protocol.commands import Message, ReplyConstraint
 from specchat.serve.api_error import ApiError
-from specchat.serve.requests import CheckedRequest, Form, read_request
+from specchat.serve.completions import Form, read_request
+from specchat.serve.requests import CheckedRequest
 
 ADD = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -121,11 +122,19 @@ def test_the_figures_of_a_stream_come_when_asked_for() -> None:
         ({"stop": ["a"] * 5}, "stop"),
         ({"stop": [""]}, "stop"),
         ({"stop": 7}, "stop"),
-        ({"n": 2}, "n"),
         ({"n": True}, "n"),
-        ({"logprobs": True}, "logprobs"),
+        ({"n": 9}, "n"),
+        ({"n": 0}, "n"),
+        ({"logprobs": 3}, "logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"top_logprobs": 3}, "top_logprobs"),
-        ({"logit_bias": {"5": 1}}, "logit_bias"),
+        ({"logit_bias": {"5": 101}}, "logit_bias"),
+        ({"logit_bias": {"5": True}}, "logit_bias"),
+        ({"logit_bias": {"-5": 1}}, "logit_bias"),
+        ({"logit_bias": {"²": 1}}, "logit_bias"),
+        ({"logit_bias": {"99999999": 1}}, "logit_bias"),
+        ({"logit_bias": {str(token): 1 for token in range(2000)}}, "logit_bias"),
+        ({"logit_bias": [5]}, "logit_bias"),
         ({"tools": [{"type": "function"}]}, "tools[0].function.name"),
         ({"tools": [{"type": "shell"}]}, "tools[0].type"),
         ({"tools": [ADD, ADD]}, "tools[1].function.name"),
@@ -135,7 +144,6 @@ def test_the_figures_of_a_stream_come_when_asked_for() -> None:
             "tool_choice.function.name",
         ),
         ({"tool_choice": "required"}, "tool_choice"),
-        ({"tools": [ADD], "parallel_tool_calls": False}, "parallel_tool_calls"),
         ({"tools": [ADD], "response_format": {"type": "json_object"}}, "response_format"),
         ({"tool_choice": "auto"}, "tool_choice"),
         ({"functions": [{}]}, "functions"),
@@ -179,10 +187,12 @@ def test_a_field_that_cannot_be_honoured_is_refused_by_name(fields: dict[str, An
         ({"prompt": None}, "prompt"),
         ({"prompt": ["a", "b"]}, "prompt"),
         ({"prompt": [1, 2]}, "prompt"),
-        ({"echo": True}, "echo"),
         ({"best_of": 2}, "best_of"),
+        ({"logprobs": 6}, "logprobs"),
+        ({"logprobs": True}, "logprobs"),
+        ({"top_logprobs": 1}, "top_logprobs"),
+        ({"echo": 1}, "echo"),
         ({"suffix": "end"}, "suffix"),
-        ({"logprobs": 1}, "logprobs"),
         ({"messages": HELLO}, "messages"),
     ],
 )
@@ -198,10 +208,10 @@ def test_a_completion_refuses_what_it_has_not(fields: dict[str, Any], param: str
         ({"seed": 2**63}, f"{2**63} is outside its range: {-(2**63)} to {2**63 - 1}"),
         ({"repetition_penalty": 0}, "0 is outside its range: 0.01 to 10"),
         ({"messages": [{"role": "user"}]}, "null is neither a text nor a list of text parts"),
-        ({"n": True}, "true is not supported"),
+        ({"n": True}, "true is not a whole number"),
         ({"temperature": "warm"}, '"warm" is not a number'),
         ({"stop": {"a": None}}, '{"a": null} is neither a text nor a list of texts'),
-        ({"logit_bias": {"5": [1]}}, '{"5": [1]} is not supported'),
+        ({"logit_bias": {"5": [1]}}, "[1] is not a number from -100 to 100"),
     ],
 )
 def test_values_and_ranges_are_told_as_json_writes_them(fields: dict[str, Any], told: str) -> None:

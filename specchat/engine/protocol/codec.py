@@ -14,7 +14,7 @@ from msgspec import ValidationError
 
 from specchat.config.file_reading import UNREADABLE
 from specchat.engine.protocol.bounds import LONGEST_LINE_BYTES, MOST_TOGETHER
-from specchat.engine.protocol.commands import Change, Command, Compare, Generate, Load
+from specchat.engine.protocol.commands import Change, Command, Compare, Count, Generate, Load
 from specchat.engine.protocol.events import (
     PROTOCOL,
     Changed,
@@ -144,7 +144,11 @@ def check(message: Command | Event) -> None:
             _wishes(message.beside.apart if message.beside else {})
             _demand(message.beside is None or message.beside.id != message.id, "two replies have the same id")
             _demand(message.text is None or not message.messages, "a reply answers messages or goes on with a text")
-            _demand(message.text is None or not message.begun, "only a reply to messages can have begun")
+            begun = message.begun or message.begun_tokens
+            _demand(message.text is None or not begun, "only a reply to messages can have begun")
+            _demand(not (message.begun and message.begun_tokens), "a reply has begun with texts or with tokens")
+            _tools.decode(message.tools or "[]")
+        case Count():
             _tools.decode(message.tools or "[]")
         case Compare():
             _wishes(message.apart or {})
@@ -224,6 +228,8 @@ def _tree(tree: Tree) -> None:
     _demand(len(tree.draws) <= 64 * count, f"a tree of {count} nodes has {len(tree.draws)} draws")
     for draw in tree.draws:
         _demand(0 < draw.child < count, f"a draw names node {draw.child} of {count}")
+    for guess in tree.forbidden:
+        _demand(guess.parent < count, f"a forbidden guess follows node {guess.parent} of {count}")
 
 
 def _verdict(verdict: Verdict, tree: Tree) -> None:

@@ -10,7 +10,18 @@ from typing import Any
 
 from msgspec import Struct
 
-from specchat.engine.protocol.bounds import ConstraintKind, Id, Role, Seconds, Seed, Token, TopCount, Whole
+from specchat.engine.protocol.bounds import (
+    Bias,
+    ConstraintKind,
+    Id,
+    KeptName,
+    Role,
+    Seconds,
+    Seed,
+    Token,
+    TopCount,
+    Whole,
+)
 
 
 class Message(Struct, frozen=True):
@@ -60,12 +71,16 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     `reference`, a text that the reply is expected to follow closely, its words are proposed before the drafter's own.
 
     With `begun`, a part of the reply exists and is continued: the text of each of its tokens so far. With the seed that
-    it was begun with, it becomes what it would have become without the break.
+    it was begun with, it becomes what it would have become without the break. Where the tokens themselves are known,
+    `begun_tokens` has these in place of the texts, and Started says the text of each; nothing follows an end token.
 
     With `constraint`, the reply is held to it: tokens that do not fit are as if the target could not say them. Refused
     with Failed before anything is written where it cannot be used.
 
     With `tools`, a list of functions as JSON, the model is told of them in its own chat format.
+
+    With `keep`, what was read of the text, and of the reply, is kept on the disk under this name, that of a chat, so
+    that it need not be read again; it is erased with the chat.
 
     Without `logprobs` its rounds do not say what the target gives each node: nobody looks at their trees, and to work
     that out takes as long as the rest of an event.
@@ -73,6 +88,8 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     With `top_logprobs`, its rounds say of each emitted token how likely the target held it, and so many of the
     likeliest tokens in its place. With `prompt_logprobs` too, PromptLogprobs… say the same of the prompt's tokens
     before Started: the prompt is read anew for that.
+
+    With `logit_bias`, so much is added to the logits of these tokens before penalties and temperature.
     """
 
     id: Id
@@ -83,11 +100,14 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     text: str | None = None
     reference: str = ""
     begun: list[str] = []
+    begun_tokens: list[Token] = []
     logprobs: bool = True
     constraint: ReplyConstraint | None = None
     tools: str = ""
     top_logprobs: TopCount | None = None
     prompt_logprobs: bool = False
+    logit_bias: dict[Token, Bias] = {}
+    keep: KeptName = ""
     own: dict[str, Any] | None = None
 
 
@@ -118,10 +138,11 @@ class Pace(Struct, frozen=True, tag_field="type", tag="pace"):
 
 
 class Count(Struct, frozen=True, tag_field="type", tag="count"):
-    """How many tokens would these messages take? Answered by Counted."""
+    """How many tokens would these messages take, with these tools? Answered by Counted."""
 
     id: Id
     messages: list[Message]
+    tools: str = ""
 
 
 class Compare(Struct, frozen=True, tag_field="type", tag="compare"):

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from specchat.engine.protocol.bounds import (
+    MOST_FORBIDDEN,
     MOST_NODES,
     Count,
     FewWords,
@@ -34,7 +35,16 @@ class Draw(Struct, frozen=True):
     draft_logprob: LogProbability | None = None
 
 
-class Tree(Struct, frozen=True):
+class ForbiddenGuess(Struct, frozen=True):
+    """A guess that got no place behind node `parent`, since it does not fit what the reply is held to."""
+
+    parent: Node
+    token: Token
+    text: Words
+    proposer: Name = ""
+
+
+class Tree(Struct, frozen=True, omit_defaults=True):
     """A round's token tree, parents first; node 0 is the root, the last token emitted before the round.
 
     `texts` are for showing: half a character reads `⟨e2⟩`. `target_logprob[i]` is what the target gives node i
@@ -46,6 +56,7 @@ class Tree(Struct, frozen=True):
     texts: list[Words]
     draws: list[Draw]
     target_logprob: list[LogProbability | None]
+    forbidden: Annotated[list[ForbiddenGuess], Meta(max_length=MOST_FORBIDDEN)] = []
 
 
 class Verdict(Struct, frozen=True):

@@ -12,6 +12,7 @@ from specchat.core.tree import ROOT
 from specchat.decoding.assemble import sampling
 from specchat.decoding.combinations import LosslessClaim, losslessness
 from specchat.decoding.conversation import Conversation
+from specchat.decoding.emission import texts_of
 from specchat.decoding.reply_events import ReplyEnded, ReplyStarted, RoundWritten
 from specchat.decoding.teacher_forcing import Comparer, FirstDivergence
 from specchat.decoding.vocabulary import Vocabulary
@@ -57,6 +58,7 @@ def ready_message(pair: LoadedPair, conversation: Conversation) -> events.Ready:
         notes=[*pair.notes, *pair.slower],
         kernels=pair.target.kernels,
         trained=list(dict.fromkeys(one.method for one in pair.trained.fitting)),
+        streaming=pair.streaming,
     )
 
 
@@ -86,7 +88,7 @@ def started_message(command: Generate, started: ReplyStarted, settings: Settings
         loss=loss_message(losslessness(settings), pair),
         pair=settings.pair,
         text=command.text,
-        begun=command.begun,
+        begun=command.begun or texts_of(pair.vocabulary, command.begun_tokens),
     )
 
 
@@ -130,6 +132,10 @@ def round_message(
             texts=[vocabulary.token_label(token) for token in tree.tokens],
             draws=draws,
             target_logprob=by_node,
+            forbidden=[
+                round_parts.ForbiddenGuess(one.parent, one.token, vocabulary.token_label(one.token), one.proposer)
+                for one in round.refused
+            ],
         ),
         verdict=round_parts.Verdict(
             path=list(verdict.path),

@@ -24,7 +24,7 @@ from specchat.settings import SPECULATION
 class _Place:
     """A reply that is being written, where, and how many tokens its text may get."""
 
-    id: int
+    command: Generate
     conversation: Conversation
     tokens: int
 
@@ -115,7 +115,7 @@ class JointReplies:
             return self._commands.cancelled(command.id)
 
         told = ToldReply(command, conversation, now, self._emit, watch, cancelled)
-        place = _Place(command.id, conversation, tokens)
+        place = _Place(command, conversation, tokens)
         self._places.append(place)
 
         def take(event: Event) -> None:
@@ -131,7 +131,10 @@ class JointReplies:
 
     def _ended(self, place: _Place) -> None:
         self._places.remove(place)
-        self._commands.forget_cancel(place.id)
+        self._commands.forget_cancel(place.command.id)
+        now = self._pair.open
+        if place.conversation is now.conversation:  # what others have read is kept in memory alone
+            now.prompts.replied(place.command.keep, place.conversation)
         self._pair.used(place.conversation.settings)
         self._pair.tell_slower()
 

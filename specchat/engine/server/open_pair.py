@@ -18,11 +18,13 @@ from specchat.engine.protocol import events
 from specchat.engine.protocol.commands import Compare
 from specchat.engine.server.event_conversion import Comparing, encode_messages
 from specchat.engine.server.idle_time import IdleTime, ProfileStore
+from specchat.engine.server.kept_prompts import KeptPrompts
 from specchat.engine.server.load_times import LoadTimes
 from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.engine.server.memory import free_memory, limit_without_drafts, memory_bytes, watch_peak
 from specchat.engine.server.pair_loading import Loader
 from specchat.errors import CombinationError, EngineError, NotEnoughMemory, SpecchatError
+from specchat.models.decoder.cached_model import CachedModel
 from specchat.models.machine import available_bytes
 from specchat.models.model_loading import Loaded
 from specchat.settings import OPTIONS, Settings
@@ -34,6 +36,10 @@ class ReplyTotals:
 
     replies: int = 0
     ledger: Ledger = field(default_factory=Ledger)
+
+
+_LAST_SAVING_S = 1.0
+"""What was read is written for so long when the engine leaves: its client waits."""
 
 
 @dataclass
@@ -70,9 +76,10 @@ class OpenPair:
             CombinationError: the settings do not fit the pair.
         """
         goes_on = before if before is not None and before.conversation.target is loaded.target.model else None
-        idle = IdleTime(store, loaded, say)
+        idle = IdleTime(store, loaded, say, goes_on.prompts if goes_on else KeptPrompts(loaded, settings))
         if goes_on is not None:
             idle.kept = goes_on.idle.kept
+            idle.prompts.use(loaded)
         conversation = Conversation(
             loaded.target.model,
             loaded.draft.model if loaded.draft else None,
@@ -96,6 +103,8 @@ class OpenPair:
         same = all(getattr(before, name) == getattr(settings, name) for name in fixed)
         if not (same and settings.memory):
             return same
+        if self.loaded.unreadable:
+            return False
         # what drafters make of the target's weights counts when the context is limited, and so do draft models
         made = choose_drafter(before).makers == choose_drafter(settings).makers
         return made and not self.loaded.missing_drafts(settings)
@@ -129,7 +138,11 @@ class OpenPair:
             free = self._others[-1:]
         if taken and not self._room_for(max(tokens, *(each for _, each in taken))):
             return None
-        return max(free, key=lambda chat: chat.target.cached(prompt))
+        found = max(free, key=lambda chat: chat.target.cached(prompt))
+        target, main = found.target, self.conversation.target
+        if isinstance(target, CachedModel) and isinstance(main, CachedModel) and main.kept is not None:
+            target.keep_texts_in(main.kept)
+        return found
 
     def follow_settings(self) -> None:
         """Let all conversations speculate as the settings in force say."""
@@ -210,6 +223,7 @@ class OpenPair:
     def _use(self, loaded: LoadedPair) -> None:
         """Build drafters from what this pair has from now on."""
         self.loaded = loaded
+        self.prompts.use(loaded)
         self.conversation.supply(loaded.draft.model if loaded.draft else None, self.idle.resources(loaded))
         for chat in self._others:
             chat.supply(*self._own_models())
@@ -219,8 +233,15 @@ class OpenPair:
         prompt = encode_messages(self.conversation, command.messages)
         return self.comparing.answer(command, self.conversation, prompt)
 
+    @property
+    def prompts(self) -> KeptPrompts:
+        """What the pair's models have read."""
+        return self.idle.prompts
+
     def close(self) -> None:
-        """Save what drafters have learnt and let them go."""
+        """Save what was read, and what drafters have learnt, and let them go."""
+        until = time.monotonic() + _LAST_SAVING_S
+        self.prompts.save(self.conversation, lambda: time.monotonic() > until)
         self.idle.kept.save()
         for chat in (self.conversation, *self._others):
             chat.drafters.close()
@@ -287,6 +308,7 @@ class CurrentPair:
         """Use these models from now on; where the settings do not fit them, nothing has changed."""
         before = self._open
         if before is not None:
+            before.prompts.save(before.conversation)
             before.idle.kept.save()
         now = OpenPair.open(loaded, settings, self._store, lambda text: self._emit(events.Notice(text)), before)
         if before is not None and now.totals is not before.totals:

@@ -78,11 +78,13 @@ class ReplyWriter:
             return self._commands.cancelled(command.id)
 
         chat = now.conversation
+        now.prompts.change(settings)
         with nullcontext(chat) if command.apart is None else chat.apart(command.apart) as conversation:
             for written in self._rounds(command, conversation, watch, cancelled):
                 if not written.last:
                     self._rest(watch, cancelled)
         self._pair.used(settings)
+        now.prompts.replied(command.keep, chat)
         now.idle.kept.replied()
 
     def _write_two(self, command: Generate, beside: SecondReply) -> None:

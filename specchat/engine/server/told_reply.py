@@ -56,9 +56,10 @@ class ToldReply:
             "on_prefill": self._tell_prefilled,
             "watch": watch,
             "reference": conversation.encode_reference(command.reference),
-            "begun": conversation.encode_begun(command.begun),
+            "begun": conversation.encode_begun(command.begun, command.begun_tokens),
             "shown": shown | (LIKELIEST if command.top_logprobs else FIRST),
             "constraint": None if held is None else conversation.compile(ConstraintSource(held.kind, held.text)),
+            "bias": command.logit_bias,
             "own": command.own,
         }
 

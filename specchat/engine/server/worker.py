@@ -158,5 +158,5 @@ class Worker:
 
     def _count(self, command: Count) -> None:
         conversation = self._pair.open.conversation
-        tokens = encode_messages(conversation, command.messages)
+        tokens = encode_messages(conversation, command.messages, command.tools)
         self._emit(events.Counted(command.id, len(tokens), conversation.target.context_tokens))

@@ -75,6 +75,9 @@ class LlamaCppModel:
         """How many leading tokens of these the cache holds already."""
         return common_prefix(self.rows.prefix, tokens)
 
+    def recall(self, tokens: Sequence[int]) -> None:
+        """llama.cpp has a cache of its own, whose rows are not kept."""
+
     def prefill(
         self,
         tokens: Sequence[int],

@@ -33,7 +33,7 @@ EDITS = (
     Mutation(
         "rule recursive",
         "takes draws without replacement for independent ones",
-        "trials",
+        "draw_laws",
         "earlier = taken[guess.proposer] if guess.kind is DrawKind.WOR else []",
         "earlier: list[int] = []",
         ("tests/acceptance/test_recursion.py",),
@@ -106,8 +106,8 @@ EDITS = (
         "rule lenient",
         "forgets the lenience",
         "trials",
-        "g = g if lenience == 1.0 else lenience * g",
-        "g = g if lenience == 1.0 else 1.0 * g",
+        "g = q if lenience == 1.0 else lenience * q",
+        "g = q if lenience == 1.0 else 1.0 * q",
         ("tests/acceptance/test_lossy_rules.py",),
     ),
     Mutation(
