@@ -1,4 +1,4 @@
-"""specchat from Python: load a pair, stream replies, read their rounds as the records that the engine sends.
+"""The library: load a pair, stream replies, and read their rounds as the records that the engine sends.
 
 The engine is a process of its own unless `process=False`; only then, and for `check`, this process imports torch.
 """
@@ -41,6 +41,7 @@ from specchat.engine.protocol.events import (
 from specchat.engine.protocol.round_nodes import ShownNode, nodes_of
 from specchat.engine.protocol.text import one_line
 from specchat.errors import EngineError, SpecchatError, UsageError, cut
+from specchat.reply_page import PageTurn, in_notebook, turns_of
 from specchat.settings import OPTIONS, Settings
 
 if TYPE_CHECKING:
@@ -336,6 +337,11 @@ class ReplyStream:
         state = (self._finished.stop if self._finished else "ended") if self._ended else "being written"
         return f"<ReplyStream: {len(self._rounds)} rounds, {state}>"
 
+    def _repr_html_(self) -> str:
+        """What has been read so far, to play in a notebook."""
+        known = [self._started, *self._rounds, self._finished]
+        return in_notebook(560, *turns_of([event for event in known if event is not None]))
+
     def _follow(self, items: Sequence[_T]) -> Iterator[_T]:
         """Items that were there and those that come; a generator that is left early cancels the reply."""
         try:
@@ -430,6 +436,11 @@ class RoundRecord(RoundDone, frozen=True, tag_field="type", tag="round"):
 
     def __str__(self) -> str:
         return "\n".join("".join(text for text, _ in line) for line in _tree_lines(nodes_of(self)))
+
+    def _repr_html_(self) -> str:
+        nodes = nodes_of(self)
+        ends = len(nodes) - len({node.parent for node in nodes[1:]})
+        return in_notebook(190 + 32 * ends, PageTurn("", rounds=[self]))
 
     def __rich__(self) -> Text:
         from rich.text import Text

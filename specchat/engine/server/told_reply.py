@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
-from specchat.core.constraint import ConstraintSource
+from specchat.core.constraint import Constraint, ConstraintSource
 from specchat.core.request import FIRST, LIKELIEST, LOGITS
 from specchat.decoding.conversation import Conversation, PromptDue, Steps
 from specchat.decoding.reply_events import Event, PromptRead, ReplyEnded, ReplyStarted, RoundWritten, Stopwatch
@@ -21,6 +22,20 @@ from specchat.engine.server.event_conversion import (
     stats_message,
 )
 from specchat.engine.server.open_pair import OpenPair
+from specchat.errors import ConstraintError, InstallationError
+
+
+def _constraint(conversation: Conversation, command: Generate) -> Constraint | None:
+    """What the reply is held to. Calls are free where the model writes them in another form, or they cannot be held."""
+    held = command.constraint
+    if held is None:
+        return None
+    source = ConstraintSource(held.kind, held.text)
+    if held.kind != "calls":
+        return conversation.compile(source)
+    with suppress(ConstraintError, InstallationError):
+        return conversation.compile(source) if conversation.calls_in_words(command.tools) else None
+    return None
 
 
 class ToldReply:
@@ -48,7 +63,6 @@ class ToldReply:
         self._prompt = encode_prompt(conversation, command)
         self._copies = CopySources(conversation.vocabulary, command.messages, self._prompt)
         self._started: ReplyStarted | None = None
-        held = command.constraint
         shown = LOGITS if command.logprobs or command.top_logprobs is not None else FIRST
         self._asked: dict[str, Any] = {
             "seed": command.seed,
@@ -58,7 +72,7 @@ class ToldReply:
             "reference": conversation.encode_reference(command.reference),
             "begun": conversation.encode_begun(command.begun, command.begun_tokens),
             "shown": shown | (LIKELIEST if command.top_logprobs else FIRST),
-            "constraint": None if held is None else conversation.compile(ConstraintSource(held.kind, held.text)),
+            "constraint": _constraint(conversation, command),
             "bias": command.logit_bias,
             "own": command.own,
         }
