@@ -21,6 +21,7 @@ from specchat.core.round import Ledger, Round
 from specchat.core.seams import Drafter, Model
 from specchat.core.speedup import RoundIntervals
 from specchat.decoding.assemble import assemble, sampling
+from specchat.decoding.chat_tools import CALL_BEGINS, ChatMessage, in_words
 from specchat.decoding.combinations import LosslessClaim, check_settings, losslessness
 from specchat.decoding.emission import Emission, Limits, Stop, tokens_of
 from specchat.decoding.kept_parts import ControllerCache, DrafterCache
@@ -145,13 +146,24 @@ class Conversation:
         self.controllers.forget()
         self._assembled = None
 
-    def encode(self, messages: Sequence[dict[str, str]], tools: str = "") -> list[int]:
-        """The messages as tokens, ready for a reply to begin; ModelError for a token that the target has no row for."""
-        if not tools:
-            return self._known(self.vocabulary.encode_chat(list(messages)))
-        given = json.loads(tools)
-        found = self.vocabulary.encode_chat_with_tools(list(messages), given)
-        return self._known(self.vocabulary.encode_chat(told_of(given, messages)) if found is None else found)
+    def encode(self, messages: Sequence[ChatMessage], tools: str = "") -> list[int]:
+        """The messages as tokens, ready for a reply to begin; ModelError for a token that the target has no row for.
+
+        Args:
+            tools: functions that it may call, as a JSON list.
+        """
+        given: list[Any] = json.loads(tools or "[]")
+        found: list[int] | None = None
+        if given or any(message.get("calls") or message.get("answers") for message in messages):
+            found = self.vocabulary.encode_chat_with_tools(messages, given)
+        return self._known(self.vocabulary.encode_chat(in_words(messages, given)) if found is None else found)
+
+    def calls_in_words(self, tools: str) -> bool:
+        """Whether the model is told to write calls of these functions as Hermes models do."""
+        probe = {"role": "user", "content": "?"}
+        found = self.vocabulary.encode_chat_with_tools([probe], json.loads(tools or "[]"))
+        said = b"" if found is None else b"".join(self.vocabulary.token_spelling(token) for token in found)
+        return found is None or CALL_BEGINS.encode() in said
 
     def encode_text(self, text: str) -> list[int]:
         """A text as tokens, to go on with as it stands; raises as `encode` does."""
@@ -353,30 +365,6 @@ class Conversation:
                 f"the prompt takes {len(prompt)} tokens and the context of this model holds "
                 f"{self.target.context_tokens}; shorten it"
             )
-
-
-_TOLD = """# Tools
-
-You may call one or more functions to assist with the user query.
-
-You are provided with function signatures within <tools></tools> XML tags:
-<tools>
-{}
-</tools>
-
-For each function call, return a json object with function name and arguments within <tool_call></tool_call> XML tags:
-<tool_call>
-{{"name": <function-name>, "arguments": <args-json-object>}}
-</tool_call>"""
-"""What Hermes and Qwen models are told of functions."""
-
-
-def told_of(tools: Sequence[Any], messages: Sequence[dict[str, str]]) -> list[dict[str, str]]:
-    """The messages with what Hermes models are told of functions, for a chat format that has no place for it."""
-    said = _TOLD.format("\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
-    if messages and messages[0]["role"] == "system":
-        return [{**messages[0], "content": f"{messages[0]['content']}\n\n{said}"}, *messages[1:]]
-    return [{"role": "system", "content": said}, *messages]
 
 
 def _how_to_speculate(settings: Settings) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from specchat.engine.protocol.bounds import (
     ConstraintKind,
     Id,
     KeptName,
+    Name,
     Role,
     Seconds,
     Seed,
@@ -24,11 +25,25 @@ from specchat.engine.protocol.bounds import (
 )
 
 
-class Message(Struct, frozen=True):
-    """One turn of a chat. `role` is `system`, `user` or `assistant`."""
+class ToolCall(Struct, frozen=True):
+    """A function that an assistant's message calls."""
+
+    id: Name
+    name: Name
+    arguments: dict[str, Any]
+
+
+class Message(Struct, frozen=True, omit_defaults=True):
+    """One turn of a chat. `role` is `system`, `user` or `assistant`.
+
+    With `calls`, an assistant's message calls functions after what it says; with `answers`, the id of a call, a user's
+    message is the result of that call.
+    """
 
     role: Role
     content: str
+    calls: tuple[ToolCall, ...] = ()
+    answers: Name = ""
 
 
 class Load(Struct, frozen=True, tag_field="type", tag="load"):
@@ -46,7 +61,7 @@ class SecondReply(Struct, frozen=True):
 
 class ReplyConstraint(Struct, frozen=True):
     """What a reply must be: JSON that fits a schema, any JSON object (no text), a match of an expression, or a text
-    of a grammar in Lark's notation."""
+    of a grammar in Lark's notation; `calls` is a grammar that holds only where the model writes calls in its form."""
 
     kind: ConstraintKind
     text: str = ""

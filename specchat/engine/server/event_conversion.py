@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import msgspec
+
 from specchat.core.reading import Reading
 from specchat.core.round import Ledger, Round
 from specchat.core.speedup import RoundIntervals
@@ -37,7 +39,7 @@ def encode_prompt(conversation: Conversation, command: Generate) -> list[int]:
 
 def encode_messages(conversation: Conversation, messages: Sequence[Message], tools: str = "") -> list[int]:
     """A chat as tokens, ready for a reply to begin."""
-    return conversation.encode([{"role": one.role, "content": one.content} for one in messages], tools)
+    return conversation.encode([msgspec.to_builtins(one) for one in messages], tools)
 
 
 def ready_message(pair: LoadedPair, conversation: Conversation) -> events.Ready:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 
 import msgspec
 
-from specchat.core.constraint import ConstraintSource
+from specchat.core.constraint import Constraint, ConstraintSource
 from specchat.core.request import FIRST, LIKELIEST, LOGITS
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.reply_events import PromptRead, ReplyEnded, ReplyStarted, RoundWritten, Stopwatch
@@ -26,7 +26,7 @@ from specchat.engine.server.event_conversion import (
     stats_message,
 )
 from specchat.engine.server.open_pair import CurrentPair
-from specchat.errors import UsageError
+from specchat.errors import ConstraintError, InstallationError, UsageError
 
 SLICE_TOKENS = 16
 """Tokens before the other reply goes on: some tenths of a second. In shorter slices switching would dominate; over
@@ -118,8 +118,7 @@ class ReplyWriter:
         """Write a reply and tell of it, round by round."""
         prompt, reference = encode_prompt(conversation, command), conversation.encode_reference(command.reference)
         begun = conversation.encode_begun(command.begun, command.begun_tokens)
-        held = command.constraint
-        constraint = None if held is None else conversation.compile(ConstraintSource(held.kind, held.text))
+        constraint = _constraint(conversation, command)
         copies = CopySources(conversation.vocabulary, command.messages, prompt)
         id, started = command.id, None
 
@@ -173,6 +172,19 @@ class ReplyWriter:
             if command is not None:
                 self._meanwhile(command, watch)
         self.pacing.went()
+
+
+def _constraint(conversation: Conversation, command: Generate) -> Constraint | None:
+    """What the reply is held to. Calls are free where the model writes them in another form, or they cannot be held."""
+    held = command.constraint
+    if held is None:
+        return None
+    source = ConstraintSource(held.kind, held.text)
+    if held.kind != "calls":
+        return conversation.compile(source)
+    with suppress(ConstraintError, InstallationError):
+        return conversation.compile(source) if conversation.calls_in_words(command.tools) else None
+    return None
 
 
 class Pacing:
