@@ -35,7 +35,7 @@ class CachedModel(ABC, Generic[Own]):
         kept: where rows go that give way to another text, and where they come from; None where they are lost.
     """
 
-    gives_states = True
+    flexible_passes = True
 
     kept: KeptTexts | None = None
     _like: Tensor | None = None

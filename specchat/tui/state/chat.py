@@ -112,7 +112,8 @@ class Chat:
         messages = self.messages()
         self._ids += 1
         reply = self._begin_reply(self._ids)
-        reply.apart, reply.constraint = apart is not None, None if apart else self.constraint
+        reply.apart = apart is not None
+        reply.hold_to(None if apart else self.constraint)
         return Generate(self._ids, messages, apart=apart, constraint=reply.constraint, keep=self._keep)
 
     def branch_from(self, turn: Turn, tokens: list[int] | None, texts: list[str], seed: int | None) -> Generate:
@@ -128,7 +129,7 @@ class Chat:
         messages = self.messages()
         self._ids += 1
         reply = self._begin_reply(self._ids)
-        reply.constraint = constraint
+        reply.hold_to(constraint)
         if tokens is not None:
             reply.taken = tokens
             return Generate(self._ids, messages, seed, begun_tokens=tokens, constraint=constraint, keep=self._keep)
