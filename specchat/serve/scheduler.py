@@ -135,6 +135,10 @@ _SHORTEST_REST_S, _LONGEST_REST_S = 1.0, 30.0
 _log = logging.getLogger(__name__)
 
 
+_KEPT_AS = "serve"
+"""The name under which the engine keeps what it reads of requests: long system prompts of agents come again."""
+
+
 class Scheduler:
     """Takes requests, and has the engine answer them one after the other.
 
@@ -295,6 +299,7 @@ class Scheduler:
                 top_logprobs=asked.top_logprobs,
                 prompt_logprobs=asked.echo and asked.top_logprobs is not None,
                 logit_bias=dict(asked.logit_bias),
+                keep=_KEPT_AS,
             )
         )
         event: Event | None = None

@@ -11,18 +11,17 @@ import pytest
 from serve.kit import KEY, AnsweringServer
 
 from specchat.engine.protocol.commands import Generate
-from specchat.serve.tools import call_text
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-CALL = call_text("weather", {"city": "Bern"})
+CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Bern"}}\n</tool_call>'
 
 
 def forecast(command: Generate) -> str:
     """Asks for the weather, and tells it when it is known."""
-    last = command.messages[-1].content
+    last = command.messages[-1]
     if not command.tools:
-        return f"You said: {last}"
-    return "It rains." if "<tool_response>" in last else f"I look it up.\n{CALL}\n{CALL}"
+        return f"You said: {last.content}"
+    return "It rains." if last.answers else f"I look it up.\n{CALL}\n{CALL}"
 
 
 @pytest.fixture(scope="module")
@@ -87,9 +86,13 @@ def test_anthropics_client_calls_tools_and_gives_their_results(server, claude):
         {"role": "user", "content": results},
     ]
     assert claude.messages.create(**{**asked, "messages": turns}).content[0].text == "It rains."
-    _, called, told = (one.content for one in server.asked[-1].messages)
-    assert called == f"I look it up.\n\n{CALL}\n{CALL}"
-    assert told == "<tool_response>\nrain\n</tool_response>\n<tool_response>\nError: no answer\n</tool_response>"
+    _, called, *told = server.asked[-1].messages
+    assert called.content == "I look it up.\n"
+    assert [(call.name, call.arguments) for call in called.calls] == [("weather", {"city": "Bern"})] * 2
+    assert [(one.content, one.answers) for one in told] == [
+        ("rain", called.calls[0].id),
+        ("Error: no answer", called.calls[1].id),
+    ]
     only = {"type": "tool", "name": "weather", "disable_parallel_tool_use": True}
     single = claude.messages.create(**asked, tool_choice=only)
     assert [block.type for block in single.content] == ["text", "tool_use"]
@@ -163,11 +166,9 @@ def test_openais_client_calls_functions_and_gives_their_outputs(server, gpt):
     said = {"type": "function_call_output", "call_id": call.call_id, "output": "rain"}
     turns = [{"role": "user", "content": [{"type": "input_text", "text": "Hello"}]}, *reply.output[:2], said]
     assert gpt.responses.create(**asked, input=turns).output_text == "It rains."
-    assert [one.content for one in server.asked[-1].messages[1:]] == [
-        "I look it up.\n",
-        CALL,
-        "<tool_response>\nrain\n</tool_response>",
-    ]
+    _, text, called, told = server.asked[-1].messages
+    assert (text.content, called.calls[0].arguments) == ("I look it up.\n", {"city": "Bern"})
+    assert (told.content, told.answers) == ("rain", called.calls[0].id)
     gpt.responses.create(**asked, input="Hello", tool_choice={"type": "function", "name": "weather"})
     assert server.asked[-1].constraint is not None
 

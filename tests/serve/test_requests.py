@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.engine.protocol.commands import Message, ReplyConstraint
+from specchat.engine.protocol.commands import Message, ReplyConstraint, ToolCall
 from specchat.serve.api_error import ApiError
 from specchat.serve.completions import Form, read_request
 from specchat.serve.requests import CheckedRequest
+from specchat.serve.tools import free_calls
 
 ADD = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -61,7 +62,11 @@ def test_a_response_format_becomes_a_constraint() -> None:
 def test_tools_are_told_and_a_choice_becomes_a_constraint() -> None:
     asked = chat(tools=[ADD])
     assert asked.tools is not None
-    assert (asked.tools.names, json.loads(asked.tools.told), asked.constraint) == (("add",), [ADD], None)
+    assert (asked.tools.names, json.loads(asked.tools.told), asked.constraint) == (
+        ("add",),
+        [ADD],
+        free_calls({"add": ADD["function"]["parameters"]}, single=False),
+    )
     assert chat(tools=[ADD], tool_choice="none") == chat(tools=[]) == chat()
     for choice in ("required", {"type": "function", "function": {"name": "add"}}):
         held = chat(tools=[ADD], tool_choice=choice, parallel_tool_calls=False).constraint
@@ -70,7 +75,7 @@ def test_tools_are_told_and_a_choice_becomes_a_constraint() -> None:
         assert '"const": "add"' in held.text
 
 
-def test_calls_and_results_are_written_as_models_read_them() -> None:
+def test_calls_and_results_are_told_apart_from_texts() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
     told = chat(
         messages=[
@@ -79,10 +84,10 @@ def test_calls_and_results_are_written_as_models_read_them() -> None:
             {"role": "tool", "tool_call_id": "1", "content": "3"},
         ]
     )
-    assert [(message.role, message.content) for message in told.messages[1:]] == [
-        ("assistant", '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'),
-        ("user", "<tool_response>\n3\n</tool_response>"),
-    ]
+    assert told.messages[1:] == (
+        Message("assistant", "", (ToolCall("1", "add", {"a": 1}),)),
+        Message("user", "3", answers="1"),
+    )
 
 
 def test_null_is_not_given() -> None:

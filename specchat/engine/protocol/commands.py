@@ -10,14 +10,40 @@ from typing import Any
 
 from msgspec import Struct
 
-from specchat.engine.protocol.bounds import Bias, ConstraintKind, Id, Role, Seconds, Seed, Token, TopCount, Whole
+from specchat.engine.protocol.bounds import (
+    Bias,
+    ConstraintKind,
+    Id,
+    KeptName,
+    Name,
+    Role,
+    Seconds,
+    Seed,
+    Token,
+    TopCount,
+    Whole,
+)
 
 
-class Message(Struct, frozen=True):
-    """One turn of a chat. `role` is `system`, `user` or `assistant`."""
+class ToolCall(Struct, frozen=True):
+    """A function that an assistant's message calls."""
+
+    id: Name
+    name: Name
+    arguments: dict[str, Any]
+
+
+class Message(Struct, frozen=True, omit_defaults=True):
+    """One turn of a chat. `role` is `system`, `user` or `assistant`.
+
+    With `calls`, an assistant's message calls functions after what it says; with `answers`, the id of a call, a user's
+    message is the result of that call.
+    """
 
     role: Role
     content: str
+    calls: tuple[ToolCall, ...] = ()
+    answers: Name = ""
 
 
 class Load(Struct, frozen=True, tag_field="type", tag="load"):
@@ -35,7 +61,7 @@ class SecondReply(Struct, frozen=True):
 
 class ReplyConstraint(Struct, frozen=True):
     """What a reply must be: JSON that fits a schema, any JSON object (no text), a match of an expression, or a text
-    of a grammar in Lark's notation."""
+    of a grammar in Lark's notation; `calls` is a grammar that holds only where the model writes calls in its form."""
 
     kind: ConstraintKind
     text: str = ""
@@ -46,6 +72,11 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
 
     `seed` None draws a fresh one unless the settings pin it. With `apart`, these settings hold for this reply alone,
     and it is written by parts that know nothing of other replies and are forgotten afterwards.
+
+    With `own`, the reply has these settings of its own, which say how it is sampled and where it ends, and is written
+    together with other such replies, up to `MOST_TOGETHER`: one pass reads the trees of all. Each has its own events,
+    and is the reply that it would be alone. Those for which there is no place or no memory wait; other commands that
+    write wait until all have ended, and whatever comes after them waits too.
 
     With `beside`, two replies are written by turns of some tokens each, in the order A B B A: so both meet the same
     moments of the machine. Each has its own events and its own clock, which stands still in the other's turns. One of
@@ -62,6 +93,9 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     with Failed before anything is written where it cannot be used.
 
     With `tools`, a list of functions as JSON, the model is told of them in its own chat format.
+
+    With `keep`, what was read of the text, and of the reply, is kept on the disk under this name, that of a chat, so
+    that it need not be read again; it is erased with the chat.
 
     Without `logprobs` its rounds do not say what the target gives each node: nobody looks at their trees, and to work
     that out takes as long as the rest of an event.
@@ -88,6 +122,8 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     top_logprobs: TopCount | None = None
     prompt_logprobs: bool = False
     logit_bias: dict[Token, Bias] = {}
+    keep: KeptName = ""
+    own: dict[str, Any] | None = None
 
 
 class Cancel(Struct, frozen=True, tag_field="type", tag="cancel"):

@@ -123,6 +123,7 @@ class Ready(Struct, frozen=True, tag_field="type", tag="ready"):
     notes: list[Words] = []
     kernels: Name = ""  # what multiplies the target's weights: native, torch, transformers
     trained: list[Name] = []  # drafters with weights on this machine that were trained for the target
+    streaming: Words = ""  # which layers stay in memory and how much is read each pass; empty where all stay
 
 
 class Changed(Struct, frozen=True, tag_field="type", tag="changed"):

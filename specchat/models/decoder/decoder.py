@@ -63,6 +63,7 @@ class Decoder(CachedModel["Decoder"]):
             source.cache if source else None,
         )
         super().__init__(self.cache, source)
+        self._like, self._same_bits = network.like, network.kernels == "native"
         tables = RotationTables(shape, self.device, context_tokens) if source is None else source.rotations
         self.rotations: RotationTables = tables
 

@@ -60,11 +60,14 @@ def check(spec: WeightsSpec, on_progress: OnProgress = SILENT, cancelled: IsCanc
 
 def remove(spec: WeightsSpec) -> int:
     """Delete what the cache holds of this model; how many bytes that freed. The user's own files are left alone."""
-    place = model_state.folder(spec)
+    place, packed, freed = model_state.folder(spec), model_state.packed_file(spec), 0
+    if packed.is_file():  # a program that reads it goes on
+        freed = packed.stat().st_size
+        packed.unlink()
     if spec.scripted or not place.exists():
-        return 0
+        return freed
     with disk.sole_writer(spec, SILENT, NEVER):
-        freed = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
+        freed += sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
         shutil.rmtree(place)
     return freed
 

@@ -49,6 +49,11 @@ def kind_dir(spec: WeightsSpec) -> Path:
     return cache_dir() / spec.kind
 
 
+def packed_file(spec: WeightsSpec) -> Path:
+    """Where layers that do not fit into memory lie as our own kernels read them."""
+    return cache_dir() / "packed" / f"{spec.name}.layers"
+
+
 def parts_dir(spec: WeightsSpec, file: str) -> Path:
     """Where an unfinished file collects what has arrived of it."""
     return folder(spec) / f"{file}.parts"

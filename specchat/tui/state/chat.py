@@ -50,6 +50,7 @@ class Chat:
     shown_rounds: ShownRounds = field(default_factory=ShownRounds)
     figures: Figures | None = None  # of the reply being written, or the last one
     unsaved: bool = False  # the chat cannot be saved at present
+    kept: bool = False  # what the engine reads of it may be kept on the disk, where it is erased with the chat
     queued: str | None = None
     editing: Turn | None = None  # the message that the next one is a branch beside
     sent: SentTurns = field(default_factory=SentTurns)
@@ -111,8 +112,9 @@ class Chat:
         messages = self.messages()
         self._ids += 1
         reply = self._begin_reply(self._ids)
-        reply.apart, reply.constraint = apart is not None, None if apart else self.constraint
-        return Generate(self._ids, messages, apart=apart, constraint=reply.constraint)
+        reply.apart = apart is not None
+        reply.hold_to(None if apart else self.constraint)
+        return Generate(self._ids, messages, apart=apart, constraint=reply.constraint, keep=self._keep)
 
     def branch_from(self, turn: Turn, tokens: list[int] | None, texts: list[str], seed: int | None) -> Generate:
         """The command that writes a reply beside this one, which begins with these tokens, or else these texts.
@@ -127,13 +129,13 @@ class Chat:
         messages = self.messages()
         self._ids += 1
         reply = self._begin_reply(self._ids)
-        reply.constraint = constraint
+        reply.hold_to(constraint)
         if tokens is not None:
             reply.taken = tokens
-            return Generate(self._ids, messages, seed, begun_tokens=tokens, constraint=constraint)
+            return Generate(self._ids, messages, seed, begun_tokens=tokens, constraint=constraint, keep=self._keep)
         for text in texts:
             reply.add(text, "target")
-        return Generate(self._ids, messages, seed, begun=texts, constraint=constraint)
+        return Generate(self._ids, messages, seed, begun=texts, constraint=constraint, keep=self._keep)
 
     def before_reply(self, turn: Turn) -> list[Message]:
         """What the engine read before it wrote this reply."""
@@ -156,7 +158,11 @@ class Chat:
         begun = reply.go_on(self._ids)
         self.running, self.figures, self.served = reply, reply.figures, None
         messages = self.messages(self.sent.of(self.turns)[:-1])
-        return Generate(self._ids, messages, seed, begun=begun, constraint=reply.constraint)
+        return Generate(self._ids, messages, seed, begun=begun, constraint=reply.constraint, keep=self._keep)
+
+    @property
+    def _keep(self) -> str:
+        return self.id if self.kept and not self.unsaved else ""
 
     def replace_reply(self, turn: Turn, text: str) -> None:
         """Put a reply with this text beside another one, as a branch."""

@@ -240,36 +240,40 @@ def alternative_lines(
 ) -> tuple[int, list[ScreenLine]]:
     """The first in view, and a line for each from there: mark, token, bar, the target's probability, who guessed it."""
     first = max(0, min(chosen - height // 2, len(rows) - height))
-    return first, [_row(one, first + at == chosen, width, marks) for at, one in enumerate(rows[first : first + height])]
+    most = min(_LABEL_CELLS, max(6, width // 3))
+    widest = max((width_of([(label(one.text, marks, most), "")]) for one in rows), default=0)
+    shown = enumerate(rows[first : first + height], first)
+    return first, [_row(one, at == chosen, min(most, widest) + 1, width, marks) for at, one in shown]
 
 
-def _row(one: Alternative, chosen: bool, width: int, marks: Marks) -> ScreenLine:
+def _row(one: Alternative, chosen: bool, cells: int, width: int, marks: Marks) -> ScreenLine:
+    """A line with the token in so many cells."""
     role = "forbidden" if one.forbidden else "target" if one.drawn and not one.proposers else "text"
     mark, mark_role = (marks.forbidden, "forbidden") if one.forbidden else (" ", "")
     if one.drawn:
         mark, mark_role = (marks.accepted, "accepted") if one.proposers else (marks.bonus, "bonus")
     elif one.proposers and not one.forbidden:
         mark, mark_role = marks.rejected, "crossed"
-    cells = min(_LABEL_CELLS, max(6, width // 3))
     line = [(mark, mark_role), (" ", ""), *padded([(label(one.text, marks, cells - 1), role)], cells)]
-    note_cells = min(30, max(16, width // 3)) if width >= _NOTES_FROM_CELLS else 0
+    note_cells = min(34, max(16, width // 3 + 3)) if width >= _NOTES_FROM_CELLS else 0
     rest = max(0, width - _MARK_CELLS - cells - _PERCENT_CELLS - note_cells - 1)
     share = math.exp(min(0.0, one.logprob)) if one.logprob is not None else 0.0
     drawn_bar = bar(share, rest) if marks.full == "━" else (marks.full * round(share * rest)).ljust(rest)
     said = percent(one.logprob) if one.logprob is not None else ""
     line += [(drawn_bar, "bar"), (said.rjust(_PERCENT_CELLS), "text" if one.drawn else "dim"), (" ", "")]
-    line = padded([*line, (cut(_note(one), note_cells), "dim")], width)
+    line = padded([*line, (cut(_note(one, short=note_cells < 24), note_cells), "dim")], width)
     return [(text, "selected") for text, _ in line] if chosen else line
 
 
-def _note(one: Alternative) -> str:
+def _note(one: Alternative, *, short: bool) -> str:
     """`forbidden`, `drawn`, `hydra guessed 31 %`: what is known besides its probability."""
     if one.forbidden:
-        return "forbidden" + (f", guessed by {visible(one.proposers)}" if one.proposers else "")
+        by = "" if short else "guessed by "
+        return "forbidden" + (f", {by}{visible(one.proposers)}" if one.proposers else "")
     guess = ""
     if one.proposers:
         share = "" if one.drafted is None else f" {percent(math.log(max(one.drafted, 1e-9)))}"
-        guess = f"{visible(one.proposers)} guessed{share}"
+        guess = f"{visible(one.proposers)}{'' if short else ' guessed'}{share}"
     return ", ".join(part for part in ("drawn" if one.drawn else "", guess) if part)
 
 
@@ -284,8 +288,10 @@ def sentence(rows: Sequence[Alternative], chosen: int, marks: Marks, temperature
     if drawn is None:
         has = f"; here {said} would have {percent(one.logprob)}" if one.logprob is not None else ""
         return f"not reached: the target went elsewhere{has}"
-    told = label(drawn.text, marks, _LABEL_CELLS), drawn.logprob
-    return drawn_sentence(temperature, told, None if one is drawn else (said, one.logprob))
+    if one is drawn:  # compared with the likeliest, if it is not that itself
+        one = next((row for row in rows if not row.forbidden), drawn)
+    told, other = ((label(row.text, marks, _LABEL_CELLS), row.logprob) for row in (drawn, one))
+    return drawn_sentence(temperature, told, None if one is drawn else other)
 
 
 def explanation_lines(

@@ -15,7 +15,7 @@ from specchat.tui.state.reply_figures import Figures
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import ScreenLine, clip, spark, titled_rule, width_of
 from specchat.tui.tree.node_details import details
-from specchat.tui.tree.picture import Marks, Picture, label
+from specchat.tui.tree.picture import FORCED_BY, Marks, Picture, label
 
 
 def title_of(round: RoundDone | None, *, told: bool = True) -> str:
@@ -202,6 +202,7 @@ def colours_of(columns: Sequence[Column], given: dict[str, str]) -> Mapping[str,
 
     Where all colours are taken, several proposers have the same. `given` takes the new ones.
     """
+    given.setdefault(FORCED_BY, "forced")
     names = [name for name in dict.fromkeys(column.proposer for column in columns) if name]
     for name in names:
         if name not in given:
