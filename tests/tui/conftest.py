@@ -11,6 +11,7 @@ import textual._wait
 import textual.app
 import textual.pilot
 from parsed_styles import parse_once
+from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 
 from specchat.tui import textual_patches
@@ -52,6 +53,8 @@ def without_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (textual.app, textual.pilot):
         monkeypatch.setattr(module, "wait_for_idle", wait_until_nothing_is_ready)
     monkeypatch.setattr(Stylesheet, "_parse_rules", parse_once)
+    monkeypatch.setattr(RuleSet, "__hash__", object.__hash__)  # what Textual's own returns, without a call
+    monkeypatch.setattr(event_pump, "IDLE_S", 60.0)  # all that pytest holds is looked through: 0.1 s for most tests
     monkeypatch.setattr(gc, "set_threshold", lambda *_: None)  # what one test leaves must not stay for the next
 
 
