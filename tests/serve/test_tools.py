@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-import pytest
+from rows import each_row
 
 from specchat.serve.tools import Call, CallReader, call_text
 
@@ -26,8 +26,8 @@ def read(text: str, size: int) -> tuple[str, list[tuple[str, object]]]:
 ADD, GET = ("add", {"a": 1}), ("get", {"what": "</x> {"})
 
 
-@pytest.mark.parametrize("size", [1, 3, 7, 1000])
-@pytest.mark.parametrize(
+@each_row("size", [1, 3, 7, 1000])
+@each_row(
     ("text", "said", "calls"),
     [
         ("Hello <b> there", "Hello <b> there", []),
