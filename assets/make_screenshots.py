@@ -23,8 +23,8 @@ from textual.pilot import Pilot
 
 from specchat.cli.chat import shipped_questions
 from specchat.cli.pair_states import judged, known_pairs
-from specchat.cli.start_engine import start_engine
 from specchat.config import private_dir
+from specchat.engine.client.start_engine import start_engine
 from specchat.engine.protocol.events import RoundDone
 from specchat.store.prompt_history import History
 from specchat.tui.app import SpecchatApp

@@ -10,7 +10,8 @@
     │   └── PromptTooLong         … a prompt that leaves no room in the context
     ├── WeightsError              weights could not be found, fetched, trusted or read
     │   ├── WeightsNotHere        … that have to be fetched first
-    │   └── DamagedWeights        … files that are not what they should be, or contradict themselves (exit code 2)
+    │   ├── DamagedWeights        … files that are not what they should be, or contradict themselves (exit code 2)
+    │   └── PackedWeightsError    … layers on the disk that cannot be written, or were changed (exit code 2)
     ├── ModelError                this network cannot be run the way specchat needs
     │   ├── TokenizerMismatch     target and draft model do not share one token table
     │   ├── DamagedModel          its description and its weights do not go together (exit code 2)
@@ -86,6 +87,12 @@ class WeightsNotHere(WeightsError):
 
 class DamagedWeights(WeightsError):
     """Files of a model that are not what they should be, or that contradict themselves."""
+
+    exit_code = 2
+
+
+class PackedWeightsError(WeightsError):
+    """Layers that were packed to be read in every pass, and cannot be written, read or trusted."""
 
     exit_code = 2
 

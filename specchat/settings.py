@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specchat.errors import UsageError, nearest, short
-from specchat.memory_size import parse_memory
+from specchat.memory_size import parse_amount_or_off, parse_memory
 from specchat.registry import Option, option, options_of
 
 COLDEST = 1e-6
@@ -81,6 +81,11 @@ class Settings:
         "the most memory that the engine may take, such as 2GB; empty: no limit",
         live=False,
         check=parse_memory,
+    )
+    prompt_cache: str = option(
+        "2GB",
+        "the most disk that what was read of chats and long prompts may take, so that it is not read again; or off",
+        check=parse_amount_or_off,
     )
     learn: bool = option(
         False,

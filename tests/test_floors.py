@@ -31,8 +31,8 @@ TORCH_FREE = (
     "specchat.models.hub",
     "specchat.store.writer", "specchat.store.chat_json",
     "specchat.cli", "specchat.cli.flags", "specchat.cli", "specchat.cli.models", "specchat.cli.run",
-    "specchat.cli.start_engine", "specchat.cli.chat", "specchat.cli.serve", "specchat.serve.server",
-    "specchat.training.training_request",
+    "specchat.engine.client.start_engine", "specchat.cli.chat", "specchat.cli.serve", "specchat.serve.server",
+    "specchat.training.training_request", "specchat.library",
 )  # fmt: skip
 """What lists, asks and plays back, but never computes."""
 

@@ -82,16 +82,18 @@ def tiny_gguf(
     sizes: Mapping[str, tuple[int, ...] | None] = {},
     kinds: Mapping[str, GGMLQuantizationType] = {},
     values: Mapping[str, float] = {},
+    tensors_each: int = 0,
 ) -> Path:
-    """A GGUF file of the Llama family in Q8_0, with some things changed.
+    """A GGUF file of the Llama family in Q8_0, with some things changed; the first of several if it is split.
 
     Args:
         numbers: other metadata, under the architecture's name.
         sizes: other sizes of tensors by name; None leaves one out.
         kinds: other formats of tensors.
         values: tensors that hold this number throughout.
+        tensors_each: splits the model into files of so many tensors.
     """
-    writer = GGUFWriter(path, "llama")
+    writer = GGUFWriter(path, "llama", split_max_tensors=tensors_each)
     for key, value in {**NUMBERS, **numbers}.items():
         _adder(writer, value)(f"llama.{key}", value)
     writer.add_string("general.name", "tiny")
@@ -113,7 +115,7 @@ def tiny_gguf(
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return path
+    return min(path.parent.glob(f"{path.stem}-*.gguf")) if tensors_each else path
 
 
 def _adder(writer: GGUFWriter, value: Any) -> Callable[[str, Any], None]:

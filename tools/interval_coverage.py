@@ -19,8 +19,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
-from specchat.cli.start_engine import start_engine
 from specchat.engine.client.client import Engine
+from specchat.engine.client.start_engine import start_engine
 from specchat.engine.protocol import events
 from specchat.engine.protocol.commands import Generate, Load, Message, Quit
 from specchat.errors import EngineError

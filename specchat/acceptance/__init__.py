@@ -34,6 +34,20 @@ ACCEPTANCE_RULES = Table(
         lossless="yes, in distribution; the seed's text differs from plain decoding's",
     ),
     Method(
+        "block",
+        "specchat.acceptance.block:Block",
+        "judge a chain of draws by all of its tokens together, so that likely ones make up for an unlikely one",
+        "Block Verification arXiv:2403.10444",
+        lossless="yes, in distribution; the seed's text differs from plain decoding's",
+    ),
+    Method(
+        "traversal",
+        "specchat.acceptance.traversal:Traversal",
+        "the same for every branch of a tree, from its leaves upwards",
+        "Traversal Verification arXiv:2505.12398",
+        lossless="yes, in distribution; the seed's text differs from plain decoding's",
+    ),
+    Method(
         "typical",
         "specchat.acceptance.typical:Typical",
         "keep what the target holds likely enough, given how undecided it is; the longest such path",

@@ -98,24 +98,33 @@ def trials(p: Tensor, draws: Sequence[Draw], lenience: float = 1.0, skip: int = 
         skip: draws before this one are not tried.
     """
     left = p
+    for index, draw, q in draw_laws(draws, p):
+        if index < skip:
+            continue
+        g = q if lenience == 1.0 else lenience * q
+        remaining = _residual(left, g)
+        yield Trial(index, draw.guess.token, _chance(left, g, draw.guess.token), remaining)
+        left = remaining
+
+
+def draw_laws(draws: Sequence[Draw], like: Tensor) -> Iterator[tuple[int, Draw, Tensor]]:
+    """Every sampled draw at one node: its place among all draws there, and (V,) its law given those before it.
+
+    Args:
+        like: on its device the laws are.
+    """
     taken: dict[str, list[int]] = defaultdict(list)
     for index, draw in enumerate(draws):
         guess = draw.guess
         if guess.kind is DrawKind.POINT:
             continue
         assert guess.q is not None, f"{guess.proposer} gives no distribution for a draw that it says it sampled"
-        q = guess.q.to(left)
+        q = guess.q.to(like)
         earlier = taken[guess.proposer] if guess.kind is DrawKind.WOR else []
         g = _without(q, earlier) if earlier else q
         taken[guess.proposer].append(guess.token)
-        if g is None:
-            continue  # nothing representable was left to draw from, whatever the token: a draw without a law
-        if index < skip:
-            continue
-        g = g if lenience == 1.0 else lenience * g
-        remaining = _residual(left, g)
-        yield Trial(index, guess.token, _chance(left, g, guess.token), remaining)
-        left = remaining
+        if g is not None:  # else nothing representable was left to draw from, whatever the token: a draw without a law
+            yield index, draw, g
 
 
 def _chance(r: Tensor, g: Tensor, token: int) -> float:

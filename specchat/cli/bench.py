@@ -48,7 +48,9 @@ def bench(
     ] = False,
     prompts: Annotated[
         str,
-        typer.Option(help="own, a file (MT-Bench, Spec-Bench, HumanEval), or a prompt set of mirrors.toml: mt-bench."),
+        typer.Option(
+            help="own, schemas, a file (MT-Bench, Spec-Bench, HumanEval), or a prompt set of mirrors.toml: mt-bench."
+        ),
     ] = "own",
     limit: Annotated[
         int, typer.Option(metavar="<int>", min=0, help="The most questions of each category; 0 is all.")

@@ -16,7 +16,6 @@ from typing import Any
 
 import typer
 
-from specchat.cli.start_engine import engine_log, start_engine
 from specchat.config import (
     AppOptions,
     load_catalog,
@@ -31,6 +30,7 @@ from specchat.config import (
 )
 from specchat.engine.client.client import Link
 from specchat.engine.client.replay import Player, Recording
+from specchat.engine.client.start_engine import engine_log, start_engine
 from specchat.engine.protocol.text import one_line, visible
 from specchat.errors import SpecchatError, UsageError, cut
 from specchat.store.database import default_path

@@ -132,7 +132,7 @@ def _print_table(findings: Findings) -> None:
         console.print(Text("\n`specchat models find --add NUMBER` adds one; its files stay where they are", "dim"))
 
 
-_WHAT = "a .gguf file, a folder of safetensors, a hub repository (owner/name, owner/name/file.gguf) or a known model"
+_WHAT = "a .gguf file, a folder of safetensors, a hub repository (owner/name, owner/name:Q4_K_M) or a known model"
 
 _CHECKPOINT = "an EAGLE-3 checkpoint, a folder or a hub repository (owner/name), in the authors' layout or vLLM's"
 

@@ -141,8 +141,23 @@ def _info(catalog: Catalog, pair: PairSpec, listed: list[ListedDrafter]) -> Pair
         disk_bytes=sum(state.disk_bytes for state in states),
         unused=visible(" + ".join(_as_unused(catalog.model(name)) for name in unused_drafts(pair))),
         yours=pair.yours,
+        parameters=catalog.model(pair.target).parameters or 0,
+        licence=visible(catalog.model(pair.target).licence),
+        read_bytes=_read_bytes(target, states[0]),
         trained=tuple(_words(one) for one in drafters_of(listed, catalog.model(pair.target))),
     )
+
+
+def _read_bytes(target: ModelSpec, state: State) -> int:
+    """What our own kernels read of its weights for each token; 0 where that is not known, or others run it."""
+    if target.scripted or target.backend == "llama.cpp":
+        return 0
+    gguf = any(file.name.endswith(".gguf") for file in target.files)
+    return state.total_bytes or int((target.parameters or 0) * (_GGUF_BYTES if gguf else 2))
+
+
+_GGUF_BYTES = 0.61
+"""Of a weight in a file that is called Q4_K_M, which most are."""
 
 
 def _words(drafter: ListedDrafter) -> str:

@@ -14,21 +14,18 @@ import msgspec
 
 from specchat.cli.flags import Output
 from specchat.cli.run_output import Outputs
-from specchat.cli.start_engine import engine_log, start_engine
 from specchat.cli.streams import piped_text
 from specchat.config import system_message
+from specchat.config.file_reading import MOST_CONSTRAINT_BYTES, read_named
 from specchat.engine.client.client import Engine, EngineFailure, raise_death
-from specchat.engine.client.speedup import speedup_of, speedup_text
+from specchat.engine.client.speedup import stats_line
+from specchat.engine.client.start_engine import engine_log, start_engine
 from specchat.engine.protocol import events
 from specchat.engine.protocol.bounds import ConstraintKind
 from specchat.engine.protocol.commands import Cancel, Generate, Load, Message, ReplyConstraint
 from specchat.errors import UsageError, cut
 
 _REPLY = 1
-
-_MOST_BYTES = 1 << 20
-"""Of a schema or a grammar: more than the engine takes."""
-
 
 Writes = Callable[[Engine, Outputs, list[Message]], int]
 """Has an engine answer messages, tells the outputs, and returns the exit code."""
@@ -49,18 +46,10 @@ def constraint_of(json_schema: Path | None, regex: str | None, grammar: Path | N
         given.append(("grammar", grammar))
     if len(given) > 1:
         raise UsageError("a reply is held to one of --json-schema, --regex and --grammar")
-    return next((ReplyConstraint(kind, _text_of(what)) for kind, what in given), None)
-
-
-def _text_of(what: str | Path) -> str:
-    if isinstance(what, str):
-        return what
-    try:
-        with what.open("rb") as file:
-            return file.read(_MOST_BYTES).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise UsageError(f"{cut(str(what))} cannot be read: {reason}") from None
+    for kind, what in given:
+        text = what if isinstance(what, str) else read_named(what, cut(str(what)), MOST_CONSTRAINT_BYTES)
+        return ReplyConstraint(kind, text)
+    return None
 
 
 def run_once(
@@ -145,8 +134,12 @@ class _Run:
             case events.Loading():
                 self.outputs.loading(event)
             case events.Ready():
+                if event.streaming:
+                    self.outputs.notice(event.streaming)
                 told = self.outputs.tell_rounds
-                self.engine.send(Generate(_REPLY, self.messages, logprobs=told, constraint=self.constraint))
+                keep = "run" if self.messages[0].role == "system" else ""
+                generate = Generate(_REPLY, self.messages, logprobs=told, constraint=self.constraint, keep=keep)
+                self.engine.send(generate)
             case events.Started():
                 self.started = event
             case events.RoundDone():
@@ -189,10 +182,3 @@ class _Run:
 def near_ties_of(started: events.Started | None) -> dict[str, str]:
     """The number format up to whose near-ties a reply is lossless, as JSON; empty where it is exact or lossy."""
     return {"near_ties": started.loss.near_ties} if started and started.loss.near_ties else {}
-
-
-def stats_line(stats: events.Stats) -> str:
-    return (
-        f"{stats.tokens} tok · {stats.tokens_per_s:.1f} tok/s · τ {stats.acceptance_length:.2f} · "
-        f"{stats.accepted} of {stats.drafted} drafted accepted · {speedup_text(speedup_of(stats))}"
-    )

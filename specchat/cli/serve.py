@@ -47,7 +47,7 @@ def serve(
     check_packages()
 
     from specchat.cli.serving import serve_on
-    from specchat.cli.start_engine import check_pair
+    from specchat.engine.client.start_engine import check_pair
 
     if not engine:
         check_pair(settings)
@@ -75,8 +75,8 @@ def web(
     """
     refuse_remote(host, allow_remote, _WHY)
     try:
-        from specchat.cli.start_engine import check_pair
         from specchat.cli.web_site import Site
+        from specchat.engine.client.start_engine import check_pair
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in ("textual_serve", "aiohttp"):
             raise

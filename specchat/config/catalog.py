@@ -32,6 +32,7 @@ from specchat.config.values import (
     PathSource,
     ScriptedSource,
     Source,
+    gguf_parts,
 )
 from specchat.errors import ConfigError, meant, nearest, short
 
@@ -113,7 +114,8 @@ def _model(place: TableLocation, name: str, table: dict[str, Any]) -> ModelSpec:
             raise place.error(key, f"= {short(said[key])} must be above 0")
     files = tuple(_file(place, place.table_at("files", entry)) for entry in said.pop("files", ()))
     sources = _sources(place, said.pop("source", None), said.pop("sources", ()), files)
-    files = files or tuple(ModelFile(base_name(s.file)) for s in sources if isinstance(s, HubSource) and s.file)[:1]
+    named = next((base_name(source.file) for source in sources if isinstance(source, HubSource) and source.file), None)
+    files = files or (tuple(map(ModelFile, gguf_parts(named))) if named else ())
     return ModelSpec(name=name, sources=sources, files=files, **said)
 
 

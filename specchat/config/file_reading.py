@@ -90,6 +90,9 @@ def _is_nameless_pipe(file: Path) -> bool:
 MOST_BYTES = 256 << 20
 """Far more than the largest collections of prompts have."""
 
+MOST_CONSTRAINT_BYTES = 1 << 20
+"""Of a schema or a grammar: more than the engine takes."""
+
 _GZIP = b"\x1f\x8b"
 
 

@@ -30,9 +30,30 @@ class ModelFile:
     sha256: str | None = None
 
 
+_FIRST_PART = re.compile(r"(?P<stem>.*)-00001-of-(?P<count>\d{5})\.gguf", re.DOTALL)
+_LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")
+MOST_PARTS = 1000
+
+
+def gguf_parts(name: str) -> tuple[str, ...]:
+    """The files of a model by the name or path of its first: more than one where that is `x-00001-of-00003.gguf`."""
+    found = _FIRST_PART.fullmatch(name)
+    count = int(found["count"]) if found else 1
+    if found is None or not 1 < count <= MOST_PARTS:
+        return (name,)
+    return tuple(f"{found['stem']}-{number:05d}-of-{count:05d}.gguf" for number in range(1, count + 1))
+
+
+def is_later_part(name: str) -> bool:
+    """Whether a file belongs to a model whose first file has another name."""
+    return _LATER_PART.search(name) is not None
+
+
 @dataclass(frozen=True)
 class HubSource:
-    """A repository on the model hub: one file of it, or, without `file`, its safetensors and what belongs to them."""
+    """A repository on the model hub: one file of it, the first of several that are one model (`gguf_parts`), or,
+    without `file`, its safetensors and what belongs to them.
+    """
 
     repo: str
     file: str | None = None

@@ -9,7 +9,7 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
     from llguidance._lib import JsonCompileOptions
 
-Kind = Literal["json_schema", "json_object", "regex", "grammar"]
+Kind = Literal["json_schema", "json_object", "regex", "grammar", "calls"]
 
 MOST_CHARACTERS = 1 << 16
 """Of a schema, an expression or a grammar."""
@@ -34,11 +34,18 @@ MOST_CHARACTERS = 1 << 16
 DEEPEST = 64
 """Objects and lists inside each other in a schema."""
 
+MOST_REFUSED = 64
+"""Guesses of one round that are remembered because they were forbidden."""
+
+_LIKELIEST = 10
+"""So many of the likeliest tokens of a node are compared with the mask for those who want to see it."""
+
 _NAMES: dict[Kind, str] = {
     "json_schema": "this JSON schema",
     "json_object": "a JSON object",
     "regex": "this regular expression",
     "grammar": "this grammar",
+    "calls": "calls of these tools",
 }
 
 _JSON: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -46,7 +53,7 @@ _JSON: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ", 
 
 
 @dataclasses.dataclass(frozen=True)
-class Wanted:
+class ConstraintSource:
     """What a reply must be.
 
     Args:
@@ -57,7 +64,7 @@ class Wanted:
     text: str = ""
 
 
-def compiled(wanted: Wanted, table: TokenTable, vocab_size: int) -> Constraint:
+def compiled(source: ConstraintSource, table: TokenTable, vocab_size: int) -> Constraint:
     """The constraint at the beginning of a reply.
 
     Args:
@@ -69,16 +76,16 @@ def compiled(wanted: Wanted, table: TokenTable, vocab_size: int) -> Constraint:
         InstallationError: llguidance is not installed.
     """
     ends = frozenset(token for token in table.eos_ids if token < vocab_size)
-    name = _NAMES[wanted.kind]
+    name = _NAMES[source.kind]
     if not ends:
         raise ConstraintError(f"a reply cannot be held to {name}: this model has no token that ends a reply")
-    if len(wanted.text) > MOST_CHARACTERS:
-        raise ConstraintError(f"{name} has {len(wanted.text):,} characters; {MOST_CHARACTERS:,} are read")
+    if len(source.text) > MOST_CHARACTERS:
+        raise ConstraintError(f"{name} has {len(source.text):,} characters; {MOST_CHARACTERS:,} are read")
     try:
         from llguidance import LLMatcher
     except ImportError as error:
         raise InstallationError.of(error) from None
-    matcher = LLMatcher(_tokenizer(table, vocab_size), _source(wanted, name), log_level=0)
+    matcher = LLMatcher(_tokenizer(table, vocab_size), _source(source, name), log_level=0)
     if matcher.is_error():
         raise ConstraintError(f"{name} cannot be used: {_first_line(matcher.get_error())}")
     constraint = Constraint(matcher, ends, vocab_size, name)
@@ -86,16 +93,16 @@ def compiled(wanted: Wanted, table: TokenTable, vocab_size: int) -> Constraint:
     return constraint
 
 
-def _source(wanted: Wanted, name: str) -> str:
+def _source(source: ConstraintSource, name: str) -> str:
     """The constraint as llguidance reads it."""
     from llguidance import LLMatcher
 
-    if wanted.kind == "regex":
-        return LLMatcher.grammar_from_regex(wanted.text)
-    if wanted.kind == "grammar":
-        return LLMatcher.grammar_from_lark(wanted.text)
+    if source.kind == "regex":
+        return LLMatcher.grammar_from_regex(source.text)
+    if source.kind in ("grammar", "calls"):
+        return LLMatcher.grammar_from_lark(source.text)
     try:
-        schema = {"type": "object"} if wanted.kind == "json_object" else json.loads(wanted.text)
+        schema = {"type": "object"} if source.kind == "json_object" else json.loads(source.text)
     except (ValueError, RecursionError) as error:
         raise ConstraintError(f"{name} is not JSON: {_first_line(str(error))}") from None
     if not isinstance(schema, dict):
@@ -154,6 +161,14 @@ def _tokenizer(table: TokenTable, vocab_size: int) -> LLTokenizer:
 _made: list[tuple[TokenTable, int, LLTokenizer]] = []
 
 
+class Refused(NamedTuple):
+    """A guess that may not follow this node of the tree and got no place; or a likely token that nobody guessed."""
+
+    parent: int
+    token: int
+    proposer: str
+
+
 class Constraint:
     """Which tokens may follow the reply so far, and every path of drafted tokens behind it.
 
@@ -170,6 +185,7 @@ class Constraint:
         self._at: list[int] = []  # the path at which the matcher stands
         self._masks: dict[tuple[int, ...], np.ndarray[Any, np.dtype[np.bool_]]] = {}
         self._forced: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._refused: dict[tuple[tuple[int, ...], int], str] = {}
 
     def advance(self, tokens: Sequence[int]) -> None:
         """The reply has these tokens now.
@@ -177,6 +193,7 @@ class Constraint:
         Raises:
             ConstraintError: it may not have them.
         """
+        self._refused.clear()
         for token in tokens:
             if not self.allows((), token):
                 raise ConstraintError(f"the reply so far does not fit {self._name}")
@@ -228,6 +245,30 @@ class Constraint:
             self._forced[key] = found
         return found
 
+    def note_refused(self, path: Sequence[int], token: int, proposer: str) -> None:
+        """Remember that this was guessed behind the reply and this path, and was forbidden."""
+        if len(self._refused) < MOST_REFUSED:
+            self._refused.setdefault((tuple(path), token), proposer)
+
+    def note_likeliest(self, tree: TokenTree, reading: Reading, nodes: Sequence[int]) -> None:
+        """Remember which of the likeliest tokens after these nodes are forbidden, though nobody guessed them."""
+        for node, likeliest in zip(nodes, reading.best_after(nodes, _LIKELIEST), strict=True):
+            path = tree.path_tokens(node)
+            for token in likeliest:
+                if not self.allows(path, token):
+                    self.note_refused(path, token, "")
+
+    def refused(self, tree: TokenTree) -> tuple[Refused, ...]:
+        """The forbidden guesses since the last `advance` whose paths stand in the tree."""
+        if not self._refused:
+            return ()
+        node_of = {tuple(tree.path_tokens(node)): node for node in range(len(tree))}
+        return tuple(
+            Refused(node_of[path], token, proposer)
+            for (path, token), proposer in self._refused.items()
+            if path in node_of
+        )
+
     def reading(self, tree: TokenTree, reading: Reading) -> Reading:
         """The same reading of this tree with the logits of forbidden tokens at −inf."""
         head = _MaskedHead(self, tree, reading)
@@ -246,6 +287,8 @@ class Constraint:
             for draw in tree.draws(parent) if stays[parent] else ():
                 if stays[draw.child]:
                     place[draw.child] = pruned.add(place[parent], draw.guess)
+                else:
+                    self.note_refused(tree.path_tokens(parent), draw.guess.token, draw.guess.proposer)
         return pruned.freeze()
 
     def _mask(self, path: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.bool_]]:

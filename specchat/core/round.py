@@ -8,6 +8,7 @@ from enum import Enum
 from functools import cached_property
 
 from specchat.core.budget import Budget
+from specchat.core.constraint import Refused
 from specchat.core.reading import Reading
 from specchat.core.record import record
 from specchat.core.tree import ROOT, TokenTree
@@ -74,6 +75,20 @@ class Verdict:
         return Verdict(kept, None, self.tree, self.dead, self.sources[:count], beyond)
 
 
+@record
+class JointPass:
+    """A pass of the target that read trees of several texts.
+
+    Args:
+        texts, rows: of all that it read.
+        seconds: that it took.
+    """
+
+    texts: int
+    rows: int
+    seconds: float
+
+
 @dataclass
 class RoundTimings:
     """Seconds spent drafting, verifying, and on everything else; written in as they are measured.
@@ -81,12 +96,14 @@ class RoundTimings:
     Args:
         learn_s: what of everything else plain decoding does not have: what drafter and policy took to learn from the
             round, and from then on also what the controller took to plan and to learn.
+        joint: the pass that verified it, where that read other texts too; `verify_s` is its share then, by rows.
     """
 
     draft_s: float = 0.0
     verify_s: float = 0.0
     other_s: float = 0.0
     learn_s: float = 0.0
+    joint: JointPass | None = None
 
 
 @record
@@ -102,6 +119,7 @@ class Round:
         timings: complete once the round is over; while it is observed, what has been measured so far. The controller
             observes it after the drafter.
         extra_rows: rows that the drafter attached to the target's pass.
+        refused: guesses that a constraint forbids, which got no place in the tree.
     """
 
     index: int
@@ -115,6 +133,7 @@ class Round:
     draft_passes: int = 0
     timings: RoundTimings = field(default_factory=RoundTimings)
     extra_rows: int = 0
+    refused: tuple[Refused, ...] = ()
 
     @property
     def rows(self) -> int:

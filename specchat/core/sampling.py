@@ -1,11 +1,11 @@
-"""From raw logits to the distribution the target samples from: penalties, temperature, top-k, top-p, min-p."""
+"""From raw logits to the distribution the target samples from: bias, penalties, temperature, top-k, top-p, min-p."""
 
 from __future__ import annotations
 
 import math
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -19,9 +19,12 @@ from specchat.errors import NotNumbers
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the target samples. The order is fixed: penalties, temperature, top-k, top-p, min-p.
+    """How the target samples. The order is fixed: bias, penalties, temperature, top-k, top-p, min-p.
 
     Ties are kept: a token as likely as the last one that survives truncation survives too.
+
+    Args:
+        bias: tokens, and what is added to the logit of each.
     """
 
     temperature: float = 0.0
@@ -31,6 +34,7 @@ class Sampling:
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+    bias: tuple[tuple[int, float], ...] = ()
 
     @cached_property
     def greedy(self) -> bool:
@@ -51,8 +55,13 @@ class Sampling:
 
     @cached_property
     def by_logits(self) -> bool:
-        """Whether the token with the highest logit is always taken: greedy, and no penalty changes logits."""
-        return self.greedy and not self.penalised
+        """Whether the token with the highest logit is always taken: greedy, with neither bias nor penalties."""
+        return self.greedy and not self.penalised and not self.bias
+
+    @cached_property
+    def without_bias(self) -> Sampling:
+        """The same for logits that have the bias already."""
+        return replace(self, bias=()) if self.bias else self
 
 
 class Counts:
@@ -119,8 +128,19 @@ class Counts:
         return to_device(tokens, device), to_device(often, device)
 
 
+def biased(logits: Tensor, sampling: Sampling) -> Tensor:
+    """(…, V) float32 logits with the bias added; a new tensor where there is any."""
+    known = [(token, amount) for token, amount in sampling.bias if token < logits.shape[-1]]
+    if not known:
+        return logits.float()
+    tokens, amounts = zip(*known, strict=True)
+    ids = to_device(torch.tensor(tokens, dtype=torch.int64), logits.device)
+    added = to_device(torch.tensor(amounts, dtype=torch.float32), logits.device)
+    return logits.float().index_add(-1, ids, added.expand(*logits.shape[:-1], -1))
+
+
 def penalise(logits: Tensor, sampling: Sampling, counts: Counts, path: Sequence[int] = ()) -> Tensor:
-    """Logits after penalties at a node: history plus the tokens from the root to the node, the node included.
+    """Logits after bias and penalties at a node: history plus the tokens from the root to the node, the node included.
 
     Repetition looks at prompt and reply, presence and frequency at the reply. A rejected draft is on no
     accepted node's path, so it is never seen.
@@ -130,10 +150,11 @@ def penalise(logits: Tensor, sampling: Sampling, counts: Counts, path: Sequence[
         path: tokens drafted since the history ended, down to the node.
 
     Returns:
-        (V,) float32, a new tensor unless no penalty is active.
+        (V,) float32, a new tensor unless neither is active.
     """
+    logits = biased(logits, sampling)
     if not sampling.penalised:
-        return logits.float()
+        return logits
     ids, amounts = counts.seen(path, logits.device)
     seen = logits[ids].float()
     if (factor := sampling.repetition_penalty) != 1.0:

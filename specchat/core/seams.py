@@ -82,16 +82,19 @@ class Model(Weights, Protocol):
     refusing long prompts and ending replies. A tree may reach a little beyond it.
 
     Attributes:
-        gives_states: whether it can show states of its layers, hand out weights, take extra rows and make views. One
-            that cannot refuses what asks for them.
+        flexible_passes: whether it takes hooks and extra rows, makes views, and applies its head alone. One that cannot
+            refuses what asks for that, and still shows states after its layers.
     """
 
-    gives_states: bool
+    flexible_passes: bool
 
     counters: Counters
 
     def cached(self, tokens: Sequence[int]) -> int:
         """How many leading tokens of these the cache holds already."""
+
+    def recall(self, tokens: Sequence[int]) -> None:
+        """Put back into the cache what was kept of this text elsewhere, where that is more than the cache holds."""
 
     def prefill(
         self,
@@ -182,6 +185,8 @@ class Drafter(ABC):
     hidden_state_sink: HiddenStateSink | None = None
     kinds: ClassVar[frozenset[DrawKind]] = frozenset({DrawKind.POINT})
     """What `draw_kinds` says where neither options nor members decide it."""
+    mixes_members: ClassVar[bool] = False
+    """Whether guesses of several members may stand beside each other at a node."""
 
     @classmethod
     def draw_kinds(cls, options: Any, members: Sequence[Collection[DrawKind]]) -> Collection[DrawKind]:
@@ -280,6 +285,8 @@ class AcceptanceRule(ABC):
         wants_q: whether it needs the draft's distribution at points too. Drafters that know it then let points carry q.
         wants_sources: whether it needs guesses that say which token of the text they are copies of.
         wants_target: whether it is built from the target and its tokens, too.
+        judges_branches: whether tokens below a draw decide about it. Then points may not stand beside draws at a node:
+            see `acceptance.branches`, and `Drafter.mixes_members`.
     """
 
     lossless: bool = False
@@ -287,6 +294,7 @@ class AcceptanceRule(ABC):
     wants_q: bool = False
     wants_sources: bool = False
     wants_target: bool = False
+    judges_branches: bool = False
 
     def __init__(self, options: object = None) -> None:
         """A rule without options."""

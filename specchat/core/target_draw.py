@@ -20,7 +20,7 @@ from specchat.compiled.machine import cpu_flags, processor_option
 from specchat.core.device_copy import to_device
 from specchat.core.noise import Noise, Stream
 from specchat.core.reading import RowInMemory
-from specchat.core.sampling import Counts, Sampling, best_tokens, law, looked_at, penalise, total_of, truncate
+from specchat.core.sampling import Counts, Sampling, best_tokens, biased, law, looked_at, penalise, total_of, truncate
 
 _NOTHING_SAID = Counts()
 
@@ -46,6 +46,9 @@ def draw_token(
         logits: (V,) raw, or where they lie.
         path: tokens drafted since the history ended, down to the node whose logits these are.
     """
+    if sampling.bias:  # so that C draws here too
+        logits = biased(logits if isinstance(logits, Tensor) else logits.tensor(), sampling)
+        sampling = sampling.without_bias
     row = _in_memory(logits) if isinstance(logits, Tensor) else logits
     if row is not None and (native := native_draw(row.width)) is not None:
         token = native.draw(row.address, sampling, counts, path, noise.key(Stream.TARGET, position))
@@ -199,9 +202,11 @@ def _where(sure: Tensor, tokens: Tensor) -> list[int | None]:
 
 
 def penalise_batch(logits: Tensor, sampling: Sampling, counts: Counts, paths: Sequence[Sequence[int]]) -> Tensor:
-    """(n, V) float32 logits after penalties, a new tensor; each row's own path is part of what was said."""
+    """(n, V) float32 logits after bias and penalties, a new tensor; each row's own path is part of what was said."""
+    if sampling.bias:
+        logits = biased(logits, sampling)
     if not sampling.penalised:
-        return logits.to(torch.float32, copy=True)
+        return logits.to(torch.float32, copy=not sampling.bias)
     device, vocab_size = logits.device, logits.shape[1]
     ids, often = counts.seen((), device)
     amounts = torch.zeros(vocab_size, device=device).index_copy_(0, ids, often).expand_as(logits).clone()

@@ -77,13 +77,13 @@ def assemble(
             resources.memory,
         ),
     )
-    _refuse_without_states(speculator, settings)
+    _refuse_parts_of_passes(speculator, settings)
     speculator.feed = feed
     return speculator
 
 
-def _refuse_without_states(speculator: Speculator, settings: Settings) -> None:
-    """Refuse parts that look at states of a target that shows none.
+def _refuse_parts_of_passes(speculator: Speculator, settings: Settings) -> None:
+    """Refuse parts that leave a pass between its layers, of a target that computes whole passes alone.
 
     Raises:
         CombinationError: names the part.
@@ -94,9 +94,9 @@ def _refuse_without_states(speculator: Speculator, settings: Settings) -> None:
         ("rule", settings.rule, speculator.rule.taps),
     )
     for family, name, taps in named:
-        if taps and not speculator.target.gives_states:
+        if taps and not speculator.target.flexible_passes:
             raise CombinationError(
-                f"{family} {name!r} needs states of the target's layers, which llama.cpp does not hand out; nearest "
+                f"{family} {name!r} looks into the middle of a pass, which llama.cpp does not allow; nearest "
                 "that works: drafter 'token_recycling', or backend = own"
             )
 
@@ -111,15 +111,19 @@ def nested_engines(settings: Settings) -> EngineFactory:
     return make
 
 
-def sampling(settings: Settings) -> Sampling:
-    return Sampling(**{field.name: getattr(settings, field.name) for field in dataclasses.fields(Sampling)})
+def sampling(settings: Settings, bias: Mapping[int, float] | None = None) -> Sampling:
+    """How these settings sample, and what a reply adds to tokens' logits."""
+    names = {field.name for field in dataclasses.fields(Sampling)} - {"bias"}
+    return Sampling(**{name: getattr(settings, name) for name in names}, bias=tuple((bias or {}).items()))
 
 
 def pair_memory(settings: Settings, target: Model, drafts: tuple[Model, ...], prunable: Prunable | None) -> PairMemory:
     """What reading and writing with these settings takes on top of weights, if these draft models are used."""
     rule = ACCEPTANCE_RULES[settings.rule].load()
-    carries_law = bool(drafts) and (rule.wants_q or rule.wanted is not DrawKind.POINT)
-    law_bytes = 8 * target.vocab_size if carries_law else 0
+    draws = rule.wanted is not DrawKind.POINT and rule.wanted in choose_drafter(settings).draw_kinds
+    carries_law = draws or (bool(drafts) and rule.wants_q)
+    held = 3 if rule.judges_branches else 1  # the target's law and what is left of it wait at every node of a branch
+    law_bytes = held * 8 * target.vocab_size if carries_law else 0
     return PairMemory(target, drafts, law_bytes, made_networks(settings, prunable), early_map_bytes(settings, target))
 
 

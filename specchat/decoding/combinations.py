@@ -199,6 +199,12 @@ def _check_rule(settings: Settings) -> None:
         )
     if rule.wanted is not DrawKind.POINT and settings.temperature > 0.0:
         _check_draws(settings, rule.wanted)
+        if rule.judges_branches and choice.mixes(rule.wanted):
+            raise CombinationError(
+                f"rule {settings.rule!r} judges whole branches, and drafter {settings.drafter!r} with its members puts "
+                "points beside draws, which compete with what stands below these; nearest that works: rule "
+                f"{'multi_step' if rule.wanted is DrawKind.IID else 'recursive'!r}, or drafter 'cascade'"
+            )
 
 
 def _check_draws(settings: Settings, wanted: DrawKind) -> None:

@@ -36,14 +36,16 @@ class Limits:
 
 
 class Emission:
-    """Takes emitted tokens one by one and knows when to stop. `begun`: the reply has text already."""
+    """Takes emitted tokens one by one and knows when to stop. `begun`: tokens that the reply has already."""
 
-    def __init__(self, vocabulary: Vocabulary, limits: Limits, *, begun: bool = False) -> None:
+    def __init__(self, vocabulary: Vocabulary, limits: Limits, begun: Sequence[int] = ()) -> None:
         self.tokens: list[int] = []
-        self.ended: Stop | None = None
+        self.ended = Stop.END if begun and begun[-1] in vocabulary.eos_ids else None
         self.limits = limits
         self._vocabulary = vocabulary
-        self._detokenizer = Detokenizer(vocabulary, begun=begun)
+        self._detokenizer = Detokenizer(vocabulary)
+        for token in begun:
+            self._detokenizer.add(token)
         self._stops = StopStrings(limits.stop)
 
     @property
@@ -84,16 +86,13 @@ class Emission:
 
 
 class Detokenizer:
-    """Turns a growing list of tokens into text. Bytes of an unfinished character wait for their rest.
+    """Turns a growing list of tokens into text. Bytes of an unfinished character wait for their rest."""
 
-    `begun`: the first token is not the first of its text, so a space it carries is text.
-    """
-
-    def __init__(self, vocabulary: Vocabulary, *, begun: bool = False) -> None:
+    def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._waits = False  # whether bytes wait in the decoder
-        self._strip_space = vocabulary.starts_with_space() and not begun
+        self._strip_space = vocabulary.starts_with_space()
 
     def add(self, token: int) -> str:
         """The text that became readable with this token; may be empty."""
@@ -168,6 +167,12 @@ def tokens_of(vocabulary: Vocabulary, pieces: Sequence[str]) -> list[int]:
         token = known.get(b" " + data, known.get(data)) if at_start else known.get(data)
         tokens += [token] if token is not None else _spelled(vocabulary, known, piece, at_start)
     return tokens
+
+
+def texts_of(vocabulary: Vocabulary, tokens: Sequence[int]) -> list[str]:
+    """The text that becomes readable with each of the first tokens of a reply."""
+    detokenizer = Detokenizer(vocabulary)
+    return [detokenizer.add(token) for token in tokens]
 
 
 def _tokens_by_bytes(vocabulary: Vocabulary) -> dict[bytes, int]:

@@ -7,14 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from specchat.core.budget import Budget
+from specchat.core.constraint import Refused
 from specchat.core.context import Context
 from specchat.core.device_copy import synchronize
 from specchat.core.reading import Reading
 from specchat.core.record import record
 from specchat.core.request import EVERYTHING, HeadNeeds, PassRequest
-from specchat.core.round import Round, RoundTimings
+from specchat.core.round import JointPass, Round, RoundTimings
 from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, TreePolicy
-from specchat.core.tree import TokenTree
+from specchat.core.tree import ROOT, TokenTree
 from specchat.decoding.state_feed import StateFeed, wants_states
 
 Cut = Callable[[Sequence[int]], int]
@@ -41,6 +42,7 @@ class Draft:
     Args:
         passes: forward passes of draft models that it took.
         took_s: what proposing took.
+        refused: guesses that a constraint forbids, which got no place.
     """
 
     plan: Plan
@@ -48,6 +50,7 @@ class Draft:
     request: PassRequest
     passes: int = 0
     took_s: float = 0.0
+    refused: tuple[Refused, ...] = ()
 
 
 @record
@@ -56,12 +59,14 @@ class Submitted:
 
     Args:
         given, returned: on the clock, when the target was given it and when the call came back.
+        joint: the pass that read it with trees of other texts; None where it read nothing else.
     """
 
     draft: Draft
     reading: Reading
     given: float
     returned: float
+    joint: JointPass | None = None
 
 
 @dataclass
@@ -121,11 +126,13 @@ class Speculator:
         """A tree that goes on from the context's history, within the budget."""
         began, passes = time.perf_counter(), self.drafter.passes
         tree = self.policy.grow(self.drafter, context, plan.budget)
+        refused: tuple[Refused, ...] = ()
         if context.constraint is not None:
             tree = context.constraint.without_forbidden(tree)
+            refused = context.constraint.refused(tree)
         needs = self.rule.needs(context.sampling) | self._drafter_needs | context.shown
         request = self.request(tree, plan.budget, needs)
-        return Draft(plan, tree, request, self.drafter.passes - passes, time.perf_counter() - began)
+        return Draft(plan, tree, request, self.drafter.passes - passes, time.perf_counter() - began, refused)
 
     def request(self, tree: TokenTree, budget: Budget, needs: HeadNeeds = EVERYTHING) -> PassRequest:
         """What drafter, policy and rule together ask of the target's pass over this tree; `needs` of its head."""
@@ -160,6 +167,10 @@ class Speculator:
         if count < len(emitted):
             verdict, emitted = verdict.cut(count), emitted[:count]
         self.target.keep(verdict.path)
+        refused, constraint = draft.refused, context.constraint
+        if constraint is not None and context.shown.likeliest:
+            constraint.note_likeliest(draft.tree, reading, (ROOT, *verdict.path))
+            refused = constraint.refused(draft.tree)
         round = Round(
             index=context.round,
             start=len(context.history),
@@ -170,8 +181,9 @@ class Speculator:
             verdict=verdict,
             emitted=emitted,
             draft_passes=draft.passes,
-            timings=RoundTimings(draft.took_s, verify_s),
+            timings=RoundTimings(draft.took_s, verify_s, joint=submitted.joint),
             extra_rows=len(draft.request.extra_rows),
+            refused=refused,
         )
         self._learn(round, draft.plan.took_s, judged)
         context.emit(round.emitted)

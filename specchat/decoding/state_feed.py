@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import torch
+from torch import Tensor
+
 from specchat.core.budget import Budget
 from specchat.core.round import Round
 from specchat.core.seams import Drafter, Model
 from specchat.core.states import HiddenStateSink, PickedRows, TextStates
 from specchat.core.tree import ROOT
+from specchat.models.decoder.prompt_cache import BLOCK_TOKENS, Blocks, KeptTexts
 
 
 def wants_states(tap: HiddenStateSink, budget: Budget) -> bool:
@@ -25,12 +29,73 @@ class StateFeed:
 
     def __init__(self, drafter: Drafter) -> None:
         self.drafter = drafter
+        self.kept: KeptTexts | None = None
+        """Where the target's states go, and where they come from when a text comes again; None: they are read again."""
         self._given: list[int] = []
+        self._waiting: list[TextStates] = []  # given, without a gap, and not all of their blocks are kept yet
 
-    def reusable(self, target: Model, text: Sequence[int]) -> int:
-        """How many leading tokens of the text need not be read."""
+    def keep_states_in(self, kept: KeptTexts | None) -> None:
+        """Keep what the drafter is given beside what is kept of the target; None: nowhere."""
+        tap = self.drafter.hidden_state_sink
+        name = "" if tap is None else f"states {' '.join(map(str, sorted(tap.layers)))}"
+        if kept is None or not name:
+            self.kept = None
+        elif self.kept is None or self.kept.name != kept.beside(name).name:
+            self.kept = kept.beside(name)
+
+    def recall(self, target: Model, text: Sequence[int]) -> int:
+        """Put back what was kept of the text; how many of its leading tokens need not be read."""
+        target.recall(text)
         cached = target.cached(text)
-        return cached if self.drafter.hidden_state_sink is None else min(cached, self._known(text))
+        if self.drafter.hidden_state_sink is None:
+            return cached
+        known = self._known(text)
+        if self.kept is not None and cached - known >= BLOCK_TOKENS:
+            self._give_kept(text[:cached], known, target.hidden_size)
+            known = self._known(text)
+        return min(cached, known)
+
+    def kept_blocks(self, text: Sequence[int]) -> Blocks:
+        """The blocks of states that are kept of a text in memory."""
+        return [] if self.kept is None else self.kept.blocks(text)
+
+    def _give_kept(self, text: Sequence[int], known: int, width: int) -> None:
+        """Give the drafter the states that are kept of a text behind those that it knows."""
+        tap, kept = self.drafter.hidden_state_sink, self.kept
+        assert tap is not None, "it asked for states"
+        assert kept is not None, "states are kept"
+        layers = sorted(tap.layers)
+        size = len(layers) * BLOCK_TOKENS * width * torch.float32.itemsize
+        for found in kept.load(text, known // BLOCK_TOKENS, size):
+            if found.end - found.first == BLOCK_TOKENS:
+                rows = found.content.view(torch.float32).view(len(layers), BLOCK_TOKENS, width)
+                del self._given[max(known, found.first) :]
+                tokens = tuple(text[found.first : found.end])
+                self._give(TextStates(found.first, tokens, dict(zip(layers, rows, strict=True))))
+
+    def _keep(self, states: TextStates) -> None:
+        """Keep the blocks that these states complete."""
+        kept, waiting = self.kept, self._waiting
+        if kept is None:
+            waiting.clear()
+            return
+        if waiting and waiting[-1].end != states.first:
+            waiting.clear()
+        waiting.append(states)
+        first, end = waiting[0].first, states.end - states.end % BLOCK_TOKENS
+        if end <= first:
+            return
+        together = waiting[0]
+        for more in waiting[1:]:
+            together = together.then(more)
+
+        def content(block: int) -> Tensor:
+            at = block * BLOCK_TOKENS - together.first
+            rows = [together.layers[layer][at : at + BLOCK_TOKENS] for layer in sorted(together.layers)]
+            return torch.stack(rows).to("cpu", torch.float32).view(-1).view(torch.uint8)
+
+        kept.put(self._given[:end], -(-first // BLOCK_TOKENS), content)
+        waiting[:] = [together.since(end)] if states.end > end else []
 
     def read(self, target: Model, text: Sequence[int], on_chunk: Callable[[int, int], None] | None = None) -> None:
         """Make the target hold a text. States of tokens that are put off come with the next round."""
@@ -79,6 +144,8 @@ class StateFeed:
         if states.tokens:
             tap.take(states)
             self._given.extend(states.tokens)
+            if self.kept is not None:
+                self._keep(states)
 
     def _known(self, text: Sequence[int]) -> int:
         """How many leading tokens of the text it was given."""

@@ -53,6 +53,11 @@ class DrafterChoice:
         assert kinds <= set(DrawKind), f"drafter {self.name!r} declares kinds of draws that do not exist: {kinds}"
         return kinds
 
+    def mixes(self, kind: DrawKind) -> bool:
+        """Whether points may stand beside draws of this kind at a node."""
+        mixing = (choice for choice in self.all() if choice.method.load().mixes_members)
+        return any(kind not in leaf.draw_kinds for choice in mixing for leaf in choice.leaves())
+
     @property
     def names_sources(self) -> bool:
         """Whether guesses of it say which token of the text they are copies of, with these options and members."""

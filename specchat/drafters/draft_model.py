@@ -14,11 +14,10 @@ from torch import Tensor
 from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.context import Context
 from specchat.core.drafting_networks import GuessesSome
-from specchat.core.noise import Stream
+from specchat.core.noise import Noise, Stream
 from specchat.core.reading import Reading
 from specchat.core.request import DEFAULT_REQUEST, HeadOfSome, PassRequest
 from specchat.core.round import Round
-from specchat.core.sampling import Law
 from specchat.core.seams import Model, Proposal
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.drafters.compiled_search import CompiledDrafter
@@ -129,7 +128,8 @@ class DraftModel(CompiledDrafter):
     def _guesses(self, tree: TokenTree, nodes: Sequence[int], width: int, context: Context) -> Proposal:
         self._read(tree, nodes, on_host=self._draws(context) or context.wants_q)
         if self._draws(context):
-            return [self._drawn(tree, node, width, context) for node in nodes]
+            noise = self._noise(context.noise)
+            return [drawn_below(tree, node, width, context, self._logits(node), noise, self.proposer) for node in nodes]
         noisy = self._drawing != "top" and not context.sampling.greedy  # at temperature 0 noise has no effect
         return points_below(
             self._said, tree, nodes, width, context, proposer=self.proposer, noisy=noisy, logits=self._logits
@@ -137,7 +137,7 @@ class DraftModel(CompiledDrafter):
 
     def _draws(self, context: Context) -> bool:
         """Whether children are drawn from q."""
-        return context.wanted in self._kinds - {DrawKind.POINT} and not context.sampling.greedy
+        return context.wanted in self._kinds and draws(context)
 
     def _readable(self, tree: TokenTree, frontier: Sequence[int], context: Context) -> Sequence[int]:
         """The nodes that its context has room for; a tree that it did not know begins."""
@@ -173,13 +173,6 @@ class DraftModel(CompiledDrafter):
             reading = reading.on_host if on_host else reading
             self._said.add(unread, likeliest_of(reading, _CANDIDATES, self._vocab_size), reading)
 
-    def _drawn(self, tree: TokenTree, node: int, width: int, context: Context) -> list[Guess]:
-        """Draws from q with the drafter's own noise: independent ones, or without replacement."""
-        law = context.law_after(tree, node, self._logits(node))
-        q = law.dense(context.vocab_size)
-        tokens = self._sampled(law, node, width, context, context.position(tree, node))
-        return [Guess(t, context.wanted, q, float(q[t].log()), self.proposer) for t in tokens]
-
     def _logits(self, node: int) -> Tensor:
         """(V,) of a node that was read."""
         reading = self._said.source(node)[0]
@@ -188,15 +181,37 @@ class DraftModel(CompiledDrafter):
             return logits[: self._vocab_size]
         return over_vocabulary(reading.said.tokens, logits, self._vocab_size)
 
-    def _sampled(self, law: Law, node: int, width: int, context: Context, position: int) -> list[int]:
-        salt, noise = (context.round, node), self._noise(context.noise)
-        if context.wanted is DrawKind.WOR:
-            return [int(t) for t in law.best(width, noise, Stream.DRAFT, position, salt)]
-        return [law.draw(noise, Stream.DRAFT, position, (*salt, draw)) for draw in range(width)]
-
     def _forget_tree(self) -> None:
         self._tree = None
         self._said.clear()
+
+
+def draws(context: Context) -> bool:
+    """Whether the rule wants draws with their laws; at temperature 0 they would be points."""
+    return context.wanted is not DrawKind.POINT and not context.sampling.greedy
+
+
+def drawn_below(
+    tree: TokenTree, node: int, width: int, context: Context, logits: Tensor, noise: Noise, proposer: str
+) -> list[Guess]:
+    """Draws from the law of (V,) logits after a node, of the kind the rule wants, with a drafter's own noise.
+
+    The law is made as the target's is: penalties, temperature, truncation. Without replacement there are as many draws
+    at most as tokens have a probability.
+    """
+    law = context.law_after(tree, node, logits)
+    q = law.dense(context.vocab_size)
+    position, salt = context.position(tree, node), (context.round, node)
+    if context.wanted is DrawKind.WOR:
+        tokens = [int(token) for token in law.best(width, noise, Stream.DRAFT, position, salt)]
+    else:
+        tokens = [law.draw(noise, Stream.DRAFT, position, (*salt, draw)) for draw in range(width)]
+    chances = q[tokens].tolist()
+    return [
+        Guess(token, context.wanted, q, math.log(chance), proposer)
+        for token, chance in zip(tokens, chances, strict=True)
+        if chance > 0.0
+    ]
 
 
 class TokenCounts:

@@ -77,6 +77,11 @@ class WithGrammar(MemberGroup):
         open_ = [node for node in frontier if not forced[node]]
         said = self._drafter.propose(tree, open_, 2 * width + 2, context) if open_ else ()
         asked = dict(zip(open_, said, strict=True))
+        for node, guesses in asked.items():
+            mask = constraint.mask(paths[node])
+            for guess in guesses[:width]:
+                if 0 <= guess.token < context.vocab_size and not mask[guess.token]:
+                    constraint.note_refused(paths[node], guess.token, guess.proposer)
         return [
             forced[node] or allowed(asked[node], constraint.mask(paths[node]), width, context.vocab_size)
             for node in frontier

@@ -25,6 +25,8 @@ class Merge(MemberGroup):
     Differs: guesses are ordered by learnt acceptance, not pruned; who is asked is decided node by node.
     """
 
+    mixes_members = True
+
     @classmethod
     def draw_kinds(cls, options: MergeOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
         """Those of all members together, since it leaves sampled draws untouched."""

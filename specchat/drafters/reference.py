@@ -39,10 +39,12 @@ class WithReference(MemberGroup):
     alignment that survives changes, not found anew by matching in every round; how far to trust it is learnt.
     """
 
-    def __init__(self, drafter: Drafter, expected: ExpectedReply) -> None:
+    def __init__(self, drafter: Drafter, expected: ExpectedReply, apart: bool = False) -> None:
+        """`apart`: no guess of the reference stands beside sampled draws, as rules that judge branches want it."""
         super().__init__([drafter])
         self._drafter = drafter
         self._expected = expected
+        self._apart = apart
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         """(F,) guesses: the reference's among those of the drafter, which is asked where the reference is not sure."""
@@ -50,7 +52,7 @@ class WithReference(MemberGroup):
         unsure = [node for node, guess in expected.items() if guess is None or guess[1] < _SURE]
         asked = self._drafter.propose(tree, unsure, width, context) if unsure else ()
         said = dict(zip(unsure, asked, strict=True))
-        return [_joined(expected[node], said.get(node, ()), width) for node in frontier]
+        return [_joined(expected[node], said.get(node, ()), width, self._apart) for node in frontier]
 
     def observe(self, round: Round) -> None:
         """Follow the reference with what was emitted, then let the drafter learn."""
@@ -136,15 +138,17 @@ class ExpectedReply:
         return (hits + _HABIT * (run + 2) / (run + 3)) / (trials + _HABIT)
 
 
-def _joined(expected: tuple[int, float] | None, said: Sequence[Guess], width: int) -> Sequence[Guess]:
-    """The reference's guess among the drafter's: after sampled draws, else where its rate puts it."""
+def _joined(
+    expected: tuple[int, float] | None, said: Sequence[Guess], width: int, apart: bool = False
+) -> Sequence[Guess]:
+    """The reference's guess among the drafter's: after sampled draws if not apart, else where its rate puts it."""
     if expected is None:
         return said
     token, rate = expected
     sureness = math.log(rate)
     own = Guess(token, logprob=sureness, proposer=REFERENCE)
     if any(guess.kind is not DrawKind.POINT for guess in said):
-        return [*said[: max(1, width - 1)], own][:width]
+        return said if apart else [*said[: max(1, width - 1)], own][:width]
     others = [guess for guess in said if guess.token != token]
     less_sure = (at for at, guess in enumerate(others) if guess.logprob is None or guess.logprob <= sureness)
     place = next(less_sure, len(others))

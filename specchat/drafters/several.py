@@ -27,6 +27,8 @@ class Several(MemberGroup):
     not models that were tuned to complement each other; guesses are ordered by learnt acceptance.
     """
 
+    mixes_members = True
+
     @classmethod
     def draw_kinds(cls, options: SeveralOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
         """Those of all members together: whether a member that samples is asked depends on none of its draws."""

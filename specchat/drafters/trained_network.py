@@ -14,9 +14,9 @@ from specchat.core.request import HeadNeeds
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
 from specchat.core.states import HiddenStateSink
-from specchat.core.tree import TokenTree
+from specchat.core.tree import DrawKind, TokenTree
 from specchat.drafters.compiled_search import CompiledDrafter
-from specchat.drafters.draft_model import over_vocabulary
+from specchat.drafters.draft_model import drawn_below, draws, over_vocabulary
 from specchat.drafters.options import TrainedNetworkOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import Likeliest, LikeliestByNode, for_frontier, points_below
@@ -28,13 +28,17 @@ class TrainedNetworkDrafter(CompiledDrafter):
 
     The network is given the target's states of the text as the target computes them, and reads each depth of a tree in
     one step. Guesses are points: the likeliest tokens, or, above temperature 0, those that win with the target's own
-    noise, as with `draft_model`. Only tokens that texts often use, and those of the text, can be guessed.
+    noise, as with `draft_model`; or draws from q, where the rule uses that. Only tokens that texts often use, and those
+    of the text, can be guessed; q gives the others nothing.
 
     Reference: see the networks, in `models/draft_heads`: modules of the methods' names. The trimmed head follows
     FR-Spec, arXiv:2502.14856.
     """
 
+    kinds = frozenset(DrawKind)
+
     def __init__(self, options: TrainedNetworkOptions, parts: Parts) -> None:
+        self._noise = parts.noise
         self._network = parts.network(options.tokens)
         super().__init__(parts.proposer)
         self._vocab_size = parts.vocab_size
@@ -74,9 +78,11 @@ class TrainedNetworkDrafter(CompiledDrafter):
         )
         return for_frontier(frontier, nodes, self._guesses(tree, nodes, width, context) if nodes else ())
 
-    def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> CompiledNetwork:
-        """What compiled code reads a tree with; it says nothing where `propose` would say nothing."""
+    def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> CompiledNetwork | None:
+        """What compiled code reads a tree of points with; it says nothing where `propose` would say nothing."""
         self._tree, self._in_c = None, False
+        if draws(context):
+            return None
         if not (context.budget.passes and self._network.begin(context.history)):
             return CompiledNetwork()
         if (network := self._network.compiled(tokens, rows)) is not None:
@@ -118,6 +124,9 @@ class TrainedNetworkDrafter(CompiledDrafter):
 
     def _guesses(self, tree: TokenTree, nodes: Sequence[int], width: int, context: Context) -> Proposal:
         self._read(tree, nodes)
+        if draws(context):
+            noise = self._noise(context.noise)
+            return [drawn_below(tree, node, width, context, self._logits(node), noise, self.proposer) for node in nodes]
         noisy = not context.sampling.greedy
         return points_below(
             self._said, tree, nodes, width, context, proposer=self.proposer, noisy=noisy, logits=self._logits

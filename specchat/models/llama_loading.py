@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from specchat.config.values import ModelSpec
+from specchat.config.values import ModelSpec, gguf_parts
 from specchat.errors import NotEnoughMemory, UsageError
 from specchat.models.backends.llama_cpp import LlamaCppModel
 from specchat.models.backends.llama_library import LlamaWeights, library, offloads
@@ -53,7 +53,8 @@ def _check_memory(spec: ModelSpec, path: Path, *, cards: bool) -> None:
     options = spec.llama
     if options.mmap or options.rpc_servers or (cards and offloads()):
         return
-    needed, available = path.stat().st_size, available_bytes(torch.device("cpu"))
+    needed = sum(Path(part).stat().st_size for part in gguf_parts(str(path)))
+    available = available_bytes(torch.device("cpu"))
     if available is not None and needed > available:
         raise NotEnoughMemory(
             f"{spec.name} needs about {needed / 1e9:.1f} GB and {available / 1e9:.1f} GB are free; choose a smaller "

@@ -70,10 +70,10 @@ def multiplies(precision: str, device: torch.device) -> bool:
         return False
     from specchat.models.decoder.linear_layers import int4_works, int8_works
 
-    return (int4_works() if precision == "int4" else int8_works()) or _native_works()
+    return (int4_works() if precision == "int4" else int8_works()) or native_works()
 
 
-def _native_works() -> bool:
+def native_works() -> bool:
     """Whether the native kernels, which multiply both, are available."""
     from specchat.compiled.build import NativeUnavailable
     from specchat.models.cpu_kernels.kernels import kernels_for

@@ -19,6 +19,7 @@ from specchat.models.backends.scripted import ScriptedModel, ScriptedVocabulary,
 from specchat.models.backends.transformers_model import ReferenceModel
 from specchat.models.backends.transformers_network import load_network, refuse_stateful
 from specchat.models.cpu_kernels.network import NativeNetwork
+from specchat.models.cpu_kernels.streamed_weights import WeightLimit
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.eager import EagerNetwork
 from specchat.models.decoder.layer_weights import Builder
@@ -27,7 +28,7 @@ from specchat.models.decoder.pruning import PrunableFile
 from specchat.models.decoder.recorded_network import cuda_network
 from specchat.models.decoder.shape import Shape, said_by, unsupported
 from specchat.models.llama_loading import LLAMA, chosen_backend, load_llama, steps_in
-from specchat.models.machine import available_bytes, choose_precision, multiplies
+from specchat.models.machine import available_bytes, choose_precision, multiplies, native_works
 from specchat.models.weights.config_file import CONFIG, read_config
 from specchat.models.weights.families import FAMILIES, Family
 from specchat.models.weights.foreign_code import first_line, library_error, one_line
@@ -89,6 +90,8 @@ _SCRIPTED = {"target": (6, 0.012), "draft": (2, 0.003)}
 """How many tokens the scripted models look back, and how long a pass of theirs takes, in seconds."""
 
 
+_WHOLE_NUMBERS = ("int8", "int4")
+
 _CONVERTING_BYTES = 200_000_000
 """Memory that converting a tokenizer takes beside the weights: libraries, and the file's table of tokens."""
 
@@ -124,10 +127,12 @@ def load_model(
     beside: Loaded | None = None,
     backend: str = "auto",
     cards: bool = True,
+    limit: WeightLimit | None = None,
 ) -> Loaded:
     """Load one model from its verified files: into our own decoder where it fits, else through transformers.
 
     Args:
+        limit: how much memory the weights may take; what does not fit is read in every pass, where `can_stream`.
         backend: what is to run it, unless the model's own table says so.
         cards: whether llama.cpp may use cards.
         beside: another model, whose tokenizer serves this one too where their files are the same.
@@ -148,10 +153,14 @@ def load_model(
         if steps_in(backend, path, cards=cards):
             return _through_llama(spec, path, say, beside, cards)
         raise ModelError(f"{spec.name} {refusal}")
+
+    def streams() -> bool:
+        return limit is None and not guesses and can_stream(spec, path, device, wanted, kernels, backend)
+
     if device.type == "cpu":  # where memory runs out in a conversion, Python may no longer be able to say so
         least = "int4" if path.is_file() or guesses else "bfloat16"
         converting = 0 if path.is_dir() or is_converted(path) else _CONVERTING_BYTES
-        check_memory(spec, path, device, least if wanted == "auto" else wanted, converting)
+        check_memory(spec, path, device, least if wanted == "auto" else wanted, converting, limit, streams)
     try:
         folder, config = known_config(path)
         why_not = unsupported(config)
@@ -163,7 +172,7 @@ def load_model(
         context_tokens, notes = usable_context(spec, config, own=why_not is None)
         drafts, guesses = guesses, guesses and wanted == "auto"
         precision = choose_precision(wanted, device, quantised=path.is_file() or guesses, own=why_not is None)
-        check_memory(spec, path, device, precision)
+        check_memory(spec, path, device, precision, limit=limit, streams=streams)
         say("tokenizer")
         tokenizer = _tokenizer(folder, config, beside)
         ends = end_tokens(folder, config, tokenizer)
@@ -182,7 +191,7 @@ def load_model(
                     f"rounded to 4 bits, so texts are not those of {spec.name} itself" if rounds else "taken in 8 bits"
                 )
                 notes += (f"the weights of {spec.name} have more than 4 bits: with dtype = 'int4' they are {bits}",)
-            network, why_slow = own_network(shape, source, precision, device, kernels)
+            network, why_slow = own_network(shape, source, precision, device, kernels, limit)
             decoder = Decoder(network, context_tokens, drafts, name=spec.name)
             model: Model = decoder
             opened = partial(open_weights, path, shape, family)
@@ -234,14 +243,40 @@ def open_weights(path: Path, shape: Shape, family: Family) -> tuple[WeightSource
     return source, slower
 
 
+def can_stream(spec: ModelSpec, path: Path, device: torch.device, wanted: str, kernels: str, backend: str) -> bool:
+    """Whether layers that do not fit into memory can stay on the disk: where our own kernels multiply."""
+    seen = describe_model(path)
+    ours = seen.own and not seen.refusal and chosen_backend(spec, backend) in ("auto", "own")
+    if not ours or device.type != "cpu" or kernels == "torch":
+        return False
+    return choose_precision(wanted, device, quantised=path.is_file(), own=True) in _WHOLE_NUMBERS and native_works()
+
+
+def streaming_network(model: Model) -> NativeNetwork | None:
+    """The network of a model whose layers are read from the disk in every pass; None where all are in memory."""
+    network = model.network if isinstance(model, Decoder) else None
+    return network if isinstance(network, NativeNetwork) and network.streamed is not None else None
+
+
+def streaming_line(model: Model) -> str:
+    """Says what of such a network stays in memory and what is read in every pass; empty for any other."""
+    network = streaming_network(model)
+    return "" if network is None else str(network.streamed)
+
+
 def own_network(
-    shape: Shape, source: WeightSource, precision: str, device: torch.device, kernels: str
+    shape: Shape,
+    source: WeightSource,
+    precision: str,
+    device: torch.device,
+    kernels: str,
+    limit: WeightLimit | None = None,
 ) -> tuple[Network, tuple[str, ...]]:
     """The layers by the fastest kernels there are for the precision, and why where those are not the fastest known."""
     notes: tuple[str, ...] = ()
-    if device.type == "cpu" and precision in ("int8", "int4") and kernels != "torch":
+    if device.type == "cpu" and precision in _WHOLE_NUMBERS and kernels != "torch":
         try:
-            return NativeNetwork(shape, source, precision), notes
+            return NativeNetwork(shape, source, precision, limit=limit), notes
         except NativeUnavailable as error:
             if kernels == "native":
                 raise
@@ -334,15 +369,28 @@ def usable_context(spec: ModelSpec, config: Any, own: bool = False) -> tuple[int
     return limit, ()
 
 
-def check_memory(spec: ModelSpec, path: Path, device: torch.device, precision: str, besides: int = 0) -> None:
-    """Raise NotEnoughMemory, before anything is taken, where a model and `besides` will not fit; says what is free."""
+def check_memory(
+    spec: ModelSpec,
+    path: Path,
+    device: torch.device,
+    precision: str,
+    besides: int = 0,
+    limit: WeightLimit | None = None,
+    streams: Callable[[], bool] = lambda: False,
+) -> None:
+    """Raise NotEnoughMemory, before anything is taken, where a model and `besides` will not fit; says what is free.
+
+    Where weights have a limit they take no more; `streams`: whether they could have one.
+    """
     seen = describe_model(path)
     # On CUDA perhaps 8 bits, and a table of embeddings.
     others = "int8" if device.type == "cpu" and multiplies("int8", device) else "bfloat16"
     needed = besides + needed_bytes(seen.parameters, precision, seen.four_bit if seen.quantised else None, others)
+    needed = needed if limit is None else min(needed, max(0, limit.left()))
     available = available_bytes(device)
     if available is not None and needed > available:
+        hint = ", or state a limit, such as --memory 4GB: what is beyond it stays on the disk" if streams() else ""
         raise NotEnoughMemory(
             f"{spec.name} needs about {needed / 1e9:.1f} GB in {precision} and {available / 1e9:.1f} GB are free on "
-            f"{device}; choose a smaller model or close other programs"
+            f"{device}; choose a smaller model or close other programs{hint}"
         )

@@ -160,7 +160,10 @@ def _layer_shape(published: Mapping[str, Any], folder: Path) -> Shape:
     if why := unsupported(config):
         raise ModelError(f"{folder} cannot be run: {why}")
     with said_by(folder):
-        return Shape.of(config)
+        shape = Shape.of(config)
+    if shape.attention_kinds[0].scale != 1:
+        raise ModelError(f"{folder} cannot be run: rotation 'yarn' scales what it rotates, which no network here does")
+    return shape
 
 
 def _taps(said: Mapping[str, Any], target: TargetSizes, folder: Path) -> tuple[int, ...]:

@@ -1,12 +1,10 @@
-"""Replies as OpenAI's clients read them, one object or a stream of chunks, and the response that sends them."""
+"""What every API's answers share: the response that sends replies, whole or as a stream, and their figures."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import secrets
-import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -14,108 +12,147 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from specchat import __version__
-from specchat.engine.protocol.events import Ready, StopReason
-from specchat.serve.api_error import ApiError
+from specchat.engine.protocol.events import Ready
+from specchat.serve.api_error import ApiError, ErrorBody, openai_error
+from specchat.serve.reply_reader import Piece, ReplyReader
 from specchat.serve.scheduler import Ticket
-from specchat.serve.tools import Call, CallReader
-
-_FINISH: dict[StopReason, str] = {"end": "stop", "stop": "stop", "length": "length", "context": "length"}
+from specchat.serve.tools import Call
 
 FINGERPRINT = f"specchat-{__version__}"
 
+Sent = tuple[str, dict[str, Any] | None]
+"""The name of an event of a stream, empty where the API gives none, and its data; None: `[DONE]`."""
+
 
 class Answer:
-    """Everything that is sent about one reply.
+    """What an API sends about the replies to one request.
 
     Args:
-        ticket: a request whose reply has begun.
+        readers: of replies, the first of which has begun.
         model: the name of the pair that writes.
     """
 
-    def __init__(self, ticket: Ticket, model: str) -> None:
-        self._ticket = ticket
-        self._chat = ticket.asked.form == "chat.completion"
-        self._calls = None if ticket.asked.tools is None else CallReader(ticket.asked.tools.names)
-        self._head = {
-            "id": f"{'chatcmpl' if self._chat else 'cmpl'}-{secrets.token_hex(12)}",
-            "created": int(time.time()),
-            "model": model,
-            "system_fingerprint": FINGERPRINT,
-        }
+    error_body: ErrorBody = staticmethod(openai_error)
 
-    def whole(self, text: str) -> dict[str, Any]:
-        """The reply as one object."""
-        said: dict[str, Any] = {"text": text}
-        if self._chat:
-            pieces = [*self._read(text), *self._rest()]
-            content = "".join(piece for piece in pieces if isinstance(piece, str))
-            calls = [call.whole() for call in pieces if isinstance(call, Call)]
-            message = {"role": "assistant", "content": content or (None if calls else ""), "refusal": None}
-            said = {"message": {**message, "tool_calls": calls} if calls else message}
-        choice = {"index": 0, **said, "logprobs": None, "finish_reason": self._finish_reason()}
-        return {**self._head, "object": self._ticket.asked.form, "choices": [choice], "usage": usage(self._ticket)}
+    def __init__(self, readers: Sequence[ReplyReader], model: str) -> None:
+        self.readers, self.model = readers, model
+        self.tickets = [reader.ticket for reader in readers]
+        self.asked = self.tickets[0].asked
 
-    def opening(self) -> dict[str, Any] | None:
-        """The chunk before any text; a completion has none."""
-        return self._chunk({"role": "assistant", "content": "", "refusal": None}) if self._chat else None
+    def whole(self, said: Sequence[Sequence[Piece]]) -> dict[str, Any]:
+        """The replies as one object."""
+        raise NotImplementedError
 
-    def pieces(self, text: str | None) -> list[dict[str, Any]]:
-        """The chunks that a further piece of the reply makes due; None: it is over."""
-        if not self._chat:
-            return [self._chunk(text)] if text else []
-        chunks: list[dict[str, Any]] = []
-        for piece in self._rest() if text is None else self._read(text):
-            said = [{"content": piece}] if isinstance(piece, str) else [{"tool_calls": [d]} for d in piece.deltas()]
-            chunks += map(self._chunk, said)
-        return chunks
+    def opening(self, index: int) -> list[Sent]:
+        """What is sent when a reply begins."""
+        return []
 
-    def _read(self, text: str) -> list[str | Call]:
-        return [text] if self._calls is None else self._calls.add(text)
+    def pieces(self, index: int, pieces: Sequence[Piece]) -> list[Sent]:
+        """What further pieces of a reply make due."""
+        raise NotImplementedError
 
-    def _rest(self) -> list[str | Call]:
-        return [] if self._calls is None else self._calls.finish()
+    def closing(self, index: int) -> list[Sent]:
+        """What is sent when a reply is over."""
+        return []
 
-    def closing(self) -> dict[str, Any]:
-        """The chunk that says why the reply ended."""
-        return self._chunk({} if self._chat else "", self._finish_reason())
+    def end(self) -> list[Sent]:
+        """What is sent when all are."""
+        return []
 
-    def figures(self) -> dict[str, Any]:
-        """The chunk after the last choice, with nothing but the figures."""
-        return {**self._head, "object": self._kind(), "choices": [], "usage": usage(self._ticket)}
-
-    def _chunk(self, said: dict[str, Any] | str, finish_reason: str | None = None) -> dict[str, Any]:
-        choice = {"index": 0, "delta" if self._chat else "text": said, "logprobs": None, "finish_reason": finish_reason}
-        chunk = {**self._head, "object": self._kind(), "choices": [choice]}
-        return {**chunk, "usage": None} if self._ticket.asked.usage else chunk
-
-    def _kind(self) -> str:
-        return "chat.completion.chunk" if self._chat else "text_completion"
-
-    def _finish_reason(self) -> str:
-        finished = self._ticket.finished
-        assert finished is not None, "asked after the reply"
-        if self._calls is not None and self._calls.count and finished.stop in ("end", "stop"):
-            return "tool_calls"
-        return _FINISH.get(finished.stop, "stop")
+    def broken(self, error: ApiError) -> Sent:
+        """An error inside a stream."""
+        return "", self.error_body(error)
 
 
-def usage(ticket: Ticket) -> dict[str, Any]:
-    """The figures of a reply that is complete: OpenAI's, and how the speculation went."""
-    assert ticket.finished is not None, "figures stand at the end"
-    stats = ticket.finished.stats
+class BlockAnswer(Answer):
+    """Tells one reply as a list of blocks: a text, or a call."""
+
+    def __init__(self, readers: Sequence[ReplyReader], model: str) -> None:
+        super().__init__(readers, model)
+        self.blocks = 0
+        self._text: list[str] | None = None  # the block of text that is open
+
+    @staticmethod
+    def joined(pieces: Sequence[Piece]) -> list[Piece]:
+        """The pieces with neighbouring texts as one."""
+        found: list[Piece] = []
+        for piece in pieces:
+            if isinstance(piece, str) and found and isinstance(found[-1], str):
+                found[-1] += piece
+            else:
+                found.append(piece)
+        return found
+
+    def pieces(self, index: int, pieces: Sequence[Piece]) -> list[Sent]:
+        """The events of further text, and of calls, which come whole."""
+        sent: list[Sent] = []
+        for piece in self.joined(pieces):
+            if isinstance(piece, str):
+                sent += self._open_text()
+                assert self._text is not None, "it was opened"
+                self._text.append(piece)
+                sent += self.text_delta(piece)
+            else:
+                sent += [*self._close_text(), *self.call_block(piece)]
+                self.blocks += 1
+        return sent
+
+    def closing(self, index: int) -> list[Sent]:
+        """The end of the last block; a reply without any has an empty text."""
+        return [*([] if self.blocks else self._open_text()), *self._close_text()]
+
+    def _open_text(self) -> list[Sent]:
+        if self._text is not None:
+            return []
+        self._text = []
+        return self.text_begins()
+
+    def _close_text(self) -> list[Sent]:
+        if self._text is None:
+            return []
+        text, self._text = "".join(self._text), None
+        sent = self.text_ends(text)
+        self.blocks += 1
+        return sent
+
+    def text_begins(self) -> list[Sent]:
+        """A block of text is opened; its number is `blocks`."""
+        raise NotImplementedError
+
+    def text_delta(self, text: str) -> list[Sent]:
+        """It goes on."""
+        raise NotImplementedError
+
+    def text_ends(self, text: str) -> list[Sent]:
+        """It is complete."""
+        raise NotImplementedError
+
+    def call_block(self, call: Call) -> list[Sent]:
+        """A block that is a call; its number is `blocks`."""
+        raise NotImplementedError
+
+
+def usage(tickets: Sequence[Ticket]) -> dict[str, Any]:
+    """The figures of replies that are complete: OpenAI's, and how the speculation went. The prompt counts once."""
+    every = [ticket.finished.stats for ticket in tickets if ticket.finished is not None]
+    assert len(every) == len(tickets), "figures stand at the end"
+    stats, tokens, rounds = every[0], sum(one.tokens for one in every), sum(one.rounds for one in every)
+    right = sum(ticket.predicted_right for ticket in tickets)
+    speedup = stats.speedup if len(every) == 1 else None
+    length = stats.acceptance_length if len(every) == 1 else tokens / max(rounds, 1)
     return {
         "prompt_tokens": stats.prompt_tokens,
-        "completion_tokens": stats.tokens,
-        "total_tokens": stats.prompt_tokens + stats.tokens,
+        "completion_tokens": tokens,
+        "total_tokens": stats.prompt_tokens + tokens,
         "prompt_tokens_details": {"cached_tokens": stats.reused_tokens},
         "completion_tokens_details": {
-            "accepted_prediction_tokens": ticket.predicted_right,
-            "rejected_prediction_tokens": ticket.predicted - ticket.predicted_right,
+            "accepted_prediction_tokens": right,
+            "rejected_prediction_tokens": sum(ticket.predicted for ticket in tickets) - right,
         },
-        "acceptance_length": round(stats.acceptance_length, 4),
-        "speedup": None if stats.speedup is None else round(stats.speedup, 4),
-        "drafted_tokens": stats.drafted,
-        "accepted_draft_tokens": stats.accepted,
+        "acceptance_length": round(length, 4),
+        "speedup": None if speedup is None else round(speedup, 4),
+        "drafted_tokens": sum(one.drafted for one in every),
+        "accepted_draft_tokens": sum(one.accepted for one in every),
     }
 
 
@@ -146,27 +183,28 @@ class JsonAnswer(Response):
         return _json(content)
 
 
-def error_response(error: ApiError) -> Response:
-    """An error as OpenAI's clients read it."""
-    return JsonAnswer(error.body, error.status, error.headers)
+def error_response(error: ApiError, body: ErrorBody = openai_error) -> Response:
+    """An error as the API's clients read it."""
+    return JsonAnswer(body(error), error.status, error.headers)
 
 
 class ReplyResponse(Response):
-    """Sends what becomes of a ticket. Statuses are honest: nothing is sent before the reply has begun."""
+    """Sends what becomes of tickets. Statuses are honest: nothing is sent before the first reply has begun."""
 
-    def __init__(self, ticket: Ticket, model: Callable[[], str]) -> None:
+    def __init__(self, tickets: Sequence[Ticket], answer: type[Answer], model: Callable[[], str]) -> None:
         self.background = None
-        self._ticket = ticket
-        self._model = model
+        self._tickets, self._answer, self._model = tickets, answer, model
+        self._readers = [ReplyReader(ticket) for ticket in tickets]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the reply; when this ends early, for any reason, the engine stops writing."""
+        """Send the replies; when this ends early, for any reason, the engine stops writing."""
         work = asyncio.ensure_future(self._send(scope, receive, send))
         gone = asyncio.ensure_future(_disconnected(receive))
         try:
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._ticket.leave()
+            for ticket in self._tickets:
+                ticket.leave()
             gone.cancel()
             if not work.done():
                 work.cancel()
@@ -175,39 +213,77 @@ class ReplyResponse(Response):
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await self._ticket.begun()
-            answer = Answer(self._ticket, self._model())
-            if self._ticket.asked.stream:
+            await self._tickets[0].begun()
+            answer = self._answer(self._readers, self._model())
+            if answer.asked.stream:
                 await self._stream(answer, send)
                 return
-            text = "".join([piece async for piece in self._ticket.texts()])
-            response: Response = JsonAnswer(answer.whole(text))
+            said: list[list[Piece]] = []
+            for index, (ticket, reader) in enumerate(zip(self._tickets, self._readers, strict=True)):
+                if index:
+                    await ticket.begun()
+                pieces = [piece async for text in ticket.texts() for piece in reader.add(text)]
+                said.append([*pieces, *reader.finish()])
+            response: Response = JsonAnswer(answer.whole(said))
         except ApiError as error:
-            response = error_response(error)
+            response = error_response(error, self._answer.error_body)
         await response(scope, receive, send)
 
     async def _stream(self, answer: Answer, send: Send) -> None:
-        """Chunks as server-sent events. An error that comes now can only be reported inside the stream."""
+        """Server-sent events. An error that comes now can only be reported inside the stream."""
 
-        async def tell(data: bytes) -> None:
-            await send({"type": "http.response.body", "body": b"data: " + data + b"\n\n", "more_body": True})
+        async def tell(sent: Sequence[Sent]) -> None:
+            for name, data in sent:
+                named = f"event: {name}\n".encode() if name else b""
+                line = named + b"data: " + (b"[DONE]" if data is None else _json(data)) + b"\n\n"
+                await send({"type": "http.response.body", "body": line, "more_body": True})
 
         await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
         try:
-            if opening := answer.opening():
-                await tell(_json(opening))
-            async for text in self._ticket.texts():
-                for chunk in answer.pieces(text):
-                    await tell(_json(chunk))
-            for chunk in answer.pieces(None):
-                await tell(_json(chunk))
-            await tell(_json(answer.closing()))
-            if self._ticket.asked.usage:
-                await tell(_json(answer.figures()))
-            await tell(b"[DONE]")
+            async for index, text in self._texts():
+                reader = self._readers[index]
+                if text is None:
+                    await tell([*answer.pieces(index, reader.finish()), *answer.closing(index)])
+                elif text:
+                    await tell(answer.pieces(index, reader.add(text)))
+                else:
+                    await tell(answer.opening(index))
+            await tell(answer.end())
         except ApiError as error:
-            await tell(_json(error.body))
+            await tell([answer.broken(error)])
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _texts(self) -> AsyncIterator[tuple[int, str | None]]:
+        """The texts of all replies as they come, each with the reply's number: first an empty one, at the end None.
+
+        Raises:
+            ApiError: a reply ended early.
+        """
+        news: asyncio.Queue[tuple[int, str | ApiError | None]] = asyncio.Queue()
+
+        async def follow(index: int, ticket: Ticket) -> None:
+            try:
+                if index:
+                    await ticket.begun()
+                news.put_nowait((index, ""))
+                async for text in ticket.texts():
+                    news.put_nowait((index, text))
+                news.put_nowait((index, None))
+            except ApiError as error:
+                news.put_nowait((index, error))
+
+        following = [asyncio.ensure_future(follow(*one)) for one in enumerate(self._tickets)]
+        try:
+            left = len(following)
+            while left:
+                index, said = await news.get()
+                if isinstance(said, ApiError):
+                    raise said
+                yield index, said
+                left -= said is None
+        finally:
+            for task in following:
+                task.cancel()
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -1,7 +1,8 @@
-"""Errors in the form that OpenAI's clients read."""
+"""Errors, in the forms that OpenAI's and Anthropic's clients read."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from specchat.engine.protocol.events import Failed
@@ -48,12 +49,37 @@ class ApiError(Exception):
 
     @property
     def body(self) -> dict[str, Any]:
+        """It in OpenAI's form."""
         return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
 
     @property
     def headers(self) -> dict[str, str]:
         headers = {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
         return {**headers, "WWW-Authenticate": "Bearer"} if self.status == 401 else headers
+
+
+ErrorBody = Callable[[ApiError], dict[str, Any]]
+"""An error as an API writes it."""
+
+
+def openai_error(error: ApiError) -> dict[str, Any]:
+    return error.body
+
+
+_ANTHROPICS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+"""Anthropic's types of errors, by status; other errors are the client's below 500, and ours from there."""
+
+
+def anthropic_error(error: ApiError) -> dict[str, Any]:
+    kind = _ANTHROPICS.get(error.status, "api_error" if error.status >= 500 else "invalid_request_error")
+    return {"type": "error", "error": {"type": kind, "message": error.message}}
 
 
 def from_engine(failed: Failed, field: str | None = None, held_by: str = "response_format") -> ApiError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from starlette.applications import Starlette
@@ -16,10 +17,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from specchat.engine.protocol.text import one_line
 from specchat.errors import cut
+from specchat.serve import completions, messages, responses
 from specchat.serve.access import Access
-from specchat.serve.answers import JsonAnswer, ReplyResponse, error_response, model_card
-from specchat.serve.api_error import ApiError
-from specchat.serve.requests import Form, read_request
+from specchat.serve.answers import Answer, JsonAnswer, ReplyResponse, error_response, model_card
+from specchat.serve.api_error import ApiError, ErrorBody, anthropic_error, openai_error
+from specchat.serve.completions import Completions
+from specchat.serve.messages import Messages
+from specchat.serve.requests import CheckedRequest
+from specchat.serve.responses import Responses
 from specchat.serve.scheduler import Scheduler
 
 LARGEST_BODY_BYTES = 8 * 2**20
@@ -29,6 +34,20 @@ _LONGEST_NAME = 40
 
 _BODY_PATIENCE_S = 30.0
 _DISCARD_PATIENCE_S, _MOST_DISCARDED_BYTES = 2.0, 8 * LARGEST_BODY_BYTES
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+_APIS: list[tuple[str, Callable[[bytes, str], CheckedRequest], type[Answer]]] = [
+    (
+        "/v1/chat/completions",
+        lambda body, client: completions.read_request(body, "chat.completion", client),
+        Completions,
+    ),
+    ("/v1/completions", lambda body, client: completions.read_request(body, "text_completion", client), Completions),
+    ("/v1/responses", responses.read_request, Responses),
+    ("/v1/messages", messages.read_request, Messages),
+]
 
 
 def application(scheduler: Scheduler, access: Access) -> ASGIApp:
@@ -46,19 +65,19 @@ def application(scheduler: Scheduler, access: Access) -> ASGIApp:
         scheduler.check_model(name)
         return JsonAnswer(next(card for card in cards() if card["id"] == name))
 
-    async def chat(request: Request) -> Response:
-        return await answer(request, "chat.completion")
+    def answering(read: Callable[[bytes, str], CheckedRequest], answer: type[Answer]) -> Handler:
+        async def respond(request: Request) -> Response:
+            asked = read(await _body(request), _client(request))
+            return ReplyResponse(scheduler.submit_each(asked), answer, lambda: scheduler.pair.pair)
 
-    async def completion(request: Request) -> Response:
-        return await answer(request, "text_completion")
+        return respond
 
-    async def answer(request: Request, form: Form) -> Response:
-        asked = read_request(await _body(request), form, _client(request))
-        return ReplyResponse(scheduler.submit(asked), lambda: scheduler.pair.pair)
+    async def count(request: Request) -> Response:
+        asked = messages.read_request(await _body(request), _client(request), counts=True)
+        return JsonAnswer({"input_tokens": await scheduler.count(asked)})
 
-    routes = [
-        Route("/v1/chat/completions", chat, methods=["POST"]),
-        Route("/v1/completions", completion, methods=["POST"]),
+    routes = [Route(path, answering(read, answer), methods=["POST"]) for path, read, answer in _APIS] + [
+        Route("/v1/messages/count_tokens", count, methods=["POST"]),
         Route("/v1/models", models, methods=["GET"]),
         Route("/v1/models/{name:path}", model, methods=["GET"]),
     ]
@@ -81,7 +100,7 @@ class Guard:
             self._check(headers)
         except ApiError as error:
             await _discard_body(receive)
-            await error_response(error)(scope, receive, send)
+            await error_response(error, _error_body(scope["path"]))(scope, receive, send)
         else:
             await self._inner(scope, receive, send)
 
@@ -89,6 +108,8 @@ class Guard:
         if why := self._access.refuses_page(headers.get("host", ""), headers.get("origin")):
             raise ApiError(403, why, code="forbidden")
         scheme, _, key = headers.get("authorization", "").partition(" ")
+        if "x-api-key" in headers:
+            scheme, key = "bearer", headers["x-api-key"]
         if scheme.lower() != "bearer" or not self._access.knows(key.strip()):
             why = "the key is missing or wrong: send 'Authorization: Bearer KEY' with the key that specchat printed"
             raise ApiError(401, why, code="invalid_api_key")
@@ -135,23 +156,30 @@ def _too_large() -> ApiError:
     return ApiError(413, f"the body is larger than {LARGEST_BODY_BYTES >> 20} MiB", code="body_too_large")
 
 
-async def _refused(_: Request, error: Exception) -> Response:
+def _error_body(path: str) -> ErrorBody:
+    """How errors at this address are written."""
+    return anthropic_error if path.startswith("/v1/messages") else openai_error
+
+
+async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError), "registered for these"
-    return error_response(error)
+    return error_response(error, _error_body(request.url.path))
 
 
 async def _no_such_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException), "registered for these"
-    known = "/v1/chat/completions, /v1/completions and /v1/models"
+    known = "/v1/chat/completions, /v1/completions, /v1/responses, /v1/messages and /v1/models"
     why = {
         404: f"there is no {cut(request.url.path)}; {known} are served",
         405: f"{request.method} is not allowed here",
     }
     refused = ApiError(error.status_code, why.get(error.status_code, str(error.detail)), code="unknown_url")
-    response = error_response(refused)
+    response = error_response(refused, _error_body(request.url.path))
     response.headers.update(error.headers or {})
     return response
 
 
-async def _failed(_: Request, error: Exception) -> Response:
-    return error_response(ApiError(500, f"internal error: {type(error).__name__}", code="internal_error"))
+async def _failed(request: Request, error: Exception) -> Response:
+    return error_response(
+        ApiError(500, f"internal error: {type(error).__name__}", code="internal_error"), _error_body(request.url.path)
+    )

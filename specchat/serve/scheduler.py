@@ -13,8 +13,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specchat.drafters import REFERENCE
-from specchat.engine.protocol.commands import Cancel, Change, Generate
-from specchat.engine.protocol.events import Changed, Died, Event, Failed, Finished, Ready, RoundDone, Started
+from specchat.engine.protocol.commands import Cancel, Change, Count, Generate
+from specchat.engine.protocol.events import (
+    Changed,
+    Counted,
+    Died,
+    Event,
+    Failed,
+    Finished,
+    PromptLogprobs,
+    Ready,
+    RoundDone,
+    Started,
+)
+from specchat.engine.protocol.round_parts import TokenLogprob
 from specchat.errors import SpecchatError, nearest, short
 from specchat.serve.api_error import ApiError, from_engine
 from specchat.serve.loaded_engine import LoadedEngine, last_words
@@ -37,12 +49,15 @@ class Ticket:
     predicted: int = 0  # tokens that were proposed from the prediction
     predicted_right: int = 0  # … and accepted
     left: bool = False
+    tokens: list[TokenLogprob] = field(default_factory=list)  # of the reply, where they are told of
+    prompt_tokens: list[TokenLogprob] = field(default_factory=list)  # … and of the prompt, but for the first
+    counted: int | None = None  # the prompt's tokens, where they are only counted
     _news: asyncio.Queue[str | ApiError | None] = field(default_factory=asyncio.Queue)
 
     @property
     def over(self) -> bool:
         """Nothing more will come."""
-        return self.finished is not None or self.left
+        return self.finished is not None or self.counted is not None or self.left
 
     def hear(self, event: Event) -> None:
         """Take what the engine says of this reply. Trees are counted and let go: slow readers hold only text."""
@@ -50,8 +65,14 @@ class Ticket:
             case Started():
                 self.started = event
                 self._news.put_nowait("")
+            case PromptLogprobs():
+                self.prompt_tokens += event.tokens
+            case Counted():
+                self.counted = event.tokens
+                self._news.put_nowait("")
             case RoundDone():
                 self._count(event)
+                self.tokens += [piece.likely for piece in event.pieces if piece.likely is not None]
                 self._say("".join(piece.text for piece in event.pieces))
             case Finished():
                 self._say(event.tail)
@@ -112,6 +133,10 @@ _SHORTEST_REST_S, _LONGEST_REST_S = 1.0, 30.0
 """How long nothing is tried after an engine could not be loaded."""
 
 _log = logging.getLogger(__name__)
+
+
+_KEPT_AS = "serve"
+"""The name under which the engine keeps what it reads of requests: long system prompts of agents come again."""
 
 
 class Scheduler:
@@ -180,6 +205,36 @@ class Scheduler:
         self._stirred.set()
         return ticket
 
+    def submit_each(self, asked: CheckedRequest) -> list[Ticket]:
+        """Put a request into the queue as often as it asks for replies.
+
+        Raises:
+            ApiError: as `submit`; then none of them is in the queue.
+        """
+        tickets: list[Ticket] = []
+        try:
+            for one in asked.each(self.pair.settings["seed"]):
+                tickets.append(self.submit(one))
+        except ApiError:
+            for ticket in tickets:
+                ticket.leave()
+            raise
+        return tickets
+
+    async def count(self, asked: CheckedRequest) -> int:
+        """How many tokens a request's messages take; waits its turn.
+
+        Raises:
+            ApiError: as `submit`, or the engine cannot say.
+        """
+        ticket = self.submit(asked)
+        try:
+            await ticket.begun()
+        finally:
+            ticket.leave()
+        assert ticket.counted is not None, "it began with the count"
+        return ticket.counted
+
     def check_model(self, name: str) -> None:
         """Refuse the name of a model that is not served."""
         if name not in self.names:
@@ -220,6 +275,11 @@ class Scheduler:
     async def _write(self, ticket: Ticket) -> None:
         """Have one reply written; it is over when this returns."""
         asked = ticket.asked
+        if asked.counts:
+            self._last_id += 1
+            self._engine.send(Count(self._last_id, list(asked.messages), tools=asked.told_tools))
+            ticket.hear(await self._next((Counted, Failed)))
+            return
         own = {name: self.pair.settings[name] for name in _OWN_OF_A_REQUEST}
         await self._change({**own, **asked.settings})
         if ticket.left:
@@ -235,7 +295,11 @@ class Scheduler:
                 text=asked.text,
                 reference=asked.reference,
                 constraint=asked.constraint,
-                tools="" if asked.tools is None else asked.tools.told,
+                tools=asked.told_tools,
+                top_logprobs=asked.top_logprobs,
+                prompt_logprobs=asked.echo and asked.top_logprobs is not None,
+                logit_bias=dict(asked.logit_bias),
+                keep=_KEPT_AS,
             )
         )
         event: Event | None = None

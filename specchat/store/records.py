@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import secrets
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 Status = Literal["done", "streaming", "interrupted"]
 
@@ -17,6 +17,10 @@ LARGEST_ROUNDS_BYTES = 256 << 10
 _LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # no letter that looks like another
 _TITLE_CHARACTERS = 60
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z")
+
+
+_Token = Annotated[int, Meta(ge=0, le=2**24 - 1)]
+_Length = Annotated[int, Meta(ge=0, le=2**16)]
 
 
 class SettingsChange(Struct, frozen=True):
@@ -45,6 +49,8 @@ class Facts(Struct, frozen=True):
     stats: dict[str, Any] | None = None
     thought_s: float | None = None  # spent on what it thought before it answered
     changes: list[SettingsChange] = []  # of the settings, while it was written
+    constraint: dict[str, Any] | None = None  # what it was held to
+    begun: list[tuple[_Token, _Length]] = []  # tokens that were taken from another branch, and the characters of each
 
 
 class StoredMessage(Struct, frozen=True):

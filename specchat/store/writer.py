@@ -18,6 +18,7 @@ from pathlib import Path
 from specchat.config import private_dir
 from specchat.config.file_reading import open_regular
 from specchat.config.kept_files import locked
+from specchat.config.prompt_files import FOLDER, PromptFiles
 from specchat.errors import StoreError
 from specchat.store.chats import Chats, Removed
 from specchat.store.database import is_damage, open_copy, open_to_write, saying
@@ -264,6 +265,8 @@ def erase(path: Path, chats: Chats, removed: Removed) -> list[str]:
             left.append(f"{damaged} holds them still: delete it if no other chat in it is to be saved")
     sent = History(path.with_name(FILE))
     sent.forget(removed.sent)
+    if trouble := PromptFiles(path.with_name(FOLDER)).erase(removed.ids):
+        left.append(trouble)
     return [*left, *([f"{path.with_name(FILE)}: {sent.problem}"] if sent.problem else [])]
 
 

@@ -13,12 +13,16 @@ from specchat.decoding.combinations import check_settings, keeps_draws, lossless
 from specchat.drafters import DRAFTERS
 from specchat.drafters.choice import choose_drafter
 from specchat.errors import CombinationError, UsageError
+from specchat.models.draft_heads import methods
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
 from specchat.trees.chain import Chain
 
-PQ = pytest.mark.parametrize("rule", ["multi_step", "recursive"])
-DRAWERS = ["draft_model", "early_exit", "layer_skip", "none", "pruned", "retrieved_context", "sparse_context"]
+RULES = ["multi_step", "recursive", "block", "traversal"]
+PQ = pytest.mark.parametrize("rule", RULES)
+BRANCHES = pytest.mark.parametrize(("rule", "alone"), [("block", "multi_step"), ("traversal", "recursive")])
+TRAINED = [name for name in methods("head") if name in DRAFTERS]
+DRAWERS = [*TRAINED, "draft_model", "early_exit", "layer_skip", "none", "pruned", "retrieved_context", "sparse_context"]
 
 
 def settings(**changes):
@@ -35,7 +39,7 @@ def test_drafters_that_only_propose_points_are_refused_with_the_nearest_that_wor
         )
 
 
-KINDS = {rule: ACCEPTANCE_RULES[rule].load().wanted for rule in ("multi_step", "recursive")}
+KINDS = {rule: ACCEPTANCE_RULES[rule].load().wanted for rule in RULES}
 KEPT = [(rule, name) for rule in KINDS for name in TREE_POLICIES if keeps_draws(TREE_POLICIES[name], KINDS[rule])]
 WITHOUT_REPLACEMENT_ONLY = ["rsd_c", "rsd_s", "graph"]
 LOST = [(rule, name) for rule in KINDS for name in TREE_POLICIES if (rule, name) not in KEPT]
@@ -45,8 +49,8 @@ LOST = [(rule, name) for rule in KINDS for name in TREE_POLICIES if (rule, name)
 @each_row(("rule", "policy"), KEPT)
 def test_drafters_that_draw_fit_with_every_policy_that_keeps_their_draws(rule, drafter, policy):
     chosen = settings(rule=rule, drafter=drafter, policy=policy)
-    check_settings(chosen, has_draft_model=True)
     target = scripted_target()
+    check_settings(chosen, has_draft_model=True, trained=all_tiny_trained(target))
     assemble(chosen, target, scripted_draft(), resources=tiny_resources(target))
     assert losslessness(chosen).lossless
     assert "distributed exactly" in losslessness(chosen).reason
@@ -54,7 +58,7 @@ def test_drafters_that_draw_fit_with_every_policy_that_keeps_their_draws(rule, d
 
 @pytest.mark.parametrize(("rule", "policy"), LOST)
 def test_a_policy_that_does_not_keep_draws_is_refused_with_those_that_do(rule, policy):
-    without_replacement = rule == "multi_step" and policy in WITHOUT_REPLACEMENT_ONLY
+    without_replacement = rule in ("multi_step", "block") and policy in WITHOUT_REPLACEMENT_ONLY
     why = "takes draws without replacement alone" if without_replacement else "cannot place such draws .*"
     with pytest.raises(CombinationError, match=rf"policy '{policy}' {why}; nearest .* or policy 'chain'"):
         check_settings(settings(rule=rule, drafter="draft_model", policy=policy), has_draft_model=True)
@@ -74,7 +78,20 @@ def test_a_draft_model_that_is_forced_to_points_is_refused(rule, drawing):
         check_settings(chosen, has_draft_model=True)
 
 
-@PQ
+@BRANCHES
+@pytest.mark.parametrize("drafter", ["merge", "several"])
+def test_points_beside_draws_are_refused_where_whole_branches_are_judged(rule, alone, drafter):
+    mixing = {"rule": rule, "drafter": drafter, "method_options": {f"{drafter}.of": "draft_model,suffix"}}
+    with pytest.raises(CombinationError, match=f"nearest that works: rule '{alone}', or drafter 'cascade'"):
+        check_settings(settings(**mixing), has_draft_model=True)
+    check_settings(settings(**{**mixing, "rule": alone}), has_draft_model=True)
+    apart = {"rule": rule, "drafter": "cascade", "method_options": {"cascade.of": "suffix,draft_model"}}
+    check_settings(settings(**apart), has_draft_model=True)
+    both_draw = {f"{drafter}.of": "draft_model,early_exit"}
+    check_settings(settings(**{**mixing, "method_options": both_draw}), has_draft_model=True)
+
+
+@pytest.mark.parametrize("rule", ["multi_step", "recursive"])
 def test_a_merge_draws_if_a_member_draws(rule):
     merge = {"rule": rule, "drafter": "merge"}
     check_settings(settings(**merge, method_options={"merge.of": "suffix,draft_model"}), has_draft_model=True)
@@ -129,7 +146,7 @@ def test_a_merge_is_another_one_when_the_options_of_a_member_change():
 
 def test_every_rule_that_wants_draws_is_in_these_tests():
     wanting = {name for name, method in ACCEPTANCE_RULES.items() if method.load().wanted.value != "point"}
-    assert wanting == {"multi_step", "recursive", "lenient", "transfer"}
+    assert wanting == {*RULES, "lenient", "transfer"}
 
 
 @pytest.mark.parametrize("rule", ["lenient", "transfer"])

@@ -45,7 +45,7 @@ WARM = Sampling(temperature=0.8)
 SAMPLES = 400
 """Enough for `test_a_q_that_was_not_sampled_from_is_caught`, with a p-value of 4e-13."""
 PROMPT = [1, 3, 1]
-RULES = ["multi_step", "recursive"]
+RULES = ["multi_step", "recursive", "block", "traversal"]
 PQ = pytest.mark.parametrize("rule", RULES)
 
 
@@ -162,7 +162,7 @@ def test_prices_that_look_at_a_draws_own_token_are_caught(rule, kind):
     assert plausible > 1e-4 if rule == "follow" or kind is DrawKind.POINT else plausible < 1e-7
 
 
-@PQ
+@pytest.mark.parametrize("rule", ["multi_step", "recursive"])
 def test_texts_with_points_among_the_draws_are_distributed_as_the_targets(rule):
     texts, rounds = samples(rule, "best_first", merged())
     assert min(law_p_values(texts, exact()).values()) > 1e-4

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from specchat.cli.start_engine import engine_log, start_engine
+from specchat.engine.client.start_engine import engine_log, start_engine
 
 
 def test_logs_of_processes_that_are_gone_are_swept_and_others_stay():

@@ -76,11 +76,31 @@ def test_a_gguf_file_of_a_repository_is_named_with_it(a_hub, tmp_path):
     (tmp_path / "m").mkdir()
     a_hub(gguf(tmp_path / "m" / "x-q4.gguf").parent, gguf=5_000)
     (line,) = add("mine", "--target", "o/r")
-    assert "name one of them, such as o/r/x-q4.gguf" in line
+    assert "name one of them: o/r:q4 (0.0 MB)" in line
     (line,) = add("mine", "--target", "o/r/x-q5.gguf")
     assert "did you mean 'x-q4.gguf'" in line
     assert add("mine", "--target", "o/r/x-q4.gguf") == []
     assert load_catalog().model("x-q4").sources == (HubSource("o/r", "x-q4.gguf"),)
+
+
+def test_a_quantisation_names_the_file_and_those_that_do_not_fit_are_told(tmp_path, monkeypatch):
+    names = {"M-Q8_0.gguf": 8_000_000_000, "M-Q4_K_M.gguf": 4_000_000_000, "mmproj-M-F16.gguf": 1_000_000}
+    names |= {f"big/M-BF16-0000{number}-of-00002.gguf": 8_000_000_000 for number in (1, 2)}
+    monkeypatch.setattr(hub, "list_repository", FakeHub(tmp_path, names).list_repository)
+    monkeypatch.setattr("specchat.models.hub.add_pair.has_graphics_card", lambda: False)
+    monkeypatch.setattr("specchat.models.hub.add_pair.free_bytes", lambda: 6_000_000_000)
+    (line,) = add("mine", "--target", "o/r")
+    told = (
+        "o/r:Q4_K_M (4000.0 MB), o/r:Q8_0 (8000.0 MB, more than fits here), o/r:BF16 (16000.0 MB, more than fits here)"
+    )
+    assert line.endswith(told)
+    (line,) = add("mine", "--target", "o/r:Q5_K_M")
+    assert "nothing quantised as Q5_K_M: o/r:Q4_K_M (4000.0 MB)" in line
+    assert add("mine", "--target", "o/r:q4_k_m", "--draft", "o/r:BF16") == []
+    assert load_catalog().model("m-q4_k_m").sources == (HubSource("o/r", "M-Q4_K_M.gguf"),)
+    split = load_catalog().model("m-bf16")
+    assert split.sources == (HubSource("o/r", "big/M-BF16-00001-of-00002.gguf"),)
+    assert [file.name for file in split.files] == ["M-BF16-00001-of-00002.gguf", "M-BF16-00002-of-00002.gguf"]
 
 
 def test_a_repository_larger_than_the_disk_is_refused(a_hub, tmp_path):

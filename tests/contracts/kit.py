@@ -75,12 +75,12 @@ def looks_up(method: Method) -> bool:
     return any(not member.runs_a_network for member in members)
 
 
-def begin(drafter: Drafter, history: Sequence[int]) -> None:
+def begin(drafter: Drafter, history: Sequence[int], vocab_size: int = V) -> None:
     """Start a text of the scripted target, whose states a drafter is given that asks for them."""
     if drafter.hidden_state_sink is not None:
-        model = scripted_target()
+        model = scripted_target(vocab_size)
         for end in range(1, len(history)):
-            tree = TokenTree(history[end - 1], V)
+            tree = TokenTree(history[end - 1], vocab_size)
             model.prefill(history[: end - 1])
             states = model.read(tree.freeze(), request=requested(taps=drafter.hidden_state_sink.layers)).taps
             drafter.hidden_state_sink.take(TextStates(end - 1, (history[end - 1],), states))

@@ -12,7 +12,7 @@ import pytest
 import torch
 from contracts.kit import Letters, random_tree
 
-from specchat.core.constraint import DEEPEST, MOST_CHARACTERS, Wanted, compiled
+from specchat.core.constraint import DEEPEST, MOST_CHARACTERS, ConstraintSource, compiled
 from specchat.core.reading import HeadTensors, Reading
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.errors import ConstraintError
@@ -24,7 +24,7 @@ LETTERS = Letters(SIZE, eos_ids=(END,))
 
 
 def made(text=LANGUAGE, kind="regex", table=LETTERS, size=SIZE):
-    return compiled(Wanted(kind, text), table, size)
+    return compiled(ConstraintSource(kind, text), table, size)
 
 
 def longer_matches(beginning):

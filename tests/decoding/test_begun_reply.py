@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rows import each_row
 from test_detokenize import CORPUS, byte_level, sentence_piece
 
-from specchat.decoding.emission import Detokenizer, Stop, tokens_of
+from specchat.decoding.emission import Detokenizer, Emission, Limits, Stop, texts_of, tokens_of
 from specchat.decoding.vocabulary import TransformersVocabulary
 from specchat.errors import PromptTooLong
 
@@ -57,6 +57,17 @@ def test_a_begun_reply_that_fills_the_context_is_refused():
     begun = [3] * conversation.target.context_tokens
     with pytest.raises(PromptTooLong):
         collect(conversation.reply(PROMPT, 7, begun=begun))
+
+
+def test_half_a_character_that_has_begun_is_completed():
+    vocabulary = TransformersVocabulary(byte_level(), frozenset({0}))
+    tokens = vocabulary.encode("a \U0001f98a")
+    texts = texts_of(vocabulary, tokens)
+    assert "".join(texts) == "a \U0001f98a"
+    assert texts[-2:] == ["", "\U0001f98a"], "its bytes are tokens of their own"
+    emission = Emission(vocabulary, Limits(9, 9), tokens[:-1])
+    assert emission.take(tokens[-1:]) == ["\U0001f98a"]
+    assert Emission(vocabulary, Limits(9, 9), [*tokens, 0]).ended is Stop.END, "nothing follows an end token"
 
 
 def pieces_of(vocabulary, tokens: list[int]) -> list[str]:

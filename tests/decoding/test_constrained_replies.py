@@ -30,8 +30,9 @@ from rows import each_row
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
-from specchat.core.constraint import Constraint, Wanted, compiled
+from specchat.core.constraint import MOST_REFUSED, Constraint, ConstraintSource, compiled
 from specchat.core.noise import Stream
+from specchat.core.request import LIKELIEST
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, DrawKind, TokenTree
 from specchat.decoding.combinations import keeps_draws
@@ -44,7 +45,7 @@ from specchat.errors import ConstraintError
 from specchat.trees import TREE_POLICIES
 
 LETTERS = Letters(V, eos_ids=(V - 1,))
-LONG = Wanted("regex", "[A-H]{3,9}IJKL[A-M]*(NOPQ|OPQR)[A-H]{2,5}")
+LONG = ConstraintSource("regex", "[A-H]{3,9}IJKL[A-M]*(NOPQ|OPQR)[A-H]{2,5}")
 SAMPLINGS = {
     "greedy": {},
     "greedy with penalties": {"repetition_penalty": 1.3, "presence_penalty": 0.4, "frequency_penalty": 0.3},
@@ -89,7 +90,7 @@ def test_speculation_never_changes_a_constrained_text(drafter, policy, settings)
 LOSSY = [name for name, method in ACCEPTANCE_RULES.items() if not make_rule(method).lossless]
 
 
-@pytest.mark.parametrize("rule", ["multi_step", "recursive", *LOSSY])
+@pytest.mark.parametrize("rule", ["multi_step", "recursive", "block", "traversal", *LOSSY])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_every_rule_writes_what_the_constraint_allows(rule, temperature):
     if rule == "transfer" and not temperature:
@@ -118,6 +119,26 @@ def test_no_forbidden_guess_costs_a_row():
             for node in range(1, len(round.tree)):
                 assert constraint.allows(round.tree.path_tokens(round.tree.parents[node]), round.tree.tokens[node])
             constraint.advance(round.emitted)
+
+
+def test_guesses_that_the_constraint_forbids_are_told_with_the_nodes_they_would_have_followed():
+    constraint, told = compiled(LONG, LETTERS, V), 0
+    for round in constrained(drafter="draft_model", policy="best_first", controller="fixed").rounds:
+        for one in round.refused:
+            path = round.tree.path_tokens(one.parent)
+            assert not constraint.allows(path, one.token)
+            assert round.tree.child(one.parent, one.token) is None
+            assert one.proposer
+        told += len(round.refused)
+        assert len(round.refused) <= MOST_REFUSED
+        constraint.advance(round.emitted)
+    assert told > 5
+    conversation = converse(scripted_target(), scripted_draft(), LETTERS, max_tokens=1, controller="off")
+    held = conversation.compile(ConstraintSource("regex", "[A-C]D"))
+    (round,) = collect(conversation.reply(PROMPT, 7, shown=LIKELIEST, constraint=held)).rounds
+    best = round.reading.best_after([ROOT], 10)[0]
+    assert [one.token for one in round.refused] == [token for token in best if token > 2], "forbidden, though likely"
+    assert not any(one.proposer for one in round.refused)
 
 
 def test_a_reply_that_has_begun_goes_on_under_its_constraint():
@@ -156,7 +177,7 @@ def masked_says(text):
 
 
 def small_constraint(made=Constraint):
-    constraint = compiled(Wanted("regex", TINY), SMALL_LETTERS, SMALL)
+    constraint = compiled(ConstraintSource("regex", TINY), SMALL_LETTERS, SMALL)
     constraint.__class__ = made
     return constraint
 
@@ -190,7 +211,9 @@ REPLIES = {"multi_step": 1500, "recursive": 600}
 """So many show laws of draws that are not masked."""
 
 
-@pytest.mark.parametrize(("rule", "policy"), [("follow", "best_first"), *EXACT])
+@pytest.mark.parametrize(
+    ("rule", "policy"), [("follow", "best_first"), ("block", "expansion"), ("traversal", "expansion"), *EXACT]
+)
 def test_constrained_texts_are_distributed_as_the_masked_targets(rule, policy):
     count = REPLIES.get(rule, 300) if policy == "expansion" else 300
     assert least_p(rule, policy, count=count) > 1e-4
@@ -218,7 +241,7 @@ class MaskForgotten(Constraint):
                 super().advance([token])
 
 
-@pytest.mark.parametrize("rule", ["follow", "multi_step", "recursive"])
+@pytest.mark.parametrize("rule", ["follow", "multi_step", "recursive", "block", "traversal"])
 def test_a_mask_that_is_forgotten_at_some_nodes_is_caught(rule):
     assert least_p(rule, "expansion", MaskForgotten) < 1e-7
 

@@ -68,6 +68,7 @@ def test_sampled_draws_keep_their_order_before_the_expected_token() -> None:
     joined = _joined((5, 0.5), draws, 3)
     assert joined[:2] == draws[:2]
     assert (joined[2].token, joined[2].kind) == (5, DrawKind.POINT)
+    assert list(_joined((5, 0.5), draws, 3, apart=True)) == draws, "for rules that judge whole branches"
 
 
 def test_a_prediction_that_is_mostly_wrong_is_trusted_less() -> None:

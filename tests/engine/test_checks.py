@@ -161,9 +161,9 @@ def test_two_replies_may_be_written_by_turns() -> None:
         assert reader.read(encode(event)) == event
 
 
-def test_where_a_third_reply_begins_the_oldest_is_over() -> None:
+def test_where_a_ninth_reply_begins_the_oldest_is_over() -> None:
     reader = EventReader()
-    for event in [*alternate()[:4], msgspec.structs.replace(STARTED, id=3)]:
+    for event in [*alternate()[:4], *(msgspec.structs.replace(STARTED, id=3 + more) for more in range(7))]:
         reader.read(encode(event))
     reader.read(encode(msgspec.structs.replace(ROUNDS[1], id=2)))
     with pytest.raises(msgspec.DecodeError, match="reply 1 is not being written"):

@@ -7,6 +7,7 @@ import time
 import pytest
 from engine_driver import HELLO, Driver
 
+from specchat.core.request import EVERYTHING, FIRST, LOGITS
 from specchat.core.speedup import FEWEST_PLAIN_ROUNDS, RoundIntervals
 from specchat.core.tree import ROOT
 from specchat.decoding.speculate import Speculator
@@ -59,9 +60,9 @@ def test_a_reply_that_says_log_probabilities_needs_logits_of_every_pass(away_fro
     monkeypatch.setattr(Speculator, "submit", noted)
     worker = Worker(CommandQueue(), lambda event: None)
     worker.answer(Load({"pair": "scripted", "max_tokens": 9, "temperature": 0.0, "repetition_penalty": 1.0}))
-    for logprobs in (True, False):
-        worker.answer(Generate(1, HELLO, 7, logprobs=logprobs))
-        assert {request.needs.logits for request in requests} == {logprobs}
+    for told, top, needs in ((True, None, LOGITS), (False, None, FIRST), (False, 0, LOGITS), (False, 2, EVERYTHING)):
+        worker.answer(Generate(1, HELLO, 7, logprobs=told, top_logprobs=top))
+        assert {request.needs for request in requests} == {needs}
         requests.clear()
 
 
@@ -77,6 +78,13 @@ def test_a_reply_that_was_cut_goes_on_as_if_it_had_not_been(driver):
     assert started.begun == begun
     assert started.reused_tokens >= started.prompt_tokens - 2
     assert [piece.token for event in driver.rounds() for piece in event.pieces] == whole[25:]
+    driver.send(Generate(5, HELLO, 7, begun_tokens=cut)).until(ev.Finished)
+    started = next(event for event in driver.passed if isinstance(event, ev.Started))
+    assert "".join(started.begun) == "".join(begun)
+    assert len(started.begun) == len(cut)
+    assert [piece.token for event in driver.rounds() for piece in event.pieces] == whole[25:]
+    refused = driver.send(Generate(6, HELLO, 7, begun_tokens=[2**24 - 1])).until(ev.Failed)
+    assert "outside the vocabulary" in refused.message
 
 
 def test_the_same_seed_gives_the_same_reply_with_speculation_on_and_off(driver):

@@ -250,8 +250,10 @@ def test_a_long_text_outgrows_the_first_cache():
         (transformers.LlamaConfig(**SIZES, hidden_act="gelu"), "gelu"),
         (transformers.Gemma3TextConfig(**SIZES, final_logit_softcapping=30.0), "final_logit_softcapping"),
         (
-            transformers.LlamaConfig(**SIZES, rope_parameters={"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0}),
-            "yarn",
+            transformers.LlamaConfig(
+                **SIZES, rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}
+            ),
+            "dynamic",
         ),
     ],
 )

@@ -7,12 +7,15 @@ import pytest
 from gguf import GGML_QUANT_SIZES
 from loading_kit import load
 from rows import each_row
-from tiny_models import tiny_gguf
+from tiny_models import TOKENS, tiny_gguf
 
+from specchat.config.values import gguf_parts
+from specchat.core.tree import TokenTree
 from specchat.errors import WeightsError
 from specchat.models.weights import gguf_header
-from specchat.models.weights.gguf_header import FORMATS, map_file, read_header
-from specchat.models.weights.model_files import token_table
+from specchat.models.weights.gguf_header import FORMATS, map_parts, read_header
+from specchat.models.weights.gguf_source import GgufReader
+from specchat.models.weights.model_files import describe_model, token_table
 from specchat.models.weights.transformers_cache import converted_folder
 
 HUGE = 2**64 - 1
@@ -136,7 +139,7 @@ def test_a_damaged_header_is_one_line_that_names_the_file(tmp_path, damage, list
 def test_the_same_header_without_damage_is_read(tmp_path):
     found = read_header(written(tmp_path / "x.gguf", alignment(U32, "<I", 64), [tensor(), tensor("u", offset=128)]))
     assert [t.name for t in found.tensors] == ["t", "u"]
-    assert found.start % 64 == 0
+    assert found.parts[0].start % 64 == 0
 
 
 @pytest.mark.parametrize("lists", [False, True])
@@ -160,7 +163,7 @@ def test_the_formats_are_those_of_the_format_s_own_package():
 
 def test_a_load_parses_the_header_once_whether_it_converts_the_file_or_not(tmp_path, monkeypatch):
     file, parsed, parse = tiny_gguf(tmp_path / "m.gguf"), [], gguf_header.parse_header
-    monkeypatch.setattr(gguf_header, "parse_header", lambda data: parsed.append(1) or parse(data))
+    monkeypatch.setattr(gguf_header, "parse_header", lambda *given: parsed.append(1) or parse(*given))
     load(file)
     assert len(parsed) == 1
     load(file)
@@ -176,5 +179,61 @@ def test_a_file_that_changes_after_its_header_was_read_is_refused(tmp_path):
     with file.open("ab") as opened:
         opened.write(b"more")
     with pytest.raises(WeightsError, match=r"m\.gguf is not a GGUF file that can be read: it is being changed"):
-        map_file(file, header)
-    assert map_file(file, read_header(file))[:4] == b"GGUF"
+        map_parts(header)
+    assert map_parts(read_header(file))[0][:4] == b"GGUF"
+
+
+def split(folder, name="m.gguf", **changes):
+    """The files of a tiny model that was split, the first of them first."""
+    first = tiny_gguf(folder / name, tensors_each=4, **changes)
+    return [folder / part for part in gguf_parts(first.name)]
+
+
+def test_a_split_model_is_the_model_of_its_parts(tmp_path):
+    whole, parts = tiny_gguf(tmp_path / "whole.gguf"), split(tmp_path)
+    assert len(parts) > 2
+    one, several = GgufReader(whole), GgufReader(parts[0])
+    names = [tensor.name for tensor in read_header(whole).tensors]
+    assert sorted(names) == sorted(tensor.name for tensor in read_header(parts[0]).tensors)
+    for name in names:
+        assert several.tensor(name).dense().equal(one.tensor(name).dense())
+    assert describe_model(parts[0]).parameters == describe_model(whole).parameters
+    logits = []
+    for path in (whole, parts[0]):
+        model = load(path).model
+        model.prefill([1, 2, 3])
+        logits.append(model.read(TokenTree(1, len(TOKENS)).freeze()).logits)
+    assert logits[0].equal(logits[1])
+
+
+def swap(parts):
+    held = [part.read_bytes() for part in parts[1:3]]
+    for part, data in zip(parts[1:3], reversed(held), strict=True):
+        part.write_bytes(data)
+
+
+SPLIT_DAMAGE = {
+    "a later part is named": (lambda parts: parts.reverse(), "counted from 0; name the first"),
+    "one is missing": (lambda parts: parts[1].unlink(), "m-00002-of-"),
+    "one is cut off": (lambda parts: os.truncate(parts[-1], parts[-1].stat().st_size // 2), "reaches past the end"),
+    "two are exchanged": (swap, "is not its part 2 of"),
+    "the first has a name of its own": (
+        lambda parts: parts.insert(0, parts[0].rename(parts[0].with_name("x.gguf"))),
+        "x-00001-of-",
+    ),
+    "one is of another model": (
+        lambda parts: split(parts[0].parent / "b", sizes={"output_norm.weight": None})[1].replace(parts[1]),
+        "of its parts have one name",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", SPLIT_DAMAGE)
+def test_parts_that_do_not_make_a_model_are_one_line(tmp_path, damage):
+    (tmp_path / "b").mkdir()
+    parts, (change, words) = split(tmp_path), SPLIT_DAMAGE[damage]
+    change(parts)
+    with pytest.raises(WeightsError) as refused:
+        read_header(parts[0])
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)

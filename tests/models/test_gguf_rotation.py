@@ -55,6 +55,18 @@ def test_a_linear_factor_divides_every_angle(tmp_path, numbers, divisor):
     assert torch.equal(kind.frequencies, frequencies({"rope_type": "default"}) / divisor)
 
 
+def test_yarn_is_what_transformers_makes_of_the_same_numbers(tmp_path):
+    numbers = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 64}
+    (kind,) = shape_of(tiny_gguf(tmp_path / "x.gguf", numbers=numbers)).attention_kinds
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+    assert torch.equal(kind.frequencies, frequencies(yarn))
+    assert not torch.equal(kind.frequencies, frequencies({"rope_type": "default"}))
+    assert kind.scale == pytest.approx(1 + 0.1 * np.log(4))
+    more = {"rope.scaling.attn_factor": 0.5, "rope.scaling.yarn_log_multiplier": 0.5}
+    (kind,) = shape_of(tiny_gguf(tmp_path / "y.gguf", numbers=numbers | more)).attention_kinds
+    assert kind.scale == pytest.approx(0.5 * (1 + 0.1 * np.log(4)) / (1 + 0.05 * np.log(4)))
+
+
 def test_layers_with_a_window_keep_their_angles_under_a_linear_factor():
     ones = torch.ones(4)
     shape = Shape.of(LlamaConfig(**{key: value for key, value in CONFIG.items() if key != "model_type"}))
@@ -65,7 +77,8 @@ def test_layers_with_a_window_keep_their_angles_under_a_linear_factor():
 
 
 @pytest.mark.parametrize(("changes", "said"), [
-    ({"numbers": {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0}}, "rope.scaling.type = 'yarn'"),
+    ({"numbers": {"rope.scaling.type": "longrope", "rope.scaling.factor": 4.0}}, "rope.scaling.type = 'longrope'"),
+    ({"numbers": {"rope.scaling.type": "yarn", "rope.scaling.yarn_beta_fast": -1.0}}, "beta_fast = -1.0"),
     ({"numbers": {"rope.scaling.factor": -1.0}}, "rope.scaling.factor = -1.0"),
     ({"sizes": {"rope_factors_long.weight": (8,)}}, "rope_factors_long.weight"),
     ({"sizes": {FACTORS: (7,)}}, "not 8 finite numbers"),

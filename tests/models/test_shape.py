@@ -19,18 +19,31 @@ ROTATIONS = {
         "low_freq_factor": 1.0,
         "original_max_position_embeddings": 8192,
     },
+    "yarn": {"factor": 4.0, "original_max_position_embeddings": 8192},
+    "yarn, blurred": {
+        "factor": 4.0,
+        "beta_fast": 24.0,
+        "beta_slow": 0.7,
+        "truncate": False,
+        "mscale": 0.7,
+        "mscale_all_dim": 0.4,
+    },
+    "yarn, scaled": {"factor": 1.5, "original_max_position_embeddings": 1024, "attention_factor": 1.25},
 }
 
 
 @pytest.mark.parametrize("head_dim", [None, 96])
 @pytest.mark.parametrize("kind", ROTATIONS)
 def test_the_rotation_is_the_one_of_transformers(kind, head_dim):
-    rotation = {"rope_type": kind, "rope_theta": 500000.0, **ROTATIONS[kind]}
+    rotation = {"rope_type": kind.split(",")[0], "rope_theta": 500000.0, **ROTATIONS[kind]}
     config = LlamaConfig(hidden_size=512, num_attention_heads=8, head_dim=head_dim, rope_parameters=rotation)
-    shape, expected = Shape.of(config), LlamaRotaryEmbedding(config)
-    (view,) = shape.attention_kinds
-    assert torch.equal(view.frequencies, expected.inv_freq)
-    assert expected.attention_scaling == 1, "the rotated values are not scaled"
+    expected = LlamaRotaryEmbedding(config)
+    (kind,) = Shape.of(config).attention_kinds
+    assert torch.equal(kind.frequencies, expected.inv_freq)
+    cosine, sine = expected(torch.zeros(1), torch.arange(40)[None])
+    half = kind.frequencies.numel()
+    torch.testing.assert_close(kind.rotations(40)[:, 0].real, cosine[0, :, :half], rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(kind.rotations(40)[:, 0].imag, sine[0, :, :half], rtol=1e-6, atol=1e-6)
 
 
 def test_no_network_of_transformers_is_imported():

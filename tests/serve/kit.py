@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,9 @@ from specchat.engine.protocol import commands as co
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.describe import settings_message
 from specchat.engine.protocol.round_parts import Draw, Piece, Timings, Tree, Verdict
+from specchat.serve.access import Access
+from specchat.serve.loaded_engine import LoadedEngine
+from specchat.serve.server import serve_requests
 from specchat.settings import Settings
 
 KEY = "a-key-of-the-tests"
@@ -82,6 +88,60 @@ class ObedientEngine:
 
     def close(self) -> None:
         self.closed = True
+
+
+class AnsweringEngine(ObedientEngine):
+    """Writes at once what a function of the command says, a word a round, under the request's stop strings."""
+
+    def __init__(self, wake: Callable[[], None], says: Callable[[co.Generate], str]) -> None:
+        super().__init__(wake)
+        self._says, self._settings = says, dict[str, Any]()
+
+    def send(self, command: co.Command) -> None:
+        super().send(command)
+        match command:
+            case co.Change():
+                self._settings = command.settings
+            case co.Count():
+                self.say(ev.Counted(command.id, sum(len(one.content) for one in command.messages), 4096))
+            case co.Generate():
+                text, stops = self._says(command), self._settings.get("stop", [])
+                found = [(at, stop) for stop in stops if (at := text.find(stop)) >= 0]
+                for word in re.findall(r"\S+\s*|\s+", text[: min(found)[0]] if found else text):
+                    self.write(word)
+                stats = ev.Stats(2, 3, 4, 1, 9.0, 1.5, 0.25, 0.1, 0.1, 0.1, 0.1, prompt_tokens=3, reused_tokens=1)
+                stop = "stop" if found else "length" if self._settings.get("max_tokens") == 1 else "end"
+                self.say(ev.Finished(command.id, stop, "", stats, 1.0, min(found)[1] if found else None))
+
+
+class AnsweringServer:
+    """The server in a thread of this process, over an `AnsweringEngine`: for clients that need replies of a kind."""
+
+    def __init__(self, says: Callable[[co.Generate], str]) -> None:
+        self.says = says
+        self.asked: list[co.Generate] = []
+        self.port = free_port()
+        self.address = f"http://127.0.0.1:{self.port}"
+        self._loop, self._stopped = asyncio.new_event_loop(), asyncio.Event()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=[self._serve()], daemon=True)
+        self._thread.start()
+        assert self._ready.wait(PATIENCE_S)
+
+    async def _serve(self) -> None:
+        engine = LoadedEngine(lambda wake: AnsweringEngine(wake, self._say), {"pair": "test"})
+        with socket.create_server(("127.0.0.1", self.port)) as door:
+            access = Access("127.0.0.1", self.port, True, KEY)
+            await serve_requests(engine, door, access, 8, lambda _: self._ready.set(), stopped=self._stopped)
+
+    def _say(self, command: co.Generate) -> str:
+        self.asked.append(command)
+        return self.says(command)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._stopped.set)
+        self._thread.join(PATIENCE_S)
+        self._loop.close()
 
 
 class Server:

@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rows import each_row
 
-from specchat.engine.protocol.commands import Message, ReplyConstraint
+from specchat.engine.protocol.commands import Message, ReplyConstraint, ToolCall
 from specchat.serve.api_error import ApiError
-from specchat.serve.requests import CheckedRequest, Form, read_request
+from specchat.serve.completions import Form, read_request
+from specchat.serve.requests import CheckedRequest
+from specchat.serve.tools import free_calls
 
 ADD = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -61,7 +63,11 @@ def test_a_response_format_becomes_a_constraint() -> None:
 def test_tools_are_told_and_a_choice_becomes_a_constraint() -> None:
     asked = chat(tools=[ADD])
     assert asked.tools is not None
-    assert (asked.tools.names, json.loads(asked.tools.told), asked.constraint) == (("add",), [ADD], None)
+    assert (asked.tools.names, json.loads(asked.tools.told), asked.constraint) == (
+        ("add",),
+        [ADD],
+        free_calls({"add": ADD["function"]["parameters"]}, single=False),
+    )
     assert chat(tools=[ADD], tool_choice="none") == chat(tools=[]) == chat()
     for choice in ("required", {"type": "function", "function": {"name": "add"}}):
         held = chat(tools=[ADD], tool_choice=choice, parallel_tool_calls=False).constraint
@@ -70,7 +76,7 @@ def test_tools_are_told_and_a_choice_becomes_a_constraint() -> None:
         assert '"const": "add"' in held.text
 
 
-def test_calls_and_results_are_written_as_models_read_them() -> None:
+def test_calls_and_results_are_told_apart_from_texts() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
     told = chat(
         messages=[
@@ -79,10 +85,10 @@ def test_calls_and_results_are_written_as_models_read_them() -> None:
             {"role": "tool", "tool_call_id": "1", "content": "3"},
         ]
     )
-    assert [(message.role, message.content) for message in told.messages[1:]] == [
-        ("assistant", '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'),
-        ("user", "<tool_response>\n3\n</tool_response>"),
-    ]
+    assert told.messages[1:] == (
+        Message("assistant", "", (ToolCall("1", "add", {"a": 1}),)),
+        Message("user", "3", answers="1"),
+    )
 
 
 def test_null_is_not_given() -> None:
@@ -122,11 +128,19 @@ def test_the_figures_of_a_stream_come_when_asked_for() -> None:
         ({"stop": ["a"] * 5}, "stop"),
         ({"stop": [""]}, "stop"),
         ({"stop": 7}, "stop"),
-        ({"n": 2}, "n"),
         ({"n": True}, "n"),
-        ({"logprobs": True}, "logprobs"),
+        ({"n": 9}, "n"),
+        ({"n": 0}, "n"),
+        ({"logprobs": 3}, "logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"top_logprobs": 3}, "top_logprobs"),
-        ({"logit_bias": {"5": 1}}, "logit_bias"),
+        ({"logit_bias": {"5": 101}}, "logit_bias"),
+        ({"logit_bias": {"5": True}}, "logit_bias"),
+        ({"logit_bias": {"-5": 1}}, "logit_bias"),
+        ({"logit_bias": {"²": 1}}, "logit_bias"),
+        ({"logit_bias": {"99999999": 1}}, "logit_bias"),
+        ({"logit_bias": {str(token): 1 for token in range(2000)}}, "logit_bias"),
+        ({"logit_bias": [5]}, "logit_bias"),
         ({"tools": [{"type": "function"}]}, "tools[0].function.name"),
         ({"tools": [{"type": "shell"}]}, "tools[0].type"),
         ({"tools": [ADD, ADD]}, "tools[1].function.name"),
@@ -136,7 +150,6 @@ def test_the_figures_of_a_stream_come_when_asked_for() -> None:
             "tool_choice.function.name",
         ),
         ({"tool_choice": "required"}, "tool_choice"),
-        ({"tools": [ADD], "parallel_tool_calls": False}, "parallel_tool_calls"),
         ({"tools": [ADD], "response_format": {"type": "json_object"}}, "response_format"),
         ({"tool_choice": "auto"}, "tool_choice"),
         ({"functions": [{}]}, "functions"),
@@ -180,10 +193,12 @@ def test_a_field_that_cannot_be_honoured_is_refused_by_name(fields: dict[str, An
         ({"prompt": None}, "prompt"),
         ({"prompt": ["a", "b"]}, "prompt"),
         ({"prompt": [1, 2]}, "prompt"),
-        ({"echo": True}, "echo"),
         ({"best_of": 2}, "best_of"),
+        ({"logprobs": 6}, "logprobs"),
+        ({"logprobs": True}, "logprobs"),
+        ({"top_logprobs": 1}, "top_logprobs"),
+        ({"echo": 1}, "echo"),
         ({"suffix": "end"}, "suffix"),
-        ({"logprobs": 1}, "logprobs"),
         ({"messages": HELLO}, "messages"),
     ],
 )
@@ -199,10 +214,10 @@ def test_a_completion_refuses_what_it_has_not(fields: dict[str, Any], param: str
         ({"seed": 2**63}, f"{2**63} is outside its range: {-(2**63)} to {2**63 - 1}"),
         ({"repetition_penalty": 0}, "0 is outside its range: 0.01 to 10"),
         ({"messages": [{"role": "user"}]}, "null is neither a text nor a list of text parts"),
-        ({"n": True}, "true is not supported"),
+        ({"n": True}, "true is not a whole number"),
         ({"temperature": "warm"}, '"warm" is not a number'),
         ({"stop": {"a": None}}, '{"a": null} is neither a text nor a list of texts'),
-        ({"logit_bias": {"5": [1]}}, '{"5": [1]} is not supported'),
+        ({"logit_bias": {"5": [1]}}, "[1] is not a number from -100 to 100"),
     ],
 )
 def test_values_and_ranges_are_told_as_json_writes_them(fields: dict[str, Any], told: str) -> None:

@@ -16,6 +16,8 @@ import openai
 import pytest
 from serve.kit import KEY, Server, raw_post
 
+from specchat.models.backends.scripted import ScriptedVocabulary
+
 HELLO: list[Any] = [{"role": "user", "content": "What are you?"}]
 CHAT = {"model": "scripted", "messages": HELLO}
 
@@ -126,6 +128,81 @@ def test_a_predicted_reply_comes_in_fewer_rounds(server, recited):
     assert plain.usage.completion_tokens_details.accepted_prediction_tokens == 0
 
 
+def test_log_probabilities_stand_beside_the_text_they_are_of(server, recited):
+    asked = {"max_tokens": 12, "temperature": 1.2, "seed": 3, "logprobs": True, "top_logprobs": 2}
+    whole = chat(server, **asked).choices[0]
+    told = whole.logprobs.content
+    assert "".join(one.token for one in told) == whole.message.content
+    assert all(bytes(one.bytes).decode() == one.token for one in told)
+    assert all(len(one.top_logprobs) == 2 for one in told)
+    for one in told:
+        best = one.top_logprobs[0]
+        assert one.logprob <= best.logprob <= 0
+        assert (one.token == best.token) == (one.logprob == best.logprob)
+    chunks = [chunk.choices[0] for chunk in chat(server, **asked, stream=True)]
+    assert [one for chunk in chunks if chunk.logprobs for one in chunk.logprobs.content] == told
+    word = recited.split()[6]
+    cut = chat(server, max_tokens=None, stop=word, logprobs=True).choices[0]
+    assert "".join(one.token for one in cut.logprobs.content).startswith(cut.message.content)
+    assert not "".join(one.token for one in cut.logprobs.content[:-1]).endswith(word)
+
+
+def test_several_replies_are_those_of_seeds_that_follow(server):
+    asked = {"max_tokens": 9, "temperature": 2, "seed": 2**63 - 2}
+    seeds = [2**63 - 2, 2**63 - 1, -(2**63)]
+    alone = [chat(server, **{**asked, "seed": seed}).choices[0].message.content for seed in seeds]
+    several = chat(server, **asked, n=3)
+    assert [choice.message.content for choice in several.choices] == alone
+    assert [choice.index for choice in several.choices] == [0, 1, 2]
+    assert several.usage.completion_tokens == 27
+    assert len(set(alone)) == 3
+    streamed, ends = ["", "", ""], []
+    for chunk in chat(server, **asked, n=3, stream=True):
+        (choice,) = chunk.choices
+        streamed[choice.index] += choice.delta.content or ""
+        ends += [choice.index] if choice.finish_reason else []
+    assert (streamed, sorted(ends)) == (alone, [0, 1, 2])
+    unseeded = chat(server, max_tokens=9, temperature=2, n=2).choices
+    assert unseeded[0].message.content != unseeded[1].message.content
+
+
+def test_a_bias_bans_a_token_and_calls_one(server):
+    def first(**asked: Any) -> Any:
+        return chat(server, max_tokens=1, logprobs=True, top_logprobs=2, **asked).choices[0].logprobs.content[0]
+
+    free, called = first(), first(logit_bias={"65": 100})
+    assert (called.token, called.top_logprobs[0]) == ("A", free.top_logprobs[0]), "told without the bias"
+    assert called.logprob < free.logprob
+    (banned,) = map(str, ScriptedVocabulary().encode(free.token))
+    assert first(logit_bias={banned: -100}).token != free.token
+    assert first().token == free.token
+    with pytest.raises(openai.BadRequestError, match="logit_bias: the model has no token 16000000"):
+        first(logit_bias={"16000000": 1})
+
+
+def test_a_completion_repeats_its_prompt_with_log_probabilities(server):
+    asked = {"model": "scripted", "prompt": "A tree is wide where the draft", "max_tokens": 5, "logprobs": 2}
+    told = server.client.completions.create(**asked, echo=True).choices[0]
+    assert told.text == "A tree is wide where the draft is unsure and deep where"
+    assert "".join(told.logprobs.tokens) == told.text
+    assert told.logprobs.text_offset == [
+        len("".join(told.logprobs.tokens[:place])) for place in range(len(told.logprobs.tokens))
+    ]
+    assert told.logprobs.token_logprobs[0] is None
+    assert all(value <= 0 for value in told.logprobs.token_logprobs[1:])
+    assert told.logprobs.top_logprobs[0] is None
+    assert all(len(best) == 2 for best in told.logprobs.top_logprobs[1:])
+    alone = server.client.completions.create(**asked).choices[0]
+    assert alone.logprobs.token_logprobs == told.logprobs.token_logprobs[-5:]
+    assert server.client.completions.create(**{**asked, "logprobs": None}, echo=True).choices[0].text == told.text
+    chunks = [chunk.choices[0] for chunk in server.client.completions.create(**asked, echo=True, stream=True)]
+    assert "".join(chunk.text for chunk in chunks) == told.text
+    assert [one for chunk in chunks if chunk.logprobs for one in chunk.logprobs.tokens] == told.logprobs.tokens
+    assert [
+        one for chunk in chunks if chunk.logprobs for one in chunk.logprobs.text_offset
+    ] == told.logprobs.text_offset
+
+
 def schema_format(schema):
     return {"type": "json_schema", "json_schema": {"name": "it", "strict": True, "schema": schema}}
 
@@ -200,8 +277,8 @@ def test_an_empty_prompt_is_told_so(server):
 
 def test_what_is_not_supported_is_refused_in_openais_form(server):
     with pytest.raises(openai.BadRequestError) as caught:
-        chat(server, n=2)
-    assert (caught.value.param, caught.value.code) == ("n", "unsupported_value")
+        chat(server, modalities=["audio"])
+    assert (caught.value.param, caught.value.code) == ("modalities", "unsupported_value")
 
 
 # -------------------------------------------------------------------------------------- who is let in

@@ -14,7 +14,7 @@ from test_token_tree import any_round
 from specchat.engine.protocol.round_parts import Draw, Source, Tree, Verdict
 from specchat.tui.text.cells import width_of
 from specchat.tui.tree import ASCII, UNICODE, picture_of
-from specchat.tui.tree.node_details import depth_of, details, parent_of, reason_of
+from specchat.tui.tree.node_details import DICE, depth_of, details, drawn_sentence, parent_of, reason_of
 from specchat.tui.tree.picture import label
 
 
@@ -42,10 +42,26 @@ def test_a_rejected_token_tells_what_the_target_wrote_instead():
         f"{label(round.tree.texts[last], UNICODE)} had {chance(round, last)}"
     )
     assert reason_of(round, last, UNICODE, 0.5).startswith("temperature 0.5 drew ·")
-    assert reason_of(round, last, UNICODE, 0.0).startswith("the target's first choice was ·")
+    assert reason_of(round, last, UNICODE, 0.0).startswith("the target's likeliest is ·")
+    assert DICE in " ".join("".join(text for text, _ in line) for line in details(round, last, 200, UNICODE, 0.5))
+    assert not any("dice" in text for line in details(round, last, 200, UNICODE, 0.0) for text, _ in line)
     early = next(n for n in rejected if parent_of(round, n) in round.verdict.path[:-1])
     instead = round.verdict.path[round.verdict.path.index(parent_of(round, early)) + 1]
     assert round.tree.texts[instead].replace(" ", "·").replace("\n", "⏎") in reason_of(round, early, UNICODE)
+
+
+def test_a_verdict_says_which_token_was_drawn_and_how_likely_each_was():
+    likely, unlikely, rare = math.log(0.64), math.log(0.07), math.log(0.001)
+    for temperature, drawn, other, said in [
+        (0.5, ("·stood", unlikely), ("·was", likely), "temperature 0.5 drew ·stood (7 %); ·was had 64 %"),
+        (1.0, ("·stood", rare), None, "temperature 1 drew ·stood (< 1 %)"),
+        (0.0, ("·was", likely), ("·stood", unlikely), "the target's likeliest is ·was (64 %); ·stood had 7 %"),
+        (0.0, ("·stood", unlikely), ("·was", likely),
+         "after penalties the target's likeliest is ·stood (7 %); ·was had 64 %"),
+        (None, ("·stood", unlikely), ("·was", likely), "the target wrote ·stood (7 %); ·was had 64 %"),
+        (None, ("·stood", None), ("·was", None), "the target wrote ·stood"),
+    ]:  # fmt: skip
+        assert drawn_sentence(temperature, drawn, other).replace("\u00a0", " ") == said
 
 
 @pytest.mark.parametrize(

@@ -142,3 +142,37 @@ def test_trained_drafters_are_named_whole_in_a_narrow_window():
     said = drawn(PairListState([pair]), width=53, height=16)
     assert "trained drafters: smol-hydra (hydra)" in " ".join(said.split())
     assert "…" in drawn(PairListState([pair]), width=53, height=10), "in little height they are cut"
+
+
+CATALOGUE = PairListState(
+    [
+        replace(SMOL, parameters=135_000_000, licence="Apache-2.0", read_bytes=100_000_000),
+        replace(SMOL, name="coder", parameters=1_540_000_000, summary="a coder", needed_bytes=10**9, read_bytes=10**9),
+        replace(SMOL, name="served", parameters=20_900_000_000, needed_bytes=10**9),
+    ],
+    in_use="smol",
+)
+
+
+@pytest.mark.parametrize(("query", "names"), [
+    ("", ["smol", "coder", "served"]),
+    ("COD", ["coder"]),
+    ("apache small", ["smol"]),
+    ("1.5b", ["coder"]),
+    ("small coder", []),
+])  # fmt: skip
+def test_a_search_shows_the_pairs_with_all_its_words(query, names):
+    state = replace(CATALOGUE, query=query)
+    assert [pair.name for pair in state.shown] == names
+    said = drawn(state)
+    assert f"search: {query}▏" in said
+    assert ("no pair has all of these words" in said) == (not names)
+
+
+def test_sizes_stand_in_a_column_and_speeds_go_as_the_bytes_that_a_token_reads():
+    lines = drawn(CATALOGUE, width=80).splitlines()
+    assert [line[10:16].strip() for line in lines[:3]] == ["135M", "1.5B", "21B"]
+    fast = replace(CATALOGUE, plain_tokens_per_s=250.0)
+    assert "about 25 tok/s without guesses" in drawn(fast, at=1)
+    assert "tok/s" not in drawn(CATALOGUE, at=1), "nothing is known of this machine yet"
+    assert "tok/s" not in drawn(fast, at=2), "another engine runs it"

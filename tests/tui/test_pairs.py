@@ -188,6 +188,19 @@ async def test_the_pair_to_begin_with_is_chosen_with_a_key():
         assert user_settings() == {}
 
 
+async def test_a_search_narrows_the_list_and_enter_takes_what_is_chosen_in_it():
+    async with driving(pairs=known_pairs, engine_here=True) as d:
+        await d.pilot.press("f4", "slash", *"coder")
+        assert "search: coder" in d.screen()
+        assert "gemma " not in d.screen()
+        await d.pilot.press("backspace", *"rx")
+        assert "no pair has all of these words" in d.screen()
+        await d.pilot.press("enter", "escape")
+        assert "gemma " in d.screen()
+        await d.pilot.press("slash", *"scriptedd", "backspace", "enter")
+        await until(d, "getting scripted ready")
+
+
 async def test_what_came_with_specchat_is_not_asked_about():
     async with driving(pairs=known_pairs, engine_here=True) as d:
         await d.pilot.press("f4", "d")

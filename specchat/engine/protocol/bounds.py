@@ -12,6 +12,9 @@ LONGEST_LINE_BYTES = 16 * 2**20
 MOST_NODES = 4096
 """Nodes of one tree, at most; the settings allow 512."""
 
+MOST_FORBIDDEN = 256
+"""Forbidden guesses of one round that are told, at most; the engine tells a quarter of them."""
+
 _WHOLE = 2**53  # what every JSON reader keeps exactly
 
 Whole = Annotated[int, Meta(ge=0, le=_WHOLE)]
@@ -27,11 +30,17 @@ Seconds = Annotated[float, Meta(ge=-1e-6, le=1e9)]  # a difference of two times 
 Rate = Annotated[float, Meta(ge=0, le=1e18)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 LogProbability = Annotated[float, Meta(le=1.0)]  # rounding may put a certain token a little above 0
+Bias = Annotated[float, Meta(ge=-100, le=100)]
+TopCount = Annotated[int, Meta(ge=0, le=20)]
 Margin = Annotated[float, Meta(ge=-1e12, le=1e12)]
 
-ConstraintKind = Literal["json_schema", "json_object", "regex", "grammar"]
+ConstraintKind = Literal["json_schema", "json_object", "regex", "grammar", "calls"]
 Role = Annotated[str, Meta(pattern="^(system|user|assistant)$")]
+KeptName = Annotated[str, Meta(pattern="^([A-Za-z0-9][A-Za-z0-9_-]{0,63})?$")]
 Kind = Annotated[str, Meta(pattern="^(int|float|str|bool)$")]
 Name = Annotated[str, Meta(max_length=4096)]
 Words = Annotated[str, Meta(max_length=65536)]
 FewWords = Annotated[str, Meta(max_length=64)]
+
+MOST_TOGETHER = 8
+"""Replies that are written at once, at most."""

@@ -10,14 +10,40 @@ from typing import Any
 
 from msgspec import Struct
 
-from specchat.engine.protocol.bounds import ConstraintKind, Id, Role, Seconds, Seed, Token, Whole
+from specchat.engine.protocol.bounds import (
+    Bias,
+    ConstraintKind,
+    Id,
+    KeptName,
+    Name,
+    Role,
+    Seconds,
+    Seed,
+    Token,
+    TopCount,
+    Whole,
+)
 
 
-class Message(Struct, frozen=True):
-    """One turn of a chat. `role` is `system`, `user` or `assistant`."""
+class ToolCall(Struct, frozen=True):
+    """A function that an assistant's message calls."""
+
+    id: Name
+    name: Name
+    arguments: dict[str, Any]
+
+
+class Message(Struct, frozen=True, omit_defaults=True):
+    """One turn of a chat. `role` is `system`, `user` or `assistant`.
+
+    With `calls`, an assistant's message calls functions after what it says; with `answers`, the id of a call, a user's
+    message is the result of that call.
+    """
 
     role: Role
     content: str
+    calls: tuple[ToolCall, ...] = ()
+    answers: Name = ""
 
 
 class Load(Struct, frozen=True, tag_field="type", tag="load"):
@@ -35,7 +61,7 @@ class SecondReply(Struct, frozen=True):
 
 class ReplyConstraint(Struct, frozen=True):
     """What a reply must be: JSON that fits a schema, any JSON object (no text), a match of an expression, or a text
-    of a grammar in Lark's notation."""
+    of a grammar in Lark's notation; `calls` is a grammar that holds only where the model writes calls in its form."""
 
     kind: ConstraintKind
     text: str = ""
@@ -47,6 +73,11 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     `seed` None draws a fresh one unless the settings pin it. With `apart`, these settings hold for this reply alone,
     and it is written by parts that know nothing of other replies and are forgotten afterwards.
 
+    With `own`, the reply has these settings of its own, which say how it is sampled and where it ends, and is written
+    together with other such replies, up to `MOST_TOGETHER`: one pass reads the trees of all. Each has its own events,
+    and is the reply that it would be alone. Those for which there is no place or no memory wait; other commands that
+    write wait until all have ended, and whatever comes after them waits too.
+
     With `beside`, two replies are written by turns of some tokens each, in the order A B B A: so both meet the same
     moments of the machine. Each has its own events and its own clock, which stands still in the other's turns. One of
     them must be plain decoding (controller off).
@@ -55,15 +86,25 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     `reference`, a text that the reply is expected to follow closely, its words are proposed before the drafter's own.
 
     With `begun`, a part of the reply exists and is continued: the text of each of its tokens so far. With the seed that
-    it was begun with, it becomes what it would have become without the break.
+    it was begun with, it becomes what it would have become without the break. Where the tokens themselves are known,
+    `begun_tokens` has these in place of the texts, and Started says the text of each; nothing follows an end token.
 
     With `constraint`, the reply is held to it: tokens that do not fit are as if the target could not say them. Refused
     with Failed before anything is written where it cannot be used.
 
     With `tools`, a list of functions as JSON, the model is told of them in its own chat format.
 
+    With `keep`, what was read of the text, and of the reply, is kept on the disk under this name, that of a chat, so
+    that it need not be read again; it is erased with the chat.
+
     Without `logprobs` its rounds do not say what the target gives each node: nobody looks at their trees, and to work
     that out takes as long as the rest of an event.
+
+    With `top_logprobs`, its rounds say of each emitted token how likely the target held it, and so many of the
+    likeliest tokens in its place. With `prompt_logprobs` too, PromptLogprobs… say the same of the prompt's tokens
+    before Started: the prompt is read anew for that.
+
+    With `logit_bias`, so much is added to the logits of these tokens before penalties and temperature.
     """
 
     id: Id
@@ -74,9 +115,15 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     text: str | None = None
     reference: str = ""
     begun: list[str] = []
+    begun_tokens: list[Token] = []
     logprobs: bool = True
     constraint: ReplyConstraint | None = None
     tools: str = ""
+    top_logprobs: TopCount | None = None
+    prompt_logprobs: bool = False
+    logit_bias: dict[Token, Bias] = {}
+    keep: KeptName = ""
+    own: dict[str, Any] | None = None
 
 
 class Cancel(Struct, frozen=True, tag_field="type", tag="cancel"):
@@ -106,10 +153,11 @@ class Pace(Struct, frozen=True, tag_field="type", tag="pace"):
 
 
 class Count(Struct, frozen=True, tag_field="type", tag="count"):
-    """How many tokens would these messages take? Answered by Counted."""
+    """How many tokens would these messages take, with these tools? Answered by Counted."""
 
     id: Id
     messages: list[Message]
+    tools: str = ""
 
 
 class Compare(Struct, frozen=True, tag_field="type", tag="compare"):

@@ -24,7 +24,7 @@ from specchat.engine.protocol.bounds import (
     Words,
 )
 from specchat.engine.protocol.commands import Message
-from specchat.engine.protocol.round_parts import Piece, Timings, Tree, Verdict
+from specchat.engine.protocol.round_parts import Piece, Timings, TokenLogprob, Tree, Verdict
 
 
 class OptionInfo(Struct, frozen=True):
@@ -123,6 +123,7 @@ class Ready(Struct, frozen=True, tag_field="type", tag="ready"):
     notes: list[Words] = []
     kernels: Name = ""  # what multiplies the target's weights: native, torch, transformers
     trained: list[Name] = []  # drafters with weights on this machine that were trained for the target
+    streaming: Words = ""  # which layers stay in memory and how much is read each pass; empty where all stay
 
 
 class Changed(Struct, frozen=True, tag_field="type", tag="changed"):
@@ -166,6 +167,16 @@ class Prefilled(Struct, frozen=True, tag_field="type", tag="prefilled"):
     done: Whole
     total: Whole
     at_s: Seconds
+
+
+class PromptLogprobs(Struct, frozen=True, tag_field="type", tag="prompt_logprobs"):
+    """Further tokens of the prompt, as likely as the target holds them; before Started.
+
+    Without the first, which follows nothing.
+    """
+
+    id: Id
+    tokens: list[TokenLogprob]
 
 
 class RoundDone(Struct, frozen=True, tag_field="type", tag="round"):
@@ -313,6 +324,7 @@ Event = (
     | Released
     | Started
     | Prefilled
+    | PromptLogprobs
     | RoundDone
     | Finished
     | Counted

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from specchat.engine.protocol.bounds import (
+    MOST_FORBIDDEN,
     MOST_NODES,
     Count,
     FewWords,
@@ -34,7 +35,16 @@ class Draw(Struct, frozen=True):
     draft_logprob: LogProbability | None = None
 
 
-class Tree(Struct, frozen=True):
+class ForbiddenGuess(Struct, frozen=True):
+    """A guess that got no place behind node `parent`, since it does not fit what the reply is held to."""
+
+    parent: Node
+    token: Token
+    text: Words
+    proposer: Name = ""
+
+
+class Tree(Struct, frozen=True, omit_defaults=True):
     """A round's token tree, parents first; node 0 is the root, the last token emitted before the round.
 
     `texts` are for showing: half a character reads `⟨e2⟩`. `target_logprob[i]` is what the target gives node i
@@ -46,6 +56,7 @@ class Tree(Struct, frozen=True):
     texts: list[Words]
     draws: list[Draw]
     target_logprob: list[LogProbability | None]
+    forbidden: Annotated[list[ForbiddenGuess], Meta(max_length=MOST_FORBIDDEN)] = []
 
 
 class Verdict(Struct, frozen=True):
@@ -74,16 +85,35 @@ class Source(Struct, frozen=True):
     before: FewWords = ""  # the words before it, of the same part
 
 
+class Likely(Struct, frozen=True):
+    """A token, its bytes (`spelling`, special tokens by name, in JSON as base64), and its log-probability.
+
+    The probability is the target's own: at temperature 1, before any penalty, truncation or constraint.
+    """
+
+    token: Token
+    spelling: bytes
+    logprob: LogProbability
+
+
+class TokenLogprob(Likely, frozen=True):
+    """A token of the text, and the likeliest tokens in its place, best first."""
+
+    top: Annotated[list[Likely], Meta(max_length=20)] = []
+
+
 class Piece(Struct, frozen=True, omit_defaults=True):
     """One emitted token, where it came from, and the text that became readable with it (may be empty).
 
-    `source` is there where the acceptance rule took the token as a copy from the text.
+    `source` is there where the acceptance rule took the token as a copy from the text, `likely` where the reply was
+    asked for with `top_logprobs`.
     """
 
     token: Token
     text: str
     origin: Origin
     source: Source | None = None
+    likely: TokenLogprob | None = None
 
 
 class Timings(Struct, frozen=True, omit_defaults=True):

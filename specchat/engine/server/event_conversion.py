@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import msgspec
+
+from specchat.core.reading import Reading
 from specchat.core.round import Ledger, Round
 from specchat.core.speedup import RoundIntervals
 from specchat.core.tree import ROOT
 from specchat.decoding.assemble import sampling
-from specchat.decoding.combinations import LosslessClaim
+from specchat.decoding.combinations import LosslessClaim, losslessness
 from specchat.decoding.conversation import Conversation
+from specchat.decoding.emission import texts_of
 from specchat.decoding.reply_events import ReplyEnded, ReplyStarted, RoundWritten
 from specchat.decoding.teacher_forcing import Comparer, FirstDivergence
 from specchat.decoding.vocabulary import Vocabulary
@@ -21,6 +25,7 @@ from specchat.engine.server.copy_sources import CopySources
 from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.engine.server.memory import memory_bytes
 from specchat.errors import SpecchatError, WeightsNotHere
+from specchat.settings import Settings
 
 _LONGEST_MESSAGE = 4000
 """Characters of an error: it may quote what it refuses, and that may be anything."""
@@ -35,7 +40,7 @@ def encode_prompt(conversation: Conversation, command: Generate) -> list[int]:
 
 def encode_messages(conversation: Conversation, messages: Sequence[Message], tools: str = "") -> list[int]:
     """A chat as tokens, ready for a reply to begin."""
-    return conversation.encode([{"role": one.role, "content": one.content} for one in messages], tools)
+    return conversation.encode([msgspec.to_builtins(one) for one in messages], tools)
 
 
 def ready_message(pair: LoadedPair, conversation: Conversation) -> events.Ready:
@@ -55,6 +60,7 @@ def ready_message(pair: LoadedPair, conversation: Conversation) -> events.Ready:
         notes=[*pair.notes, *pair.slower],
         kernels=pair.target.kernels,
         trained=list(dict.fromkeys(one.method for one in pair.trained.fitting)),
+        streaming=pair.streaming,
     )
 
 
@@ -72,9 +78,7 @@ def loss_message(claim: LosslessClaim, pair: LoadedPair) -> events.Losslessness:
     return events.Losslessness(claim.lossless, claim.reason, pair.near_ties if claim.lossless else "")
 
 
-def started_message(
-    command: Generate, started: ReplyStarted, conversation: Conversation, pair: LoadedPair
-) -> events.Started:
+def started_message(command: Generate, started: ReplyStarted, settings: Settings, pair: LoadedPair) -> events.Started:
     """A reply begins, with the settings that hold for it."""
     return events.Started(
         id=command.id,
@@ -82,18 +86,26 @@ def started_message(
         prompt_tokens=started.prompt_tokens,
         reused_tokens=started.reused_tokens,
         seed=started.seed,
-        settings=settings_message(conversation.settings),
-        loss=loss_message(conversation.losslessness, pair),
-        pair=conversation.settings.pair,
+        settings=settings_message(settings),
+        loss=loss_message(losslessness(settings), pair),
+        pair=settings.pair,
         text=command.text,
-        begun=command.begun,
+        begun=command.begun or texts_of(pair.vocabulary, command.begun_tokens),
     )
 
 
 def round_message(
-    id: int, written: RoundWritten, vocabulary: Vocabulary, copies: CopySources, logprobs: bool = True
+    id: int,
+    written: RoundWritten,
+    vocabulary: Vocabulary,
+    copies: CopySources,
+    logprobs: bool = True,
+    top: int | None = None,
 ) -> events.RoundDone:
-    """A round with its tree, verdict, pieces of text and timings; `logprobs`: and what the target gives each node."""
+    """A round with its tree, verdict, pieces of text and timings; `logprobs`: and what the target gives each node.
+
+    `top`: and what it gives each emitted token, and so many of the likeliest tokens in its place.
+    """
     round = written.round
     tree, verdict, budget = round.tree, round.verdict, round.budget
     by_node: list[float | None] = [None] * len(tree)
@@ -122,6 +134,10 @@ def round_message(
             texts=[vocabulary.token_label(token) for token in tree.tokens],
             draws=draws,
             target_logprob=by_node,
+            forbidden=[
+                round_parts.ForbiddenGuess(one.parent, one.token, vocabulary.token_label(one.token), one.proposer)
+                for one in round.refused
+            ],
         ),
         verdict=round_parts.Verdict(
             path=list(verdict.path),
@@ -130,7 +146,7 @@ def round_message(
             bonus_logprob=bonus_logprob,
             reasons=[reason.value for reason in verdict.reasons],
         ),
-        pieces=_pieces(written, copies),
+        pieces=_pieces(written, copies, None if top is None else token_logprobs(round, vocabulary, top)),
         timings=round_parts.Timings(
             round.timings.draft_s, round.timings.verify_s, round.timings.other_s, round.timings.learn_s
         ),
@@ -139,7 +155,9 @@ def round_message(
     )
 
 
-def _pieces(written: RoundWritten, copies: CopySources) -> list[round_parts.Piece]:
+def _pieces(
+    written: RoundWritten, copies: CopySources, likely: Sequence[round_parts.TokenLogprob] | None
+) -> list[round_parts.Piece]:
     """The emitted tokens: those of the path, with the sources of those that were copied, and the bonus."""
     round = written.round
     drafted, sources = len(round.verdict.path), dict(enumerate(round.verdict.sources))
@@ -149,6 +167,7 @@ def _pieces(written: RoundWritten, copies: CopySources) -> list[round_parts.Piec
             text,
             "drafted" if place < drafted else "target",
             None if (source := sources.get(place)) is None else copies.describe(round.history, source),
+            None if likely is None else likely[place],
         )
         for place, (token, text) in enumerate(zip(round.emitted, written.texts, strict=True))
     ]
@@ -172,6 +191,27 @@ def target_logprobs(round: Round) -> tuple[list[float | None], float | None]:
     for child, value in zip(children, values, strict=False):
         found[child] = value
     return found, values[-1] if verdict.bonus is not None else None
+
+
+def token_logprobs(round: Round, vocabulary: Vocabulary, top: int) -> list[round_parts.TokenLogprob]:
+    """The emitted tokens' log-probabilities, by the reading that they were judged by, and the likeliest of each row."""
+    nodes = (ROOT, *round.verdict.path)[: len(round.emitted)]
+    return likely_tokens(round.reading, nodes, round.emitted, vocabulary, top)
+
+
+def likely_tokens(
+    reading: Reading, nodes: Sequence[int], tokens: Sequence[int], vocabulary: Vocabulary, top: int
+) -> list[round_parts.TokenLogprob]:
+    """What the logits after these nodes give these tokens, one each, and the likeliest after each node."""
+    best = reading.best_after(nodes, top) if top and nodes else [[] for _ in nodes]
+    asked = [[token, *others] for token, others in zip(tokens, best, strict=True)]
+    rows = [node for node, row in zip(nodes, asked, strict=True) for _ in row]
+    values = iter(reading.logprobs_after(rows, [token for row in asked for token in row]))
+    found: list[round_parts.TokenLogprob] = []
+    for row in asked:
+        own, *others = ((token, vocabulary.token_spelling(token), _finite(next(values))) for token in row)
+        found.append(round_parts.TokenLogprob(*own, top=[round_parts.Likely(*one) for one in others]))
+    return found
 
 
 def _finite(value: float) -> float:

@@ -26,6 +26,7 @@ from specchat.decoding.conversation import Conversation
 from specchat.decoding.profiling import measure_costs
 from specchat.drafters.parts import PairResources
 from specchat.engine.server.kept_drafters import KeptDrafters
+from specchat.engine.server.kept_prompts import KeptPrompts
 from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.models.hub import checksum
 from specchat.models.machine import processor_name
@@ -125,10 +126,12 @@ class IdleTime:
 
     Args:
         say: tells the user what a drafter could not keep.
+        prompts: what its models have read, written to the disk before anything else is done.
     """
 
-    def __init__(self, store: ProfileStore, pair: LoadedPair, say: Callable[[str], None]) -> None:
+    def __init__(self, store: ProfileStore, pair: LoadedPair, say: Callable[[str], None], prompts: KeptPrompts) -> None:
         self._store = store
+        self.prompts = prompts
         self.measuring = IdleMeasuring(store, pair)
         target = pair.target.name  # not the pair: its draft models may go
         self.kept = KeptDrafters(lambda: checksum.weights_sha256(load_catalog().model(target)), say)
@@ -136,11 +139,14 @@ class IdleTime:
     @property
     def due(self) -> bool:
         """Whether there is anything to do."""
-        return self.measuring.due or self.kept.due
+        return self.prompts.due or self.measuring.due or self.kept.due
 
     def work(self, conversation: Conversation, interrupted: Callable[[], bool]) -> None:
         """Do what is due, until a command arrives."""
-        if self.measuring.due:
+        if self.prompts.due:
+            with background_priority():
+                self.prompts.save(conversation, interrupted)
+        elif self.measuring.due:
             self.measuring.measure(conversation, interrupted)
         else:
             with background_priority():

@@ -20,7 +20,7 @@ from specchat.models.decoder.recorded_network import GraphNetwork
 from specchat.models.draft_heads.masks import mask_rows
 from specchat.models.llama_loading import LLAMA
 from specchat.models.machine import threads_for
-from specchat.models.model_loading import Loaded
+from specchat.models.model_loading import Loaded, streaming_line, streaming_network
 from specchat.settings import Settings
 from specchat.training.learning_network import LearningNetwork
 
@@ -165,9 +165,21 @@ class LoadedPair:
 
     @property
     def key(self) -> str:
-        """Models, device, number format, kernels and threads, on which the plain speed depends."""
+        """Models, device, number format, kernels, threads and layers on the disk: the plain speed depends on them."""
         names = "+".join(loaded.name for loaded in (self.target, *self.drafts))
-        return f"{names}|{self.device}|{self.precision}|{self.target.kernels}|{self.threads}"
+        key = f"{names}|{self.device}|{self.precision}|{self.target.kernels}|{self.threads}"
+        return f"{key}|{self.streaming}" if self.streaming else key
+
+    @property
+    def streaming(self) -> str:
+        """Which of the target's layers stay in memory, and how much is read each pass; empty where all stay."""
+        return streaming_line(self.target.model)
+
+    @property
+    def unreadable(self) -> bool:
+        """Whether layers of the target could not be read any more, so that it has to be loaded anew."""
+        network = streaming_network(self.target.model)
+        return network is not None and network.streamed is not None and network.streamed.failed
 
     @property
     def exact(self) -> bool:

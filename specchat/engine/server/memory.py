@@ -11,12 +11,15 @@ from pathlib import Path
 import torch
 
 from specchat.compiled.machine import peak_process_bytes, process_bytes, reset_peak
+from specchat.config.values import ModelSpec
 from specchat.core.memory import LEAST_TOKENS, MemoryLimit, PairMemory
 from specchat.decoding.assemble import early_map_bytes, made_networks
 from specchat.errors import CombinationError, MemoryLimitTooLow, NoMemoryLeft, NotEnoughMemory, cut
 from specchat.memory_size import memory_text, parse_memory
+from specchat.models.cpu_kernels.streamed_weights import WeightLimit
+from specchat.models.hub.model_state import packed_file
 from specchat.models.machine import available_bytes
-from specchat.models.model_loading import Loaded
+from specchat.models.model_loading import Loaded, can_stream, streaming_network
 from specchat.models.weights.model_files import describe_model
 from specchat.settings import Settings
 
@@ -68,8 +71,8 @@ def watch_peak(device: torch.device) -> Callable[[], int]:
 _RESERVE_BYTES = 48_000_000
 """Bytes that Python, torch and the tokenizer take in the first replies and keep."""
 
-_LEAST_BYTES = 0.5625
-"""Bytes that a weight takes at least: 4 bits, and a scale for every 32 of them."""
+_LEAST_BYTES, _MOST_BYTES = 0.5625, 1.0625
+"""Bytes that a weight takes at least and, of whole numbers, at most: 4 or 8 bits, and a scale for every 32 of them."""
 
 
 def refuse_by_size(name: str, path: Path, settings: Settings) -> None:
@@ -86,6 +89,31 @@ def refuse_by_size(name: str, path: Path, settings: Settings) -> None:
         raise MemoryLimitTooLow(
             f"memory = {settings.memory} is too little for {name}: its weights alone take {memory_text(least)} or more"
         )
+
+
+def weight_limit(
+    settings: Settings,
+    spec: ModelSpec,
+    path: Path,
+    device: torch.device,
+    beside: Sequence[Path],
+    sha256: Callable[[], str],
+) -> WeightLimit | None:
+    """The limit of a target's weights where one is stated, and what is beyond it can stay on the disk.
+
+    Args:
+        beside: the files of the draft models that are loaded after it.
+        sha256: the checksum of the target's weights.
+    """
+    stated = parse_memory(settings.memory)
+    if not stated or not can_stream(spec, path, device, settings.dtype, settings.kernels, settings.backend):
+        return None
+    drafts = sum(int(describe_model(draft).parameters * _MOST_BYTES) for draft in beside)
+
+    def left() -> int:
+        return stated - memory_bytes(device) - _RESERVE_BYTES
+
+    return WeightLimit(left, drafts, packed_file(spec), sha256, settings.memory)
 
 
 def limit_memory(
@@ -107,6 +135,7 @@ def limit_memory(
     made = made_networks(settings, target.prunable)
     map_bytes = early_map_bytes(settings, target.model)
     pair = PairMemory(target.model, tuple(draft.model for draft in drafts), made=made, map_bytes=map_bytes)
+    base += _keep_layers(settings, stated - base, pair)
     tokens = pair.most_tokens(stated - base)
     if not tokens and map_bytes:  # early pruning works without its map
         pair = dataclasses.replace(pair, map_bytes=0)
@@ -121,6 +150,24 @@ def limit_memory(
         notes = (f"context limited to {tokens} tokens by memory = {settings.memory}",)
     _limit_contexts(pair, tokens)
     return MemoryLimit(stated, base, watch_peak(device)), notes
+
+
+_USEFUL_TOKENS = 2048
+"""The context that there is room for before layers stay in memory."""
+
+
+def _keep_layers(settings: Settings, room_bytes: int, pair: PairMemory) -> int:
+    """Keep layers that were left on the disk in memory; the bytes taken.
+
+    All of them, if the shortest context fits beside them; else as many as leave room for a useful one, and for a tree.
+    """
+    network = streaming_network(pair.target)
+    if network is None or network.streamed is None:
+        return 0
+    tokens = min(_USEFUL_TOKENS, pair.target.context_tokens)
+    useful = max(pair.plain_bytes(tokens), pair.round_bytes(settings.nodes, tokens))
+    room = room_bytes - pair.plain_bytes(LEAST_TOKENS)
+    return network.keep_layers(room if network.streamed.all_bytes <= room else room_bytes - useful)
 
 
 def _limit_contexts(pair: PairMemory, tokens: int) -> None:

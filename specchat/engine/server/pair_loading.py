@@ -20,7 +20,7 @@ from specchat.drafters.choice import choose_drafter, drafts_used
 from specchat.engine.protocol.events import Event, Loading
 from specchat.engine.server.load_times import CompileAhead, LoadTimes, ReadingProgress, load_key
 from specchat.engine.server.loaded_pair import LoadedDraft, LoadedPair
-from specchat.engine.server.memory import limit_memory, limit_with_drafts, refuse_by_size, set_aside
+from specchat.engine.server.memory import limit_memory, limit_with_drafts, refuse_by_size, set_aside, weight_limit
 from specchat.errors import TokenizerMismatch, WeightsNotHere
 from specchat.models.backends.scripted import ScriptedVocabulary
 from specchat.models.hub import checksum, fetching, model_state
@@ -29,7 +29,14 @@ from specchat.models.hub.pair_check import check_pair
 from specchat.models.hub.trained_drafters import drafters_fitting, found_drafters
 from specchat.models.llama_loading import LLAMA
 from specchat.models.machine import choose_device, threads_for, unused_card
-from specchat.models.model_loading import Loaded, compare_tokenizers, differing_tokens, load_model, load_scripted
+from specchat.models.model_loading import (
+    Loaded,
+    compare_tokenizers,
+    differing_tokens,
+    load_model,
+    load_scripted,
+    streaming_line,
+)
 from specchat.models.trained_draft_model import load_trained_draft
 from specchat.settings import Settings
 
@@ -69,7 +76,7 @@ class Loader:
         used = {name for one in (settings, *others) for name in drafts_used(one, offered)}
         times = None if ahead.doing else self.times  # compiling is done once
         progress = ReadingProgress(self.emit, times, load_key(settings, specs), lambda: ahead.doing)
-        target = self._load(specs[0], device, settings, progress.say)
+        target = self._load(specs[0], device, settings, progress.say, drafts=specs[1:])
         drafts = [self._load_draft(spec, device, settings, progress.say, target, alike) for spec in specs[1:]]
         drafts += self._trained_drafts(used, trained, pair.drafts, target, progress.say)
         vocabulary = self._vocabulary(target)
@@ -86,7 +93,7 @@ class Loader:
             device=device,
             precision=target.precision,
             notes=[note for one in (target, *(one.loaded for one in drafts)) for note in one.notes]
-            + [*limited, *filter(None, (card,))],
+            + [*limited, *filter(None, (card, streaming_line(target.model)))],
             load_s=time.perf_counter() - began,
             trained=trained,
             datastores=Datastores(target.name, cache(partial(table_sha256, vocabulary))),
@@ -162,8 +169,9 @@ class Loader:
         settings: Settings,
         say: Callable[[str], None],
         beside: Loaded | None = None,
+        drafts: Sequence[ModelSpec] = (),
     ) -> Loaded:
-        """A target, or the draft model of the target `beside` it."""
+        """A target, whose `drafts` come after it, or the draft model of the target `beside` it."""
         guesses = beside is not None
         if self.cancelled():
             raise Cancelled(f"stopped before {spec.name} was read")
@@ -171,14 +179,20 @@ class Loader:
             return load_scripted(spec, "draft" if guesses else "target")
         say(spec.name)
         path = model_state.locate(spec)
-        refuse_by_size(spec.name, path, settings)
+        limit = None
+        if not guesses:
+            paths = [model_state.locate(draft) for draft in drafts if not draft.scripted]
+            hashed = partial(checksum.weights_sha256, spec, self._report, self.cancelled)
+            limit = weight_limit(settings, spec, path, device, paths, hashed)
+        if limit is None:
+            refuse_by_size(spec.name, path, settings)
 
         def say_part(what: str) -> None:
             say(f"{spec.name}: {what}")
 
         backend, cards = settings.backend, settings.device != "cpu"
         return load_model(
-            spec, path, device, settings.dtype, say_part, settings.kernels, guesses, beside, backend, cards
+            spec, path, device, settings.dtype, say_part, settings.kernels, guesses, beside, backend, cards, limit
         )
 
     def _load_draft(

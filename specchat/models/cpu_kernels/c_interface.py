@@ -101,6 +101,16 @@ KINDS = 4
 """Kinds of attention there is room for; decoder.h has the same number."""
 
 
+class CText(ctypes.Structure):
+    """`Text` of decoder.h."""
+
+    _fields_ = [
+        *[(name, ctypes.c_void_p) for name in ("keys", "values")],
+        *[(name, ctypes.c_int32) for name in ("capacity", "common", "first", "rows", "tapped")],
+        *[(name, ctypes.c_void_p) for name in ("tap_of", "taps")],
+    ]
+
+
 class CRows(ctypes.Structure):
     """`Rows` of decoder.h."""
 
@@ -115,6 +125,8 @@ class CRows(ctypes.Structure):
         *[(name, ctypes.c_void_p) for name in ("tap_of", "taps")],
         *[(name, ctypes.c_int32) for name in ("chunks", "chunk_rows")],
         ("chunk_scores", ctypes.c_void_p),
+        ("texts", ctypes.c_int32),
+        *[(name, ctypes.c_void_p) for name in ("text", "text_of")],
     ]
 
 
@@ -156,6 +168,7 @@ def declare_functions(library: ctypes.CDLL) -> None:
     library.decoder_check.argtypes = [_POINTER]
     library.decoder_layers.argtypes = [_POINTER, _POINTER, _POINTER, _INTEGER, _INTEGER]
     library.decoder_read.argtypes = [*(_POINTER,) * 4]
+    library.decoder_read_together.argtypes = [*(_POINTER,) * 4, _INTEGER]
     library.decoder_bytes.restype = ctypes.c_size_t
     library.decoder_bytes.argtypes = [_INTEGER, _POINTER, _INTEGER, _INTEGER]
     library.decoder_head.argtypes = [*(_POINTER,) * 3, _INTEGER, _POINTER]

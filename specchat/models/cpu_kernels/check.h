@@ -71,6 +71,36 @@ int decoder_check(const Decoder *d) {
     return product_check("head", &d->head, d->hidden, d->vocab_size);
 }
 
+/* Whether each text has a cache, and each row is one of its rows. */
+static int texts_check(const Decoder *d, const Rows *r) {
+    if (in_range("texts", r->texts, 0, r->rows)) return REFUSED;
+    if (r->texts && (r->text == NULL || r->text_of == NULL)) return refuse("no texts");
+    if (r->texts == 0) return r->text_of ? refuse("rows of no text") : DONE;
+    if (r->place_of || r->chunks) return refuse("texts that are read together are read by all layers, and not scored");
+    int row = 0;
+    for (int i = 0; i < r->texts; i++) {
+        const Text *t = &r->text[i];
+        if (t->keys == NULL || t->values == NULL) return refuse("text %d has no cache", i);
+        if (in_range("a cache's rows", t->capacity, KEYS, MOST_CAPACITY) || t->capacity % KEYS)
+            return refuse("a cache of %d rows", t->capacity);
+        if (in_range("rows of a text", t->rows, 1, r->rows - row) || in_range("its first row", t->first, row, row)) return REFUSED;
+        if (in_range("rows that all of a text see", t->common, 0, r->end < t->capacity ? r->end : t->capacity)) return REFUSED;
+        for (int last = row + t->rows; row < last; row++) {
+            if (r->text_of[row] != i) return refuse("row %d is of text %d, not %d", row, r->text_of[row], i);
+            if (in_range("a row's place in its cache", r->places[row], 0, t->capacity - 1)) return REFUSED;
+            for (int k = 0; k < d->kinds && t->capacity < r->end; k++) {
+                const uint8_t *mask = r->kind[k].mask + (size_t)row * (size_t)r->end + (size_t)t->capacity;
+                if (memchr(mask, 1, (size_t)(r->end - t->capacity))) return refuse("row %d sees what its cache does not have", row);
+            }
+        }
+        if (in_range("tapped layers", t->tapped, 0, d->layers)) return REFUSED;
+        if (t->tapped && (t->tap_of == NULL || t->taps == NULL)) return refuse("no room for tapped states");
+        for (int layer = 0; layer < d->layers && t->tapped; layer++)
+            if (in_range("a tapped layer's place", t->tap_of[layer], -1, t->tapped - 1)) return REFUSED;
+    }
+    return in_range("rows of texts", row, r->rows, r->rows);
+}
+
 /* Whether every row sees itself, and is where it can be rotated. */
 static int kind_check(const Rows *r, const AttentionKind *kind) {
     if (in_range("rows that all see", kind->common, 0, r->end)) return REFUSED;
@@ -121,9 +151,10 @@ static int rows_check(const Decoder *d, const Rows *r, int first, int last) {
     if (in_range("rows", r->rows, 1, most < pieces ? most : pieces)) return REFUSED;
     if (in_range("the cache's rows", r->capacity, KEYS, MOST_CAPACITY) || r->capacity % KEYS)
         return refuse("a cache of %d rows", r->capacity);
-    if (in_range("rows to look at", r->end, 1, r->capacity)) return REFUSED;
+    if (in_range("rows to look at", r->end, 1, r->texts ? MOST_CAPACITY : r->capacity)) return REFUSED;
     for (int i = 0; i < d->kinds; i++)
         if (kind_check(r, &r->kind[i])) return REFUSED;
+    if (texts_check(d, r)) return REFUSED;
     return parts_check(d, r);
 }
 

@@ -36,7 +36,7 @@ static void score_heads(void *job, int from, int to, int thread) {
     float *scores = p->rows->chunk_scores + (size_t)(p->layer - d->layer) * of_layer;
     for (int head = from; head < to; head++) {
         size_t shared = (size_t)(head / (d->heads / d->kv_heads));
-        score_head(p, p->queries + (size_t)head * size, p->keys + shared * (size_t)p->rows->capacity * size,
+        score_head(p, p->queries + (size_t)head * size, head_rows(p, 0, (int)shared).keys,
                    scores + (size_t)head * (size_t)p->rows->chunks);
     }
 }

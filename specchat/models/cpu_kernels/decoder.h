@@ -32,6 +32,16 @@ typedef struct {
     const uint8_t *mask; /* (rows, end) */
 } AttentionKind;
 
+/* One of the texts whose rows a pass reads together: where its keys and values lie, which of the rows are its own, and copies
+ * of their states, as Rows has them. */
+typedef struct {
+    uint32_t *keys, *values;
+    int32_t capacity, common; /* all of its rows see the first `common` of its cache */
+    int32_t first, rows, tapped;
+    const int32_t *tap_of;
+    float *taps;
+} Text;
+
 /* The rows of one pass. Row r is written to cache row places[r]. What lies in the cache and is not seen must be finite. */
 typedef struct {
     int32_t rows, end, capacity;
@@ -56,6 +66,11 @@ typedef struct {
     /* What the queries of the one row find in the mean keys of chunks of the cache's first rows; none where none are asked for. */
     int32_t chunks, chunk_rows;
     float *chunk_scores; /* (layers, heads, chunks) */
+    /* Rows of several texts, each with a cache of its own, all layers of it: what places and masks count, and what is said
+     * there instead of above. None where all rows are of one text. */
+    int32_t texts;
+    const Text *text;
+    const int32_t *text_of; /* (rows) */
 } Rows;
 
 /* Exponentials of a row's logits are summed up in stretches of so many. */

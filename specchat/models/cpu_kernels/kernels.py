@@ -63,6 +63,15 @@ class Kernels:
             about = ctypes.byref(decoder), ctypes.byref(cache), ctypes.byref(whole)
             self._done(self._library.decoder_read(self._team_of(threads), *about))
 
+    def read_together(self, threads: int, decoder: Any, caches: Sequence[Any], wholes: Sequence[Any]) -> None:
+        """`read` of several texts in one pass; what is asked of the head is what the first of `wholes` says."""
+        count = len(caches)
+        addresses = (_POINTER * count)(*map(ctypes.addressof, caches))
+        together = (type(wholes[0]) * count)(*wholes)
+        with self._passing:
+            team = self._team_of(threads)
+            self._done(self._library.decoder_read_together(team, ctypes.byref(decoder), addresses, together, count))
+
     def move_rows(self, keys: Tensor, values: Tensor, moves: Sequence[tuple[int, int]]) -> None:
         """Copy rows of a cache onto others, one after another: (to, from) of each.
 

@@ -197,3 +197,40 @@ class LogitsBuffer:
     def log_probabilities(self) -> LogProbabilities | None:
         """Reads what logits give tokens as logarithms of probabilities."""
         return self._all.log_probabilities if self._memory is None else partial(self._reads, self)
+
+    def part(self, rows: range) -> HeadOutput:
+        """What is said of some of the rows alone."""
+        return _Part(self, rows)
+
+
+class _Part:
+    """Some rows of a `LogitsBuffer`, counted from the first of them."""
+
+    tokens = logsumexp = highest = in_memory = None
+
+    def __init__(self, whole: LogitsBuffer, rows: range) -> None:
+        self._whole, self._rows = whole, rows
+        self._some = slice(rows.start, rows.stop)
+
+    @property
+    def logits(self) -> Tensor:
+        return self._whole.logits[self._some]
+
+    @property
+    def likeliest(self) -> Tensor | None:
+        named = self._whole.likeliest
+        return None if named is None else named[self._some]
+
+    @property
+    def first(self) -> Sequence[int]:
+        return self._whole.first[self._some]
+
+    @property
+    def row_in_memory(self) -> Callable[[int], RowInMemory] | None:
+        read = self._whole.row_in_memory
+        return None if read is None else lambda row: read(self._rows[row])
+
+    @property
+    def log_probabilities(self) -> LogProbabilities | None:
+        read = self._whole.log_probabilities
+        return None if read is None else lambda rows, tokens: read([self._rows[row] for row in rows], tokens)

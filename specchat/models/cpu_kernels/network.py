@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from itertools import accumulate, pairwise
+from operator import or_
 
 import torch
 from torch import Tensor
 
 from specchat.core.reading import HeadOutput
-from specchat.core.request import EVERYTHING, HeadNeeds, HeadOfSome
-from specchat.models.cpu_kernels.c_interface import KEYS, CDecoder, CLayer, CProduct, maybe_pointer, pointer
+from specchat.core.request import CHUNK_TOKENS, EVERYTHING, HeadNeeds, HeadOfSome
+from specchat.errors import MemoryLimitTooLow
+from specchat.memory_size import memory_text
+from specchat.models.cpu_kernels.c_interface import KEYS, CDecoder, CLayer, CProduct, CRows, maybe_pointer, pointer
 from specchat.models.cpu_kernels.kernels import kernels_for
 from specchat.models.cpu_kernels.linear import GatheredHead
 from specchat.models.cpu_kernels.logits_buffer import BEST, FEW, LogitsBuffer, SpareMemory, StatesAndHead
-from specchat.models.cpu_kernels.packing import Packer, Product, RowReader
-from specchat.models.cpu_kernels.pass_rows import AdapterTables, PassRows, WholePasses, as_floats
-from specchat.models.decoder.kv_cache import KVCache, RowCopies
+from specchat.models.cpu_kernels.packing import Arena, Packer, Product, RowReader, ShareOut
+from specchat.models.cpu_kernels.pass_rows import AdapterTables, PassRows, WholePasses, as_floats, read_together
+from specchat.models.cpu_kernels.streamed_weights import (
+    LEAST_LAYERS,
+    LayerFile,
+    StreamedLayers,
+    WeightLimit,
+    aligned,
+    packed_layers,
+)
+from specchat.models.decoder.kv_cache import KVCache, RowCopies, zeroed_bytes
 from specchat.models.decoder.network import Pass, layers_then_head
 from specchat.models.decoder.shape import Shape
 from specchat.models.decoder.trimmed_head import TrimmedHead
 from specchat.models.decoder.weight_check import prepared
 from specchat.models.weights.weight_source import WeightSource, head_rows
+
+_MATRICES = ("q", "k", "v", "o", "gate", "up", "down")
 
 
 @dataclass(frozen=True)
@@ -38,6 +53,11 @@ class NativeLayer:
     post_mlp_norm: Tensor | None
     kind: int
     products: tuple[Product, ...]  # q, k, v, o, gate, up, down
+
+    def without_weights(self) -> NativeLayer:
+        """Its norms and biases alone."""
+        nothing = torch.empty(0, dtype=torch.uint8)
+        return replace(self, products=tuple(replace(product, data=nothing) for product in self.products))
 
     def as_c(self, index: int, shape: Shape) -> CLayer:
         q, k, v, o, gate, up, down = (product.as_c() for product in self.products)
@@ -57,9 +77,25 @@ class NativeNetwork:
 
     Keys and values are kept in bfloat16. Everything that is not a whole number is added in an order of the row's own,
     so a row's result does not depend on the others.
+
+    Attributes:
+        streamed: the layers that are read from a file in every pass, and those that stay in memory; None where all do.
     """
 
-    def __init__(self, shape: Shape, source: WeightSource, precision: str, processor: str = "native") -> None:
+    def __init__(
+        self,
+        shape: Shape,
+        source: WeightSource,
+        precision: str,
+        processor: str = "native",
+        limit: WeightLimit | None = None,
+    ) -> None:
+        """Pack the weights: into memory, or, where they are more than the limit allows, the layers into a file.
+
+        Raises:
+            MemoryLimitTooLow: the limit leaves not even room for the head and two layers.
+            PackedWeightsError: the file cannot be written.
+        """
         self.shape = shape
         self.precision = precision
         self.device = torch.device("cpu")
@@ -71,7 +107,9 @@ class NativeNetwork:
         self._source: WeightSource = prepared(source, shape)
         packer = Packer(self._kernels, self._source, precision)
         with ThreadPoolExecutor(self.threads) as pool:
-            self._layers = list(pool.map(partial(self._layer, packer), range(shape.layers)))
+            file, buffers = self._packed_file(packer, limit, pool.map) if limit else (None, ())
+            into = [Arena(buffers[0]) if buffers else None for _ in range(shape.layers)]
+            self._layers = list(pool.map(partial(self._layer, packer), range(shape.layers), into))
             self._head = packer.product("embed" if shape.tied else "head", share_out=pool.map)
             if not shape.tied:  # as the head it was looked at while it was packed
                 packer.check("embed", share_out=pool.map)
@@ -86,6 +124,8 @@ class NativeNetwork:
         self.weights = sum(product.out * product.inputs for product in products)
         told = [layer.as_c(index, shape) for index, layer in enumerate(self._layers)]
         self._c_layers = (CLayer * shape.layers)(*told)
+        places = [[*one.qkv, one.o, *one.gate_up, one.down] for one in self._c_layers]
+        self.streamed = StreamedLayers(file, places, buffers) if file is not None else None
         self._adapters = AdapterTables(shape)
         self._every_layer = range(shape.layers)
         self._width = shape.vocab_size
@@ -99,6 +139,17 @@ class NativeNetwork:
         )
         self._kernels.check(self._c)
 
+    def keep_layers(self, room_bytes: int) -> int:
+        """Keep as many streamed layers in memory as fit into so much; the bytes taken. Once, before the first pass."""
+        if self.streamed is None:
+            return 0
+        taken = self.streamed.keep(room_bytes)
+        if not self.streamed.streamed:
+            self._kept_layers, self.streamed = self.streamed, None
+            # What C was told lies elsewhere now, and the buffer can go.
+            self._layers = [layer.without_weights() for layer in self._layers]
+        return taken
+
     def embed(self, tokens: Sequence[int]) -> Tensor:
         return self._source.embed(list(tokens)) if self.embedding is None else self.embedding.rows(tokens)
 
@@ -111,6 +162,9 @@ class NativeNetwork:
         return TrimmedHead(empty, torch.tensor(tokens), tokens, list)
 
     def read(self, running: Pass, logsumexp: bool = False, needs: HeadNeeds = EVERYTHING) -> HeadOutput:
+        if self.streamed is not None:
+            states = self.run(running)[running.plan.missing :]
+            return self._head_of(states, logsumexp, EVERYTHING if logsumexp else needs)
         whole = self._whole_passes(running.cache)
         if whole is None or not whole.takes(running):
             return layers_then_head(self, running, logsumexp)
@@ -119,12 +173,35 @@ class NativeNetwork:
         whole.read(running, self._kernels, self.threads, self._c, said)
         return said
 
+    def joins(self, running: Pass) -> bool:
+        if self.streamed is not None:
+            return False
+        whole = self._whole_passes(running.cache)
+        return whole is not None and whole.joins(running)
+
+    def read_together(self, passes: Sequence[Pass], needs: Sequence[HeadNeeds]) -> list[HeadOutput]:
+        together: list[tuple[WholePasses, Pass]] = []
+        for running in passes:
+            running.counters.node_layers += running.parts.computed_in_all * len(running.plan.tokens)
+            whole = self._whole_passes(running.cache)
+            assert whole is not None, "only passes that join are read together"
+            together.append((whole, running))
+        ends = [0, *accumulate(len(running.plan.nodes) for running in passes)]
+        said = self._logits_buffer(ends[-1], False, reduce(or_, needs))
+        read_together(together, self._kernels, self.threads, self._c, said)
+        return [said.part(range(first, last)) for first, last in pairwise(ends)]
+
     def head(self, hidden: Tensor, logsumexp: bool = False) -> HeadOutput:
+        return self._head_of(hidden, logsumexp, EVERYTHING)
+
+    def _head_of(self, hidden: Tensor, logsumexp: bool, needs: HeadNeeds) -> HeadOutput:
         hidden = as_floats(hidden)
         rows = hidden.shape[0]
-        said = self._logits_buffer(rows, logsumexp)
+        said = self._logits_buffer(rows, logsumexp, needs)
         if rows:
             states = pointer("states", hidden, torch.float32, rows, self.shape.hidden)
+            if said.states_address is not None:
+                ctypes.memmove(said.states_address, states, hidden.nbytes)
             self._kernels.head(self.threads, self._c, states, rows, said)
         return said
 
@@ -141,7 +218,7 @@ class NativeNetwork:
         rows = about.as_c()
         rows.chunks, rows.chunk_rows, rows.chunk_scores = scores.shape[2], chunk_tokens, scores.data_ptr()
         running.counters.node_layers += running.parts.computed(self._every_layer)
-        self._kernels.layers(self.threads, self._c, rows, self._every_layer)
+        self._compute(running, rows, self._every_layer)
         return scores.mean(dim=1)
 
     def run(self, running: Pass) -> Tensor:
@@ -149,7 +226,7 @@ class NativeNetwork:
         for layers in running.segments(self.shape.layers):
             running.counters.node_layers += running.parts.computed(layers) * rows.hidden.shape[0]
             taps = None if watch is None else rows.taps(watch.tapped(layers))
-            self._kernels.layers(self.threads, self._c, rows.as_c(taps), layers)
+            self._compute(running, rows.as_c(taps), layers)
             if watch is None:
                 continue
             if taps is not None:
@@ -158,6 +235,14 @@ class NativeNetwork:
             if stay is not None:
                 rows.drop(stay)
         return rows.hidden
+
+    def _compute(self, running: Pass, rows: CRows, layers: range) -> None:
+        compute = partial(self._kernels.layers, self.threads, self._c, rows)
+        if self.streamed is None:
+            compute(layers)
+        else:
+            parts = running.parts
+            self.streamed.run(layers, lambda layer: layer in parts.attention or layer in parts.mlp, compute)
 
     def _logits_buffer(self, rows: int, logsumexp: bool, needs: HeadNeeds = EVERYTHING) -> LogitsBuffer:
         return LogitsBuffer(
@@ -182,13 +267,41 @@ class NativeNetwork:
         """Bytes of memory and operations on 8-bit numbers a second; `data` as `Kernels.floor` takes it."""
         return self._kernels.floor(self.threads, data)
 
-    def _layer(self, packer: Packer, index: int) -> NativeLayer:
+    def _packed_file(
+        self, packer: Packer, limit: WeightLimit, share_out: ShareOut
+    ) -> tuple[LayerFile | None, tuple[Tensor, ...]]:
+        """The layers in a file, and two buffers for the largest, where not all weights fit; else None and none."""
+        layers = range(self.shape.layers)
+        sizes = [sum(packer.size(name, layer) for name in _MATRICES) for layer in layers]
+        head, left = packer.size("embed" if self.shape.tied else "head"), limit.left()
+        if head + sum(sizes) + limit.besides + _least_context_bytes(self.shape) <= left:
+            return None, ()
+        least = head + 2 * aligned(max(sizes))
+        if least > left or len(layers) < LEAST_LAYERS:
+            least = min(least, head + sum(sizes))
+            raise MemoryLimitTooLow(
+                f"memory = {limit.stated} is too little: the output head and two layers alone take "
+                f"{memory_text(least)}, and {memory_text(max(left, 1))} are left for weights"
+            )
+        buffers = tuple(zeroed_bytes(aligned(max(sizes))).zero_() for _ in range(2))  # written to: they count as held
+
+        def pack(layer: int, room: Tensor) -> None:
+            arena = Arena(room)
+            for name in _MATRICES:
+                packer.product(name, layer, share_out, arena)
+
+        return packed_layers(limit, sizes, buffers[0], pack), buffers
+
+    def _layer(self, packer: Packer, index: int, into: Arena | None) -> NativeLayer:
+        """A layer, packed; or with its products in this arena, which something else fills."""
         source = self._source
 
         def norm(name: str) -> Tensor | None:
             return source.dense(name, index) if source.has(name, index) else None
 
-        products = tuple(packer.product(name, index) for name in ("q", "k", "v", "o", "gate", "up", "down"))
+        def product(name: str) -> Product:
+            return packer.product(name, index) if into is None else packer.empty(name, index, into)
+
         return NativeLayer(
             input_norm=source.dense("input_norm", index),
             mlp_norm=source.dense("mlp_norm", index),
@@ -197,5 +310,16 @@ class NativeNetwork:
             post_attention_norm=norm("post_attention_norm"),
             post_mlp_norm=norm("post_mlp_norm"),
             kind=self.shape.kind_of[index],
-            products=products,
+            products=tuple(map(product, _MATRICES)),
         )
+
+
+def _least_context_bytes(shape: Shape) -> int:
+    """More than a short context takes: a cache that has grown once, a chunk of a prompt, some rows of logits.
+
+    Where this is too much all the same, all layers are packed into the file and then kept in memory.
+    """
+    cache = 2 * 2 * shape.layers * shape.kv_heads * shape.head_dim * 3072
+    return (
+        cache + 8 * CHUNK_TOKENS * (shape.hidden + shape.inner + shape.heads * shape.head_dim) + 128 * shape.vocab_size
+    )

@@ -28,8 +28,9 @@ _LINE = 64
 class Arena:
     """Gives out memory for tensors, one behind another. It lives as long as what was given out is used."""
 
-    def __init__(self) -> None:
-        self._piece = torch.empty(0, dtype=torch.uint8)
+    def __init__(self, first: Tensor | None = None) -> None:
+        """`first`: uint8, zeros, given out before anything else."""
+        self._piece = torch.empty(0, dtype=torch.uint8) if first is None else first
         self._used = 0
         self._lock = threading.Lock()
 
@@ -64,8 +65,7 @@ class Product:
     @classmethod
     def empty(cls, out: int, inputs: int, bits: int, minima: bool, bias: Tensor | None, arena: Arena) -> Product:
         """A product of zeros, for a packer to fill."""
-        step = LANES * GROUP // 8 * bits + (2 if minima else 1) * LANES * 2
-        data = arena.room(-(-out // LANES) * -(-inputs // GROUP) * step)
+        data = arena.room(_bytes_of(out, inputs, bits, minima))
         return cls(out, inputs, bits, minima, data, None if bias is None else bias.float().contiguous())
 
     def room_at(self, output: int) -> Tensor:
@@ -83,6 +83,11 @@ class Product:
         data = pointer("a weight", self.data, torch.uint8, len(self.data))
         bias = maybe_pointer("a bias", self.bias, torch.float32, self.out)
         return CProduct(self.inputs, self.out, self.bits, int(self.minima), len(self.data), data, bias)
+
+
+def _bytes_of(out: int, inputs: int, bits: int, minima: bool) -> int:
+    step = LANES * GROUP // 8 * bits + (2 if minima else 1) * LANES * 2
+    return -(-out // LANES) * -(-inputs // GROUP) * step
 
 
 _AT_ONCE = 4096
@@ -104,7 +109,26 @@ class Packer:
         self._precision = precision
         self._arena = Arena()
 
-    def product(self, name: str, layer: int | None = None, share_out: ShareOut = map) -> Product:
+    def size(self, name: str, layer: int | None = None) -> int:
+        """Bytes of a packed weight in an arena."""
+        weight = self._rows_of(name, layer)
+        return -(-_bytes_of(weight.rows, weight.length, *self._format(weight)) // _LINE) * _LINE
+
+    def product(
+        self, name: str, layer: int | None = None, share_out: ShareOut = map, arena: Arena | None = None
+    ) -> Product:
+        """`empty`, filled."""
+        product = self.empty(name, layer, arena or self._arena)
+        self.fill(product, name, layer, share_out)
+        return product
+
+    def empty(self, name: str, layer: int | None, arena: Arena) -> Product:
+        """Room for a weight, with its bias."""
+        weight, source = self._rows_of(name, layer), self._source
+        bias = source.dense(name, layer, "bias") if source.has(name, layer, "bias") else None
+        return Product.empty(weight.rows, weight.length, *self._format(weight), bias, arena)
+
+    def fill(self, product: Product, name: str, layer: int | None = None, share_out: ShareOut = map) -> None:
         """A weight in 4 bits where the precision is int4 and the source has it so or rounds, else in 8.
 
         What the file has in 4 bits stays as it is; its scales and minima are rounded to float16 where they take more.
@@ -113,17 +137,12 @@ class Packer:
         Raises:
             ModelError: the weight holds numbers that are not finite; names the tensor and its file.
         """
-        source, weight = self._source, self._rows_of(name, layer)
-        bias = source.dense(name, layer, "bias") if source.has(name, layer, "bias") else None
-        bits = self._bits(weight)
-        minima = bits == 4 and weight.kind != Kind.Q4_0
-        product = Product.empty(weight.rows, weight.length, bits, minima, bias, self._arena)
+        weight = self._rows_of(name, layer)
 
         def fill(outputs: slice) -> None:
-            pack_into(self._kernels, weight.some(outputs), bits, product.room_at(outputs.start))
+            pack_into(self._kernels, weight.some(outputs), product.bits, product.room_at(outputs.start))
 
         self._for_all(name, layer, product.out, fill, share_out)
-        return product
 
     def check(self, name: str, share_out: ShareOut = map) -> None:
         """Read a weight that is not packed, but used as it lies, row by row.
@@ -157,10 +176,11 @@ class Packer:
         readable = stored is not None and self._kernels.packs(stored.kind)
         return stored if stored is not None and readable else _Unpacked(self._source, name, layer)
 
-    def _bits(self, weight: StoredRows | _Unpacked) -> int:
-        if self._precision != "int4":
-            return 8
-        return 4 if weight.kind in FOUR_BIT or (self._source.rounds and weight.length % GROUP == 0) else 8
+    def _format(self, weight: StoredRows | _Unpacked) -> tuple[int, bool]:
+        """Bits of a number, and whether there are minima."""
+        four = weight.kind in FOUR_BIT or (self._source.rounds and weight.length % GROUP == 0)
+        bits = 4 if four and self._precision == "int4" else 8
+        return bits, bits == 4 and weight.kind != Kind.Q4_0
 
 
 def pack_into(kernels: Kernels, rows: StoredRows, bits: int, room: Tensor) -> None:

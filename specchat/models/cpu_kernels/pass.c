@@ -23,10 +23,11 @@ static void find_spans(Pass *p) {
     int rows = p->rows->rows, end = p->rows->end;
     for (int i = 0; i < p->decoder->kinds * rows; i++) {
         const AttentionKind *kind = &p->rows->kind[i / rows];
+        int common = common_of(p->rows, kind, i % rows);
         const uint8_t *mask = kind->mask + (size_t)(i % rows) * (size_t)end;
-        const uint8_t *seen = kind->common > 0 ? mask : memchr(mask, 1, (size_t)end);
+        const uint8_t *seen = common > 0 ? mask : memchr(mask, 1, (size_t)end);
         Span span = {seen ? (int)(seen - mask) / KEYS * KEYS : 0, end};
-        while (span.end > kind->common && !mask[span.end - 1]) span.end--;
+        while (span.end > common && !mask[span.end - 1]) span.end--;
         p->spans[i] = span;
     }
 }
@@ -40,6 +41,8 @@ static int queries_at_once(const Pass *p) {
 }
 
 static int parts_of(const Pass *p) { return (queries_of(p) + queries_at_once(p) - 1) / queries_at_once(p); }
+
+static bool same_text(const Rows *r, int row, int other) { return !r->text_of || r->text_of[row] == r->text_of[other]; }
 
 /* Whether a row sees some of what others see; then all of them see no more than the wider span. */
 static bool overlap(Span *span, const Span *other) {
@@ -63,19 +66,21 @@ static void attend_pieces(void *job, int from, int to, int thread) {
         int last = queries_of(p) < first + most ? queries_of(p) : first + most;
         for (int next; first < last; first = next) {
             Span span = spans[first / group];
-            for (next = first; next < last && overlap(&span, &spans[next / group]); next++) {
+            for (next = first; next < last && same_text(p->rows, first / group, next / group) &&
+                               overlap(&span, &spans[next / group]); next++) {
                 size_t row = (size_t)(next / group), head = (size_t)(shared * group + next % group);
                 size_t at = (row * (size_t)d->heads + head) * (size_t)size;
                 queries[next - first] = (Query){p->queries + at / 2, p->kind->mask + row * (size_t)p->rows->end, p->mixed + at};
             }
-            Looking l = {.queries = queries, .count = next - first, .most = highest, .size = size, .common = p->kind->common};
+            Looking l = {.queries = queries, .count = next - first, .most = highest, .size = size,
+                         .common = common_of(p->rows, p->kind, first / group)};
             for (int n = 0; n < l.count; n++) queries[n].mask += span.first;
             l.end = span.end - span.first;
             l.room = room_for(l.end);
             l.weights = p->weights + (size_t)thread * AT_ONCE * (size_t)room_for(p->rows->end);
-            size_t before = ((size_t)shared * (size_t)p->rows->capacity + (size_t)span.first) * (size_t)size / 2;
-            l.keys = p->keys + before;
-            l.values = p->values + before;
+            HeadRows of_head = head_rows(p, first / group, shared);
+            l.keys = of_head.keys + (size_t)span.first * (size_t)size / 2;
+            l.values = of_head.values + (size_t)span.first * (size_t)size / 2;
             attend(&l);
         }
     }
@@ -187,21 +192,21 @@ int decoder_layers(Team *team, const Decoder *decoder, const Rows *rows, int fir
     if (memory == NULL) return NO_MEMORY;
     lay_out(&p, memory, &bytes);
     find_spans(&p);
-    size_t of_layer = (size_t)decoder->kv_heads * (size_t)rows->capacity * (size_t)decoder->head_dim / 2;
     for (int i = first; i < last; i++) {
         p.layer = &decoder->layer[i];
         p.kind = &rows->kind[p.layer->kind];
-        int place = rows->place_of ? rows->place_of[i] : i;
-        if (place >= 0) {
-            p.keys = rows->keys + of_layer * (size_t)place;
-            p.values = rows->values + of_layer * (size_t)place;
-            attention_half(&p);
-        }
+        p.place = rows->place_of ? rows->place_of[i] : i;
+        if (p.place >= 0) attention_half(&p);
         if (rows->mlp == NULL || rows->mlp[i]) mlp_half(&p);
         if (rows->tapped && rows->tap_of[i] >= 0) {
             size_t states = (size_t)rows->rows * (size_t)decoder->hidden;
             memcpy(rows->taps + (size_t)rows->tap_of[i] * states, p.hidden, states * sizeof(float));
         }
+        for (const Text *t = rows->text; t < rows->text + rows->texts; t++)
+            if (t->tapped && t->tap_of[i] >= 0) {
+                size_t states = (size_t)t->rows * (size_t)decoder->hidden, before = (size_t)t->first * (size_t)decoder->hidden;
+                memcpy(t->taps + (size_t)t->tap_of[i] * states, p.hidden + before, states * sizeof(float));
+            }
     }
     if (last == decoder->layers) begin_fetching(team);
     free(memory);
@@ -232,16 +237,49 @@ int decoder_read(Team *team, const Decoder *decoder, const Rows *about, const Wh
     float *hidden = (float *)memory;
     int32_t *places = (int32_t *)(memory + states), *positions = places + count;
     uint8_t *mask = (uint8_t *)memory + states + numbers;
-    see(whole, mask, places, positions);
+    see(whole, mask, end_of(whole), places, positions);
     Rows rows = rows_of(about, whole, decoder->kinds, hidden, mask, places, positions);
-    Stored tokens = *whole->embedding;
-    tokens.rows = count;
-    tokens.order = whole->numbers;
-    int outcome = unpack_rows(&tokens, hidden);
+    int outcome = embed(whole, hidden);
     if (outcome == DONE) outcome = decoder_layers(team, decoder, &rows, 0, decoder->layers);
     const float *last = hidden + (size_t)whole->missing * (size_t)decoder->hidden;
     if (outcome == DONE && whole->states) memcpy(whole->states, last, (size_t)said * (size_t)decoder->hidden * sizeof(float));
     if (outcome == DONE) outcome = decoder_head(team, decoder, last, said, &whole->asked);
+    free(memory);
+    return outcome;
+}
+
+/* The same for several texts in one pass, each with `about` and `whole` of its own. What is asked of the head and its states
+ * are those of the first `whole`, for the rows of all that have logits, text by text. An Outcome. */
+int decoder_read_together(Team *team, const Decoder *decoder, const Rows *const *about, const WholePass *whole, int texts) {
+    JointSizes sizes;
+    if (joint_check(decoder, about, whole, texts, &sizes)) return REFUSED;
+    size_t count = (size_t)sizes.rows, width = (size_t)decoder->hidden * sizeof(float);
+    size_t states = up_to_64(count * width), numbers = up_to_64(3 * count * sizeof(int32_t));
+    char *memory = aligned_alloc(64, 2 * states + numbers + up_to_64(count * (size_t)sizes.end));
+    if (memory == NULL) return NO_MEMORY;
+    float *hidden = (float *)memory, *last = (float *)(memory + states);
+    int32_t *places = (int32_t *)(memory + 2 * states), *positions = places + count, *text_of = positions + count;
+    uint8_t *mask = (uint8_t *)memory + 2 * states + numbers;
+    Text text[MOST_TEXTS];
+    int outcome = DONE;
+    for (int i = 0, first = 0; i < texts && outcome == DONE; first += whole[i++].rows) {
+        text[i] = text_of_pass(about[i], &whole[i], first);
+        for (int row = first; row < first + whole[i].rows; row++) text_of[row] = i;
+        see(&whole[i], mask + (size_t)first * (size_t)sizes.end, sizes.end, places + first, positions + first);
+        outcome = embed(&whole[i], hidden + (size_t)first * (size_t)decoder->hidden);
+    }
+    Rows rows = joint_rows(about, texts, decoder->kinds, &sizes, hidden, mask, places, positions);
+    rows.text = text;
+    rows.text_of = text_of;
+    if (outcome == DONE) outcome = decoder_layers(team, decoder, &rows, 0, decoder->layers);
+    float *to = last;
+    for (int i = 0; i < texts; i++) {
+        size_t first = (size_t)(text[i].first + whole[i].missing), said = (size_t)(whole[i].rows - whole[i].missing);
+        memcpy(to, hidden + first * (size_t)decoder->hidden, said * width);
+        to += said * (size_t)decoder->hidden;
+    }
+    if (outcome == DONE && whole->states) memcpy(whole->states, last, (size_t)sizes.said * width);
+    if (outcome == DONE) outcome = decoder_head(team, decoder, last, sizes.said, &whole->asked);
     free(memory);
     return outcome;
 }

@@ -220,6 +220,20 @@ def as_floats(states: Tensor) -> Tensor:
     return states.to("cpu", torch.float32).contiguous()
 
 
+def read_together(
+    passes: Sequence[tuple[WholePasses, Pass]], kernels: Kernels, threads: int, decoder: object, said: LogitsBuffer
+) -> None:
+    """Do the passes of several texts in one call. `said` has room for the rows of all that have logits."""
+    prepared = [whole.prepare(running) for whole, running in passes]
+    first = prepared[0][1]
+    first.states = said.states_address
+    first.tokens, first.named, first.apart, first.highest, first.logits, first.logsumexp = said.asked
+    kernels.read_together(threads, decoder, [about for about, *_ in prepared], [whole for _, whole, *_ in prepared])
+    for (_, running), (_, _, taps, _) in zip(passes, prepared, strict=True):
+        if running.watch is not None and taps is not None:
+            running.watch.keep(taps.states)
+
+
 class WholePasses:
     """Embeddings, layers and head over one cache. Tensors that stay are checked when they change, not at every pass."""
 
@@ -238,8 +252,24 @@ class WholePasses:
             return False
         return self._narrowest is None or plan.start + len(plan.tokens) <= self._narrowest
 
+    def joins(self, running: Pass) -> bool:
+        """Whether a pass can be one call with those of other texts: it reads a whole tree, in all layers."""
+        return running.plan.start == running.plan.common and running.parts.complete and self.takes(running)
+
     def read(self, running: Pass, kernels: Kernels, threads: int, decoder: object, said: LogitsBuffer) -> None:
         """Do a pass that is one call."""
+        about, whole, taps, _numbers = self.prepare(running)
+        whole.states = said.states_address
+        whole.tokens, whole.named, whole.apart, whole.highest, whole.logits, whole.logsumexp = said.asked
+        kernels.read(threads, decoder, about, whole)
+        if running.watch is not None and taps is not None:
+            running.watch.keep(taps.states)
+
+    def prepare(self, running: Pass) -> tuple[CRows, CWholePass, Taps | None, array[int]]:
+        """A pass for C but what is asked of the head, the states that it copies, and numbers that it reads.
+
+        All but the taps are written anew by the next pass over this cache.
+        """
         plan, watch, shape = running.plan, running.watch, self._shape
         rows = len(plan.tokens)
         about = self._about_cache(running, plan.start + rows)
@@ -252,11 +282,7 @@ class WholePasses:
         whole.tapped = 0
         if taps is not None:
             whole.tapped, (whole.tap_of, whole.taps) = len(taps.states.layers), taps.addresses
-        whole.states = said.states_address
-        whole.tokens, whole.named, whole.apart, whole.highest, whole.logits, whole.logsumexp = said.asked
-        kernels.read(threads, decoder, about, whole)
-        if watch is not None and taps is not None:
-            watch.keep(taps.states)
+        return about, whole, taps, numbers
 
     def _about_cache(self, running: Pass, end: int) -> CRows:
         """The cache for C, with room for so many rows."""

@@ -22,9 +22,8 @@ static void put_lanes(const Pass *p, int what, int row, int head, int column, vf
     if (what != VALUE && rotations)
         x = rotated(x, load_lanes(rotations + (size_t)p->rows->positions[row] * (size_t)size + column, valid));
     if (what == QUERY) x *= p->query_scale;
-    size_t before = (size_t)head * (size_t)p->rows->capacity * (size_t)size / 2;
     if (what == VALUE) {
-        float *both = (float *)(p->values + before + (size_t)(place / 2) * (size_t)size + column);
+        float *both = (float *)(head_rows(p, row, head).values + (size_t)(place / 2) * (size_t)size + column);
         vu other = (vu)load_lanes(both, valid), upper = other & 0xffff0000, lower = other & 0xffff;
         store_lanes(both, (vf)(place % 2 ? upper | brain(x) >> 16 : (brain(x) & 0xffff0000) | lower), valid);
         return;
@@ -41,7 +40,7 @@ static void put_lanes(const Pass *p, int what, int row, int head, int column, vf
         return;
     }
     store_pairs(pairs, x);
-    uint32_t *key = p->keys + before + (size_t)(place / KEYS * KEYS) * (size_t)(size / 2) + (size_t)(column / 2) * KEYS;
+    uint32_t *key = head_rows(p, row, head).keys + (size_t)(place / KEYS * KEYS) * (size_t)(size / 2) + (size_t)(column / 2) * KEYS;
     for (int i = 0; i < valid / 2; i++) key[i * KEYS + place % 2 * LANES + place % KEYS / 2] = pairs[i];
 }
 
@@ -78,9 +77,9 @@ static void put_pieces(void *job, int from, int to, int thread) {
 /* Fetch one of some parts of the keys that are looked at first. */
 static void fetch_keys(const Pass *p, size_t which, size_t parts) {
     size_t row_bytes = (size_t)p->decoder->head_dim * sizeof(uint16_t), bytes = SPAN * row_bytes;
-    size_t heads = (size_t)p->decoder->kv_heads, apart = (size_t)p->rows->capacity * row_bytes;
     const Span *spans = p->spans + (p->kind - p->rows->kind) * p->rows->rows;
-    const char *keys = (const char *)p->keys + (size_t)spans->first * row_bytes;
+    const char *keys = (const char *)head_rows(p, 0, 0).keys + (size_t)spans->first * row_bytes;
+    size_t heads = (size_t)p->decoder->kv_heads, apart = capacity_of(p->rows, 0) * row_bytes;
     for (size_t at = heads * bytes * which / parts / 64 * 64; at < heads * bytes * (which + 1) / parts; at += 64)
         fetch(keys + at / bytes * apart + at % bytes);
 }

@@ -40,10 +40,10 @@ static int whole_check(const Decoder *d, const Rows *about, const WholePass *w) 
     return DONE;
 }
 
-/* Write the mask, (rows, end), where each row lies, (rows), and its position in the text, (behind). */
-static void see(const WholePass *w, uint8_t *mask, int32_t *places, int32_t *positions) {
+/* Write the mask, (rows, width), where each row lies, (rows), and its position in the text, (behind). */
+static void see(const WholePass *w, uint8_t *mask, int width, int32_t *places, int32_t *positions) {
     const int32_t *above = w->numbers + w->rows;
-    size_t end = (size_t)end_of(w);
+    size_t end = (size_t)width;
     int before = w->start - w->common;
     for (int i = 0; i < behind(w); i++) {
         positions[i] = above[i] < 0 ? w->first : positions[above[i]] + 1;
@@ -69,6 +69,59 @@ static Rows rows_of(const Rows *about, const WholePass *w, int kinds, float *hid
     rows.taps = w->taps;
     for (int i = 0; i < kinds; i++) {
         rows.kind[i].common = w->common;
+        rows.kind[i].mask = mask;
+    }
+    return rows;
+}
+
+/* Rows of tokens, (rows, hidden). An Outcome. */
+static int embed(const WholePass *w, float *hidden) {
+    Stored tokens = *w->embedding;
+    tokens.rows = w->rows;
+    tokens.order = w->numbers;
+    return unpack_rows(&tokens, hidden);
+}
+
+enum { MOST_TEXTS = 64 };
+
+/* Of the texts that a pass reads together: all rows, those that have logits, and the longest cache prefix that any sees. */
+typedef struct { int rows, said, end; } JointSizes;
+
+static int joint_check(const Decoder *d, const Rows *const *about, const WholePass *w, int texts, JointSizes *sizes) {
+    if (in_range("texts", texts, 1, MOST_TEXTS)) return REFUSED;
+    *sizes = (JointSizes){0};
+    for (int i = 0; i < texts; i++) {
+        if (whole_check(d, about[i], &w[i])) return REFUSED;
+        if (w[i].start != w[i].common) return refuse("text %d: some of its tree was read before", i);
+        if (about[i]->place_of || about[i]->mlp) return refuse("text %d: some layers are left out", i);
+        sizes->rows += w[i].rows;
+        sizes->said += w[i].rows - w[i].missing;
+        if (end_of(&w[i]) > sizes->end) sizes->end = end_of(&w[i]);
+        if (in_range("rows of all texts", sizes->rows, 1, MOST_QUERIES)) return REFUSED;
+    }
+    return DONE;
+}
+
+/* The text of a pass whose rows are those from `first` on among the rows of several texts. */
+static Text text_of_pass(const Rows *about, const WholePass *w, int first) {
+    return (Text){about->keys, about->values, about->capacity, w->common, first, w->rows, w->tapped, w->tap_of, w->taps};
+}
+
+/* Rows of several texts; of their tables of rotations, which say the same, the longest. */
+static Rows joint_rows(const Rows *const *about, int texts, int kinds, const JointSizes *sizes, float *hidden,
+                       const uint8_t *mask, const int32_t *places, const int32_t *positions) {
+    Rows rows = *about[0];
+    rows.rows = sizes->rows;
+    rows.end = sizes->end;
+    rows.hidden = hidden;
+    rows.positions = positions;
+    rows.places = places;
+    rows.tapped = 0;
+    rows.texts = texts;
+    for (int i = 0; i < kinds; i++) {
+        for (int t = 1; t < texts; t++)
+            if (about[t]->kind[i].positions > rows.kind[i].positions) rows.kind[i] = about[t]->kind[i];
+        rows.kind[i].common = 0;
         rows.kind[i].mask = mask;
     }
     return rows;

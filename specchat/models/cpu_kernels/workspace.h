@@ -14,7 +14,7 @@ typedef struct {
     const Rows *rows;
     const Layer *layer;
     const float *norm;
-    uint32_t *keys, *values; /* of this layer */
+    int place; /* of this layer in the cache */
     const AttentionKind *kind; /* of this layer */
     float query_scale; /* scores are powers of two */
     Rounded x, inner;
@@ -25,6 +25,28 @@ typedef struct {
     Span *spans;       /* (kinds, rows) */
     float *weights;    /* (threads, AT_ONCE, room for weights) */
 } Pass;
+
+/* Cache rows of a head of keys. */
+typedef struct { uint32_t *keys, *values; } HeadRows;
+
+/* Cache rows that the text of a row has room for. */
+static inline size_t capacity_of(const Rows *r, int row) {
+    return (size_t)(r->text_of ? r->text[r->text_of[row]].capacity : r->capacity);
+}
+
+/* Where the rows of a head of keys lie, in this layer, of the text that a row belongs to. */
+static inline HeadRows head_rows(const Pass *p, int row, int head) {
+    const Rows *r = p->rows;
+    const Text *text = r->text_of ? &r->text[r->text_of[row]] : NULL;
+    size_t heads = (size_t)p->place * (size_t)p->decoder->kv_heads + (size_t)head;
+    size_t before = heads * capacity_of(r, row) * (size_t)p->decoder->head_dim / 2;
+    return (HeadRows){(text ? text->keys : r->keys) + before, (text ? text->values : r->values) + before};
+}
+
+/* So many of the first cache rows a row surely sees, with those that are read with it. */
+static inline int common_of(const Rows *r, const AttentionKind *kind, int row) {
+    return r->text_of ? r->text[r->text_of[row]].common : kind->common;
+}
 
 static int room_for(int rows) { return (rows + KEYS - 1) / KEYS * KEYS; }
 

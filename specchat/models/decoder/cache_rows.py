@@ -125,6 +125,11 @@ class Rows:
         """Whether every token of the prefix has a row, the one of its position."""
         return self.held == len(self.prefix)
 
+    @property
+    def pretended(self) -> bool:
+        """Whether rows were only counted as read."""
+        return self.prefix[:1] == [-1]
+
     def rewind(self, tokens: Sequence[int]) -> list[int]:
         """Forget the tree and everything that differs from `tokens`; returns the tokens still to be read."""
         reused = common_prefix(self.prefix, tokens)

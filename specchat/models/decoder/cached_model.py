@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Generic, TypeVar
 
 import torch
+from torch import Tensor
 
 from specchat.core.request import PassRequest
 from specchat.core.states import HiddenStateSink
@@ -14,6 +15,13 @@ from specchat.models.decoder.cache_rows import PassPlan, Rows, common_prefix
 from specchat.models.decoder.kv_cache import KVCache
 from specchat.models.decoder.layer_hooks import LayerWatch
 from specchat.models.decoder.network import SubLayers
+from specchat.models.decoder.prompt_cache import BLOCK_TOKENS, Blocks, KeptTexts
+
+_WORTH_TOKENS = 16
+"""Fewer rows than this are read again rather than kept or brought back."""
+
+_NEAR = 0.05
+"""How far keys and values may differ, as a share of the largest, where a pass of other rows rounds otherwise."""
 
 Own = TypeVar("Own", bound="CachedModel[Any]")
 """The class that extends it."""
@@ -24,9 +32,16 @@ class CachedModel(ABC, Generic[Own]):
 
     Attributes:
         rows: which cache row holds which token.
+        kept: where rows go that give way to another text, and where they come from; None where they are lost.
     """
 
-    gives_states = True
+    flexible_passes = True
+
+    kept: KeptTexts | None = None
+    _like: Tensor | None = None
+    """(heads, head_dim), whose format the rows of its cache have; None for a model whose rows cannot be kept."""
+    _same_bits = False
+    """Whether a row has the same bits whatever other rows are read with it."""
 
     _parts: SubLayers
     """The halves of layers that are computed."""
@@ -69,6 +84,70 @@ class CachedModel(ABC, Generic[Own]):
     def cached(self, tokens: Sequence[int]) -> int:
         return common_prefix(self.rows.prefix, tokens)
 
+    def keep_texts_in(self, kept: KeptTexts) -> bool:
+        """Keep rows there from now on; False where the model cannot."""
+        if self._like is not None and self._stored is not None:
+            self.kept = kept
+        return self.kept is kept
+
+    @torch.inference_mode()
+    def recall(self, tokens: Sequence[int]) -> None:
+        kept, stored, like = self.kept, self._stored, self._like
+        if kept is None or stored is None or like is None or not self.rows.whole:
+            return
+        here = self.cached(tokens)
+        if len(tokens) - here < _WORTH_TOKENS:
+            return
+        first = here - here % BLOCK_TOKENS
+        from_disk, restored = False, here
+        for found in kept.load(tokens, first // BLOCK_TOKENS, stored.block_bytes(BLOCK_TOKENS, like)):
+            if found.end < here + _WORTH_TOKENS:
+                continue
+            if restored == here:
+                self._give_way(tokens)
+                self.rows.rewind(tokens[: found.first])
+            stored.put_block_(found.first, BLOCK_TOKENS, found.content, like)
+            self.rows.prefix_read(list(tokens[found.first : found.end]))
+            from_disk, restored = from_disk or found.stored, found.end
+        if from_disk and not self._last_row_holds():
+            kept.drop(tokens[:restored], "its last token, read again, has other keys and values")
+            self.rows.rewind(tokens[:first])
+
+    def kept_blocks(self) -> Blocks:
+        """The whole blocks of the text that is held now."""
+        kept = self.kept
+        if kept is None or not self.rows.whole or self.rows.pretended:
+            return []
+        return kept.blocks(self.rows.prefix, self._block)
+
+    def _block(self, number: int) -> Tensor:
+        assert self._stored is not None, "rows are kept of a cache"
+        return self._stored.block(number * BLOCK_TOKENS, BLOCK_TOKENS)
+
+    def _give_way(self, tokens: Sequence[int]) -> None:
+        """Keep the rows of the text that is held now which another text does not share."""
+        if self.kept is not None and self.rows.whole and not self.rows.pretended:
+            held, same = len(self.rows.prefix), self.cached(tokens)
+            if held - same >= _WORTH_TOKENS:
+                self.kept.put(self.rows.prefix, same // BLOCK_TOKENS, self._block, end=True)
+
+    def _last_row_holds(self) -> bool:
+        """Read the last token again: whether its keys and values come out in all layers as they are."""
+        stored, rows = self._stored, self.rows
+        assert stored is not None, "rows are kept of a cache"
+        assert self._like is not None, "rows are kept of a known format"
+        together = stored.key_interleave
+        first = (rows.held - 1) // together * together
+        before = stored.block(first, together)
+        last = rows.prefix.pop()
+        self._read_text(rows.plan_prefix([last]), None)
+        rows.prefix_read([last])
+        after = stored.block(first, together)
+        if self._same_bits:
+            return torch.equal(before, after)
+        one, other = (rows.view(self._like.dtype).float() for rows in (before, after))
+        return bool((one - other).abs().max() <= _NEAR * one.abs().max())
+
     @torch.inference_mode()
     def prefill(
         self,
@@ -82,6 +161,10 @@ class CachedModel(ABC, Generic[Own]):
             if tap is not None and watch is not None and (states := watch.text_states()) is not None:
                 tap.take(states)
 
+        if self.kept is not None:
+            if tap is None:
+                self.recall(tokens)
+            self._give_way(tokens)
         self.rows.read_prefix(tokens, read, on_chunk)
 
     @torch.inference_mode()
@@ -106,6 +189,7 @@ class CachedModel(ABC, Generic[Own]):
 
     def fill_for_benchmark(self, tokens: int) -> None:
         """Act as if so many tokens had been read; their rows hold zeros or stale values."""
+        self._give_way(())
         self.rows.fill_for_benchmark(tokens)
 
     def _copied_from(self) -> Own:

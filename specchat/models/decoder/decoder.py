@@ -10,7 +10,8 @@ from torch import Tensor
 
 from specchat.core.drafting_networks import ChunkScores
 from specchat.core.reading import Counters, HeadOutput, Reading
-from specchat.core.request import DEFAULT_REQUEST, ExtraRow, HeadOfSome, PassRequest
+from specchat.core.request import DEFAULT_REQUEST, ExtraRow, HeadNeeds, HeadOfSome, PassRequest
+from specchat.core.seams import Model
 from specchat.core.tree import TokenTree
 from specchat.errors import NotNumbers
 from specchat.models.decoder.cache_rows import OwnRows, PassPlan
@@ -45,7 +46,7 @@ class Decoder(CachedModel["Decoder"]):
         shape = network.shape
         self.network = network
         self._drafts = drafts
-        self._name = name
+        self.name = name
         self.guessable: Sequence[int] = guessable
         self._parts = parts or SubLayers.of_all(shape.layers)
         self.vocab_size = shape.vocab_size
@@ -62,6 +63,7 @@ class Decoder(CachedModel["Decoder"]):
             source.cache if source else None,
         )
         super().__init__(self.cache, source)
+        self._like, self._same_bits = network.like, network.kernels == "native"
         tables = RotationTables(shape, self.device, context_tokens) if source is None else source.rotations
         self.rotations: RotationTables = tables
 
@@ -72,7 +74,7 @@ class Decoder(CachedModel["Decoder"]):
             self._drafts,
             parts,
             source=self,
-            name=self._name,
+            name=self.name,
             guessable=self.guessable,
         )
 
@@ -88,16 +90,26 @@ class Decoder(CachedModel["Decoder"]):
         Raises:
             NotNumbers: logits are none, where the head looks at them. Elsewhere who draws from them raises it.
         """
-        plan = self.rows.plan_tree(tree, new_nodes, request.extra_rows)
-        watch = LayerWatch(plan, request, tree) if request.watched else None
-        running = self._pass(plan, watch, request.extra_rows)
+        running = self.planned(tree, request, new_nodes)
+        self.count(running)
         try:
             if request.head is None:
                 said = self.network.read(running, self._drafts, request.needs)
             else:
                 said = self._said_by(request.head, running)
         except NotNumbers:
-            raise NotNumbers(self._name) from None
+            raise NotNumbers(self.name) from None
+        return self.read_to_end(running, said)
+
+    def planned(self, tree: TokenTree, request: PassRequest, new_nodes: Sequence[int] | None = None) -> Pass:
+        """The pass that `read` computes."""
+        plan = self.rows.plan_tree(tree, new_nodes, request.extra_rows)
+        watch = LayerWatch(plan, request, tree) if request.watched else None
+        return self._pass(plan, watch, request.extra_rows)
+
+    def read_to_end(self, running: Pass, said: HeadOutput) -> Reading:
+        """The reading of a pass that was computed; the rows of its tree are valid from now on."""
+        plan, watch = running.plan, running.watch
         self.rows.tree_read(plan)
         return reading_of_all(plan, said) if watch is None else watch.reading(said)
 
@@ -166,14 +178,58 @@ class Decoder(CachedModel["Decoder"]):
         self.context_tokens = self.cache.max_rows = self.rotations.context_tokens = tokens
 
     def _read_text(self, plan: PassPlan, watch: LayerWatch | None) -> Tensor:
-        return self.network.run(self._pass(plan, watch))
+        running = self._pass(plan, watch)
+        self.count(running)
+        return self.network.run(running)
+
+    def count(self, running: Pass) -> None:
+        """A pass is computed now."""
+        self.counters.passes += 1
+        self.counters.rows += running.plan.rows
 
     def _pass(self, plan: PassPlan, watch: LayerWatch | None, extra_rows: Sequence[ExtraRow] = ()) -> Pass:
-        """A pass to be computed now. Counted."""
-        self.counters.passes += 1
-        self.counters.rows += plan.rows
         network, tables = self.network, self.rotations.until(plan.end)
         return Pass(plan, network.embed, tables, self.cache, self.counters, self._parts, watch, extra_rows)
+
+
+TextTree = tuple[Model, TokenTree, PassRequest]
+"""The model that holds a text, a tree behind the text, and what is asked of the pass over it."""
+
+
+def read_together(trees: Sequence[TextTree]) -> dict[int, Reading]:
+    """Read whole trees of several texts, each with a model of its own over the same weights, in one pass.
+
+    What is said of a text is what `read` of its model says.
+
+    Returns:
+        The readings by their place among the trees. Trees that need hooks, extra rows or a head of their own, and
+        those of models that cannot, are not read, and none is where fewer than two can be.
+
+    Raises:
+        NotNumbers: as `Decoder.read` does, of some of the texts. Each may be read again.
+    """
+    joined: dict[int, tuple[Decoder, Pass]] = {}
+    for place, (model, tree, request) in enumerate(trees):
+        if isinstance(model, Decoder) and request.head is None and not request.hooks and not request.extra_rows:
+            running = model.planned(tree, request)
+            same = all(other.network is model.network for other, _ in joined.values())
+            if same and model.network.joins(running):
+                joined[place] = model, running
+    if len(joined) < 2:
+        return {}
+    needs = [trees[place][2].needs for place in joined]
+    return dict(zip(joined, _read_joined([*joined.values()], needs), strict=True))
+
+
+def _read_joined(joined: Sequence[tuple[Decoder, Pass]], needs: Sequence[HeadNeeds]) -> list[Reading]:
+    for model, running in joined:
+        model.count(running)
+    first = joined[0][0]
+    try:
+        said = first.network.read_together([running for _, running in joined], needs)
+    except NotNumbers:
+        raise NotNumbers(first.name) from None
+    return [model.read_to_end(running, output) for (model, running), output in zip(joined, said, strict=True)]
 
 
 _TOGETHER = 32

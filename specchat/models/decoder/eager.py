@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -84,6 +85,7 @@ class PassTensors:
         parts: which halves of layers are computed.
         place_of: where a layer's keys and values lie in the cache.
         adapted: the rows on which adapters act.
+        texts: of rows of several texts, how many are of each, and the cache, masks and rotations of each.
     """
 
     rotations: list[Tensor | None]
@@ -96,6 +98,7 @@ class PassTensors:
     parts: SubLayers
     place_of: Mapping[int, int]
     adapted: Adapted | AdaptedWhere | None = None
+    texts: Sequence[tuple[int, PassTensors]] = ()
 
 
 class EagerNetwork:
@@ -188,6 +191,31 @@ class EagerNetwork:
                     tensors.masks = [self._mask(mask) for mask in seen]
         return hidden if added is None else hidden + added
 
+    def joins(self, running: Pass) -> bool:
+        hooked = running.watch is not None and running.watch.hooked
+        return not running.extra_rows and not hooked and running.parts.complete
+
+    @torch.inference_mode()
+    def read_together(self, passes: Sequence[Pass], needs: Sequence[HeadNeeds]) -> list[HeadOutput]:
+        counts = [running.plan.rows for running in passes]
+        each = [self._tensors(running, running.masks(self.shape.attention_kinds), fused) for running in passes]
+        tensors = dataclasses.replace(each[0], texts=tuple(zip(counts, each, strict=True)))
+        hidden, added = torch.cat([running.hidden for running in passes]), None
+        for index in range(self.shape.layers):
+            hidden, added = self.layer(index, hidden, added, tensors)
+            watches = [running.watch for running in passes]
+            if any(watch is not None and watch.wants(index) for watch in watches):
+                hidden, added = hidden if added is None else hidden + added, None
+                for watch, rows in zip(watches, torch.split_with_sizes(hidden, counts), strict=True):
+                    if watch is not None:
+                        watch.after_layer(index, rows)
+        for running, count in zip(passes, counts, strict=True):
+            running.counters.node_layers += self.shape.layers * count
+        of_texts = torch.split_with_sizes(hidden if added is None else hidden + added, counts)
+        said = [rows[running.plan.missing :] for running, rows in zip(passes, of_texts, strict=True)]
+        logits = self.head(torch.cat(said)).logits
+        return [HeadTensors(rows) for rows in torch.split_with_sizes(logits, [len(rows) for rows in said])]
+
     def layer(
         self, index: int, hidden: Tensor, added: Tensor | None, tensors: PassTensors
     ) -> tuple[Tensor, Tensor | None]:
@@ -217,8 +245,16 @@ class EagerNetwork:
 
     def _attend(self, index: int, layer: Layer, normed: Tensor, tensors: PassTensors) -> Tensor:
         shape = self.shape
-        kind, place = shape.kind_of[index], tensors.place_of[index]
         qkv = self._adapted(tensors, index, self._qkv, normed, layer.qkv(normed)).view(len(normed), -1, shape.head_dim)
+        if not tensors.texts:
+            return self._attend_in_text(index, layer, qkv, tensors)
+        rows = torch.split_with_sizes(qkv, [count for count, _ in tensors.texts])
+        each = zip(rows, tensors.texts, strict=True)
+        return torch.cat([self._attend_in_text(index, layer, own, text) for own, (_, text) in each])
+
+    def _attend_in_text(self, index: int, layer: Layer, qkv: Tensor, tensors: PassTensors) -> Tensor:
+        shape = self.shape
+        kind, place = shape.kind_of[index], tensors.place_of[index]
         rotations = tensors.rotations[kind]
         keys, values = tensors.keys[place], tensors.values[place]
         queries = self.ops.store_(

@@ -65,6 +65,7 @@ class KVCache:
 
     Attributes:
         capacity: rows that there is memory for.
+        key_interleave: keys of so many rows lie side by side.
         of_passes: what the network that reads and writes it keeps for the passes over it; goes with it.
     """
 
@@ -87,7 +88,7 @@ class KVCache:
         """
         self.place_of = {layer: place for place, layer in enumerate(sorted(layers))}
         self.max_rows = max_rows
-        self._together = key_interleave
+        self.key_interleave = key_interleave
         self._row_copies = row_copies
         self._keys: Tensor | None = None  # (layers, heads, capacity, head_dim), or as `keys_together` says
         self._values: Tensor | None = None
@@ -156,6 +157,35 @@ class KVCache:
             place, theirs = self.place_of[layer], source.place_of[layer]
             copy((keys[place], values[place]), (source._keys[theirs], source._values[theirs]), rows, known)
 
+    def block_bytes(self, rows: int, like: Tensor) -> int:
+        """Bytes of so many rows' keys and values, where `like` is (heads, head_dim)."""
+        return 2 * len(self.place_of) * rows * like.shape[-2] * like.shape[-1] * like.element_size()
+
+    @torch.inference_mode()
+    def block(self, first: int, rows: int) -> Tensor:
+        """(bytes,) uint8 on the host: a copy of some rows as they lie. Both are multiples of `key_interleave`.
+
+        Of rows past the capacity there are zeros.
+        """
+        assert self._keys is not None, "rows were written"
+        assert self._values is not None, "rows were written"
+        there = min(rows, self.capacity - first)
+        parts = [stored[:, :, first : first + there].cpu() for stored in (self._keys, self._values)]
+        if there < rows:
+            parts = [torch.nn.functional.pad(part, (0, 0, 0, rows - there)) for part in parts]
+        return torch.cat([part.reshape(-1).view(torch.uint8) for part in parts])
+
+    @torch.inference_mode()
+    def put_block_(self, first: int, rows: int, content: Tensor, like: Tensor) -> None:
+        """Write (bytes,) uint8 that `block` gave of a cache of the same network over the same rows. In place.
+
+        Args:
+            like: (heads, head_dim), as `room_for` takes it.
+        """
+        of_all = (len(self.place_of), like.shape[-2], rows, like.shape[-1])
+        for stored, part in zip(self.room_for(first + rows, like), content.view(like.dtype).chunk(2), strict=True):
+            stored[:, :, first : first + rows] = part.view(of_all).to(stored.device)
+
     def room_for(self, rows: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """All keys and values, (layers, heads, capacity, head_dim) each, with room for at least so many rows.
 
@@ -197,7 +227,7 @@ class KVCache:
         # Trees may reach past the context's end by some rows, hence the slack.
         most = (self.max_rows if longest is None else longest) + 512
         wanted = max(rows, min(max(_FIRST_CAPACITY, 2 * capacity), most))
-        return wanted + -wanted % self._together
+        return wanted + -wanted % self.key_interleave
 
     def _grown(self, old: Tensor | None, like: Tensor, capacity: int) -> Tensor:
         new = zeros((len(self.place_of), like.shape[-2], capacity, like.shape[-1]), like)

@@ -198,6 +198,15 @@ class Network(Protocol):
         It may leave out what `needs` says is not looked at, and compute that if somebody does look at it.
         """
 
+    def joins(self, running: Pass) -> bool:
+        """Whether a pass can be computed together with those of other texts: see `read_together`."""
+
+    def read_together(self, passes: Sequence[Pass], needs: Sequence[HeadNeeds]) -> list[HeadOutput]:
+        """`read` of several texts, each over a cache of its own, with the weights read once.
+
+        What is said of a text is what `read` would say of it alone.
+        """
+
     def head(self, hidden: Tensor, logsumexp: bool = False) -> HeadOutput:
         """Output of final norm and head for (n, d) states; `logsumexp` is computed only for draft models."""
 

@@ -106,6 +106,9 @@ class GraphNetwork(EagerNetwork):
             running.watch.after_layer(layer, self._tapped[layer][:rows])
         return out[:rows]
 
+    def joins(self, running: Pass) -> bool:
+        return False  # what is recorded reads one text
+
     def _is_special(self, running: Pass) -> bool:
         """Whether a pass cannot be replayed: it is interrupted, reads several texts, or a window hides part of one."""
         windows = any(kind.window is not None for kind in self.shape.attention_kinds)

@@ -16,7 +16,7 @@ from specchat.errors import DamagedModel
 from specchat.models.weights.config_file import LIMITS, shown
 from specchat.models.weights.families import FAMILIES, Family
 
-_ROTATIONS = ("default", "linear", "llama3")
+_ROTATIONS = ("default", "linear", "llama3", "yarn")
 _GATES = {"silu": "silu", "gelu_pytorch_tanh": "gelu"}
 _SOFTCAPS = ("final_logit_softcapping", "attn_logit_softcapping")
 _SLIDING, _FULL = "sliding_attention", "full_attention"
@@ -29,10 +29,12 @@ class AttentionKind:
     Args:
         window: how many tokens back they see, themselves included; None for all.
         frequencies: (head_dim / 2,) float32, the rotation's angle per position; None where nothing is rotated.
+        scale: factor on every value that is rotated, which YaRN has.
     """
 
     window: int | None
     frequencies: Tensor | None
+    scale: float = 1.0
 
     def divided(self, divisor: Tensor | float) -> AttentionKind:
         """This kind with its (head_dim / 2,) angles per position divided, by a number or by one for each angle."""
@@ -51,12 +53,12 @@ class AttentionKind:
         return ""
 
     def rotations(self, end: int, first: int = 0) -> Tensor | None:
-        """(end − first, 1, head_dim / 2) complex64: what rotates a pair of values at each position from `first` on."""
+        """(end − first, 1, head_dim / 2) complex64: the factor on a pair of values at each position from `first` on."""
         if self.frequencies is None:
             return None
         # By way of whole numbers, so that a position's angles have the same bits wherever the range begins.
         angles = torch.arange(first, end).to(torch.float32)[:, None] * self.frequencies
-        return torch.polar(torch.ones_like(angles), angles)[:, None]
+        return torch.polar(torch.full_like(angles, self.scale), angles)[:, None]
 
 
 @dataclass(frozen=True)
@@ -231,7 +233,8 @@ def _attention_kinds(config: Any, family: Family) -> tuple[tuple[AttentionKind, 
     found: list[AttentionKind] = []
     for window, kind, rotates in different:
         about = config.rope_parameters if kind is None else config.rope_parameters[kind]
-        found.append(AttentionKind(window, _frequencies(config, about) if rotates else None))
+        scale = _yarn_scale(about, _stretch(config, about)) if rotates and about["rope_type"] == "yarn" else 1.0
+        found.append(AttentionKind(window, _frequencies(config, about) if rotates else None, scale))
     return tuple(found), tuple(different.index(key) for key in keys)
 
 
@@ -256,18 +259,68 @@ def _frequencies(config: Any, about: Mapping[str, Any]) -> Tensor:
     frequencies = 1.0 / _number(about, "rope_theta") ** (torch.arange(0, size, 2, dtype=torch.float32) / size)
     if kind == "default":
         return frequencies
-    factor = _number(about, "factor")
+    factor = _stretch(config, about)
+    if kind == "yarn":
+        return _yarn(config, about, frequencies, factor)
     if kind == "linear":
         return frequencies / factor
     # Llama 3.1: waves longer than the context of the first training are slowed by the factor, short ones are kept.
     low, high = _number(about, "low_freq_factor"), _number(about, "high_freq_factor")
-    context = _whole(about, "original_max_position_embeddings", _said(config, "max_position_embeddings"))
+    context = _first_context(config, about)
     waves = 2 * math.pi / frequencies
     slowed = torch.where(waves > context / low, frequencies / factor, frequencies)
     smooth = (context / waves - low) / (high - low)
     between = (1 - smooth) * slowed / factor + smooth * slowed
     medium = ~(waves < context / high) & ~(waves > context / low)
     return torch.where(medium, between, slowed)
+
+
+def _first_context(config: Any, about: Mapping[str, Any]) -> int:
+    """Tokens of the context that the model was trained for before its rotation was changed."""
+    return _whole(about, "original_max_position_embeddings", _said(config, "max_position_embeddings"))
+
+
+def _stretch(config: Any, about: Mapping[str, Any]) -> float:
+    """How many times longer the context became; with YaRN it may be left out."""
+    longer = None
+    if about["rope_type"] == "yarn":
+        longer = _whole(config, "max_position_embeddings") / _first_context(config, about)
+    return _number(about, "factor", longer)
+
+
+def _yarn(config: Any, about: Mapping[str, Any], frequencies: Tensor, factor: float) -> Tensor:
+    """YaRN (arXiv 2309.00071): angles that turn often within the first context are kept, those that turn less than
+    `beta_slow` times are divided by the factor, and between the two one passes into the other.
+    """
+    pairs, log_base = len(frequencies), math.log(_number(about, "rope_theta"))
+
+    def pair_that_turns(times: float) -> float:
+        return pairs * math.log(_first_context(config, about) / (times * 2 * math.pi)) / log_base
+
+    low = pair_that_turns(_number(about, "beta_fast", 32))
+    high = pair_that_turns(_number(about, "beta_slow", 1))
+    if _said(about, "truncate") is not False:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, 2 * pairs - 1)
+    width = high - low if high != low else 0.001
+    kept = 1 - torch.clamp((torch.arange(pairs, dtype=torch.float32) - low) / width, 0, 1)
+    base = 1 / (
+        _number(about, "rope_theta") ** (torch.arange(0, 2 * pairs, 2, dtype=torch.float32) / (2 * pairs)) * factor
+    )
+    return base * (1 - kept) + frequencies * kept
+
+
+def _yarn_scale(about: Mapping[str, Any], factor: float) -> float:
+    """The factor on rotated values, which keeps attention as sharp in a longer text."""
+
+    def grown(by: float = 1.0) -> float:
+        return 0.1 * by * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+    if _said(about, "attention_factor") is not None:
+        return _number(about, "attention_factor")
+    if _said(about, "mscale") and _said(about, "mscale_all_dim"):
+        return grown(_number(about, "mscale")) / grown(_number(about, "mscale_all_dim"))
+    return grown()
 
 
 def unsupported(config: Any) -> str | None:

@@ -13,16 +13,17 @@ from typing import Any
 from specchat.compiled.machine import free_bytes, has_graphics_card
 from specchat.config import Catalog, HubSource, ModelFile, ModelSpec, PairSpec, PathSource, cache_dir
 from specchat.config.directories import expanded
+from specchat.config.values import gguf_parts, is_later_part
 from specchat.errors import DamagedWeights, SpecchatError, UsageError, WeightsError, meant, short
 from specchat.models.hub import repositories as hub
 from specchat.models.hub.disk import Meter, megabytes
-from specchat.models.hub.model_state import model_in
+from specchat.models.hub.model_state import model_in, model_name
 from specchat.models.hub.pair_check import check_pair, place_of
 from specchat.models.hub.recommended_sampling import GENERATION_CONFIG, sampling_for_chat
-from specchat.models.weights.model_files import describe_model, parameters_of
+from specchat.models.weights.model_files import describe_model, needed_bytes, parameters_of
 from specchat.settings import GREEDY
 
-_REPOSITORY = re.compile(r"([\w.-]+/[\w.-]+)(?:/([\w./-]+\.gguf))?", re.ASCII)
+_REPOSITORY = re.compile(r"([\w.-]+/[\w.-]+)(?:[/:]([\w./-]+\.gguf)|:([\w-]+))?", re.ASCII)
 
 _LOOKED_UP = {"drafter": "suffix", "policy": "best_first", "controller": "goodput", "width": 2, "depth": 8, "nodes": 8}
 
@@ -44,7 +45,7 @@ class NewPair:
 
     def pair(self, name: str, target: str, drafts: Sequence[str] = (), summary: str = "") -> PairSpec | None:
         """The pair of these models; None where there are problems. Each is named as a file, a folder, a repository
-        (`owner/name`, or `owner/name/file.gguf`) or a model that is known.
+        (`owner/name`, with GGUF files `owner/name/file.gguf` or `owner/name:Q4_K_M`) or a model that is known.
         """
         self._accept_name(name)
         for text in (target, *drafts):
@@ -122,6 +123,8 @@ class NewPair:
             )
         source = HubSource(match[1], match[2])
         listing = hub.list_repository(source)
+        if match[3]:
+            source = HubSource(match[1], _quantised(listing, match[3]))
         taken = _taken(source, listing)
         size = sum(file.size or 0 for file in taken)
         _need_room(source.repo, size)
@@ -131,7 +134,7 @@ class NewPair:
         else:
             self.remarks.append(f"{source.repo}: the shape and the tokens of a GGUF file are looked at once it is here")
         parameters = parameters_of(size, gguf=source.file is not None) or None
-        name = Path(source.file).stem if source.file else source.repo.split("/")[1]
+        name = model_name(Path(source.file)) if source.file else source.repo.split("/")[1]
         return ModelSpec(_slug(name), (source,), parameters=parameters)
 
     def _fetch_small_files(self, listing: hub.Listing, folder: Path) -> None:
@@ -149,20 +152,64 @@ def _of_path(text: str, names: Mapping[Path, str]) -> ModelSpec:
         raise DamagedWeights(f"{path} does not exist")
     place = model_in(path)
     seen = describe_model(place)
-    name = names.get(path) or (place.stem if place.is_file() else place.name)
+    name = names.get(path) or (model_name(place) if place.is_file() else place.name)
     return ModelSpec(_slug(name), (PathSource(path),), (), "", seen.context_tokens, seen.parameters or None)
 
 
 def _taken(source: HubSource, listing: hub.Listing) -> list[ModelFile]:
     """The files of a repository that would be fetched."""
-    ggufs = sorted(name for name in listing.files if name.endswith(".gguf"))
+    ggufs = _gguf_files(listing)
     if source.file is not None:
-        if source.file not in listing.files:
-            raise UsageError(f"{source.repo} has no file {source.file!r}{meant(source.file, ggufs)}")
-        return [listing.files[source.file]]
+        parts = gguf_parts(source.file)
+        if missing := [part for part in parts if part not in listing.files]:
+            raise UsageError(f"{source.repo} has no file {missing[0]!r}{meant(missing[0], ggufs)}")
+        return [listing.files[part] for part in parts]
     if ggufs and not any(name.endswith(".safetensors") for name in listing.files):
-        raise UsageError(f"{source.repo} has GGUF files; name one of them, such as {source.repo}/{ggufs[0]}")
+        raise UsageError(f"{source.repo} has GGUF files; name one of them: {_choice(listing, ggufs)}")
     return list(hub.weights_in(listing).values())
+
+
+_OF_PICTURES = re.compile(r"(^|[-_./])mmproj")
+_QUANTISATION = re.compile(
+    r"[-_.]((?:UD-)?(?:I?Q\d\w*|TQ\d\w*|MXFP4\w*|BF16|F16|F32))(?:-\d{5}-of-\d{5})?\.gguf$", re.IGNORECASE
+)
+
+
+def _gguf_files(listing: hub.Listing) -> list[str]:
+    """The GGUF files of language models, of a model in several files the first, the smallest before the larger."""
+    found = [name for name in listing.files if name.endswith(".gguf") and not is_later_part(name)]
+    return sorted((name for name in found if not _OF_PICTURES.search(name)), key=lambda n: (_size(listing, n), n))
+
+
+def _size(listing: hub.Listing, name: str) -> int:
+    return sum(listing.files[part].size or 0 for part in gguf_parts(name) if part in listing.files)
+
+
+def _quantised(listing: hub.Listing, quantisation: str) -> str:
+    """The file of a repository that is quantised so."""
+    ggufs = _gguf_files(listing)
+    for name in ggufs:
+        if (found := _QUANTISATION.search(name)) and found[1].lower() == quantisation.lower():
+            return name
+    choice = _choice(listing, ggufs) if ggufs else "it has no GGUF files"
+    raise UsageError(f"{listing.repo} has nothing quantised as {quantisation}: {choice}")
+
+
+def _choice(listing: hub.Listing, ggufs: Sequence[str]) -> str:
+    """Files to choose from as one line, with their sizes, and which of them will not fit in the memory that is free."""
+    free = None if has_graphics_card() else free_bytes()
+    told = []
+    for name in ggufs[:_MOST_TOLD]:
+        size, quantisation = _size(listing, name), _QUANTISATION.search(name)
+        needed = needed_bytes(parameters_of(size, gguf=True), "int4")
+        fits = "" if free is None or needed <= free else ", more than fits here"
+        shown = f"{listing.repo}:{quantisation[1]}" if quantisation else f"{listing.repo}/{name}"
+        told.append(f"{shown} ({megabytes(size)}{fits})")
+    more = [f"{len(ggufs) - _MOST_TOLD} more"] if len(ggufs) > _MOST_TOLD else []
+    return ", ".join(told + more)
+
+
+_MOST_TOLD = 12
 
 
 def _need_room(repo: str, size: int) -> None:

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from specchat.config import HubSource, IndexSource, ModelFile, PathSource, Source, WeightsSpec, private_dir
+from specchat.config.values import gguf_parts
 from specchat.errors import DamagedWeights, WeightsError
 from specchat.models.hub import disk, model_state
 from specchat.models.hub import repositories as hub
@@ -59,11 +60,14 @@ def check(spec: WeightsSpec, on_progress: OnProgress = SILENT, cancelled: IsCanc
 
 def remove(spec: WeightsSpec) -> int:
     """Delete what the cache holds of this model; how many bytes that freed. The user's own files are left alone."""
-    place = model_state.folder(spec)
+    place, packed, freed = model_state.folder(spec), model_state.packed_file(spec), 0
+    if packed.is_file():  # a program that reads it goes on
+        freed = packed.stat().st_size
+        packed.unlink()
     if spec.scripted or not place.exists():
-        return 0
+        return freed
     with disk.sole_writer(spec, SILENT, NEVER):
-        freed = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
+        freed += sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
         shutil.rmtree(place)
     return freed
 
@@ -155,8 +159,10 @@ class _Fetch:
             return partial(self._repository, source) if isinstance(source, HubSource) else None
         if isinstance(source, IndexSource) and source.file == file.name:
             return partial(self._from_index, source, file)
-        if isinstance(source, HubSource) and (source.file or file.name).rsplit("/", 1)[-1] == file.name:
-            return partial(self._one_of_repository, source, file)
+        if isinstance(source, HubSource):
+            for path in gguf_parts(source.file or file.name):
+                if path.rsplit("/", 1)[-1] == file.name:
+                    return partial(self._one_of_repository, source, path, file)
         return None
 
     def _absent(self, source: PathSource) -> None:
@@ -166,9 +172,8 @@ class _Fetch:
         parts = model_state.parts_dir(self.spec, file.name)
         self._accept(file, fetch_from_index(source, file, parts, self._meter(file)))
 
-    def _one_of_repository(self, source: HubSource, file: ModelFile) -> None:
+    def _one_of_repository(self, source: HubSource, path: str, file: ModelFile) -> None:
         listing = hub.list_repository(source)
-        path = source.file or file.name
         listed = listing.files.get(path, ModelFile(file.name))
         agreed = ModelFile(file.name, file.size or listed.size, file.sha256 or listed.sha256)
         parts = model_state.parts_dir(self.spec, file.name)

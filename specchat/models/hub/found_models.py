@@ -14,6 +14,7 @@ from typing import Any
 
 from specchat.config.kept_files import read_small
 from specchat.errors import WeightsError
+from specchat.models.hub.model_state import model_name
 from specchat.models.hub.recommended_sampling import sampling_of_ollama
 from specchat.models.weights.config_file import parse_object
 
@@ -85,7 +86,7 @@ def find_models(here: Surroundings) -> Iterator[FoundModel]:
 
 def _files(program: str, folder: Path) -> Iterator[FoundModel]:
     for file in files_below(folder, ".gguf"):
-        yield FoundModel(file.stem, file, program)
+        yield FoundModel(model_name(file), file, program)
 
 
 def _lm_studio_home(here: Surroundings) -> list[Path]:

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from specchat.compiled.machine import free_bytes, has_graphics_card
 from specchat.config import Catalog, ModelSpec, PathSource
+from specchat.config.values import gguf_parts, is_later_part
 from specchat.errors import DamagedWeights, WeightsError
 from specchat.models.hub.found_models import FoundModel
-from specchat.models.hub.model_state import model_in
+from specchat.models.hub.model_state import bytes_below, model_in
 from specchat.models.hub.pair_check import check_pair
 from specchat.models.weights.model_files import describe_model, token_digest
 
@@ -24,7 +25,6 @@ _MUCH_SMALLER = 0.25
 
 MOST_MODELS = 500
 
-_PART = re.compile(r"-\d{5}-of-\d{5}$")
 _COMPANION = re.compile(r"(^|[-_.])mmproj([-_.]|$)", re.IGNORECASE)
 
 
@@ -100,22 +100,20 @@ def _distinct(models: Iterable[FoundModel]) -> list[FoundModel]:
     for found in models:
         if len(by_place) == MOST_MODELS:
             break
-        if not _COMPANION.search(found.path.stem):
+        if not _COMPANION.search(found.path.stem) and not is_later_part(found.path.name):
             by_place.setdefault(os.path.realpath(found.path), found)
     return list(by_place.values())
 
 
 def _look_at(found: FoundModel) -> _Seen:
     """What the model's files say; WeightsError if it cannot be read, or cannot run."""
-    if _PART.search(found.path.stem):
-        raise DamagedWeights("is one part of several; weights are read from whole files")
     place = model_in(found.path)
     seen = describe_model(place)
     if seen.refusal:
         raise DamagedWeights(seen.refusal)
     spec = ModelSpec("x", (PathSource(found.path),), context_tokens=seen.context_tokens, parameters=seen.parameters)
-    files = [place] if place.is_file() else sorted(place.glob("*.safetensors"))
-    size = sum(file.stat().st_size for file in files)
+    files = list(map(Path, gguf_parts(str(place)))) if place.is_file() else sorted(place.glob("*.safetensors"))
+    size = sum(map(bytes_below, files))
     return _Seen(found, place, seen.parameters, token_digest(place), size, check_pair([spec]).needed_bytes)
 
 

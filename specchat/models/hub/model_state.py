@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -20,6 +21,7 @@ from specchat.config import (
     cache_dir,
 )
 from specchat.config.kept_files import read_json, write_whole
+from specchat.config.values import gguf_parts
 from specchat.errors import DamagedWeights, WeightsError
 
 SEAL = ".verified.json"
@@ -45,6 +47,11 @@ def folder(spec: WeightsSpec) -> Path:
 def kind_dir(spec: WeightsSpec) -> Path:
     """The folder of all models, or of all trained drafters; asking makes nothing."""
     return cache_dir() / spec.kind
+
+
+def packed_file(spec: WeightsSpec) -> Path:
+    """Where layers that do not fit into memory lie as our own kernels read them."""
+    return cache_dir() / "packed" / f"{spec.name}.layers"
 
 
 def parts_dir(spec: WeightsSpec, file: str) -> Path:
@@ -144,7 +151,7 @@ def state(spec: WeightsSpec) -> State:
     if spec.scripted:
         return State("ready", 0, 0)
     if (path := user_path(spec)) is not None:
-        size = bytes_below(path)
+        size = sum(bytes_below(Path(part)) for part in gguf_parts(str(path)))
         return State(_kind_of_own(spec, path), size, size)
     files = files_of(spec)
     total = sum(f.size for f in files if f.size) if files and all(f.size for f in files) else None
@@ -236,11 +243,16 @@ def model_in(path: Path) -> Path:
             hint = ": it holds an adapter, which has to be merged into its model's weights first" if adapter else ""
             raise DamagedWeights(f"{path} has safetensors but no config.json{hint}")
         return path
-    if len(ggufs) == 1:
+    if ggufs and set(ggufs) == set(gguf_parts(ggufs[0])):
         return path / ggufs[0]
     if ggufs:
         raise DamagedWeights(f"{path} has {len(ggufs)} .gguf files; name one of them")
     raise DamagedWeights(f"{path} is refused: weights are read from .gguf and .safetensors files only, and it has none")
+
+
+def model_name(path: Path) -> str:
+    """A name for the model of a GGUF file, which may be its first of several."""
+    return re.sub(r"-00001-of-\d{5}$", "", path.stem)
 
 
 def _is_gguf(path: Path) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.config import HubSource, ModelFile, private_dir
+from specchat.config.values import gguf_parts
 from specchat.errors import WeightsError, meant
 from specchat.models.hub.disk import Meter, is_full, need_space, no_space
 from specchat.models.hub.model_state import acceptable, bytes_below
@@ -53,8 +54,11 @@ def weights_in(listing: Listing) -> dict[str, ModelFile]:
 def total_bytes(source: HubSource) -> int:
     """How large the files are that would be taken of a repository, asked once; WeightsError if the hub does not say."""
     listing = list_repository(source)
-    taken = weights_in(listing) if source.file is None else {source.file: listing.files.get(source.file)}
-    sizes = [file.size for file in taken.values() if file is not None]
+    if source.file is None:
+        taken = list(weights_in(listing).values())
+    else:
+        taken = [listing.files.get(part, ModelFile(part)) for part in gguf_parts(source.file)]
+    sizes = [file.size for file in taken]
     if not sizes or any(size is None for size in sizes):
         raise WeightsError(f"hub repository {source.repo} does not say how large its files are")
     return sum(size or 0 for size in sizes)

@@ -70,6 +70,11 @@ LIMITS: dict[str, Whole | Real] = {
     "low_freq_factor": Real(1e6),
     "high_freq_factor": Real(1e6),
     "original_max_position_embeddings": Whole(1, 1 << 27),
+    "beta_fast": Real(1e6),
+    "beta_slow": Real(1e6),
+    "attention_factor": Real(1e3),
+    "mscale": Real(1e3),
+    "mscale_all_dim": Real(1e3),
 }
 """By the names of a transformers configuration. The bounds are far beyond any published model's."""
 
@@ -205,6 +210,7 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "layer_types": ("a list of names", _lists(is_name)),
     "no_rope_layers": ("a list of numbers", _lists(_is(int))),
     "tie_word_embeddings": ("true or false", _is(bool)),
+    "truncate": ("true or false", _is(bool)),
     "use_sliding_window": ("true or false", _is(bool)),
     "rope_parameters": ("an object", _is(dict)),
     "rope_scaling": ("an object", _is(dict)),

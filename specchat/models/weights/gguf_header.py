@@ -10,7 +10,7 @@ import math
 import mmap
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from specchat.config.file_reading import open_regular
+from specchat.config.values import gguf_parts
 from specchat.errors import DamagedWeights, WeightsError
-from specchat.models.weights.config_file import LIMITS, is_name, shown
+from specchat.models.weights.config_file import LIMITS, is_name, shown, wrong_number
 
 
 class Kind(IntEnum):
@@ -112,12 +113,15 @@ class _Damaged(Exception):
 
 @dataclass(frozen=True)
 class TensorHeader:
-    """Where one tensor lies, counted from the start of the data. `shape` is in torch's order, the row length last."""
+    """Where one tensor lies: at which byte after the start of the data of which part of the model, counted from 0.
+    `shape` is in torch's order, the row length last.
+    """
 
     name: str
     shape: tuple[int, ...]
     kind: int
     offset: int
+    part: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -126,20 +130,28 @@ class TensorHeader:
 
 
 @dataclass(frozen=True)
+class Part:
+    """A file of a model, where its tensors' data begins, and the size and time of change that it had when read."""
+
+    path: Path
+    start: int
+    stamp: tuple[int, int]
+
+
+@dataclass(frozen=True)
 class GgufHeader:
-    """A file's metadata and tensors, which begin at `start`. Parsed once for as long as the file stays as it is.
+    """A model's metadata and tensors. A file is parsed once for as long as it stays as it is.
 
     Args:
         metadata: long lists are None, unless they were asked for.
-        stamp: size and time of change of the file.
+        parts: the files that hold the tensors: one, or all of a model that was split.
         texts: where each list of texts lies in the file, and how many it holds.
         broken: the first name or text that is not UTF-8, as an error says it; empty where all are.
     """
 
     metadata: dict[str, Any]
     tensors: tuple[TensorHeader, ...]
-    start: int
-    stamp: tuple[int, int] = (0, 0)
+    parts: tuple[Part, ...]
     texts: dict[str, tuple[int, int]] = field(default_factory=dict)
     broken: str = ""
 
@@ -153,7 +165,7 @@ class GgufHeader:
 
 
 def read_header(path: Path, lists: bool = False) -> GgufHeader:
-    """The header of this file.
+    """The header of this file, with the tensors of the files beside it where it is the first of a model that was split.
 
     Args:
         lists: whether lists of texts are read, which belong to the tokenizer. Then every text must be UTF-8: the
@@ -161,24 +173,64 @@ def read_header(path: Path, lists: bool = False) -> GgufHeader:
             mended.
 
     Raises:
-        WeightsError: the file cannot be read as GGUF, or a tensor does not lie inside it.
+        WeightsError: a file cannot be read as GGUF, a tensor does not lie inside it, or a part is missing.
     """
+    header = _read(path)
+    with _naming(path):
+        names = _names_of_parts(path, header)
+        if lists:
+            if header.broken:
+                raise _Damaged(header.broken)
+            with _mapped(header.parts[0]) as data:
+                texts = {key: _texts(data, key, *place) for key, place in header.texts.items()}
+            header = replace(header, metadata=header.metadata | texts)
+    return _joined(header, [_read(part) for part in names], path) if names else header
+
+
+def _read(path: Path) -> GgufHeader:
     with _naming(path):
         about = path.stat()
-        header = _parsed(path, (about.st_size, about.st_mtime_ns))
-        if not lists:
-            return header
-        if header.broken:
-            raise _Damaged(header.broken)
-        with _mapped(path, header.stamp) as data:
-            texts = {key: _texts(data, key, *place) for key, place in header.texts.items()}
-        return replace(header, metadata=header.metadata | texts)
+        return _parsed(path, (about.st_size, about.st_mtime_ns))
 
 
-def map_file(path: Path, header: GgufHeader) -> mmap.mmap:
-    """The whole file that the header is of, mapped; WeightsError if it cannot be read, or has changed since."""
+_NUMBER, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
+
+
+def _names_of_parts(path: Path, header: GgufHeader) -> list[Path]:
+    """The other files of a model that was split, whose first this one has to be."""
+    count = header.metadata.get(_COUNT, 1)
+    if count in (0, 1) and not isinstance(count, bool):
+        return []
+    if (number := header.metadata.get(_NUMBER, 0)) != 0:
+        raise _Damaged(f"it is number {shown(number)} of the files of its model, counted from 0; name the first")
+    names = gguf_parts(path.name)
+    if len(names) != count:
+        raise _Damaged(f"{_COUNT} = {shown(count)}, and its name does not say so: x-00001-of-00003.gguf would, for 3")
+    return [path.with_name(name) for name in names[1:]]
+
+
+def _joined(first: GgufHeader, others: list[GgufHeader], path: Path) -> GgufHeader:
+    tensors = first.tensors
     with _naming(path):
-        return _mapped(path, header.stamp)
+        for number, other in enumerate(others, 1):
+            said = (other.metadata.get(_NUMBER), other.metadata.get(_COUNT))
+            if said != (number, len(others) + 1):
+                raise _Damaged(f"{other.parts[0].path.name} is not its part {number + 1} of {len(others) + 1}")
+            tensors += tuple(replace(tensor, part=number) for tensor in other.tensors)
+        if len({tensor.name for tensor in tensors}) < len(tensors):
+            raise _Damaged("two tensors of its parts have one name")
+        if first.metadata.get(_TENSORS) not in (None, len(tensors)):
+            raise _Damaged(f"{_TENSORS} = {shown(first.metadata[_TENSORS])}, and its parts hold {len(tensors)}")
+    return replace(first, tensors=tensors, parts=first.parts + tuple(other.parts[0] for other in others))
+
+
+def map_parts(header: GgufHeader) -> list[mmap.mmap]:
+    """The whole files that the header is of, mapped; WeightsError if one cannot be read, or has changed since."""
+    mapped = []
+    for part in header.parts:
+        with _naming(part.path):
+            mapped.append(_mapped(part))
+    return mapped
 
 
 @contextmanager
@@ -191,24 +243,24 @@ def _naming(path: Path) -> Iterator[None]:
         raise WeightsError(f"{path} is not a GGUF file that can be read: {error}") from None
 
 
-def _mapped(path: Path, stamp: tuple[int, int]) -> mmap.mmap:
-    with open_regular(path) as file:
+def _mapped(part: Part) -> mmap.mmap:
+    with open_regular(part.path) as file:
         about = os.fstat(file.fileno())
-        if (about.st_size, about.st_mtime_ns) != stamp:
+        if (about.st_size, about.st_mtime_ns) != part.stamp:
             raise _Damaged("it is being changed")
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=64)
 def _parsed(path: Path, stamp: tuple[int, int]) -> GgufHeader:
-    """The header of a file as it is now; size and time make a changed file another one."""
-    with _mapped(path, stamp) as data:
-        return replace(parse_header(data), stamp=stamp)
+    """The header of one file as it is now; size and time make a changed file another one."""
+    with _mapped(Part(path, 0, stamp)) as data:
+        return parse_header(data, path, stamp)
 
 
-def parse_header(data: mmap.mmap) -> GgufHeader:
-    """The header of these bytes, which takes milliseconds; `read_header` does it once a file."""
-    return _Reader(data).header()
+def parse_header(data: mmap.mmap, path: Path, stamp: tuple[int, int]) -> GgufHeader:
+    """The header of these bytes of a file, which takes milliseconds; `read_header` does it once a file."""
+    return _Reader(data).header(path, stamp)
 
 
 def _texts(data: mmap.mmap, key: str, at: int, count: int) -> list[str]:
@@ -239,7 +291,7 @@ class _Reader:
         self._texts: dict[str, tuple[int, int]] = {}
         self._broken = ""
 
-    def header(self) -> GgufHeader:
+    def header(self, path: Path, stamp: tuple[int, int]) -> GgufHeader:
         magic, version = self._take("4sI")
         if magic != b"GGUF" or version not in (2, 3):
             raise _Damaged("it does not begin like one of version 2 or 3")
@@ -259,7 +311,7 @@ class _Reader:
             raise _Damaged(f"general.architecture = {shown(metadata['general.architecture'])} is not a valid name")
         start = -(-self._at // alignment) * alignment
         self._refuse_tensors(found, start, alignment)
-        return GgufHeader(metadata, found, start, texts=self._texts, broken=self._broken)
+        return GgufHeader(metadata, found, (Part(path, start, stamp),), texts=self._texts, broken=self._broken)
 
     def _refuse_tensors(self, tensors: tuple[TensorHeader, ...], start: int, alignment: int) -> None:
         if len({tensor.name for tensor in tensors}) < len(tensors):
@@ -367,17 +419,19 @@ class RotationScaling:
     Args:
         linear: by this everywhere that attention reaches the whole text.
         factors: whether there is a tensor of divisors besides (`FACTORS`).
+        yarn: YaRN's numbers, by the names of a transformers configuration; empty for another rotation.
         refusal: why it cannot be computed, empty where it can.
     """
 
     linear: float = 1.0
     factors: bool = False
+    yarn: Mapping[str, Any] = field(default_factory=dict)
     refusal: str = ""
 
     @property
     def changes(self) -> bool:
         """Whether anything is divided at all."""
-        return self.factors or self.linear != 1.0
+        return self.factors or bool(self.yarn) or self.linear != 1.0
 
 
 def rotation_scaling(header: GgufHeader) -> RotationScaling:
@@ -387,8 +441,28 @@ def rotation_scaling(header: GgufHeader) -> RotationScaling:
     names = {tensor.name for tensor in header.tensors}
     if not LIMITS["factor"].accepts(factor):
         return RotationScaling(refusal=f"says rope.scaling.factor = {shown(factor)}, which is not {LIMITS['factor']}")
-    if kind not in ("linear", "none"):
-        return RotationScaling(refusal=f"says rope.scaling.type = {shown(kind)}; linear and none are known")
+    if kind not in ("linear", "none", "yarn"):
+        return RotationScaling(refusal=f"says rope.scaling.type = {shown(kind)}; linear, yarn and none are known")
     if found := [name for name in _OTHER_FACTORS if name in names]:
         return RotationScaling(refusal=f"rotates by {found[0]}, which depends on the length of the text")
+    if kind == "yarn":
+        return _yarn(header, float(factor), FACTORS in names)
     return RotationScaling(1.0 if kind == "none" else float(factor), FACTORS in names)
+
+
+def _yarn(header: GgufHeader, factor: float, factors: bool) -> RotationScaling:
+    """YaRN as llama.cpp reads it: `attn_factor` multiplies the scale of rotated values that the factor gives."""
+    numbers = {
+        "factor": factor,
+        "original_max_position_embeddings": header.about("rope.scaling.original_context_length"),
+        "beta_fast": header.about("rope.scaling.yarn_beta_fast") or 32.0,
+        "beta_slow": header.about("rope.scaling.yarn_beta_slow") or 1.0,
+        "attention_factor": header.about("rope.scaling.attn_factor") or 1.0,
+        "mscale_all_dim": header.about("rope.scaling.yarn_log_multiplier") or None,
+    }
+    if wrong := wrong_number(numbers):
+        return RotationScaling(refusal=f"says of its rotation by YaRN that {wrong}")
+    told = {key: value for key, value in numbers.items() if value is not None}
+    growth = 0.1 * math.log(max(factor, 1.0))
+    told["attention_factor"] *= (1.0 + growth) / (1.0 + told.pop("mscale_all_dim", 0.0) * growth)
+    return RotationScaling(factors=factors, yarn={"rope_type": "yarn", **told})

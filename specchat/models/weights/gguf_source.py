@@ -19,7 +19,7 @@ from torch import Tensor
 
 from specchat.compiled.machine import usable_cores
 from specchat.errors import DamagedWeights
-from specchat.models.weights.gguf_header import FACTORS, FORMATS, TensorHeader, map_file, read_header
+from specchat.models.weights.gguf_header import FACTORS, FORMATS, TensorHeader, map_parts, read_header
 from specchat.models.weights.weight_source import ALL_ROWS, FourBit, RowChoice, StoredRows, TensorFacts, WeightSource
 
 if TYPE_CHECKING:  # imported where a file is read: weights of other formats need no such package
@@ -76,11 +76,12 @@ class GgufReader:
         header = read_header(path)
         self.path = path
         self.metadata = header.metadata
-        self._mapped = map_file(path, header)
-        data = np.frombuffer(self._mapped, dtype=np.uint8)
+        self._mapped = map_parts(header)
+        starts = zip(self._mapped, header.parts, strict=True)
+        data = [np.frombuffer(mapped, dtype=np.uint8)[part.start :] for mapped, part in starts]
         try:
             self._tensors = {
-                tensor.name: _stored(tensor, GGMLQuantizationType(tensor.kind), data[header.start + tensor.offset :])
+                tensor.name: _stored(tensor, GGMLQuantizationType(tensor.kind), data[tensor.part][tensor.offset :])
                 for tensor in header.tensors
             }
         except ValueError as error:  # a format that the installed package is too old for
@@ -92,7 +93,8 @@ class GgufReader:
     def let_go(self) -> None:
         """Give the memory of the pages read so far back to the system; they are read again when needed."""
         if hasattr(mmap, "MADV_DONTNEED"):
-            self._mapped.madvise(mmap.MADV_DONTNEED)
+            for mapped in self._mapped:
+                mapped.madvise(mmap.MADV_DONTNEED)
 
     def __contains__(self, name: str) -> bool:
         return name in self._tensors

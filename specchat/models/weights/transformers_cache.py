@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from importlib.metadata import version
@@ -22,7 +22,7 @@ from specchat.config.kept_files import is_running, put_on_disk, replacing
 from specchat.errors import WeightsError
 from specchat.models.weights.config_file import CONFIG, is_name, read_config, read_object, read_whole
 from specchat.models.weights.foreign_code import first_line, one_line
-from specchat.models.weights.gguf_header import read_header
+from specchat.models.weights.gguf_header import read_header, rotation_scaling
 
 
 def converted_folder(path: Path) -> Path:
@@ -37,8 +37,8 @@ def converted_folder(path: Path) -> Path:
     """
     folder = _folder_of(path)
     if not is_whole(folder):
-        read_header(path, lists=True)  # transformers' own reader believes every count, and every text to be UTF-8
-        _convert(path, folder)
+        header = read_header(path, lists=True)  # transformers' own believes every count, and every text to be UTF-8
+        _convert(path, folder, rotation_scaling(header).yarn)
     return folder
 
 
@@ -53,15 +53,17 @@ def _folder_of(path: Path) -> Path:
     return cache_dir() / "converted" / f"{path.stem}-{key}"
 
 
-def _convert(path: Path, folder: Path) -> None:
+def _convert(path: Path, folder: Path, yarn: Mapping[str, Any]) -> None:
     from transformers import AutoConfig, AutoTokenizer
 
     where = {"gguf_file": path.name, "local_files_only": True, "trust_remote_code": False}
     with one_line(f"{path} cannot be used"):
-        made = [kind.from_pretrained(path.parent, **where) for kind in (AutoConfig, AutoTokenizer)]
+        config, tokenizer = (kind.from_pretrained(path.parent, **where) for kind in (AutoConfig, AutoTokenizer))
+    if yarn:  # transformers reads no rotation but the plain one in such files
+        config.rope_parameters = {**config.rope_parameters, **yarn}
 
     def write(unfinished: Path) -> None:
-        for one in made:
+        for one in (config, tokenizer):
             one.save_pretrained(unfinished)
 
     try:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 from specchat.config import save_system_message, saved_system_messages, system_message
+from specchat.config.file_reading import MOST_CONSTRAINT_BYTES, json_line, read_named
 from specchat.engine.client.race import settings_line
+from specchat.engine.protocol.commands import ReplyConstraint
 from specchat.engine.protocol.environment import machine
 from specchat.engine.protocol.text import visible
-from specchat.errors import UsageError, nearest
+from specchat.errors import UsageError, cut, nearest
 from specchat.tui.screens.chat_screen import ChatScreen
 from specchat.tui.services.context import AppServices
 from specchat.tui.state import stored_chat as export
@@ -18,6 +21,8 @@ from specchat.tui.state.turn import changes_text
 from specchat.tui.system.desktop import format_and_file, free_name, stem_of, write_new_file
 from specchat.tui.tree.clip_files import FORMATS as CLIP_FORMATS
 from specchat.tui.tree.clip_files import frames_of
+
+_MOST_NAMES = 50
 
 
 async def new_chat(screen: ChatScreen, _: str) -> None:
@@ -55,6 +60,31 @@ def _save_system(screen: ChatScreen, name: str) -> None:
         raise UsageError("/system save wants a name: /system save pirate")
     file = save_system_message(name, screen.chat.system)
     screen.context.app.say(f"saved as {file} · /system {name} uses it", "good")
+
+
+async def schema(screen: ChatScreen, what: str) -> None:
+    """Hold the replies from now on to a JSON schema of a file, or to any JSON object; `off` ends that."""
+    chat, app = screen.chat, screen.context.app
+    if what == "off":
+        chat.constraint, chat.constraint_name = None, ""
+    elif what == "json":
+        chat.constraint, chat.constraint_name = ReplyConstraint("json_object"), "JSON"
+    elif what:
+        file = Path(what).expanduser()
+        text = await asyncio.to_thread(read_named, file, cut(what), MOST_CONSTRAINT_BYTES)
+        if not isinstance(json_line(text, cut(what)), dict):
+            raise UsageError(f"{cut(what)} is not a JSON object, and so no schema")
+        chat.constraint, chat.constraint_name = ReplyConstraint("json_schema", text), visible(file.name)
+    app.redraw()
+    free = "replies may be any text; /schema FILE holds them to a JSON schema, /schema json to any JSON object"
+    app.say(f"replies are held to {chat.constraint_name}; /schema off ends that" if chat.constraint else free)
+
+
+def schema_names(screen: ChatScreen, given: list[str]) -> Sequence[str]:
+    """What may follow /schema: JSON files of the folder, and the two words."""
+    if given:
+        return ()
+    return ["off", "json", *sorted(file.name for file in islice(Path.cwd().glob("*.json"), _MOST_NAMES))]
 
 
 def system_names(screen: ChatScreen, given: list[str]) -> Sequence[str]:

@@ -190,6 +190,13 @@ COMMANDS: dict[str, SlashCommand] = {
             values=chat_commands.system_names,
         ),
         SlashCommand(
+            "schema",
+            "hold replies to a JSON schema of a file, or to any JSON object",
+            chat_commands.schema,
+            "[FILE|json|off]",
+            values=chat_commands.schema_names,
+        ),
+        SlashCommand(
             "find",
             "find words in this chat, from its end to its beginning",
             lambda on, words: on.find(words),

@@ -10,6 +10,7 @@ from textual.events import Key
 
 from specchat.errors import SpecchatError, UsageError, cut
 from specchat.store.prompt_history import History
+from specchat.tui.screens.alternatives import AlternativesScreen
 from specchat.tui.screens.chat_view import ChatView
 from specchat.tui.screens.context_limit import ContextLimit, put_back
 from specchat.tui.screens.current_chat import CurrentChat
@@ -22,7 +23,11 @@ from specchat.tui.screens.show_mode import ShowMode
 from specchat.tui.screens.side_panel import SidePanel
 from specchat.tui.screens.trainings import Trainings
 from specchat.tui.services.context import AppServices
+from specchat.tui.state.turn import Turn
 from specchat.tui.system import desktop
+from specchat.tui.tree import ASCII, UNICODE
+from specchat.tui.tree.alternatives import Alternative, Fork, emitted_by, fork_at, fork_at_node
+from specchat.tui.tree.picture import label
 from specchat.tui.widgets.command_menu import Described
 from specchat.tui.widgets.transcript import Transcript
 from specchat.tui.widgets.tree_panel import TreePanel
@@ -66,7 +71,10 @@ class ChatScreen(ChatView):
             if name:
                 await app.attempt(pairs.choose(name))
 
-        app.push_screen(PairsScreen(pairs, chat.engine.pair, held, chat.written_with), chosen)
+        figures = chat.figures if chat.written_with == chat.engine.pair else None
+        speedup = figures.speedup if figures else None
+        plain = figures.tokens_per_s / speedup.value if figures and speedup and speedup.value else 0.0
+        app.push_screen(PairsScreen(pairs, chat.engine.pair, held, chat.written_with, plain), chosen)
 
     async def ask_question(self, question: str) -> None:
         """Send a question of the empty page as if it had been typed; the text in the prompt stays there."""
@@ -141,6 +149,8 @@ class ChatScreen(ChatView):
             await limit.answered("back")
         elif not self.recall_queued() and not await self.start_pages.leave_tour() and not session.stop():
             self.context.app.say("")
+            if self.transcript.leave_token():
+                return
             self.show_mode.leave()
             self.side_panel.leave_tree()
             self.side_panel.look_at(None)
@@ -205,6 +215,44 @@ class ChatScreen(ChatView):
     @on(TreePanel.FollowAsked)
     def _look_at_newest(self) -> None:
         self.side_panel.look_at(None)
+
+    def on_transcript_token_pointed(self, event: Transcript.TokenPointed) -> None:
+        """Say what token the keys point at, or open its place."""
+        view, place = event.view, event.view.fork_place
+        if place is None:
+            return
+        if event.entered:
+            self.open_fork(view.turn, fork_at(view.emitted, place))
+            return
+        one = view.emitted[place]
+        marks = ASCII if self.context.app.options.ascii else UNICODE
+        who = "drafted" if one.origin == "drafted" else "the target's own"
+        opens = self.context.app.key_hint("transcript.alternatives", "shows what else it could be", " · ")
+        self.context.app.say(
+            f"token {place + 1:,} of {len(view.emitted):,}: {label(one.text, marks, 30)} · {who}{opens}"
+        )
+
+    def on_tree_panel_entered(self, event: TreePanel.Entered) -> None:
+        """Open the place of a node of the reply that the tree belongs to."""
+        shown = self.chat.visible
+        reply = None if shown.served else self.chat.shown_rounds.reply
+        turn = next((turn for turn in self.chat.turns if turn.reply is reply and reply is not None), None)
+        fork = None if turn is None or reply is None else fork_at_node(emitted_by(reply), event.round, event.node)
+        if turn is None:
+            self.context.app.say("this reply is another program's", "warn")
+        elif fork is None:
+            self.context.app.say("this token is the end of the prompt: the reply begins behind it")
+        else:
+            self.open_fork(turn, fork)
+
+    def open_fork(self, turn: Turn, fork: Fork) -> None:
+        """Show what else could stand at a place of a reply, and go on from what the user chooses there."""
+
+        async def chosen(alternative: Alternative | None) -> None:
+            if alternative is not None:
+                await self.context.app.attempt(self.replies.branch_from(turn, fork, alternative))
+
+        self.context.app.push_screen(AlternativesScreen(self.context, turn, fork), chosen)
 
     async def find(self, words: str) -> None:
         """Point at a message with these words; without words, look for the last ones again."""

@@ -175,6 +175,7 @@ class ChatView(MainScreen):
             effect=chat.engine.effect,
             shares=self._core_shares(),
             plan=plan_of(visible.rounds[-1] if visible.rounds else None),
+            streaming=chat.engine.ready.streaming if chat.engine.ready else "",
         )
 
     def _core_shares(self) -> CoreShares | None:

@@ -19,6 +19,7 @@ from specchat.engine.protocol.events import (
     Started,
 )
 from specchat.engine.protocol.text import visible
+from specchat.tui.screens.alternatives import AlternativesScreen
 from specchat.tui.screens.chat_view import ChatView
 from specchat.tui.screens.context_limit import ContextLimit
 from specchat.tui.screens.current_chat import CurrentChat
@@ -63,8 +64,9 @@ class EngineEvents:
         self._app.call_after_refresh(self._context.pump.end)
 
     def _without_those_of_races(self, events: Sequence[Event]) -> list[Event]:
-        """Give all events to the race or benchmark that runs; returns those that are no answers to one."""
-        run = next((screen for screen in self._app.screen_stack if isinstance(screen, RunScreen)), None)
+        """Give all events to the page above the chat that asked for some; returns those that are no answers to it."""
+        asking = RunScreen | AlternativesScreen
+        run = next((screen for screen in self._app.screen_stack if isinstance(screen, asking)), None)
         if run is not None and events:
             run.take(events)
         return [event for event in events if (getattr(event, "id", None) or 0) < FIRST_RACE_ID]

@@ -26,7 +26,7 @@ from specchat.tui.widgets.painted_lines import PaintedLines
 from specchat.tui.widgets.prompt import LineInput
 from specchat.tui.widgets.tinted_text import TintedText
 
-_HELP = "A .gguf file, a folder of safetensors, owner/name of the hub, owner/name/file.gguf, or a known model."
+_HELP = "A .gguf file, a folder of safetensors, owner/name of the hub, owner/name:Q4_K_M, or a known model."
 
 
 class AddPairScreen(ModalScreen[str | None]):
@@ -121,6 +121,9 @@ def _name_for(target: str) -> str:
     return re.sub(r"[^a-z0-9._-]+", "-", last).strip("-._")
 
 
+_LONGEST_QUERY = 60
+
+
 class PairList(PaintedLines, can_focus=True):
     """Lets the user choose a pair and an action; the screen carries it out."""
 
@@ -136,6 +139,7 @@ class PairList(PaintedLines, can_focus=True):
         Binding("x", "ask('stop')", "stop fetching it", show=False, id="pairs.stop"),
         Binding("s", "ask('start')", "begin with it from now on", show=False, id="pairs.start"),
         Binding("d", "forget", "forget a pair of your own", show=False, id="pairs.forget"),
+        Binding("slash", "search", "search for a pair", show=False, id="pairs.search"),
     ]
 
     @dataclass
@@ -153,24 +157,32 @@ class PairList(PaintedLines, can_focus=True):
 
     @property
     def chosen(self) -> PairInfo | None:
-        return self.list_state.pairs[self._at] if self.list_state.pairs else None
+        return self.list_state.shown[self._at] if self.list_state.shown else None
 
     def show(self, list_state: PairListState) -> None:
         """Show these pairs; the chosen one stays chosen by its name."""
         before = self.chosen
         self.list_state = list_state
-        names = [pair.name for pair in list_state.pairs]
+        names = [pair.name for pair in list_state.shown]
         name = before.name if before else list_state.chosen if list_state.chosen in names else list_state.in_use
         self._at = names.index(name) if name in names else max(0, min(self._at, len(names) - 1))
         self.repaint()
 
     def choose(self, name: str) -> None:
+        self.list_state = replace(self.list_state, query=None)
         names = [pair.name for pair in self.list_state.pairs]
         if name in names:
             self._choose(names.index(name))
 
     def on_key(self, event: events.Key) -> None:
-        """While a confirmation is open, every key answers it."""
+        """While a confirmation is open, every key answers it; while searching, what is typed is searched for."""
+        query = self.list_state.query
+        if query is not None and (event.is_printable or event.key in ("backspace", "escape")):
+            event.stop()
+            event.prevent_default()
+            typed = query[:-1] if event.key == "backspace" else query + (event.character or "")
+            searched = None if event.key == "escape" else typed[:_LONGEST_QUERY]
+            self.show(replace(self.list_state, query=searched, said=""))
         if self.list_state.asking:
             event.stop()
             event.prevent_default()
@@ -185,7 +197,10 @@ class PairList(PaintedLines, can_focus=True):
         self._choose(self._at + step)
 
     def action_edge(self, index: int) -> None:
-        self._choose(0 if index == 0 else len(self.list_state.pairs) - 1)
+        self._choose(0 if index == 0 else len(self.list_state.shown) - 1)
+
+    def action_search(self) -> None:
+        self.show(replace(self.list_state, query="", said=""))
 
     def action_ask(self, what: str) -> None:
         if pair := self.chosen:
@@ -200,7 +215,7 @@ class PairList(PaintedLines, can_focus=True):
     def on_click(self, event: events.Click) -> None:
         """Choose the pair that was clicked; twice: as Enter does."""
         index = event.y + self._top
-        if index < len(self.list_state.pairs):
+        if index < len(self.list_state.shown):
             again = index == self._at and event.chain > 1
             self._choose(index)
             if again:
@@ -211,7 +226,7 @@ class PairList(PaintedLines, can_focus=True):
         return lines
 
     def _choose(self, index: int) -> None:
-        self._at = max(0, min(len(self.list_state.pairs) - 1, index))
+        self._at = max(0, min(len(self.list_state.shown) - 1, index))
         self.list_state = replace(self.list_state, said="")
         self.repaint()
 
@@ -231,12 +246,19 @@ class PairsScreen(ModalScreen[str | None]):
         Binding("a", "add", "add a pair of your own", show=False, id="pairs.add"),
     ]
 
-    def __init__(self, library: PairLibrary, in_use: str, held_bytes: int, chosen: str = "") -> None:
-        """The list with `chosen` selected first: the pair that wrote the chat, if it did."""
+    def __init__(
+        self, library: PairLibrary, in_use: str, held_bytes: int, chosen: str = "", plain_tokens_per_s: float = 0.0
+    ) -> None:
+        """The list with `chosen` selected first: the pair that wrote the chat, if it did.
+
+        `plain_tokens_per_s` is what the pair in use reached without guesses, 0 where that is not known.
+        """
         super().__init__()
         self._library = library
         self._list = PairList()
-        self._list.list_state = PairListState(in_use=in_use, held_bytes=held_bytes, chosen=chosen)
+        self._list.list_state = PairListState(
+            in_use=in_use, held_bytes=held_bytes, chosen=chosen, plain_tokens_per_s=plain_tokens_per_s
+        )
 
     def compose(self) -> ComposeResult:
         with Vertical() as box:

@@ -8,6 +8,7 @@ from specchat.engine.protocol.commands import Generate
 from specchat.errors import UsageError
 from specchat.tui.screens.chat_view import ChatView
 from specchat.tui.state.turn import Turn
+from specchat.tui.tree.alternatives import Alternative, Fork
 
 
 class Replies:
@@ -55,6 +56,26 @@ class Replies:
         command = self._chat.go_on()
         await self._view.transcript.change(self._chat.turns[:-1])  # it is shown anew as it grows
         await self._begin(command, 1)
+
+    async def branch_from(self, turn: Turn, fork: Fork, chosen: Alternative) -> None:
+        """Write a reply beside this one, which begins as it does up to a place and goes on with another token.
+
+        All else is drawn as it was. With the token that was drawn there, what follows is drawn anew.
+
+        Raises:
+            UsageError: nothing can be asked now.
+        """
+        self._session.require_free()
+        assert turn.reply is not None, "only replies have such places"
+        tokens, seed = fork.tokens, None if chosen.drawn else turn.reply.facts.seed
+        known = None if tokens is None or chosen.token is None else [*tokens, chosen.token]
+        command = self._chat.branch_from(turn, known, [*fork.texts, chosen.text], seed)
+        await self._view.transcript.change(self._chat.turns[:-1])
+        await self._begin(command, 1)
+        place = self._chat.turns[-1].place
+        self._app.say(
+            f"branch {place[0]} of {place[1]}{self._app.key_hint('transcript.left', 'shows the other', ' · ')}"
+        )
 
     async def ask_in_place_of(self, turn: Turn, text: str) -> None:
         """Begin a branch with this message beside another one; raises UsageError if nothing can be sent now.

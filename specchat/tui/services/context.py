@@ -87,6 +87,7 @@ class AppServices:
         pump = EventPump(tick)
         session = EngineSession(app, pump, setup.link_factory)
         served = ServedReplies(session, pump, app)
+        app.chat.kept = setup.store is not None and setup.engine_here
         return cls(
             app=app,
             setup=setup,

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from specchat.engine.protocol.commands import Generate, Message
+from specchat.engine.protocol.commands import Generate, Message, ReplyConstraint
 from specchat.engine.protocol.events import Died, Event, Failed, Finished, Prefilled, RoundDone, Started
 from specchat.errors import UsageError
 from specchat.store.records import ChatRecord, new_id, title_of
@@ -50,11 +50,14 @@ class Chat:
     shown_rounds: ShownRounds = field(default_factory=ShownRounds)
     figures: Figures | None = None  # of the reply being written, or the last one
     unsaved: bool = False  # the chat cannot be saved at present
+    kept: bool = False  # what the engine reads of it may be kept on the disk, where it is erased with the chat
     queued: str | None = None
     editing: Turn | None = None  # the message that the next one is a branch beside
     sent: SentTurns = field(default_factory=SentTurns)
     system: str = ""
     first_system: str = ""  # the system message that a new chat begins with
+    constraint: ReplyConstraint | None = None  # what replies are held to
+    constraint_name: str = ""  # as the screen calls it
     _ids: int = 0
 
     @property
@@ -108,8 +111,35 @@ class Chat:
         assert self.can_generate, "a reply is asked for only when the engine is free"
         messages = self.messages()
         self._ids += 1
-        self._begin_reply(self._ids).apart = apart is not None
-        return Generate(self._ids, messages, apart=apart)
+        reply = self._begin_reply(self._ids)
+        reply.apart = apart is not None
+        reply.hold_to(None if apart else self.constraint)
+        return Generate(self._ids, messages, apart=apart, constraint=reply.constraint, keep=self._keep)
+
+    def branch_from(self, turn: Turn, tokens: list[int] | None, texts: list[str], seed: int | None) -> Generate:
+        """The command that writes a reply beside this one, which begins with these tokens, or else these texts.
+
+        Args:
+            seed: with that of the other reply everything but the beginning is drawn in the same way.
+        """
+        assert self.can_generate, "a reply is asked for only when the engine is free"
+        assert turn.reply is not None, "only a reply has a branch that begins as it does"
+        constraint = turn.reply.constraint
+        self.branches.cut(turn)
+        messages = self.messages()
+        self._ids += 1
+        reply = self._begin_reply(self._ids)
+        reply.hold_to(constraint)
+        if tokens is not None:
+            reply.taken = tokens
+            return Generate(self._ids, messages, seed, begun_tokens=tokens, constraint=constraint, keep=self._keep)
+        for text in texts:
+            reply.add(text, "target")
+        return Generate(self._ids, messages, seed, begun=texts, constraint=constraint, keep=self._keep)
+
+    def before_reply(self, turn: Turn) -> list[Message]:
+        """What the engine read before it wrote this reply."""
+        return self.messages(self.sent.of(self.turns[: self.branches.depth(turn)]))
 
     def go_on(self) -> Generate:
         """The command that goes on with the last reply, which was cut.
@@ -127,7 +157,12 @@ class Chat:
         self._ids += 1
         begun = reply.go_on(self._ids)
         self.running, self.figures, self.served = reply, reply.figures, None
-        return Generate(self._ids, self.messages(self.sent.of(self.turns)[:-1]), seed, begun=begun)
+        messages = self.messages(self.sent.of(self.turns)[:-1])
+        return Generate(self._ids, messages, seed, begun=begun, constraint=reply.constraint, keep=self._keep)
+
+    @property
+    def _keep(self) -> str:
+        return self.id if self.kept and not self.unsaved else ""
 
     def replace_reply(self, turn: Turn, text: str) -> None:
         """Put a reply with this text beside another one, as a branch."""

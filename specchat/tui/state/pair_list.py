@@ -41,6 +41,9 @@ class PairInfo:
     trained: tuple[str, ...] = ()  # drafters trained for the target, in words
     unused: str = ""
     yours: bool = False  # defined in the user's own models.toml
+    parameters: int = 0  # of the target; 0: not known
+    licence: str = ""
+    read_bytes: int = 0  # of the target's weights, which a processor reads for each token; 0: not known
 
     def fits_in_memory(self, held_bytes: int = 0) -> bool:
         """Whether it is known to fit."""
@@ -73,6 +76,9 @@ ABOUT_LINES, MOST_ABOUT_LINES = 4, 6
 HIGH_LINES = 14
 """Height from which on there is room for more lines about the chosen pair."""
 
+_WITH_PARAMETERS = 64
+"""Width from which on a line says how large the model is."""
+
 SHORTEST_NAMES = 16
 """Cells for names in a narrow list; in a wide one they get a third of it."""
 
@@ -90,6 +96,29 @@ class PairListState:
     failed: Mapping[str, str] = field(default_factory=dict)
     asking: str = ""  # the pair whose removal is to be confirmed
     said: str = ""
+    query: str | None = None  # what is searched for; None where nothing is
+    plain_tokens_per_s: float = 0.0  # of the pair in use, by its last reply's plain rounds; 0: not known
+
+    @property
+    def shown(self) -> Sequence[PairInfo]:
+        """The pairs with every word that is searched for."""
+        words = (self.query or "").casefold().split()
+        return [pair for pair in self.pairs if all(word in _searched(pair) for word in words)] if words else self.pairs
+
+    def expected_tokens_per_s(self, pair: PairInfo) -> float | None:
+        """Of plain decoding on this machine; None where the pair in use does not tell.
+
+        A processor reads all weights for every token, so that speeds go as their bytes do.
+        """
+        known = next((one for one in self.pairs if one.name == self.in_use), None)
+        if known is None or not known.read_bytes or not pair.read_bytes or not self.plain_tokens_per_s:
+            return None
+        return self.plain_tokens_per_s * known.read_bytes / pair.read_bytes
+
+
+def _searched(pair: PairInfo) -> str:
+    said = (pair.name, pair.target, pair.draft or "", pair.summary, pair.notes, pair.licence)
+    return " ".join((*said, numbers.parameters(pair.parameters) if pair.parameters else "")).casefold()
 
 
 def pair_lines(
@@ -101,13 +130,16 @@ def pair_lines(
         return [[(line, "warn")] for line in wrapped_lines(said, width)] if said else [
             [("no pairs are known", "dim")]
         ], 0
+    shown = state.shown
+    if not shown:
+        return [[(cut("no pair has all of these words", width), "dim")], _search_line(state, width, hint)], 0
     longest = max(cell_len(pair.name) for pair in state.pairs)
     names = min(longest, max(SHORTEST_NAMES, width // 3))
     about = _rule_and_about(state, at, names, width, height) if height >= 9 else []
-    keys = _keys(state, state.pairs[at], width, hint)
+    keys = _keys(state, shown[at], width, hint)
     room = max(1, height - len(about) - 1)
-    top = max(0, min(max(min(top, at), at - room + 1), len(state.pairs) - room))
-    lines = [_line(state, pair, index == at, names, width) for index, pair in enumerate(state.pairs)][top : top + room]
+    top = max(0, min(max(min(top, at), at - room + 1), len(shown) - room))
+    lines = [_line(state, pair, index == at, names, width) for index, pair in enumerate(shown)][top : top + room]
     return [*lines, *([] for _ in range(room - len(lines))), *about, keys], top
 
 
@@ -115,6 +147,8 @@ def _line(state: PairListState, pair: PairInfo, chosen: bool, names: int, width:
     mark, role, *words = _state(state, pair)
     name = cut(pair.name, names)
     lead: ScreenLine = [(mark + " ", role), (name + " " * (names + 2 - cell_len(name)), "strong")]
+    if width >= _WITH_PARAMETERS and any(one.parameters for one in state.pairs):
+        lead.append((f"{numbers.parameters(pair.parameters) if pair.parameters else '':>4}  ", "dim"))
     room = width - width_of(lead)
     fits = not pair.trouble and pair.fits_in_memory(state.held_bytes)
     tags = (("loads at start", state.first), ("in use", state.in_use))
@@ -192,7 +226,7 @@ def _progress(event: Loading | None, width: int) -> ScreenLine:
 def _rule_and_about(state: PairListState, at: int, names: int, width: int, height: int) -> list[ScreenLine]:
     """A rule and the chosen pair in words; with the same number of lines whichever pair is chosen."""
     room = MOST_ABOUT_LINES if height >= HIGH_LINES else ABOUT_LINES
-    abouts = [_about(state, pair, names, width, room) for pair in state.pairs]
+    abouts = [_about(state, pair, names, width, room) for pair in state.shown]
     count = max(ABOUT_LINES, *map(len, abouts))
     lines = [*abouts[at], *[("", "")] * count][:count]
     return [[("─" * width, "line")], *([(text, role)] for text, role in lines)]
@@ -205,7 +239,7 @@ def _about(state: PairListState, pair: PairInfo, names: int, width: int, room: i
     models = f"{pair.name}: {models}" if cell_len(pair.name) > names else models  # the list has cut it
     wrong = _wrapped(pair.refusal or state.failed.get(pair.name, ""), width)
     trained = f"trained drafters: {', '.join(pair.trained)}" if pair.trained else ""
-    about = " · ".join(part for part in (pair.summary, trained, pair.remark, pair.notes) if part)
+    about = " · ".join(part for part in (pair.summary, trained, pair.remark, pair.licence, pair.notes) if part)
     memory = _wrapped(_memory(state, pair), width)
     head = _wrapped(models, width)
     if len(head + wrong + memory) > room:
@@ -219,13 +253,14 @@ def _about(state: PairListState, pair: PairInfo, names: int, width: int, room: i
 def _memory(state: PairListState, pair: PairInfo) -> str:
     if not pair.needed_bytes:
         return ""
-    needed = f"about {numbers.size(pair.needed_bytes)} of memory"
-    if pair.free_bytes is None:
-        return needed
-    free = f"{needed} · {numbers.size(pair.free_bytes)} free"
-    if state.held_bytes and state.in_use != pair.name:
-        free += f" · {numbers.size(state.held_bytes)} held by {state.in_use}"
-    return free
+    said = f"about {numbers.size(pair.needed_bytes)} of memory"
+    if pair.free_bytes is not None:
+        said += f" · {numbers.size(pair.free_bytes)} free"
+        if state.held_bytes and state.in_use != pair.name:
+            said += f" · {numbers.size(state.held_bytes)} held by {state.in_use}"
+    if (speed := state.expected_tokens_per_s(pair)) is not None:
+        said += f" · about {speed:.{0 if speed >= 9.5 else 1}f} tok/s without guesses"
+    return said
 
 
 def _wrapped(text: str, width: int, most: int = 2) -> list[str]:
@@ -234,16 +269,25 @@ def _wrapped(text: str, width: int, most: int = 2) -> list[str]:
     return [*lines[: most - 1], cut(" ".join(lines[most - 1 :]), width)] if len(lines) > most else lines
 
 
+def _search_line(state: PairListState, width: int, hint: Callable[[str, str], str]) -> ScreenLine:
+    said = f"search: {state.query}▏"
+    ends = hint("pairs.close", "ends the search")
+    return [(cut(said, width), "text"), (f"  {ends}" if cell_len(said) + len(ends) + 2 <= width else "", "dim")]
+
+
 def _keys(state: PairListState, pair: PairInfo, width: int, hint: Callable[[str, str], str]) -> ScreenLine:
     if state.asking:
         return [(cut(f"forget {state.asking}? its weights stay · y yes · n no", width), "warn")]
     if state.said:
         return [(cut(state.said, width), "warn")]
+    if state.query is not None:
+        return _search_line(state, width, hint)
     loads = {"partial": "fetches, then loads", "missing": "fetches, then loads", "found": "adds and loads"}
     keys = [
         hint("pairs.stop", "stops fetching")
         if pair.name in state.fetching
         else hint("pairs.choose", loads.get(pair.state, "loads")),
+        hint("pairs.search", "searches"),
         hint("pairs.add", "adds"),
         hint("pairs.forget", "forgets") if pair.yours else "",
         hint("pairs.close", "closes"),

@@ -30,6 +30,7 @@ class StatsFacts:
     effect: SettingEffect | None = None  # of the last change of settings
     shares: CoreShares | None = None  # of this machine's cores, while a reply is written
     plan: str = ""  # what the controller chose for the last round, and why
+    streaming: str = ""  # which layers stay in memory, and how much is read each pass
 
 
 def plan_of(round: RoundDone | None) -> str:
@@ -68,7 +69,7 @@ def _all_lines(facts: StatsFacts, width: int) -> list[tuple[int, ScreenLine]]:
         if facts.writing and facts.effect is not None and (did := facts.effect.figures(width - _LABEL)):
             entries.append((2, [*_label("change"), *did]))
         if facts.plan:
-            entries += [(7, line) for line in _plan(facts.plan, width)]
+            entries += [(7, line) for line in _wrapped("plan", facts.plan, width)]
         entries += [(9 + i, line) for i, line in enumerate(_split(figures, width))]
     if facts.loss is not None:
         entries += [(rank, line) for rank, line in zip((2, 15, 15), _lossless(facts.loss, width), strict=False)]
@@ -79,6 +80,8 @@ def _all_lines(facts: StatsFacts, width: int) -> list[tuple[int, ScreenLine]]:
         entries.append((13, [*_label("cores"), (cut(used, max(1, width - _LABEL)), "text")]))
     if facts.memory_bytes:
         entries.append((14, [*_label("memory"), (numbers.size(facts.memory_bytes), "text")]))
+    if facts.streaming:
+        entries += [(14, line) for line in _wrapped("weights", visible(facts.streaming), width)]
     return entries
 
 
@@ -166,10 +169,10 @@ def _badge(loss: Losslessness, width: int) -> str:
     return "✓ lossless" + next((words for words in ties if len(words) + 10 <= width), " ≈")
 
 
-def _plan(plan: str, width: int) -> list[ScreenLine]:
-    """All of what the controller said, wrapped beside its label."""
-    parts = wrapped_lines(plan, max(8, width - _LABEL))
-    return [[*_label("" if at else "plan"), (part, "dim")] for at, part in enumerate(parts)]
+def _wrapped(label: str, text: str, width: int) -> list[ScreenLine]:
+    """All of a text, such as what the controller said, wrapped beside its label."""
+    parts = wrapped_lines(text, max(8, width - _LABEL))
+    return [[*_label("" if at else label), (part, "dim")] for at, part in enumerate(parts)]
 
 
 def _context(tokens: int, limit: int, width: int) -> ScreenLine:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from specchat.engine.protocol.commands import Message
+from specchat.engine.protocol.commands import Message, ReplyConstraint
 from specchat.engine.protocol.events import Losslessness, RoundDone, Started
 from specchat.engine.protocol.packed_rounds import pack_rounds, path_only, unpack_rounds
 from specchat.engine.protocol.text import visible
@@ -152,6 +152,7 @@ class Reply:
     facts: Facts = field(default_factory=Facts)  # how it was made
     rounds: ReplyRounds = field(default_factory=ReplyRounds)
     counted_context_tokens: int = 0  # of the chat with this reply, where `figures` do not say it
+    taken: Sequence[int] = ()  # tokens of another branch that it begins with, until the engine says their texts
     _pieces: list[tuple[str, str]] = field(default_factory=list)
     _in_force: Mapping[str, Any] | None = None  # the settings of the last round
 
@@ -169,7 +170,7 @@ class Reply:
             self.text, last = self.text[:-1], self.lengths.pop()
             if abs(last) > 1:
                 self.lengths.append(last - 1 if last > 0 else last + 1)
-        raw = list(self._raw_pieces())
+        raw = list(self.raw_pieces())
         self._pieces = [(visible(text), origin) for text, origin in raw]
         self.id, self.figures, self.stop, self.counted_context_tokens = id, Figures(), None, 0
         self.begun, self.apart, self.prefilled = False, False, (0, 0)
@@ -180,6 +181,12 @@ class Reply:
         self.begun, self._in_force = True, None
         self.figures.start(started)
         self.facts = replace(self.facts, pair=started.pair, seed=started.seed, stop=None, stats=None)
+        if self.taken and len(self.taken) == len(started.begun):
+            lengths = (len(text) for text in started.begun)
+            self.facts = replace(self.facts, begun=list(zip(self.taken, lengths, strict=True)))
+            for text in started.begun:
+                self.add(text, "target")
+        self.taken = ()
         if not self.lengths or not self.facts.settings:
             self.facts = written_with(self.facts, started.settings, started.loss, 0)
 
@@ -192,6 +199,26 @@ class Reply:
     @property
     def loss(self) -> Losslessness | None:
         return loss_of(self.facts)
+
+    @property
+    def constraint(self) -> ReplyConstraint | None:
+        """What it is held to."""
+        try:
+            return msgspec.convert(self.facts.constraint, ReplyConstraint | None)
+        except msgspec.ValidationError:  # of a forged file
+            return None
+
+    def hold_to(self, constraint: ReplyConstraint | None) -> None:
+        self.facts = replace(self.facts, constraint=None if constraint is None else msgspec.to_builtins(constraint))
+
+    @property
+    def temperature(self) -> float | None:
+        """The one that its tokens were drawn with; None where it changed, or a rule draws in its own way."""
+        if any("temperature" in change.settings for change in self.facts.changes):
+            return None
+        settings = self.facts.settings
+        temperature = settings.get("temperature") if settings.get("rule") == "follow" else None
+        return float(temperature) if isinstance(temperature, int | float) else None
 
     def add(self, text: str, origin: str) -> None:
         if text:
@@ -210,9 +237,9 @@ class Reply:
         """(visible text, origin) of every piece; rebuilt from text and lengths where the pieces were dropped."""
         if self._pieces:
             return self._pieces
-        return [(visible(text), origin) for text, origin in self._raw_pieces()]
+        return [(visible(text), origin) for text, origin in self.raw_pieces()]
 
-    def _raw_pieces(self) -> Iterator[tuple[str, str]]:
+    def raw_pieces(self) -> Iterator[tuple[str, str]]:
         """(text, origin) of every piece, as the model wrote it."""
         at = 0
         for length in self.lengths:

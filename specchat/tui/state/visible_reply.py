@@ -114,11 +114,7 @@ class VisibleReply:
     def temperature(self) -> float | None:
         """The one that its tokens were drawn with; None where it changed, or a rule draws in its own way."""
         reply = self.served.reply if self.served else self.shown_rounds.reply
-        if reply is None or any("temperature" in change.settings for change in reply.facts.changes):
-            return None
-        settings = reply.facts.settings
-        temperature = settings.get("temperature") if settings.get("rule") == "follow" else None
-        return float(temperature) if isinstance(temperature, int | float) else None
+        return None if reply is None else reply.temperature
 
     @property
     def figures(self) -> Figures | None:

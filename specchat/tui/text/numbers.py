@@ -35,6 +35,12 @@ def size(value: float) -> str:
     return f"{value:.1f} TB"
 
 
+def parameters(count: int) -> str:
+    """Weights of a model as its name would say them: `135M`, `1.5B`, `24B`."""
+    millions = count / 1e6
+    return f"{millions:.0f}M" if millions < 950 else f"{millions / 1000:.{0 if millions >= 9950 else 1}f}B"
+
+
 def seconds(value: float) -> str:
     """A time to wait: `7 s`, `2 min 05 s`."""
     whole = round(value)

@@ -66,6 +66,6 @@ def unknown_theme(said: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 ROLES = (
     "root", "accepted", "bonus", "rejected", "crossed", "unreached", "pending", "river", "line", "dim", "bar", "text",
     "strong", "drafted", "target", "good", "warn", "bad", "selected", "cursor", "pruned", "cut", "ancestor", "agreed",
-    "column",
+    "column", "forced", "forbidden",
 )  # fmt: skip
 """The roles of a run of text; app.tcss defines their styles."""

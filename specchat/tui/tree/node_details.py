@@ -6,14 +6,17 @@ import math
 from typing import Literal
 
 from specchat.engine.protocol.events import RoundDone
+from specchat.engine.protocol.round_nodes import drafted_of, proposers_of
 from specchat.engine.protocol.round_parts import Source
 from specchat.tui.text.cells import ScreenLine, clip, width_of, wrapped_lines
-from specchat.tui.tree.picture import Marks, drafted_of, label, picture_of, proposers_of
+from specchat.tui.tree.picture import Marks, label, picture_of
 
 _PARTS = {
     "system": "the system message", "user": "your message {}", "assistant": "reply {}", "reply": "this reply",
     "prompt": "the prompt",
 }  # fmt: skip
+DICE = "the dice are the sampling's own noise: the same for plain decoding and for guesses"
+
 _KINDS = {"iid": "drawn at random", "wor": "drawn at random, none twice", "point": "picked, not drawn at random"}
 
 
@@ -36,7 +39,10 @@ def details(
     screen_lines = [_with_probabilities(head, *_probabilities(round, node), width)]
     number = f"token\u00a0{_token(round, node)} ·\u00a0depth\u00a0{depth_of(round, node)} ·\u00a0node\u00a0{node}"
     screen_lines += [[(line, "text")] for line in _wrapped(reason_of(round, node, marks, temperature), width)]
-    screen_lines += [[(line, "dim")] for told in (_origin(round, node), number) for line in _wrapped(told, width)]
+    about = [_origin(round, node), number]
+    if temperature and round.verdict.reasons[node : node + 1] == ["rejected"]:
+        about.insert(1, DICE)
+    screen_lines += [[(line, "dim")] for told in about for line in _wrapped(told, width)]
     return [clip(screen_line, width) for screen_line in screen_lines]
 
 
@@ -92,15 +98,32 @@ def _rejection(round: RoundDone, node: int, marks: Marks, temperature: float | N
     if (there := _target_token_there(round, node)) is None:
         return "rejected: the target went elsewhere"
     text, logprob = there
-    who = "the target wrote" if temperature is None else "the target's first choice was"
-    if temperature:
-        who = f"temperature {temperature:g} drew"
-    written = f"{who} {label(text, marks)}" + (f" ({_percent(logprob)})" if logprob is not None else "")
-    own = round.tree.target_logprob[node]
-    return written + (f"; {label(round.tree.texts[node], marks)} had {_percent(own)}" if own is not None else "")
+    own = label(round.tree.texts[node], marks), round.tree.target_logprob[node]
+    return drawn_sentence(temperature, (label(text, marks), logprob), own)
 
 
-def _percent(logprob: float) -> str:
+def drawn_sentence(
+    temperature: float | None, drawn: tuple[str, float | None], other: tuple[str, float | None] | None = None
+) -> str:
+    """Which token was drawn, how, and how likely it and another one were: labels and logarithmic probabilities.
+
+    Those are the target's own, before penalties: at temperature 0 penalties may have made another one the likeliest.
+
+    Args:
+        temperature: None where tokens are not drawn by the target's law alone.
+    """
+    text, logprob = drawn
+    beaten = other is not None and logprob is not None and other[1] is not None and other[1] > logprob
+    who = "the target wrote"
+    if temperature is not None:
+        who = f"temperature {temperature:g} drew" if temperature else "the target's likeliest is"
+        if not temperature and beaten:
+            who = "after penalties " + who
+    said = f"{who} {text}" + (f" ({percent(logprob)})" if logprob is not None else "")
+    return said + (f"; {other[0]} had {percent(other[1])}" if other is not None and other[1] is not None else "")
+
+
+def percent(logprob: float) -> str:
     probability = math.exp(min(0.0, logprob)) if not math.isnan(logprob) else 0.0
     return f"{probability * 100:.0f}\u00a0%" if probability >= 0.005 else "<\u00a01\u00a0%"
 

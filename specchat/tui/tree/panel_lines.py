@@ -9,12 +9,13 @@ from itertools import groupby
 from zlib import crc32
 
 from specchat.engine.protocol.events import RoundDone
+from specchat.engine.protocol.round_nodes import proposers_of
 from specchat.engine.protocol.text import visible
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import ScreenLine, clip, spark, titled_rule, width_of
 from specchat.tui.tree.node_details import details
-from specchat.tui.tree.picture import Marks, Picture, label, proposers_of
+from specchat.tui.tree.picture import FORCED_BY, Marks, Picture, label
 
 
 def title_of(round: RoundDone | None, *, told: bool = True) -> str:
@@ -75,7 +76,7 @@ _EARLIER_FROM_LINES = 15
 _DETAILS_FROM_LINES = 6
 
 _USUAL = (("accepted", "kept"), ("bonus", "target's own"), ("rejected", "rejected"), ("unreached", "not reached"))
-_RARE = (("pending", "not judged yet"), ("pruned", "pruned"), ("cut", "cut off"))
+_RARE = (("pending", "not judged yet"), ("pruned", "pruned"), ("cut", "cut off"), ("forbidden", "forbidden"))
 
 
 def earlier_rounds_lines(
@@ -111,6 +112,8 @@ def legend_lines(picture: Picture, width: int, height: int, marks: Marks) -> lis
     shown_states = {node.shown_state for node in picture.nodes}
     entries = [_entry(state, word, marks) for state, word in _USUAL]
     entries += [_entry(state, word, marks) for state, word in _RARE if state in shown_states]
+    if any(node.forced for node in picture.nodes):
+        entries.append([(marks.accepted, "forced"), (" forced", "dim")])
     if any(node.agreed for node in picture.nodes):
         entries.append([(marks.agreement(2), "agreed"), (" two drafters agree", "dim")])
     lines: list[ScreenLine] = [[]]
@@ -199,6 +202,7 @@ def colours_of(columns: Sequence[Column], given: dict[str, str]) -> Mapping[str,
 
     Where all colours are taken, several proposers have the same. `given` takes the new ones.
     """
+    given.setdefault(FORCED_BY, "forced")
     names = [name for name in dict.fromkeys(column.proposer for column in columns) if name]
     for name in names:
         if name not in given:

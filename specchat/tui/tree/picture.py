@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from specchat.engine.protocol.events import RoundDone
+from specchat.engine.protocol.round_nodes import drafted_of, probability_of, proposers_of, state_of
 from specchat.engine.protocol.text import visible
 from specchat.tui.text.cells import ELLIPSIS, Run, cut, width_of
 
@@ -26,6 +26,7 @@ class Marks:
     pruned: str
     cut: str
     pending: str
+    forbidden: str  # a guess that does not fit what the reply is held to
     agreed: str  # behind a token that several drafters proposed: two of them, three, more
     river: str  # the path's own line
     river_fork: str  # … where branches hang from it
@@ -54,14 +55,14 @@ class Marks:
 
 
 UNICODE = Marks(
-    accepted="●", bonus="★", rejected="✕", unreached="○", pruned="⊘", cut="◐", pending="◌", agreed="²³⁺", river="━",
-    river_fork="┯", line="─", fork="┬", branch="├", corner="╰", pipe="│", more="…", space="·", newline="⏎", tab="⇥",
-    full="━", shades=" ░▒▓█",
+    accepted="●", bonus="★", rejected="✕", unreached="○", pruned="⊘", cut="◐", pending="◌", forbidden="▧", agreed="²³⁺",
+    river="━", river_fork="┯", line="─", fork="┬", branch="├", corner="╰", pipe="│", more="…", space="·", newline="⏎",
+    tab="⇥", full="━", shades=" ░▒▓█",
 )  # fmt: skip
 ASCII = Marks(
-    accepted="*", bonus="+", rejected="x", unreached=".", pruned="%", cut="!", pending="?", agreed="&&&", river="=",
-    river_fork="=", line="-", fork="-", branch="|", corner="`", pipe="|", more="~", space="_", newline="$", tab=">",
-    full="#", shades=" .:=#",
+    accepted="*", bonus="+", rejected="x", unreached=".", pruned="%", cut="!", pending="?", forbidden="#", agreed="&&&",
+    river="=", river_fork="=", line="-", fork="-", branch="|", corner="`", pipe="|", more="~", space="_", newline="$",
+    tab=">", full="#", shades=" .:=#",
 )  # fmt: skip
 
 
@@ -71,6 +72,9 @@ _END = re.compile(
 """The tokens with which models end a reply."""
 
 END_OF_REPLY = "end of reply"
+
+FORCED_BY = "grammar"
+"""The proposer of tokens that must follow."""
 
 
 @lru_cache(maxsize=4096)
@@ -102,7 +106,7 @@ class DrawnNode:
 
     number: int
     label: str
-    state: str  # root, accepted, bonus, rejected, unreached, pruned, cut
+    state: str  # root, accepted, bonus, rejected, unreached, pruned, cut, forbidden
     shown_state: str
     probability: float | None
     branches: tuple[int, ...] = ()  # children that are not on the path
@@ -111,6 +115,7 @@ class DrawnNode:
     agreed: str = ""
     drafted: float | None = None  # how likely the drafter held it
     whole: str = ""  # the label where there is room
+    forced: bool = False  # nothing else may stand here
 
     @property
     def likelihood(self) -> float | None:
@@ -129,13 +134,14 @@ class DrawnNode:
 
     def words(self) -> list[Run]:
         """The label, and whether several drafters agreed on it."""
-        role = self.accent or self.shown_state
+        forced = self.forced and self.shown_state == "accepted"
+        role = self.accent or ("forced" if forced else self.shown_state)
         words = [(self.label, f"{role}#{self.number}")]
         return [*words, (self.agreed, f"agreed#{self.number}")] if self.agreed else words
 
     def mark(self, marks: Marks) -> Run:
         """The mark alone; only the label of a rejected token is struck out."""
-        role = "crossed" if self.shown_state == "rejected" else self.shown_state
+        role = "crossed" if self.shown_state in ("rejected", "forbidden") else self.shown_state
         return (marks.glyph(self.shown_state), f"{role}#{self.number}")
 
 
@@ -148,11 +154,11 @@ class Picture:
     drafted: int
 
     def branch_size(self, index: int) -> int:
-        """Nodes of the branch that begins here, itself included."""
+        """Nodes of the branch that begins here, itself included; a forbidden guess is none."""
         count, stack = 0, [index]
         while stack:
             node = stack.pop()
-            count += 1
+            count += self.nodes[node].state != "forbidden"
             stack.extend(self.nodes[node].branches)
         return count
 
@@ -175,50 +181,45 @@ def picture_of(round: RoundDone, marks: Marks, upto: int | None = None, chosen: 
             if index not in on_path:
                 branches[parent].append(index)
     ancestors = _ancestors(round, path, chosen)
-    agreed = {child: marks.agreement(len(names)) for child, names in proposers_of(round).items() if len(names) > 1}
+    proposers = proposers_of(round)
+    agreed = {child: marks.agreement(len(names)) for child, names in proposers.items() if len(names) > 1}
     drafted = drafted_of(round)
     last = len(path) + 1 if upto is None else upto
     nodes = []
     for index, text in enumerate(tree.texts):
-        state = _state(round, index, on_path)
+        state = state_of(round, index, on_path)
         seen = index == 0 or depths[index] <= last or last > len(path)
         accent = "selected" if index == chosen else "ancestor" if index in ancestors else ""
         logprobs = round.tree.target_logprob
-        probability = _exp(logprobs[index]) if index < len(logprobs) else None
+        probability = probability_of(logprobs[index]) if index < len(logprobs) else None
         nodes.append(
             DrawnNode(index, label(text, marks), state, state if seen else "pending", probability,
                  tuple(branches[index]), depths[index], accent, agreed.get(index, ""), drafted.get(index),
-                 label(text, marks, WHOLE_CELLS))
+                 label(text, marks, WHOLE_CELLS), FORCED_BY in proposers.get(index, ()))
         )  # fmt: skip
+    walls = [_wall(guess.text, depths[guess.parent] + 1, marks) for guess in tree.forbidden]
+    for place, guess in enumerate(tree.forbidden, len(nodes)):
+        branches[guess.parent].append(place)
+    nodes = [replace(node, branches=tuple(branches[node.number])) for node in nodes] if walls else nodes
     spine = [nodes[0], *(nodes[index] for index in path)] if nodes else []
     if verdict.bonus is not None:
         spine.append(_bonus(round, len(nodes), len(path) + 1, marks, seen=last > len(path), chosen=chosen))
-    return Picture(tuple(nodes), tuple(spine), max(0, len(nodes) - 1))
+    return Picture((*nodes, *walls), tuple(spine), max(0, len(nodes) - 1))
 
 
-def proposers_of(round: RoundDone) -> dict[int, list[str]]:
-    """The proposers of each node in order, with merged drafters listed separately."""
-    found: dict[int, list[str]] = {}
-    for draw in round.tree.draws:
-        names = found.setdefault(draw.child, [])
-        names += [name for name in draw.proposer.split("+") if name and name not in names]
-    return found
-
-
-def drafted_of(round: RoundDone) -> dict[int, float]:
-    """The drafter's probability of each node, where known; the highest of several drafters."""
-    found: dict[int, float] = {}
-    for draw in round.tree.draws:
-        if (probability := _exp(draw.draft_logprob)) is not None:
-            found[draw.child] = max(probability, found.get(draw.child, 0.0))
-    return found
+def _wall(text: str, depth: int, marks: Marks) -> DrawnNode:
+    """A guess that was forbidden: drawn below its parent, and no node."""
+    said, whole = (label(text, marks, cells) for cells in (TOKEN_CELLS, WHOLE_CELLS))
+    return DrawnNode(NO_NODE, said, "forbidden", "forbidden", None, (), depth, whole=whole)
 
 
 def _bonus(round: RoundDone, number: int, depth: int, marks: Marks, *, seen: bool, chosen: int | None) -> DrawnNode:
     """The bonus token; its label is blank until the verdict is shown."""
     said, whole = (label(round.verdict.bonus_text, marks, cells) for cells in (TOKEN_CELLS, WHOLE_CELLS))
     accent = "selected" if number == chosen else ""
-    node = DrawnNode(number, said, "bonus", "bonus", _exp(round.verdict.bonus_logprob), (), depth, accent, whole=whole)
+    node = DrawnNode(
+        number, said, "bonus", "bonus", probability_of(round.verdict.bonus_logprob), (), depth, accent, whole=whole
+    )
     blank, blank_whole = (" " * width_of([(text, "")]) for text in (said, whole))
     return node if seen else replace(node, label=blank, whole=blank_whole, shown_state="pending")
 
@@ -234,17 +235,3 @@ def _ancestors(round: RoundDone, path: list[int], chosen: int | None) -> Collect
         ancestors.add(node)
         node = parents[node]
     return ancestors
-
-
-def _state(round: RoundDone, index: int, on_path: set[int]) -> str:
-    if index == 0:
-        return "root"
-    if index in on_path:
-        return "accepted"
-    reasons = round.verdict.reasons
-    reason = reasons[index] if index < len(reasons) else "unreached"
-    return "unreached" if reason == "accepted" else reason
-
-
-def _exp(logprob: float | None) -> float | None:
-    return None if logprob is None or math.isnan(logprob) else math.exp(min(0.0, logprob))

@@ -111,7 +111,7 @@ def tree_map(picture: Picture, width: int, height: int, marks: Marks) -> list[Sc
     spine = {node.depth: node for node in picture.spine[1:]}
     others: dict[int, list[DrawnNode]] = {}
     for node in picture.nodes[1:]:
-        if node.state != "accepted":
+        if node.state not in ("accepted", "forbidden"):
             others.setdefault(node.depth, []).append(node)
     deepest = max([*spine, *others], default=0)
     nodes = [
@@ -216,7 +216,7 @@ def _rest(picture: Picture, marks: Marks) -> ScreenLine:
     """How many there are of each other state; the numbers are not struck through, as their tokens would be."""
     line: ScreenLine = []
     beside = [node for node in picture.nodes if node.state not in ("root", "accepted")]
-    for shown_state in ("rejected", "unreached", "pruned", "cut", "pending"):
+    for shown_state in ("rejected", "unreached", "pruned", "cut", "pending", "forbidden"):
         if count := sum(node.shown_state == shown_state for node in beside):
             line.append(
                 (

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content, Span
+from textual.events import Click
+from textual.geometry import Region
+from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import Markdown
 from textual.widgets.markdown import MarkdownBlock, MarkdownFence
@@ -29,7 +33,8 @@ from specchat.tui.text.markdown_blocks import (
 )
 from specchat.tui.textual_patches.markdown import AlignedTable, append_blocks, without_second_layout
 from specchat.tui.textual_patches.widget_parts import GrowingLines
-from specchat.tui.widgets.tinted_text import TintedText
+from specchat.tui.tree.alternatives import Emitted, emitted_by, readable_pieces
+from specchat.tui.widgets.tinted_text import Position, TintedText
 
 LONGEST_GUESSED = 4_000
 """Characters of code whose language is guessed from it, by all that Pygments knows."""
@@ -174,6 +179,16 @@ class ReplyView(GrowingLines, Vertical):
     token_view: reactive[bool] = reactive(False)
     """Show tokens coloured by who wrote them instead of Markdown."""
 
+    cursor: reactive[int | None] = reactive(None)
+    """Which readable piece of the reply the keys point at."""
+
+    class TokenChosen(Message):
+        """The user points at a token of this reply with the mouse; `again`: at the one that the keys point at."""
+
+        def __init__(self, view: ReplyView, *, again: bool) -> None:
+            super().__init__()
+            self.view, self.again = view, again
+
     def __init__(self, reply: Reply, turn: Turn | None = None) -> None:
         super().__init__()
         self.reply = reply
@@ -193,6 +208,9 @@ class ReplyView(GrowingLines, Vertical):
         self._tail = TintedText(classes="tail")
         self._tokens = TintedText(classes="tokens")
         self._figures = TintedText(classes="figures")
+        self.emitted: list[Emitted] = []  # the reply's tokens, while the keys point at one
+        self._cursor_pieces: list[tuple[int, str]] = []
+        self._flipped = False  # the tokens are shown for the keys alone
 
     def compose(self) -> ComposeResult:
         yield self._thought
@@ -207,6 +225,68 @@ class ReplyView(GrowingLines, Vertical):
         if shown:
             self._tokens.set(first_runs(self.reply.pieces[: self._shown]))
         self.set_class(shown, "-tokens")
+
+    def move_cursor(self, by: int, *, lines: bool = False) -> bool:
+        """Point at the token so many tokens, or screen lines, on; from none on, at the first or the last one.
+
+        False where the reply has no token.
+        """
+        if self.cursor is None:
+            self.emitted = emitted_by(self.reply)
+            self._cursor_pieces = readable_pieces(self.emitted)
+            if not self._cursor_pieces:
+                return False
+            self._flipped = self._flipped or not self.token_view
+            self.token_view = True
+            self.cursor = 0 if by > 0 else len(self._cursor_pieces) - 1
+        elif not lines:
+            self.cursor = max(0, min(len(self._cursor_pieces) - 1, self.cursor + by))
+        else:
+            line, column = self._positions()[self.cursor]
+            at = self._tokens.screen_line_of((line, column))
+            self._point_at(self._tokens.position_at(self._tokens.cell_of((line, column)), at + by))
+        return True
+
+    @property
+    def fork_place(self) -> int | None:
+        """The token that the keys point at, by its place among `emitted`."""
+        return None if self.cursor is None else self._cursor_pieces[self.cursor][0]
+
+    @property
+    def cursor_line(self) -> Region | None:
+        """Where on the screen the token is."""
+        if self.cursor is None:
+            return None
+        line = self._tokens.screen_line_of(self._positions()[self.cursor])
+        return Region(self._tokens.content_region.x, self._tokens.content_region.y + line, 1, 1)
+
+    def leave_cursor(self) -> None:
+        """Point at no token any more; what was shown as Markdown before is so again."""
+        self.cursor = None
+        if self._flipped:
+            self._flipped = self.token_view = False
+
+    def watch_cursor(self, cursor: int | None) -> None:
+        positions = [] if cursor is None else self._positions()
+        self._tokens.set_mark(None if cursor is None else (positions[cursor], positions[cursor + 1]))
+
+    def _positions(self) -> list[Position]:
+        return self._tokens.positions(visible(text) for _, text in self._cursor_pieces)
+
+    def _point_at(self, position: Position | None) -> None:
+        """Point at the token that stands there."""
+        if position is not None:
+            at = bisect_right(self._positions(), position) - 1
+            self.cursor = max(0, min(len(self._cursor_pieces) - 1, at))
+
+    def on_click(self, event: Click) -> None:
+        """In a reply's tokens, point at one of them."""
+        offset = event.get_content_offset(self._tokens) if self.token_view else None
+        if offset is None or (self.cursor is None and not self.move_cursor(1)):
+            return
+        before = self.cursor
+        self._point_at(self._tokens.position_at(offset.x, offset.y))
+        self.post_message(self.TokenChosen(self, again=before == self.cursor))
 
     @property
     def unfolded(self) -> bool:

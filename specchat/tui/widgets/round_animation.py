@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from textual.timer import Timer
 
 from specchat.engine.protocol.events import Died, Event, Failed, Finished, RoundDone
+from specchat.engine.protocol.round_nodes import drafted_of
 from specchat.engine.protocol.text import visible
 from specchat.tui.services.context import AppServices
 from specchat.tui.text.cells import ScreenLine
-from specchat.tui.tree.picture import drafted_of
 from specchat.tui.widgets.small_panels import Subtitle, TreeStrip
 from specchat.tui.widgets.transcript import Transcript
 from specchat.tui.widgets.tree_panel import TreePanel

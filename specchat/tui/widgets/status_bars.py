@@ -69,6 +69,8 @@ class StatusBar(PaintedLines):
             line.append((" · plain decoding", "dim"))
         else:
             line.append((f" · {settings.get('drafter', '')} · {settings.get('policy', '')}", "dim"))
+        if chat.constraint is not None:
+            line.append((f" · held to {chat.constraint_name}", "forced"))
         if chat.engine.loss is not None and not chat.engine.loss.lossless:
             line.append((" · lossy", "warn"))
         if chat.unsaved:

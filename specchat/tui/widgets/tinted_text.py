@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual.geometry import Region, Size
@@ -16,6 +17,9 @@ from specchat.tui.textual_patches.widget_parts import GrowingLines
 from specchat.tui.widgets.painted_lines import RoleStyles
 
 _TAB = "    "
+
+Position = tuple[int, int]
+"""A line of text, and a character in it."""
 
 
 class TintedText(RoleStyles, GrowingLines):
@@ -37,6 +41,7 @@ class TintedText(RoleStyles, GrowingLines):
         self._preview_within = False
         self._run_starts: list[list[int]] = [[]]  # where each run of each line begins
         self._texts = [""]
+        self._mark: tuple[Position, Position] | None = None
         self._screen_lines: list[tuple[int, int, int]] = [(0, 0, 0)]  # (line of text, start, end)
         self._wrapped_for = 80
         self.add(runs)
@@ -74,6 +79,42 @@ class TintedText(RoleStyles, GrowingLines):
         self._preview, self._preview_within = preview, within
         self._wrap_preview()
         self._draw_from(len(self._screen_lines) - 1, before)
+
+    def positions(self, texts: Iterable[str]) -> list[Position]:
+        """Where these texts begin, which stand here one after another from the start on, and where the last ends."""
+        line = column = 0
+        found = [(line, column)]
+        for text in texts:
+            head, *more = text.replace("\t", _TAB).split("\n")
+            line, column = (line + len(more), len(more[-1])) if more else (line, column + len(head))
+            found.append((line, column))
+        return found
+
+    def set_mark(self, mark: tuple[Position, Position] | None) -> None:
+        """Mark the text from one position to another; of an empty one, or a line's end, the next cell."""
+        if mark != self._mark:
+            self._mark = mark
+            self.refresh()
+
+    def screen_line_of(self, position: Position) -> int:
+        """The number of the screen line with this position."""
+        return max(0, bisect_right(self._screen_lines, position, key=lambda line: line[:2]) - 1)
+
+    def cell_of(self, position: Position) -> int:
+        """The column of the screen in which this position is."""
+        line, at = position
+        _, start, _ = self._screen_lines[self.screen_line_of(position)]
+        return cell_len(self._texts[line][start:at])
+
+    def position_at(self, x: int, y: int) -> Position | None:
+        """The position in this cell; None where there is no text."""
+        if not 0 <= y < len(self._screen_lines):
+            return None
+        line, start, end = self._screen_lines[y]
+        at = start
+        while at < end and (x := x - cell_len(self._texts[line][at])) >= 0:
+            at += 1
+        return line, at
 
     def drop_lines(self, count: int) -> None:
         """Remove the first lines, which are now shown as Markdown."""
@@ -177,11 +218,28 @@ class TintedText(RoleStyles, GrowingLines):
             text, role = self._lines[line][index]
             left, right = max(start, at), min(end, at + len(text))
             segments += self._styled(text[left - at : right - at], left, self.style_of(role), selected)
+        if self._mark is not None:
+            segments = self._marked(segments, line, start, end)
         return (
             [*segments, *self._preview_segments(start, end)]
             if self._preview and line == len(self._lines) - 1
             else segments
         )
+
+    def _marked(self, segments: list[Segment], line: int, start: int, end: int) -> list[Segment]:
+        """The segments of a screen line with the mark, if it is in there."""
+        assert self._mark is not None, "asked only then"
+        (first, left), (last, right) = self._mark
+        low, high = (left if line == first else 0), (right if line == last else len(self._texts[line]))
+        if not first <= line <= last or (line == last != first and not high) or low > end or high < start:
+            return segments
+        style, at, marked = self.style_of("selected"), start, list[Segment]()
+        for text, of, _ in segments:
+            edges = [max(0, min(len(text), edge - at)) for edge in (low, high)]
+            parts = zip((text[: edges[0]], text[slice(*edges)], text[edges[1] :]), (of, style, of), strict=True)
+            marked += [Segment(part, one) for part, one in parts if part]
+            at += len(text)
+        return [*marked, Segment(" ", style)] if low >= end == len(self._texts[line]) else marked
 
     def _preview_segments(self, start: int, end: int) -> list[Segment]:
         """The part of the preview in a screen line of the last line of text."""

@@ -37,9 +37,10 @@ _MARKS = (
 )
 _KEYS = ("prompt.send", "prompt.newline", "stop", "palette", "search", "tree", "tokens", "help")
 _CHANGES = (
-    ("settings", "settings", "act at once, even while a reply is being written"),
+    ("settings", "settings", "act at once, mid-reply"),
     ("pair", "pairs", "which model writes, and what guesses for it"),
     ("", "/show", "large trees, slow enough to watch"),
+    ("transcript.token_before", "tokens", "and Enter: what else?"),
     ("", "/race", "the same prompt, plain and speculative, side by side"),
     ("", "@file", "sends a text file along"),
     ("", "/theme", "other colours, calm ones and clear ones"),

@@ -46,6 +46,21 @@ class Transcript(MountedPage):
         Binding(
             "E,shift+e", "edit(True)", "edit this reply's text, else the last", show=False, id="transcript.edit_reply"
         ),
+        Binding(
+            "left", "token(-1)", "the token before, from the reply's end on", show=False, id="transcript.token_before"
+        ),
+        Binding(
+            "right",
+            "token(1)",
+            "the token after, from the reply's beginning on",
+            show=False,
+            id="transcript.token_after",
+        ),
+        Binding("up", "token_line(-1)", "the line of tokens above", show=False, id="transcript.token_up"),
+        Binding("down", "token_line(1)", "the line of tokens below", show=False, id="transcript.token_down"),
+        Binding(
+            "enter", "enter", "what else could stand there; goes on from it", show=False, id="transcript.alternatives"
+        ),
         Binding("left_square_bracket", "switch(-1)", "the branch before this one", show=False, id="transcript.left"),
         Binding("right_square_bracket", "switch(1)", "the branch after this one", show=False, id="transcript.right"),
     ]
@@ -61,6 +76,13 @@ class Transcript(MountedPage):
         """The user points at this message."""
 
         turn: Turn
+
+    @dataclass
+    class TokenPointed(Message):
+        """The keys point at a token of this reply; `entered`: what else could stand there is to be shown."""
+
+        view: ReplyView
+        entered: bool = False
 
     @dataclass
     class Found(Message):
@@ -103,7 +125,9 @@ class Transcript(MountedPage):
         self.sought = ""  # the words that `find` looked for last
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Nothing is found again before something was sought."""
+        """Nothing is found again before something was sought; without a token pointed at, keys scroll."""
+        if action in ("token_line", "enter"):
+            return self.token_view is not None
         return bool(self.sought) if action == "find_again" else True
 
     def watch_chosen(self, before: int | None, now: int | None) -> None:
@@ -119,7 +143,9 @@ class Transcript(MountedPage):
         await self.turn_page(event.step)
 
     def on_blur(self) -> None:
-        self.chosen = None
+        if len(self.app.screen_stack) == 1:  # a page above the chat returns here
+            self.chosen = None
+            self.leave_token()
 
     def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
         """Open web pages only: the link was written by a model."""
@@ -170,6 +196,54 @@ class Transcript(MountedPage):
     async def action_find_again(self) -> None:
         if self.sought:
             await self.find(self.sought)
+
+    @property
+    def token_view(self) -> ReplyView | None:
+        """The reply of which the keys point at a token."""
+        view = self.reply_view()
+        return view if view is not None and view.cursor is not None else None
+
+    def action_token(self, step: int) -> None:
+        """Point at the token before or after, of the message pointed at, or of the last reply."""
+        if (view := self.reply_view()) is not None and view.move_cursor(step):
+            self._point_at_token(view)
+
+    def action_token_line(self, step: int) -> None:
+        if (view := self.token_view) is not None and view.move_cursor(step, lines=True):
+            self._point_at_token(view)
+
+    def action_enter(self) -> None:
+        if (view := self.token_view) is not None:
+            self.post_message(self.TokenPointed(view, entered=True))
+
+    def leave_token(self) -> bool:
+        """Point at no token any more; False if none was."""
+        pointed = [view for view in self.views if isinstance(view, ReplyView) and view.cursor is not None]
+        for view in pointed:
+            view.leave_cursor()
+        return bool(pointed)
+
+    def on_reply_view_token_chosen(self, event: ReplyView.TokenChosen) -> None:
+        self.focus(scroll_visible=False)
+        self._point_at_token(event.view)
+        if event.again:
+            self.action_enter()
+
+    def _point_at_token(self, view: ReplyView) -> None:
+        """Point at this reply alone, and keep the line with its token in view."""
+        if view in self.views and self.chosen != self.views.index(view):
+            self.set_reactive(Transcript.chosen, self.views.index(view))
+            self.post_message(self.Pointed(view.turn))
+        self.post_message(self.TokenPointed(view))
+        self.release_anchor()
+        self.call_after_refresh(self._scroll_to_token, view)
+
+    def _scroll_to_token(self, view: ReplyView) -> None:
+        if (line := view.cursor_line) is not None:
+            room = self.content_region
+            over, under = room.y - line.y, line.bottom - room.bottom
+            if over > 0 or under > 0:
+                self.scroll_relative(y=-over if over > 0 else under, animate=False, immediate=True)
 
     def action_copy_message(self) -> None:
         if self.views:

@@ -60,11 +60,19 @@ class TreePanel(PaintedLines, can_focus=True):
         Binding("pagedown", "turn(1)", "to the round after", show=False, id="tree.later"),
         Binding("ctrl+pageup", "turn(-10)", "ten rounds back", show=False, id="tree.earlier10"),
         Binding("ctrl+pagedown", "turn(10)", "ten rounds on", show=False, id="tree.later10"),
+        Binding("enter", "enter", "what else could stand there; goes on from it", show=False, id="tree.alternatives"),
         Binding("escape", "leave", "follow the rounds again", show=False, id="tree.leave"),
     ]
 
     class FollowAsked(Message):
         """The user wants to see the newest reply again."""
+
+    class Entered(Message):
+        """The user wants to see what else could stand at this node's place."""
+
+        def __init__(self, round: RoundDone, node: int) -> None:
+            super().__init__()
+            self.round, self.node = round, node
 
     mode: reactive[Mode] = reactive("auto")
     """How the tree is drawn; `auto` chooses by the size."""
@@ -113,7 +121,9 @@ class TreePanel(PaintedLines, can_focus=True):
             return
         node = self.drawing.node_at(offset.x, offset.y)
         turned = self._ribbon.round_at(offset.x, offset.y - self._ribbon_line) if self._ribbon else None
-        if node is not None:
+        if node is not None and node == self.chosen:
+            self.action_enter()
+        elif node is not None:
             self.choose(node)
         elif turned is not None:
             self._turn_to(turned)
@@ -126,6 +136,13 @@ class TreePanel(PaintedLines, can_focus=True):
             self.choose(neighbour(round, 0, step if step in ("root", "bonus") else "child"))
         else:
             self.choose(neighbour(round, self.chosen, step))
+
+    def action_enter(self) -> None:
+        """Open the place of the chosen node; where none is chosen, choose the path's first."""
+        if (round := self.round) is not None and self.chosen is not None:
+            self.post_message(self.Entered(round, self.chosen))
+        else:
+            self.action_walk("child")
 
     def action_turn(self, by: int) -> None:
         if self._best_place is not None:

@@ -12,7 +12,8 @@ import pytest
 from fake_hub import fake_hub
 from wheel_files import BODY, ROOT, everything_below, whole
 
-from specchat.config import HubSource, ModelFile, ModelSpec, cache_dir
+from specchat.config import HubSource, ModelFile, ModelSpec, cache_dir, load_catalog
+from specchat.config.catalog import users_models
 from specchat.errors import WeightsError
 from specchat.models.hub import fetching, model_state
 from specchat.models.hub.model_state import read_manifest, write_manifest
@@ -107,6 +108,17 @@ def test_one_gguf_file_of_a_repository_is_a_model_of_its_own(hub):
     spec = ModelSpec("h", (HubSource("o/r", "x.gguf"),), (ModelFile("x.gguf"),))
     assert fetch_from(endpoint, spec) == str(cache_dir() / "models" / "h" / "x.gguf")
     assert (cache_dir() / "models" / "h" / "x.gguf").read_bytes() == BODY
+
+
+def test_a_split_gguf_file_is_fetched_whole():
+    users_models().parent.mkdir(parents=True, exist_ok=True)
+    users_models().write_text('[models.h]\nsources = [{ hub = "o/r", file = "gguf/y-00001-of-00002.gguf" }]\n')
+    spec = load_catalog().model("h")
+    with fake_hub({f"gguf/y-0000{number}-of-00002.gguf": BODY for number in (1, 2)}) as (_, endpoint):
+        first = fetch_from(endpoint, spec)
+    folder = cache_dir() / "models" / "h"
+    assert first == str(folder / "y-00001-of-00002.gguf")
+    assert (folder / "y-00002-of-00002.gguf").read_bytes() == BODY
 
 
 def test_the_hubs_own_checksum_decides(hub):

@@ -32,7 +32,7 @@ EDITS = (
     Mutation(
         "drafter draft_model",
         "makes all draws after a node with the same noise",
-        "DraftModel._sampled",
+        "drawn_below",
         "(*salt, draw)",
         "salt",
         ("tests/decoding/test_draw_laws.py", "-k", "their_places and draft_model and IID"),

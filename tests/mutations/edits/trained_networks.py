@@ -454,4 +454,20 @@ if better:  # first: an interrupt must not leave figures beside weights that are
         "dict[str, Tensor]().items()",
         (LEARNING, "-k", "cut_off"),
     ),
+    Mutation(
+        "drafter hydra",
+        "hands out a q that is not made as the target's law is",
+        "drawn_below",
+        "q = law.dense(context.vocab_size)",
+        "q = logits.double().softmax(-1)",
+        ("tests/acceptance/test_trained_draws.py", "-k", "made_as_the_targets_is and hydra"),
+    ),
+    Mutation(
+        "drafter hydra",
+        "claims to be sure of every draw",
+        "drawn_below",
+        "math.log(chance)",
+        "0.0",
+        ("tests/acceptance/test_trained_draws.py", "-k", "made_as_the_targets_is and hydra"),
+    ),
 )

@@ -1,4 +1,4 @@
-"""Starting an engine for a command: which command line, which log."""
+"""Starting an engine: which command line, which log."""
 
 from __future__ import annotations
 
@@ -19,14 +19,20 @@ from specchat.engine.client.client import Engine
 from specchat.errors import UsageError
 
 
-def start_engine(command: str, settings: dict[str, Any], wake: Callable[[], None] | None = None) -> Engine:
-    """An engine process: on this machine, or wherever the given command line starts one (no shell is involved)."""
+def start_engine(
+    command: str, settings: Mapping[str, Any], wake: Callable[[], None] | None = None, number: int = 0
+) -> Engine:
+    """An engine process: on this machine, or wherever the given command line starts one (no shell is involved).
+
+    Args:
+        number: of this process's engines, where it has several at once.
+    """
     try:
         words = shlex.split(command) if command else None
     except ValueError as error:
         raise UsageError(f"--engine {command!r} is not a valid command line: {error}") from None
     threads = int({**user_settings(), **settings}.get("threads", 0))
-    log = engine_log()
+    log = engine_log(number)
     _sweep_logs(log.parent)
     return Engine(log, words, threads=threads, wake=wake)
 
@@ -40,20 +46,20 @@ def check_pair(settings: Mapping[str, Any]) -> None:
     load_catalog().pair(starting_pair(settings))
 
 
-def engine_log() -> Path:
-    """Where this process's engine writes its log; elsewhere if nothing can be written there."""
+def engine_log(number: int = 0) -> Path:
+    """Where an engine of this process writes its log; elsewhere if nothing can be written there."""
     folder = state_dir() / "logs"
     try:
         writable = os.access(private_dir(folder), os.W_OK)
     except OSError:
         writable = False
-    return (folder if writable else _spare_folder()) / f"engine-{os.getpid()}.log"
+    return (folder if writable else _spare_folder()) / f"engine-{os.getpid()}{f'-{number}' if number else ''}.log"
 
 
 def _sweep_logs(folder: Path) -> None:
     """Remove the logs of processes that were killed and could not do it themselves."""
     for log in folder.glob("engine-*.log"):
-        number = log.stem.removeprefix("engine-")
+        number = log.stem.removeprefix("engine-").partition("-")[0]
         if number.isdecimal() and not is_running(int(number)):
             with suppress(OSError):
                 log.unlink()

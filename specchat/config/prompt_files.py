@@ -1,0 +1,173 @@
+"""Blocks of the prompt cache as files: found by key, checked before they are used, bounded, erased with their chat.
+
+A block belongs to the chats that name it: `texts/ID` lists the keys of the blocks that a chat was read into. Blocks
+that none names are erased with the next chat that is.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import struct
+import time
+import zlib
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from specchat.config.directories import private_dir
+from specchat.config.file_reading import open_regular
+from specchat.config.kept_files import read_small, replacing
+
+FOLDER = "prompts"
+"""Beside the chats."""
+
+_MAGIC = b"specchat prompt cache 1\n"
+_HEADER = struct.Struct("<32sQI")  # key, bytes of the content, CRC-32 of the content
+_HEADER_BYTES = len(_MAGIC) + _HEADER.size
+_OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_KEY = re.compile(rb"[0-9a-f]{64}")
+_MOST_LIST_BYTES = 8 << 20
+_STALE_S = 3600.0
+"""An unfinished file this old was left by a program that was killed."""
+
+_log = logging.getLogger(__name__)
+
+
+class PromptFiles:
+    """The blocks in one folder, which several engines may use at once."""
+
+    def __init__(self, folder: Path, most_bytes: int = 0) -> None:
+        """Nothing is made yet. `most_bytes` is what all blocks together may take."""
+        self._blocks, self._texts = folder / "blocks", folder / "texts"
+        self.most_bytes = most_bytes
+        self._folder = folder
+
+    def has(self, key: bytes) -> bool:
+        return self._block(key).is_file()
+
+    def read(self, key: bytes, size: int) -> bytearray | None:
+        """The block's content, which is exactly so many bytes; None where there is none that can be used.
+
+        One that is damaged, or of another size, is removed, with a line in the log.
+        """
+        file = self._block(key)
+        try:
+            return _content(file, key, size)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            _log.warning("prompt cache: %s is removed: %s", file.name, getattr(error, "strerror", None) or error)
+            self.drop((key,))
+            return None
+
+    def used(self, keys: Iterable[bytes]) -> None:
+        """These blocks of one text were used, in the order of the text: what comes first goes last."""
+        now = time.time()
+        for place, key in enumerate(keys):
+            with suppress(OSError):
+                os.utime(self._block(key), (now, now - place * 1e-3))
+
+    def write(self, key: bytes, content: bytes | memoryview) -> bool:
+        """Keep a block, unless it is there; whether it was written. OSError if the disk does not take it."""
+        if self.has(key) or _HEADER_BYTES + len(content) > self.most_bytes:
+            return False
+        with replacing(self._block(key), durable=False) as draft, draft.open("wb") as opened:
+            opened.write(_MAGIC + _HEADER.pack(key, len(content), zlib.crc32(content)))
+            opened.write(content)
+        return True
+
+    def name(self, owner: str, keys: Collection[bytes]) -> None:
+        """Say which blocks a chat was read into, before they are written; OSError if the disk does not take it."""
+        assert _OWNER.fullmatch(owner), "owners have plain names"
+        file = self._texts / owner
+        before = [key for key in self._named_in(file) if (self._blocks / key).is_file()]
+        named = dict.fromkeys([*before, *(key.hex() for key in keys)])
+        with replacing(file, durable=False) as draft:
+            draft.write_text("".join(f"{key}\n" for key in named))
+
+    def shrink(self) -> None:
+        """Remove the blocks that were not used for longest until the others are within the bound."""
+        found: list[tuple[float, int, str]] = []
+        now = time.time()
+        with suppress(OSError), os.scandir(self._blocks) as entries:
+            for entry in entries:
+                with suppress(OSError):
+                    seen = entry.stat(follow_symlinks=False)
+                    if entry.name.startswith(".") and now - seen.st_mtime < _STALE_S:
+                        continue  # one that is being written
+                    found.append((0.0 if entry.name.startswith(".") else seen.st_mtime, seen.st_size, entry.name))
+        left = sum(size for _, size, _ in found)
+        most = self._bound(left)
+        for used, size, name in sorted(found):
+            if left <= most and used:
+                break
+            with suppress(OSError):
+                (self._blocks / name).unlink()
+            left -= size
+
+    def drop(self, keys: Iterable[bytes]) -> None:
+        """Remove these blocks."""
+        for key in keys:
+            with suppress(OSError):
+                self._block(key).unlink(missing_ok=True)
+
+    def erase(self, owners: Iterable[str]) -> str:
+        """Forget what these chats were read into, and all that no other one names; why that failed, or nothing."""
+        trouble = ""
+        try:
+            for owner in owners:
+                if _OWNER.fullmatch(owner):
+                    (self._texts / owner).unlink(missing_ok=True)
+            texts = list(self._texts.iterdir()) if self._texts.is_dir() else []
+            named = {key for file in texts for key in self._named_in(file)}
+            blocks = list(self._blocks.iterdir()) if self._blocks.is_dir() else []
+        except OSError as error:
+            return f"{self._folder} may hold what was read of them still: {error.strerror or error}"
+        for block in blocks:
+            try:
+                if block.name not in named:
+                    block.unlink(missing_ok=True)
+            except OSError as error:
+                trouble = f"{block} may hold what was read of them still: {error.strerror or error}"
+        return trouble
+
+    def prepare(self) -> None:
+        """Make the folders, private ones; OSError if the disk does not take them."""
+        for folder in (self._folder, self._blocks, self._texts):
+            private_dir(folder)
+
+    def _bound(self, held: int) -> int:
+        """Bytes that all blocks, which take `held` now, may take: no more than half of what the disk has for them."""
+        with suppress(OSError):
+            return min(self.most_bytes, (shutil.disk_usage(self._blocks).free + held) // 2)
+        return self.most_bytes
+
+    def _named_in(self, file: Path) -> list[str]:
+        lines = read_small(file, _MOST_LIST_BYTES).splitlines()
+        return [line.decode() for line in lines if _KEY.fullmatch(line)]
+
+    def _block(self, key: bytes) -> Path:
+        return self._blocks / key.hex()
+
+
+def _content(file: Path, key: bytes, size: int) -> bytearray:
+    """The content of a block's file; ValueError if it is damaged, or is another block's."""
+    with open_regular(file) as opened:
+        there = os.fstat(opened.fileno()).st_size
+        if there != _HEADER_BYTES + size:  # before anything is allocated
+            raise ValueError(f"it has {there} bytes instead of {_HEADER_BYTES + size}")
+        header = opened.read(_HEADER_BYTES)
+        content = bytearray(size)
+        if len(header) != _HEADER_BYTES or opened.readinto(content) != size:
+            raise ValueError("it was cut off while it was read")
+    if not header.startswith(_MAGIC):
+        raise ValueError("it is of another format")
+    named, length, checksum = _HEADER.unpack(header[len(_MAGIC) :])
+    if (named, length) != (key, size):
+        raise ValueError("it is another block")
+    if zlib.crc32(content) != checksum:
+        raise ValueError("its checksum is wrong")
+    return content

@@ -1,0 +1,118 @@
+"""The prompt cache of the pair in use: its models keep texts there, and what a reply added is written when idle."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable
+
+from specchat import __version__
+from specchat.config import ModelSpec, load_catalog, state_dir
+from specchat.config.prompt_files import FOLDER, PromptFiles
+from specchat.decoding.conversation import Conversation
+from specchat.engine.server.loaded_pair import LoadedPair
+from specchat.errors import ConfigError, UsageError, WeightsError
+from specchat.memory_size import parse_amount_or_off
+from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.prompt_cache import KeptTexts, PromptCache
+from specchat.models.hub import checksum
+from specchat.models.hub.disk import Cancelled
+from specchat.models.machine import available_bytes
+from specchat.models.model_loading import Loaded
+from specchat.settings import Settings
+
+LEAST_TOKENS = 256
+"""Shorter texts are read again: that takes less than a second."""
+
+_MOST_IN_MEMORY = 1 << 30
+_SHARE = 8
+"""Of the memory that is free when a pair is loaded, one part in so many."""
+
+_log = logging.getLogger(__name__)
+
+
+class KeptPrompts:
+    """What the models of one target's pair have read.
+
+    Attributes:
+        cache: the blocks.
+    """
+
+    def __init__(self, pair: LoadedPair, settings: Settings) -> None:
+        """Nothing kept in memory yet: there is room for as much as is free, or for nothing where memory is limited."""
+        free = available_bytes(pair.target.model.device) or 0
+        self.cache = PromptCache(0 if settings.memory else min(_MOST_IN_MEMORY, free // _SHARE))
+        self._owner = ""
+        self._unnamed: list[Loaded] = []
+        self.use(pair)
+
+    def use(self, pair: LoadedPair) -> None:
+        """Have these models keep their texts here."""
+        self._unnamed = []
+        for loaded in (pair.target, *pair.drafts):
+            if isinstance(loaded.model, Decoder) and (loaded.model.kept is None or not loaded.model.kept.on_disk):
+                name = _name(loaded, pair, checksum.known_sha256)
+                if name is None:
+                    self._unnamed.append(loaded)
+                if name is not None or loaded.model.kept is None:
+                    loaded.model.keep_texts_in(KeptTexts(self.cache, name or secrets.token_hex(), name is not None))
+        self._pair = pair
+
+    def change(self, settings: Settings) -> None:
+        """Keep as much on the disk as the settings say."""
+        most = parse_amount_or_off(settings.prompt_cache)
+        if most != (0 if self.cache.files is None else self.cache.files.most_bytes):
+            self.cache.files = PromptFiles(state_dir() / FOLDER, most) if most else None
+
+    def replied(self, owner: str, conversation: Conversation) -> None:
+        """A reply has ended in a text of this chat; empty: in one that is not to be kept on the disk."""
+        self._owner = owner if len(conversation.held_text) >= LEAST_TOKENS else ""
+
+    @property
+    def due(self) -> bool:
+        """Whether there is something to write."""
+        return bool(self._owner) and self.cache.files is not None
+
+    def save(self, conversation: Conversation, interrupted: Callable[[], bool] = lambda: False) -> None:
+        """Write what the last reply's text has that is not on the disk, until a command arrives."""
+        if not self.due:
+            return
+        try:
+            self._name_models(interrupted)
+            written = self.cache.save(self._owner, conversation.kept_blocks(), interrupted)
+        except Cancelled:
+            return
+        except Exception as error:
+            written = True
+            _log.warning("prompt cache: nothing is written: %s", error)
+        if written:
+            self._owner = ""
+
+    def _name_models(self, interrupted: Callable[[], bool]) -> None:
+        """Find out the checksums that were not known when the models were loaded.
+
+        Raises:
+            Cancelled: a command arrived.
+        """
+        for loaded in self._unnamed:
+            name = _name(loaded, self._pair, lambda spec: checksum.weights_sha256(spec, cancelled=interrupted))
+            assert isinstance(loaded.model, Decoder), "only decoders keep texts"
+            if name is not None:
+                loaded.model.keep_texts_in(KeptTexts(self.cache, name))
+        self._unnamed = []
+
+
+def _name(loaded: Loaded, pair: LoadedPair, sha256: Callable[[ModelSpec], str | None]) -> str | None:
+    """All that a model's keys and values follow from besides the text; None where a checksum is not known."""
+    model = loaded.model
+    assert isinstance(model, Decoder), "only decoders keep texts"
+    trained = pair.trained.draft_models.get(loaded.name)
+    try:
+        weights = sha256(load_catalog().model(loaded.name)) if trained is None else trained.sha256
+    except (ConfigError, UsageError, WeightsError):
+        return None
+    if weights is None:
+        return None
+    network = model.network
+    form = (loaded.kernels, loaded.precision, network.device.type, network.like.dtype, network.key_interleave)
+    return repr((__version__, weights, *form, network.shape))

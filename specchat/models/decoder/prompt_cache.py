@@ -1,0 +1,209 @@
+"""What models have read of texts, kept in blocks of tokens: in memory as a tree of prefixes, and on the disk.
+
+A block is found by a key made of everything that its content follows from: the model, and all tokens of the text up to
+the block's end. So texts share the blocks of what they have in common, whoever read it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from array import array
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from specchat.config.prompt_files import PromptFiles
+from specchat.core.record import record
+from specchat.models.decoder.cache_rows import common_prefix
+
+BLOCK_TOKENS = 64
+"""Tokens of a block: a multiple of the keys that kernels keep side by side. What is left of a text is read again."""
+
+_log = logging.getLogger(__name__)
+
+
+Blocks = list[tuple[bytes, Callable[[], Tensor]]]
+"""Blocks of one text in order: key, and what makes the content, (bytes,) uint8."""
+
+
+@record
+class Found:
+    """A block that is kept of a text.
+
+    Args:
+        first, end: the tokens it holds; fewer than a block's where it is the end of a text.
+        content: (bytes,) uint8, as long as that of a whole block.
+        stored: whether it was read from the disk.
+    """
+
+    first: int
+    end: int
+    content: Tensor
+    stored: bool
+
+
+class PromptCache:
+    """Blocks of all models of an engine. The least recently used go first, and of a text its end before its beginning.
+
+    Attributes:
+        most_bytes: what blocks in memory may take.
+        held_bytes: what they take.
+        files: the blocks on the disk; None where nothing is to be kept there.
+    """
+
+    def __init__(self, most_bytes: int, files: PromptFiles | None = None) -> None:
+        """Nothing kept in memory yet."""
+        self.most_bytes, self.files = most_bytes, files
+        self.held_bytes = 0
+        self._blocks: OrderedDict[bytes, tuple[list[int], Tensor]] = OrderedDict()
+
+    def get(self, key: bytes) -> tuple[list[int], Tensor] | None:
+        """The tokens and the content, (bytes,) uint8, of a block in memory."""
+        return self._blocks.get(key)
+
+    def put(self, key: bytes, tokens: list[int], content: Tensor) -> None:
+        """Keep a block, (bytes,) uint8, in memory as long as there is room."""
+        self._forget(key)
+        self._blocks[key] = tokens, content
+        self.held_bytes += content.nbytes
+        while self.held_bytes > self.most_bytes:
+            self._forget(next(iter(self._blocks)))
+
+    def used(self, keys: Sequence[bytes], on_disk: bool) -> None:
+        """These blocks of one text were used, in the order of the text."""
+        for key in reversed(keys):
+            if key in self._blocks:
+                self._blocks.move_to_end(key)
+        if on_disk and self.files is not None:
+            self.files.used(keys)
+
+    def drop(self, keys: Sequence[bytes]) -> None:
+        """Forget blocks that turned out to be wrong, on the disk too."""
+        for key in keys:
+            self._forget(key)
+        if self.files is not None:
+            self.files.drop(keys)
+
+    def save(self, owner: str, texts: Sequence[Blocks], stop: Callable[[], bool]) -> bool:
+        """Write what belongs to a chat and is not on the disk yet; False where it was stopped before the end.
+
+        Raises:
+            OSError: the disk does not take it.
+        """
+        if (files := self.files) is None:
+            return True
+        blocks = [block for text in texts for block in text]
+        new = [block for block in blocks if not files.has(block[0])]
+        if new:
+            files.prepare()
+            files.name(owner, [key for key, _ in blocks])  # before the blocks: what is kept can always be erased
+        for key, content in new:
+            if stop():
+                return False
+            files.write(key, content().numpy().data)
+        for text in texts:
+            files.used([key for key, _ in text])
+        if new:
+            files.shrink()
+        return True
+
+    def _forget(self, key: bytes) -> None:
+        if (there := self._blocks.pop(key, None)) is not None:
+            self.held_bytes -= there[1].nbytes
+
+
+class KeptTexts:
+    """The blocks that hold one kind of thing of one model: its keys and values, or its states after some layers."""
+
+    def __init__(self, cache: PromptCache, name: str, on_disk: bool = True) -> None:
+        """Blocks of this name.
+
+        Args:
+            name: the model's weights, how it computes, and in which form the content is: all that this follows from.
+            on_disk: whether the name means the same in another process.
+        """
+        self.cache, self.name, self.on_disk = cache, name, on_disk
+
+    def beside(self, name: str) -> KeptTexts:
+        """Blocks of another kind of the same model."""
+        return KeptTexts(self.cache, f"{self.name}|{name}", self.on_disk)
+
+    def load(self, tokens: Sequence[int], first: int, size: int) -> Iterator[Found]:
+        """The blocks of `size` bytes that are here of a text, from its block `first` on, until one is missing."""
+        keys, cache = self._keys(tokens), self.cache
+        block = first
+        for block in range(first, len(keys)):
+            there, stored = cache.get(keys[block]), False
+            content = None if there is None else there[1]
+            if content is None and self.on_disk and cache.files is not None:
+                read = cache.files.read(keys[block], size)
+                content, stored = None if read is None else torch.frombuffer(read, dtype=torch.uint8), True
+            if content is None or content.nbytes != size:
+                break
+            yield Found(block * BLOCK_TOKENS, (block + 1) * BLOCK_TOKENS, content, stored)
+        else:
+            block = max(first, len(keys))
+        cache.used([*keys[:block], _tail(self._before(keys, block))], self.on_disk)
+        end = cache.get(_tail(self._before(keys, block)))
+        same = common_prefix(end[0], tokens[block * BLOCK_TOKENS :]) if end is not None else 0
+        if end is not None and same and end[1].nbytes == size:
+            yield Found(block * BLOCK_TOKENS, block * BLOCK_TOKENS + same, end[1], False)
+
+    def put(self, tokens: Sequence[int], first: int, content: Callable[[int], Tensor], end: bool = False) -> None:
+        """Keep a text's blocks from number `first` on in memory, those that are neither there nor on the disk.
+
+        Args:
+            content: makes that of a block, (bytes,) uint8, by its number.
+            end: whether its last tokens are kept too where they are no whole block.
+        """
+        cache, keys = self.cache, self._keys(tokens)
+        if not cache.most_bytes:
+            return
+        files = cache.files if self.on_disk else None
+        left = list(tokens[len(keys) * BLOCK_TOKENS :])
+        if end and left:
+            cache.put(_tail(self._before(keys, len(keys))), left, content(len(keys)))
+        for block in range(len(keys) - 1, first - 1, -1):  # the beginning last: it is forgotten last
+            if cache.get(keys[block]) is None and (files is None or not files.has(keys[block])):
+                some = list(tokens[block * BLOCK_TOKENS : (block + 1) * BLOCK_TOKENS])
+                cache.put(keys[block], some, content(block))
+        cache.used(keys[first:], on_disk=False)
+
+    def drop(self, tokens: Sequence[int], why: str) -> None:
+        """Forget the whole blocks of a text: one of them turned out to be wrong."""
+        _log.warning("prompt cache: what was kept of a text of %d tokens is removed: %s", len(tokens), why)
+        self.cache.drop(self._keys(tokens))
+
+    def blocks(self, tokens: Sequence[int], content: Callable[[int], Tensor] | None = None) -> Blocks:
+        """The whole blocks of a text, (bytes,) uint8 each; without `content` only those that are in memory."""
+        found: Blocks = []
+        for block, key in enumerate(self._keys(tokens) if self.on_disk else ()):
+            if content is not None:
+                found.append((key, partial(content, block)))
+            elif (there := self.cache.get(key)) is not None:
+                found.append((key, partial(_same, there[1])))
+        return found
+
+    def _keys(self, tokens: Sequence[int]) -> list[bytes]:
+        """The keys of a text's whole blocks."""
+        keys: list[bytes] = []
+        for first in range(0, len(tokens) - BLOCK_TOKENS + 1, BLOCK_TOKENS):
+            some = array("q", tokens[first : first + BLOCK_TOKENS]).tobytes()
+            keys.append(hashlib.sha256(self._before(keys, len(keys)) + some).digest())
+        return keys
+
+    def _before(self, keys: Sequence[bytes], block: int) -> bytes:
+        return keys[block - 1] if block else hashlib.sha256(self.name.encode()).digest()
+
+
+def _tail(before: bytes) -> bytes:
+    """The key of the end of a text that is no whole block, by that of the block before it."""
+    return hashlib.sha256(before + b"end").digest()
+
+
+def _same(content: Tensor) -> Tensor:
+    return content

@@ -1,0 +1,198 @@
+"""A page over the chat with what else could stand at one place of a reply; its result is what the user chose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.events import Click
+from textual.message import Message
+from textual.screen import ModalScreen
+
+from specchat.engine.protocol.commands import Cancel, Generate
+from specchat.engine.protocol.events import Event, Failed, Finished, RoundDone
+from specchat.engine.protocol.text import visible
+from specchat.tui.services.context import AppServices
+from specchat.tui.state.turn import Turn
+from specchat.tui.text.cells import ScreenLine
+from specchat.tui.text.key_names import hint
+from specchat.tui.tree import ASCII, UNICODE
+from specchat.tui.tree.alternatives import (
+    LIKELIEST,
+    Alternative,
+    Fork,
+    alternative_lines,
+    alternatives,
+    before_line,
+    explanation_lines,
+)
+from specchat.tui.widgets.painted_lines import LinesView
+
+_ONE_TOKEN = {
+    "controller": "off", "drafter": "none", "policy": "chain", "rule": "follow", "temperature": 0.0, "max_tokens": 1,
+}  # fmt: skip
+"""Settings of the reply of one token by which the target is asked what it holds likely."""
+
+_BORDER_LINES = 4
+
+
+class _Lines(LinesView):
+    first = 0
+    """The alternative in the second line."""
+
+    class Pressed(Message):
+        def __init__(self, line: int) -> None:
+            super().__init__()
+            self.line = line
+
+    def on_click(self, event: Click) -> None:
+        if (offset := event.get_content_offset(self)) is not None:
+            self.post_message(self.Pressed(offset.y))
+
+
+class AlternativesScreen(ModalScreen[Alternative | None]):
+    """What the round's tree knows is shown at once; the target's likeliest follow when the engine answers."""
+
+    DEFAULT_CSS = """
+    AlternativesScreen { align: center middle; background: $background 60%; }
+    AlternativesScreen > Vertical {
+        width: 80; max-width: 96%; height: auto; max-height: 96%; padding: 0 1; border: round $primary;
+        border-title-color: $primary; border-subtitle-color: $quiet-color; background: $surface;
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q", "close", "close", show=False, id="alternatives.close"),
+        Binding("up,k", "move(-1)", "the token above, which is likelier", show=False, id="alternatives.up"),
+        Binding("down,j", "move(1)", "the token below", show=False, id="alternatives.down"),
+        Binding("home", "move(-99)", "the likeliest token", show=False, id="alternatives.first"),
+        Binding("end", "move(99)", "the last token", show=False, id="alternatives.last"),
+        Binding("enter", "take", "go on from there, as a branch of the chat", show=False, id="alternatives.take"),
+    ]
+
+    def __init__(self, context: AppServices, turn: Turn, fork: Fork) -> None:
+        super().__init__()
+        assert turn.reply is not None, "only replies have such places"
+        self.context, self.turn, reply = context, turn, turn.reply
+        pair = context.chat.engine.pair
+        if reply.facts.pair != pair and pair:  # its numbers of tokens mean other tokens, or may do so
+            fork = Fork(
+                tuple(replace(one, token=None) for one in fork.before),
+                fork.drawn and replace(fork.drawn, token=None),
+            )
+        self.fork, self._temperature = fork, reply.temperature
+        self._marks = ASCII if context.app.options.ascii else UNICODE
+        self._asked, self._state = 0, ""  # the id of the question, until it is answered
+        self.chosen = 0
+        self._show_rows(alternatives(fork))
+        self._view = _Lines(self._paint)
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield self._view
+
+    def on_mount(self) -> None:
+        self._ask()
+        self._redraw()
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._redraw)
+
+    def take(self, events: Sequence[Event]) -> None:
+        """Take what concerns the question to the target."""
+        for event in events:
+            match event:
+                case RoundDone() if event.id == self._asked:
+                    before = self.rows[self.chosen] if self.rows else None
+                    self._show_rows(alternatives(self.fork, event), before)
+                case Finished() if event.id == self._asked:
+                    self._asked, self._state = 0, ""
+                case Failed() if event.id == self._asked:
+                    self._asked, self._state = 0, visible(event.message)
+                case _:
+                    continue
+            self._redraw()
+
+    def action_move(self, by: int) -> None:
+        if self.rows:
+            self.chosen = max(0, min(len(self.rows) - 1, self.chosen + by))
+            self._redraw()
+
+    def action_take(self) -> None:
+        if self.rows and not self.rows[self.chosen].forbidden:
+            self.dismiss(self.rows[self.chosen])
+
+    def action_close(self) -> None:
+        self.dismiss(None)
+
+    def on_unmount(self) -> None:
+        if self._asked:
+            self.context.session.send(Cancel(self._asked))
+
+    def _ask(self) -> None:
+        """Ask the target for its likeliest tokens; it reads what its cache does not hold of the text before."""
+        chat, session, fork = self.context.chat, self.context.session, self.fork
+        if session.player is not None:
+            self._state = "a recording: only guesses are known"
+        elif chat.engine.phase != "ready":
+            self._state = "no model yet: only guesses are known"
+        else:
+            assert self.turn.reply is not None, "checked before"
+            tokens, texts = fork.tokens, fork.texts
+            self._asked = next(self.context.race_ids)
+            self._state = "asked once the reply is written" if chat.writing else f"asking {chat.engine.pair} …"
+            session.send(
+                Generate(
+                    self._asked,
+                    chat.before_reply(self.turn),
+                    apart=_ONE_TOKEN,
+                    begun=[] if tokens is not None else texts,
+                    begun_tokens=tokens or [],
+                    logprobs=False,
+                    constraint=self.turn.reply.constraint,
+                    top_logprobs=LIKELIEST,
+                )
+            )
+
+    def _show_rows(self, rows: list[Alternative], before: Alternative | None = None) -> None:
+        """Show these, the one that was chosen before still chosen, else the one that was drawn."""
+        self.rows = rows
+        same = (at for at, row in enumerate(rows) if before is not None and row.token == before.token)
+        drawn = next((at for at, row in enumerate(rows) if row.drawn), 0)
+        self.chosen = next(same, drawn)
+
+    def _redraw(self) -> None:
+        width = self._view.size.width or 1
+        below = explanation_lines(self.rows, self.chosen, width, self._marks, self._temperature)
+        wanted = 1 + max(1, len(self.rows)) + len(below)
+        self._view.styles.height = max(2, min(wanted, self.app.size.height - _BORDER_LINES))
+        box = self._view.parent
+        assert isinstance(box, Vertical), "it is composed so"
+        box.border_title = "what else could stand here" + (f" · {self._state}" if self._state else "")
+        takes = "" if self.context.session.player else hint(self, "alternatives.take", "goes on from there")
+        box.border_subtitle = " · ".join(filter(None, [takes, hint(self, "alternatives.close", "closes")]))
+        self._view.repaint()
+
+    def _paint(self, width: int, height: int) -> list[ScreenLine]:
+        """The text before, the alternatives, and what became of the chosen one; in a low window the last gives way."""
+        below = explanation_lines(self.rows, self.chosen, width, self._marks, self._temperature)
+        below = below[: max(0, height - 1 - min(4, max(1, len(self.rows))))]
+        room = max(1, height - 1 - len(below))
+        rows = alternative_lines(self.rows, self.chosen, width, room, self._marks)
+        self._view.first = rows[0] if rows else 0
+        lines = rows[1] if rows else [[("nothing else is known of this place", "dim")]]
+        return [before_line(self.fork, width), *lines, *below]
+
+    @on(_Lines.Pressed)
+    def _choose_pressed(self, event: _Lines.Pressed) -> None:
+        at = self._view.first + event.line - 1
+        if event.line < 1 or not at < len(self.rows):
+            return
+        if at == self.chosen:
+            self.action_take()
+        else:
+            self.action_move(at - self.chosen)

@@ -1,0 +1,154 @@
+"""Trees of several texts read in one pass say what each says alone."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from contracts.pass_requests import requested
+from native_kit import FourBitSource, native, needs_native
+from test_decoder import FAMILIES, V, branching_tree, decoder, network
+from test_text_batch import texts
+
+from specchat.core.request import FIRST, LOGITS, PassRequest
+from specchat.core.tree import Guess, TokenTree
+from specchat.errors import NotNumbers
+from specchat.models.decoder.decoder import read_together
+
+LENGTHS = (9, 130, 40, 1)
+
+
+def chain(root, tokens):
+    tree = TokenTree(root, V)
+    last = 0
+    for token in tokens:
+        last = tree.add(last, Guess(token))
+    return tree.freeze()
+
+
+def trees():
+    branching, _, tip = branching_tree()
+    rows = [(branching, branching.path(tip)), (chain(3, [4, 5]), [1]), (chain(6, []), []), (chain(8, [1]), [1])]
+    return [tree for tree, _ in rows], [path for _, path in rows]
+
+
+def prepared(model, longest):
+    """A model for each text; some tokens of the third are put off."""
+    models = [model.with_new_cache() for _ in LENGTHS]
+    for own, text in zip(models, texts([longest, *LENGTHS[1:]]), strict=True):
+        own.prefill(text)
+    models[2].prefill([*texts([longest, *LENGTHS[1:]])[2], 7, 8, 9])
+    return models
+
+
+REQUESTS = [
+    PassRequest(frozenset({0, 2}), needs=LOGITS), PassRequest(needs=FIRST), PassRequest(frozenset({1})), PassRequest()
+]  # fmt: skip
+
+
+def two_rounds(model, read, longest=9):
+    """Logits, states and likeliest tokens of two rounds of each text."""
+    models, said = prepared(model, longest), []
+    first, paths = trees()
+    for round_trees in (first, [chain(5, [2, 2])] * len(models)):
+        readings = read([*zip(models, round_trees, REQUESTS, strict=True)])
+        for reading, own, path in zip(readings, models, paths, strict=True):
+            states = [
+                *reading.taps.values(),
+                *(() if reading.text_states is None else reading.text_states.layers.values()),
+            ]
+            best, named = reading.best_after([0], 1), reading.logprobs_after([0, 0], [1, 2])
+            said.append([reading.logits, torch.tensor(best), torch.tensor(named), *states])
+            own.keep(path)
+    return said
+
+
+def together(jobs):
+    """One pass reads all of them."""
+    readings = read_together(jobs)
+    assert [*readings] == [*range(len(jobs))]
+    return [*readings.values()]
+
+
+def one_by_one(jobs):
+    return [model.read(tree, request=request) for model, tree, request in jobs]
+
+
+NATIVE = {
+    "8 bits": lambda: native(network("llama"), context_tokens=2048),
+    "normed heads": lambda: native(network("qwen3"), context_tokens=2048),
+    "4 bits": lambda: native(
+        network("llama"), "int4", context_tokens=2048, source=FourBitSource(network("llama").state_dict())
+    ),
+}
+
+
+@needs_native
+@pytest.mark.parametrize("kind", NATIVE)
+def test_rows_of_several_texts_get_the_bits_of_each_text_alone(kind):
+    """Caches are of different sizes: the first text makes its own grow."""
+    model = NATIVE[kind]()
+    for joint, alone in zip(two_rounds(model, together, 1021), two_rounds(model, one_by_one, 1021), strict=True):
+        assert len(joint) == len(alone)
+        assert all(torch.equal(one, other) for one, other in zip(joint, alone, strict=True))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_torchs_layers_say_the_same_together(family):
+    model = decoder(network(family))
+    for joint, alone in zip(two_rounds(model, together), two_rounds(model, one_by_one), strict=True):
+        for one, other in zip(joint, alone, strict=True):
+            torch.testing.assert_close(one, other, atol=2e-4 * max(1.0, float(other.float().abs().max())), rtol=1e-4)
+
+
+def shared_position(model, monkeypatch):
+    """Rows of all texts begin at the position of the first: the correction of positions is left out."""
+    real = model.network.read_together
+
+    def wrong(passes, needs):
+        first = passes[0].plan.first
+        return real([replace(each, plan=replace(each.plan, first=first)) for each in passes], needs)
+
+    monkeypatch.setattr(model.network, "read_together", wrong)
+    return model
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: decoder(network("llama")), pytest.param(NATIVE["8 bits"], marks=needs_native)]
+)
+def test_without_positions_of_their_own_texts_say_something_else(make, monkeypatch):
+    model = shared_position(make(), monkeypatch)
+    joint, alone = two_rounds(model, together), two_rounds(model, one_by_one)
+    assert torch.allclose(joint[0][0], alone[0][0], atol=1e-3)
+    assert not torch.allclose(joint[1][0], alone[1][0], atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: decoder(network("llama")), pytest.param(NATIVE["8 bits"], marks=needs_native)]
+)
+def test_one_pass_reads_all_trees_that_can_join(make, monkeypatch):
+    """One with a hook is left out, and one of other weights."""
+    model, other = make(), make()
+    passes = []
+    real = model.network.read_together
+    monkeypatch.setattr(model.network, "read_together", lambda p, needs: passes.append(len(p)) or real(p, needs))
+    models = [*prepared(model, 9), other]
+    look = requested(look=lambda layer, hidden, nodes: None)
+    requests = [PassRequest(), PassRequest(), PassRequest(), look, PassRequest()]
+    readings = read_together([(own, chain(1, [2]), request) for own, request in zip(models, requests, strict=True)])
+    assert passes == [3]
+    assert [*readings] == [0, 1, 2]
+    assert [len(reading.nodes) for reading in readings.values()] == [2] * 3
+
+
+@needs_native
+def test_a_text_that_says_no_numbers_leaves_the_others_readable():
+    """The pass is refused as a whole, and each text may be read again."""
+    model = NATIVE["8 bits"]()
+    models = prepared(model, 9)
+    _keys, values = models[1].cache.room_for(1, model.network.like)
+    values.view(torch.int16)[:] = 0x7FC0
+    jobs = [(own, chain(1, [2]), PassRequest()) for own in models]
+    with pytest.raises(NotNumbers):
+        read_together(jobs)
+    others = [job for place, job in enumerate(jobs) if place != 1]
+    assert all(bool(reading.logits.isfinite().all()) for reading in together(others))
