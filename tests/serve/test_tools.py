@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from rows import each_row
 
 from specchat.core.constraint import ConstraintSource, compiled
