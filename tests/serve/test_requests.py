@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import each_row
 
 from specchat.engine.protocol.codec import decode_command, encode
 from specchat.engine.protocol.commands import Message, ReplyConstraint, ToolCall
@@ -115,7 +116,7 @@ def test_the_figures_of_a_stream_come_when_asked_for() -> None:
     assert not chat(stream=True).usage
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "param"),
     [
         ({"temperature": 2.1}, "temperature"),

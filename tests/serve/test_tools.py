@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from rows import each_row
 
 from specchat.core.constraint import ConstraintSource, compiled
 from specchat.engine.protocol.commands import ReplyConstraint
@@ -31,8 +32,8 @@ def read(text: str, size: int) -> tuple[str, list[tuple[str, object]]]:
 ADD, GET = ("add", {"a": 1}), ("get", {"what": "</x> {"})
 
 
-@pytest.mark.parametrize("size", [1, 3, 7, 1000])
-@pytest.mark.parametrize(
+@each_row("size", [1, 3, 7, 1000])
+@each_row(
     ("text", "said", "calls"),
     [
         ("Hello <b> there", "Hello <b> there", []),

@@ -73,6 +73,11 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     `seed` None draws a fresh one unless the settings pin it. With `apart`, these settings hold for this reply alone,
     and it is written by parts that know nothing of other replies and are forgotten afterwards.
 
+    With `own`, the reply has these settings of its own, which say how it is sampled and where it ends, and is written
+    together with other such replies, up to `MOST_TOGETHER`: one pass reads the trees of all. Each has its own events,
+    and is the reply that it would be alone. Those for which there is no place or no memory wait; other commands that
+    write wait until all have ended, and whatever comes after them waits too.
+
     With `beside`, two replies are written by turns of some tokens each, in the order A B B A: so both meet the same
     moments of the machine. Each has its own events and its own clock, which stands still in the other's turns. One of
     them must be plain decoding (controller off).
@@ -118,6 +123,7 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     prompt_logprobs: bool = False
     logit_bias: dict[Token, Bias] = {}
     keep: KeptName = ""
+    own: dict[str, Any] | None = None
 
 
 class Cancel(Struct, frozen=True, tag_field="type", tag="cancel"):
