@@ -23,7 +23,7 @@ from specchat.errors import UsageError, installs
 from specchat.tui.text.cells import ScreenLine, cut, last_wrapped_lines, padded, width_of, wrap
 from specchat.tui.text.theme import DARK
 from specchat.tui.tree import UNICODE, draw, hides_most, picture_of
-from specchat.tui.tree.panel_lines import best_round, title_of
+from specchat.tui.tree.panel_lines import title_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -65,7 +65,7 @@ class Frame:
 
 
 def frames_of(rounds: Sequence[RoundDone], about: Sequence[str], question: str = "", result: str = "") -> list[Frame]:
-    """The question, the rounds of the last reply that kept most in a row, and the result with the best of their trees.
+    """The question, the rounds in a row of the last reply that show most, and the result with the best of their trees.
 
     Args:
         rounds: in order; those of earlier replies are left out.
@@ -80,16 +80,22 @@ def frames_of(rounds: Sequence[RoundDone], about: Sequence[str], question: str =
     frames = [Frame(_frame_lines(asked, _titled("", ""), [], height, about), QUESTION_S)] if asked else []
     for at, round in enumerate(shown, first):
         frames += _round_frames(round, _text(reply[:at]), height, about)
-    best = shown[best_round(shown) or 0]
+    best = max(shown, key=_worth)
     title = _titled(result, f"round {best.index + 1} of {len(reply)}")
     frames.append(Frame(_frame_lines(_drawn_tree(best, None), title, _text(reply), height, about), RESULT_S))
     return frames
 
 
 def _best_window(reply: Sequence[RoundDone]) -> int:
-    """Where the rounds begin that kept the most guesses, of equal ones the last."""
-    starts = range(max(1, len(reply) - ROUNDS + 1))
-    return max(starts, key=lambda at: (sum(len(round.verdict.path) for round in reply[at : at + ROUNDS]), at))
+    """Where the rounds begin that are worth the most together, of equal ones the last."""
+    starts, worth = range(max(1, len(reply) - ROUNDS + 1)), [_worth(round) for round in reply]
+    return max(starts, key=lambda at: (sum(worth[at : at + ROUNDS]), at))
+
+
+def _worth(round: RoundDone) -> int:
+    """How much there is to see: guesses that were kept, and branches that were not, of which at most as many count."""
+    kept = len(round.verdict.path)
+    return kept + 4 * min(kept, round.verdict.reasons.count("rejected"))
 
 
 def _asked_lines(question: str) -> list[ScreenLine]:
