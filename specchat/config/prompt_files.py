@@ -48,20 +48,21 @@ class PromptFiles:
     def has(self, key: bytes) -> bool:
         return self._block(key).is_file()
 
-    def read(self, key: bytes, size: int) -> bytearray | None:
-        """The block's content, which is exactly so many bytes; None where there is none that can be used.
+    def read(self, key: bytes, into: bytearray) -> bool:
+        """Read a block's content, which is exactly as long as `into`; False where there is none that can be used.
 
         One that is damaged, or of another size, is removed, with a line in the log.
         """
         file = self._block(key)
         try:
-            return _content(file, key, size)
-        except FileNotFoundError:
-            return None
+            _read(file, key, into)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
         except (OSError, ValueError) as error:
             _log.warning("prompt cache: %s is removed: %s", file.name, getattr(error, "strerror", None) or error)
             self.drop((key,))
-            return None
+            return False
+        return True
 
     def used(self, keys: Iterable[bytes]) -> None:
         """These blocks of one text were used, in the order of the text: what comes first goes last."""
@@ -153,21 +154,19 @@ class PromptFiles:
         return self._blocks / key.hex()
 
 
-def _content(file: Path, key: bytes, size: int) -> bytearray:
-    """The content of a block's file; ValueError if it is damaged, or is another block's."""
+def _read(file: Path, key: bytes, into: bytearray) -> None:
+    """Read the content of a block's file; ValueError if it is damaged, or is another block's."""
     with open_regular(file) as opened:
-        there = os.fstat(opened.fileno()).st_size
-        if there != _HEADER_BYTES + size:  # before anything is allocated
-            raise ValueError(f"it has {there} bytes instead of {_HEADER_BYTES + size}")
+        there, wanted = os.fstat(opened.fileno()).st_size, _HEADER_BYTES + len(into)
+        if there != wanted:
+            raise ValueError(f"it has {there} bytes instead of {wanted}")
         header = opened.read(_HEADER_BYTES)
-        content = bytearray(size)
-        if len(header) != _HEADER_BYTES or opened.readinto(content) != size:
+        if not header.startswith(_MAGIC):
+            raise ValueError("it is of another format")
+        if len(header) != _HEADER_BYTES or opened.readinto(into) != len(into):
             raise ValueError("it was cut off while it was read")
-    if not header.startswith(_MAGIC):
-        raise ValueError("it is of another format")
     named, length, checksum = _HEADER.unpack(header[len(_MAGIC) :])
-    if (named, length) != (key, size):
+    if (named, length) != (key, len(into)):
         raise ValueError("it is another block")
-    if zlib.crc32(content) != checksum:
+    if zlib.crc32(into) != checksum:
         raise ValueError("its checksum is wrong")
-    return content

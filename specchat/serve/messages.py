@@ -84,47 +84,47 @@ def _text(part: Fields) -> str:
 
 
 def _message(fields: Fields) -> Iterator[Message]:
+    """The messages that one of Anthropic's becomes: each result of a call is one of its own, before what is said."""
     fields.refuse_unknown(["role", "content"])
-    match role := fields.text("role"):
-        case "user":
-            yield from _said(fields, "tool_result", answering)
-        case "assistant":
-            yield from _said(fields, "tool_use", lambda calls, said: calling(said, calls))
-        case _:
-            raise wrong(fields.path("role"), f"{shown(role)} is not a role{nearest(role or '', ['user', 'assistant'])}")
-
-
-def _said(fields: Fields, other: str, joined: Any) -> Iterator[Message]:
-    """A message of texts, and of blocks of one other type."""
-    content = fields.raw("content")
-    blocks: list[Any] = []
-    if isinstance(content, list):
-        blocks = [_OTHER[other](block) for block in fields.each("content") if block.raw("type") == other]
+    role = fields.text("role")
+    if role not in _BLOCKS:
+        raise wrong(fields.path("role"), f"{shown(role)} is not a role{nearest(role or '', _BLOCKS)}")
+    other, calls = _BLOCKS[role], []
+    if isinstance(fields.raw("content"), list):
+        for block in fields.each("content"):
+            if block.raw("type") == "tool_result" == other:
+                yield answering(*_result(block))
+            elif block.raw("type") == "tool_use" == other:
+                calls.append(_call(block))
 
     def text(part: Fields) -> str:
         return "" if part.raw("type") == other else _text(part)
 
     said = fields.texts("content", text)
-    yield joined(blocks, said) if blocks else Message(fields.needed("role"), said)
+    if calls:
+        yield calling(said, calls)
+    elif said or not isinstance(fields.raw("content"), list) or not fields.raw("content"):
+        yield Message(role, said)
 
 
-def _call(block: Fields) -> tuple[str, Any]:
+_BLOCKS = {"user": "tool_result", "assistant": "tool_use"}
+"""The blocks that a message of each role may have besides texts."""
+
+
+def _call(block: Fields) -> tuple[str, str, dict[str, Any]]:
     block.refuse_unknown(["type", "id", "name", "input", "cache_control"])
-    return block.needed("name"), block.table("input") or {}
+    return block.name("id") or "call", block.needed("name"), block.table("input") or {}
 
 
-def _result(block: Fields) -> str:
+def _result(block: Fields) -> tuple[str, str]:
     block.refuse_unknown(["type", "tool_use_id", "content", "is_error", "cache_control"])
     failed = block.truth("is_error")
     said = block.texts("content", _text) if "content" in block else ""
-    return f"Error: {said}" if failed else said
-
-
-_OTHER: Mapping[str, Any] = {"tool_use": _call, "tool_result": _result}
+    return block.name("tool_use_id"), f"Error: {said}" if failed else said
 
 
 def _tools(fields: Fields) -> Tools | None:
-    reader = ToolFields("input_schema", ("description", "cache_control", "type", "strict"))
+    reader = ToolFields("input_schema", ("description", "cache_control", "type", "strict", "eager_input_streaming"))
     tools = []
     for tool in fields.each("tools"):
         tool.only("type", "custom", why="only functions can be called")

@@ -44,6 +44,17 @@ async def chosen(page: Page) -> Any:
     return await page.script("document.querySelector('[aria-selected=true]').getAttribute('aria-label')")
 
 
+async def look(page: Page, scheme: str, motion: str) -> Any:
+    """The colour of the page, and how a verdict is shown while it plays."""
+    wanted = [("prefers-color-scheme", scheme), ("prefers-reduced-motion", motion)]
+    await page.call("Emulation.setEmulatedMedia", features=[{"name": name, "value": value} for name, value in wanted])
+    await page.script("document.getElementById('tree').className = 'told'")
+    return [
+        await page.script("getComputedStyle(document.body).backgroundColor"),
+        await page.script("getComputedStyle(document.querySelector('.node')).animationName"),
+    ]
+
+
 async def test_a_page_plays_is_walked_by_keys_and_loads_nothing(tmp_path: Path):
     rounds = [
         round_of("Once", " upon", " a", " hill", kept=2, bonus=" time"),
@@ -83,6 +94,18 @@ async def test_a_page_plays_is_walked_by_keys_and_loads_nothing(tmp_path: Path):
         )
         assert await browser.script("window.alerted === undefined && document.images.length === 0")
         assert await browser.script(INJECTED) is None
+        spoken = [
+            (node["role"]["value"], node.get("name", {}).get("value"))
+            for node in (await browser.call("Accessibility.getFullAXTree"))["nodes"]
+            if not node["ignored"]
+        ]
+        assert ("tree", "Token tree") in spoken
+        assert ("treeitem", "·ago, rejected, target 91 %, drafter 61 %") in spoken
+        assert ("status", "") in spoken
+        assert ("slider", "Round") in spoken
+        looks = [await look(browser, scheme, motion) for scheme, motion in (("light", ""), ("dark", "reduce"))]
+        assert looks[0] == ["rgb(250, 251, 252)", "told"]
+        assert looks[1] == ["rgb(16, 20, 27)", "none"]
         for width in (1400, 800, 400):
             await browser.call(
                 "Emulation.setDeviceMetricsOverride", width=width, height=850, deviceScaleFactor=1, mobile=False

@@ -122,7 +122,7 @@ async def export_chat(screen: ChatScreen, text: str) -> None:
         raise UsageError("there is no message yet to export")
     chat, messages = screen.context.archive.current()
     file = file or free_name(stem_of(chat.title, chat.id), kind, Path.cwd())
-    await asyncio.to_thread(write_new_file, export.FORMATS[kind](chat, messages), file)
+    await asyncio.to_thread(lambda: write_new_file(export.FORMATS[kind](chat, messages), file))
     screen.context.app.say(f"written to {file.absolute()}", "good")
 
 
