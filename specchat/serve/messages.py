@@ -113,18 +113,18 @@ _BLOCKS = {"user": "tool_result", "assistant": "tool_use"}
 
 def _call(block: Fields) -> tuple[str, str, dict[str, Any]]:
     block.refuse_unknown(["type", "id", "name", "input", "cache_control"])
-    return block.text("id") or "call", block.needed("name"), block.table("input") or {}
+    return block.name("id") or "call", block.needed("name"), block.table("input") or {}
 
 
 def _result(block: Fields) -> tuple[str, str]:
     block.refuse_unknown(["type", "tool_use_id", "content", "is_error", "cache_control"])
     failed = block.truth("is_error")
     said = block.texts("content", _text) if "content" in block else ""
-    return block.text("tool_use_id") or "", f"Error: {said}" if failed else said
+    return block.name("tool_use_id"), f"Error: {said}" if failed else said
 
 
 def _tools(fields: Fields) -> Tools | None:
-    reader = ToolFields("input_schema", ("description", "cache_control", "type", "strict"))
+    reader = ToolFields("input_schema", ("description", "cache_control", "type", "strict", "eager_input_streaming"))
     tools = []
     for tool in fields.each("tools"):
         tool.only("type", "custom", why="only functions can be called")

@@ -122,10 +122,10 @@ def _item(item: Fields) -> Iterator[Message]:
         case "function_call":
             item.refuse_unknown(["type", "id", "call_id", "name", "arguments", "status"])
             arguments = parsed(item.text("arguments") or "", item.path("arguments"))
-            yield calling("", [(item.text("call_id") or "call", item.needed("name"), arguments)])
+            yield calling("", [(item.name("call_id") or "call", item.needed("name"), arguments)])
         case "function_call_output":
             item.refuse_unknown(["type", "id", "call_id", "output", "status"])
-            yield answering(item.text("call_id") or "", item.texts("output", _part))
+            yield answering(item.name("call_id"), item.texts("output", _part))
         case None | "message":
             item.refuse_unknown(["type", "id", "role", "content", "status"])
             role = item.text("role")

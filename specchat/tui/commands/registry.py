@@ -152,7 +152,7 @@ COMMANDS: dict[str, SlashCommand] = {
             lambda on, prompt: on.show_mode.toggle(prompt),
             "[PROMPT]",
         ),
-        SlashCommand("clip", "write the last rounds as a moving picture", chat_commands.clip, "[svg|cast|gif] [FILE]"),
+        SlashCommand("clip", "write the best rounds as a moving picture", chat_commands.clip, "[svg|cast|gif] [FILE]"),
         SlashCommand("pause", "hold the reply, or let it go on", lambda on, _: on.hold(), binding="pace.hold"),
         SlashCommand(
             "step", "do one round, or this many, and hold", view_commands.step, "[ROUNDS]", binding="pace.step"

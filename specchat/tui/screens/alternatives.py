@@ -155,6 +155,7 @@ class AlternativesScreen(ModalScreen[Alternative | None]):
                     logprobs=False,
                     constraint=self.turn.reply.constraint,
                     top_logprobs=LIKELIEST,
+                    keep=chat.keep,
                 )
             )
 
