@@ -1,7 +1,8 @@
 """Make the pictures of the README from the demo recording: `python assets/make_readme_pictures.py`.
 
 Plays `demo.jsonl` in the real app. `screenshot-chat-120x40.svg` is the screen after the first reply, turned back to a
-round with many kept guesses; `clip.svg` is what the app's own `/clip` writes at the end. Nothing is drawn by hand.
+round with many kept guesses; `clip.svg` is what the app's own `/clip` writes at the end, and `demo.html` what
+`specchat replay --html` does. Nothing is drawn by hand.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 from app_picture import picture_of
 from textual.pilot import Pilot
 
+from specchat.cli.run_output import write_recording_page
 from specchat.engine.client.replay import FASTEST, Player, Recording
 from specchat.engine.protocol.events import Finished, RoundDone
 from specchat.tui.app import SpecchatApp
@@ -31,6 +33,8 @@ async def main() -> None:
     """Play the first reply for the one picture, and the whole recording for the other."""
     recording = Recording.read(HERE / "demo.jsonl")
     end = next(at for at, event in enumerate(recording.events) if isinstance(event, Finished))
+    (HERE / "demo.html").unlink(missing_ok=True)
+    write_recording_page(HERE / "demo.jsonl", HERE / "demo.html")
     async with played(Recording(recording.header, recording.events[: end + 1])) as (app, pilot):
         await turn_back(app, pilot)
         (HERE / "screenshot-chat-120x40.svg").write_text(picture_of(app))

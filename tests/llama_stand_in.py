@@ -1,6 +1,7 @@
 """The functions of llama.cpp that specchat calls, in Python: cells with sequences, and the rules that llama.cpp checks.
 
-A row's logits are a function of the tokens that it sees: those of the cells of its first sequence, in order.
+A row's logits are a function of the tokens that it sees: those of the cells of its first sequence, in order. Its state
+after the one layer there is are the first of them; as in llama.cpp it has one only where it has logits.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from torch import Tensor
+
+WIDTH = 32
+"""Of a state."""
 
 Says = Callable[[Sequence[int]], Tensor]
 
@@ -31,6 +35,7 @@ class Context:
     cells: list[Cell] = field(default_factory=list)
     logits: dict[int, Any] = field(default_factory=dict)
     threads: int = 0
+    looks: Callable[[Any, bool, Any], bool] | None = None
 
     def of(self, sequence: int) -> list[Cell]:
         return sorted((c for c in self.cells if sequence in c.sequences), key=lambda cell: cell.position)
@@ -76,7 +81,7 @@ class LlamaStandIn:
         return self._vocab_size
 
     def llama_model_n_embd(self, model: str) -> int:
-        return 32
+        return WIDTH
 
     def llama_model_n_head(self, model: str) -> int:
         return 4
@@ -119,7 +124,9 @@ class LlamaStandIn:
         if parameters.n_ctx > self.most_rows:
             return None
         assert parameters.kv_unified, "sequences share their rows"
-        self.contexts.append(Context(parameters.n_ctx, parameters.n_seq_max, threads=parameters.n_threads))
+        made = Context(parameters.n_ctx, parameters.n_seq_max, threads=parameters.n_threads)
+        made.looks = getattr(parameters, "cb_eval", None)
+        self.contexts.append(made)
         return self.contexts[-1]
 
     def llama_free(self, context: Context) -> None:
@@ -156,7 +163,26 @@ class LlamaStandIn:
                 assert [cell.position for cell in seen] == list(range(position + 1)), "a row sees a whole text"
                 said = self._says([cell.token for cell in seen]).tolist()
                 context.logits[row] = (ctypes.c_float * self._vocab_size)(*said)
+        if context.looks is not None:
+            for name in (b"l_out-0", b"result_norm"):
+                states = [number for logits in context.logits.values() for number in logits[:WIDTH]]
+                result = name, (ctypes.c_float * len(states))(*states)
+                if context.looks(result, True, None):
+                    assert context.looks(result, False, None), "the pass is to go on"
         return 0
+
+    @staticmethod
+    def ggml_backend_sched_eval_callback(looks: Callable[[Any, bool, Any], bool]) -> Callable[[Any, bool, Any], bool]:
+        return looks
+
+    def ggml_get_name(self, result: Any) -> bytes:
+        return result[0]
+
+    def ggml_nelements(self, result: Any) -> int:
+        return len(result[1])
+
+    def ggml_backend_tensor_get(self, result: Any, to: int, offset: int, size: int) -> None:
+        ctypes.memmove(to, ctypes.byref(result[1], offset), size)
 
     def llama_get_logits_ith(self, context: Context, row: int) -> Any:
         return context.logits[row]

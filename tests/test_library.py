@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import html
 import itertools
 import json
 import os
@@ -20,8 +21,10 @@ from real_weights import HOME, fetched
 
 import specchat
 from specchat.engine.protocol.codec import encode
-from specchat.engine.protocol.events import Loading, RoundDone
+from specchat.engine.protocol.commands import Cancel, Command, Generate, Load, Message
+from specchat.engine.protocol.events import Event, Failed, Loading, Ready, RoundDone
 from specchat.errors import CombinationError, ConstraintError, EngineError, SpecchatError, UsageError
+from specchat.library.session import Session
 
 PAGE = (Path(__file__).parents[1] / "docs/python.md").read_text(encoding="utf-8")
 
@@ -96,6 +99,18 @@ def test_a_round_is_the_record_on_the_wire_and_draws_its_tree(pair: specchat.Pai
     assert round.__rich__().plain == str(round)
 
 
+def test_a_notebook_shows_a_round_and_what_has_come_of_a_reply_as_pages_in_frames(pair: specchat.Pair):
+    reply = pair.stream("What are you?", drafter="suffix")
+    reply.rounds[1]
+    shown = [reply._repr_html_(), reply.rounds[0]._repr_html_()]
+    pages = [html.unescape(re.findall('srcdoc="([^"]*)"', frame)[0]) for frame in shown]
+    told = [json.loads(re.findall('(?s)id="rounds">(.*?)</script>', page)[0])["replies"] for page in pages]
+    assert [len(rounds) for (rounds,) in told] == [2, 1]
+    assert "What are you?" in pages[0]
+    assert all("<main>" in page and page.endswith("</html>\n") for page in pages)
+    assert repr(reply) == "<ReplyStream: 2 rounds, being written>"
+
+
 def test_a_tree_shows_no_control_characters(pair: specchat.Pair):
     round = pair.stream("Hi", max_tokens=1).rounds[0]
     hostile = msgspec.structs.replace(
@@ -134,6 +149,8 @@ def test_settings_hold_for_one_reply_and_those_of_the_pair_come_back(pair: specc
         ({"temperature": 99}, UsageError, "outside its range"),
         ({"dtype": "int8"}, UsageError, "takes effect when a pair is loaded"),
         ({"drafter": "hydra"}, CombinationError, "hydra"),
+        ({"seed": -2}, UsageError, "outside its range"),
+        ({"json_schema": {"type": {1}}}, UsageError, "cannot be written as JSON"),
         ({"regex": "["}, ConstraintError, "regular expression"),
         ({"regex": "a", "grammar": "b"}, UsageError, "one of json_schema, regex and grammar"),
         ({"messages": []}, UsageError, "no message"),
@@ -167,8 +184,6 @@ def test_a_second_reply_meanwhile_is_refused_and_cancelling_frees_the_pair(pair:
         pair.stream("Hi")
     pair.cancel()
     assert reply.finished.stop == "cancelled"
-    pair.stream("What are you?")  # nobody holds it
-    assert len(pair.stream("Hi", max_tokens=2).tokens) == 2
 
 
 def test_an_error_in_the_loop_over_a_reply_cancels_it(pair: specchat.Pair):
@@ -188,15 +203,57 @@ def test_ctrl_c_while_waiting_cancels_the_reply_and_the_pair_stays_usable(pair: 
     assert len(pair.stream("Hi", max_tokens=2).tokens) == 2
 
 
+class Interrupted:
+    """An engine whose second loading is interrupted by Ctrl+C, and answered afterwards."""
+
+    def __init__(self, ready: Ready) -> None:
+        self.sent: list[Command] = []
+        late = Failed("EngineError", "loading was cancelled", during="load")
+        self._events: list[Event | None] = [ready, None, late, ready]
+
+    def send(self, command: Command) -> None:
+        self.sent.append(command)
+
+    def events(self) -> Iterator[Event]:
+        while (event := self._events.pop(0)) is not None:
+            yield event
+        raise KeyboardInterrupt
+
+    def close(self) -> None: ...
+
+
+def test_a_reply_that_nobody_holds_is_stopped_by_the_next(pair: specchat.Pair):
+    engine = Interrupted(pair.ready)
+    asked = specchat.Pair(Session(engine, print), {"pair": "scripted"})
+    asked.stream("What are you?")
+    second = asked.stream("Hi")
+    assert engine.sent[1:] == [
+        Generate(1, [Message("user", "What are you?")]),
+        Cancel(1),
+        Generate(2, [Message("user", "Hi")]),
+    ]
+    assert second.id == 2
+
+
+def test_ctrl_c_while_settings_change_leaves_nothing_behind(pair: specchat.Pair):
+    engine = Interrupted(pair.ready)
+    interrupted = specchat.Pair(Session(engine, print), {"pair": "scripted"})
+    with pytest.raises(KeyboardInterrupt):
+        interrupted.stream("Hi", max_tokens=3)
+    assert isinstance(engine.sent[-1], Cancel)
+    interrupted.stream("Hi", max_tokens=3)
+    assert [type(command) for command in engine.sent[-2:]] == [Load, Generate]
+
+
 def test_an_engine_that_dies_is_one_error_and_its_log_goes(preloaded: None):
     told: list[str] = []
     pair = specchat.load("scripted", progress=lambda event: told.append(type(event).__name__))
     assert Loading.__name__ in told
-    log = pair._engine.log
+    log = pair._session.engine.log
     assert log.exists()
     reply = pair.stream("What are you?", max_tokens=2000)
     assert next(iter(reply.rounds)).index == 0
-    os.kill(pair._engine.pid, signal.SIGKILL)
+    os.kill(pair._session.engine.pid, signal.SIGKILL)
     for again in range(2):
         with pytest.raises(EngineError, match="is gone" if again else "engine died"):
             pair.stream("Hi").finished  # noqa: B018

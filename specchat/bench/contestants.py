@@ -8,6 +8,7 @@ from typing import Protocol
 from specchat.bench.circumstances import EnergyMeter
 from specchat.bench.configurations import Configuration
 from specchat.bench.measured_reply import Work, Written
+from specchat.core.constraint import ConstraintSource
 from specchat.core.costs import Costs
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.kept_parts import ControllerCache
@@ -30,8 +31,8 @@ class Contestant(Protocol):
     def warm_up(self, prompt: list[int]) -> None:
         """Write a few tokens that are not measured."""
 
-    def write(self, prompt: list[int], seed: int) -> Written:
-        """Write one reply."""
+    def write(self, prompt: list[int], seed: int, json_schema: str = "") -> Written:
+        """Write one reply, held to a schema if there is one."""
 
 
 class Ours:
@@ -77,7 +78,7 @@ class Ours:
         for _ in self._new(Configuration(self.name, settings)).reply(prompt, 0):
             pass
 
-    def write(self, prompt: list[int], seed: int) -> Written:
+    def write(self, prompt: list[int], seed: int, json_schema: str = "") -> Written:
         """One reply, from an empty cache: every contestant reads the whole prompt."""
         self._pair.target.model.prefill(())
         for draft in self._pair.drafts:
@@ -85,9 +86,11 @@ class Ours:
         tokens: list[int] = []
         texts: list[str] = []
         by_rows: dict[int, tuple[int, float]] = defaultdict(lambda: (0, 0.0))
+        source = ConstraintSource("json_schema", json_schema) if json_schema else None
+        constraint = None if source is None else self._conversation.compile(source)
         before = self._meter.joules()
         ended: ReplyEnded | None = None
-        for event in self._conversation.reply(prompt, seed):
+        for event in self._conversation.reply(prompt, seed, constraint=constraint):
             match event:
                 case RoundWritten(round=round, texts=new):
                     tokens += round.emitted

@@ -99,7 +99,7 @@ class InterleavedRun:
             for place in range(len(contestants)):
                 contestant = contestants[(place + number + turn) % len(contestants)]
                 self.on_reply(contestant.name, question.question_id)
-                written = contestant.write(prompt, seed)
+                written = contestant.write(prompt, seed, question.json_schema)
                 if contestant is contestants[0]:
                     reply = written.text
                 yield Measured(

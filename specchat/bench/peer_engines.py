@@ -64,8 +64,8 @@ class Peer:
     def warm_up(self, prompt: list[int]) -> None:
         self._write(prompt, _WARM_UP_TOKENS)
 
-    def write(self, prompt: list[int], seed: int) -> Written:
-        """One greedy reply. What comes with the first pass counts as reading the prompt.
+    def write(self, prompt: list[int], seed: int, json_schema: str = "") -> Written:
+        """One greedy reply; nothing holds it to a schema. What comes with the first pass counts as reading the prompt.
 
         The time of its tokens is therefore taken from the passes after the first, and applied to all of them.
         """

@@ -196,6 +196,9 @@ class _Precision:
         return ours
 
     def _find_peers(self, pair: LoadedPair, questions: Sequence[Question]) -> list[Contestant]:
+        if any(question.json_schema for question in questions):
+            self._notes.append("other engines are left out: they hold no reply to a schema")
+            return []
         self._progress.say("loading other engines")
         sample = pair.vocabulary.encode_chat([{"role": "user", "content": questions[0].turns[0]}])
         found = find_peers(pair, self._settings, sample)

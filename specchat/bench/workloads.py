@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tempfile
@@ -26,11 +27,16 @@ _COMPLETE = "Complete this Python function. Return the whole function.\n\n```pyt
 
 @dataclass(frozen=True)
 class Question:
-    """One conversation to hold: what the user says in each turn; the replies in between are the target's own."""
+    """One conversation to hold: what the user says in each turn; the replies in between are the target's own.
+
+    Args:
+        json_schema: what every reply is held to; empty for free text.
+    """
 
     question_id: str
     category: str
     turns: tuple[str, ...]
+    json_schema: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,9 +82,14 @@ def own_workload() -> Workload:
     return load_workload(OWN, "specchat")
 
 
+def schema_workload() -> Workload:
+    """Forty questions that are answered in JSON by schemas of their own: extraction, tool calls, nesting, choices."""
+    return load_workload(OWN.with_name("schemas.jsonl"), SCHEMAS_NAME)
+
+
 def load_workload(file: Path, name: str = "") -> Workload:
     """Questions from JSON lines, plain or gzipped: `question_id, category, turns` (the format of MT-Bench and
-    Spec-Bench), or `task_id, prompt` (HumanEval's).
+    Spec-Bench), or `task_id, prompt` (HumanEval's). With `json_schema`, replies are held to it.
 
     A question that repeats an earlier one is left out: a drafter that learns would have seen its reply.
 
@@ -102,15 +113,19 @@ def _question(record: Any, where: str) -> Question:
         turns = record["turns"]
         if not (isinstance(turns, list) and turns and all(isinstance(turn, str) and turn.strip() for turn in turns)):
             raise UsageError(f"{where}: turns = {short(turns)} must be a list of non-empty texts")
-        return Question(str(record.get("question_id", where)), str(record.get("category", "all")), tuple(turns))
+        schema = record.get("json_schema")
+        if schema is not None and not isinstance(schema, dict):
+            raise UsageError(f"{where}: json_schema = {short(schema)} must be an object")
+        about = str(record.get("question_id", where)), str(record.get("category", "all"))
+        return Question(*about, tuple(turns), "" if schema is None else json.dumps(schema))
     if isinstance(record, dict) and isinstance(record.get("prompt"), str) and "task_id" in record:
         return Question(str(record["task_id"]), "code", (_COMPLETE.format(prompt=record["prompt"].rstrip()),))
     keys = cut(", ".join(record)) if isinstance(record, dict) else type(record).__name__
     raise UsageError(f"{where} is not a question: it needs `turns`, or `task_id` and `prompt` (it has: {keys})")
 
 
-OWN_NAME = "own"
-"""The name of our own questions on the command line."""
+OWN_NAME, SCHEMAS_NAME = "own", "schemas"
+"""The names of our own questions on the command line."""
 
 _LARGEST_BYTES = 64 << 20
 
@@ -139,12 +154,14 @@ def find_workload(wanted: str) -> Workload:
     """
     if wanted in ("", OWN_NAME):
         return own_workload()
+    if wanted == SCHEMAS_NAME:
+        return schema_workload()
     if os.path.isfile(path := expanded(wanted, "--prompts")):  # never raises
         return load_workload(path)
     sets = {_key(known.name): known for known in prompt_sets()}
     found = sets.get(_key(wanted))
     if found is None:
-        names = [OWN_NAME, *(known.name for known in sets.values())]
+        names = [OWN_NAME, SCHEMAS_NAME, *(known.name for known in sets.values())]
         raise UsageError(f"--prompts {short(wanted)} is neither a file nor a prompt set{nearest(wanted, names)}")
     return load_workload(found.file if found.file.is_file() else _fetch(found), found.name)
 

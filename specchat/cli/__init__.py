@@ -202,10 +202,18 @@ def run(
 @app.command()
 def replay(
     file: Annotated[Path, typer.Argument(help="A recording: a .jsonl file that `run --record` wrote.")],
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Write a page that plays it to this new file.", show_default=False)
+    ] = None,
     no_mouse: NoMouse = False,
     ascii: PlainMarks = False,
 ) -> None:
-    """Watch a recording in the app, without a model."""
+    """Watch a recording in the app, without a model; or write a page that plays it in a browser."""
+    if html is not None:
+        from specchat.cli.run_output import write_recording_page
+
+        write_recording_page(file, html)
+        raise typer.Exit(0)
     from specchat.cli.chat import open_replay
 
     raise typer.Exit(open_replay(file, mouse=not no_mouse, ascii=ascii))

@@ -18,7 +18,7 @@ from specchat.cli.streams import piped_text
 from specchat.config import system_message
 from specchat.config.file_reading import MOST_CONSTRAINT_BYTES, read_named
 from specchat.engine.client.client import Engine, EngineFailure, raise_death
-from specchat.engine.client.speedup import speedup_of, speedup_text
+from specchat.engine.client.speedup import stats_line
 from specchat.engine.client.start_engine import engine_log, start_engine
 from specchat.engine.protocol import events
 from specchat.engine.protocol.bounds import ConstraintKind
@@ -182,10 +182,3 @@ class _Run:
 def near_ties_of(started: events.Started | None) -> dict[str, str]:
     """The number format up to whose near-ties a reply is lossless, as JSON; empty where it is exact or lossy."""
     return {"near_ties": started.loss.near_ties} if started and started.loss.near_ties else {}
-
-
-def stats_line(stats: events.Stats) -> str:
-    return (
-        f"{stats.tokens} tok · {stats.tokens_per_s:.1f} tok/s · τ {stats.acceptance_length:.2f} · "
-        f"{stats.accepted} of {stats.drafted} drafted accepted · {speedup_text(speedup_of(stats))}"
-    )

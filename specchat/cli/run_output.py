@@ -182,3 +182,25 @@ def command_line(arguments: Sequence[str], texts: Collection[str]) -> str:
         else:
             shown.append(shlex.quote(argument))
     return cut(" ".join(["specchat", *shown]), _LONGEST_COMMAND)
+
+
+def write_recording_page(file: Path, html: Path) -> None:
+    """Write a page that plays a recording, as a new file.
+
+    Raises:
+        RecordingError: the file is no recording.
+        UsageError: there is a file of this name, or it cannot be written.
+    """
+    from specchat.engine.client.replay import Recording
+    from specchat.reply_page import page, turns_of
+    from specchat.tui.system.desktop import write_new_file
+
+    recording = Recording.read(file)
+    ready, header = recording.ready(), recording.header
+    models = f"{ready.target}{f' + {ready.draft}' if ready.draft else ''}"
+    about = " · ".join(part for part in (models, ready.dtype, ready.device, header.machine, header.made[:10]) if part)
+    turns = turns_of(recording.events)
+    question = next((turn.text for turn in turns if turn.text), "A reply, round by round")
+    text = page(cut(question, 90), f"specchat · {about}", turns)
+    write_new_file(text, html)
+    print(f"written to {html.absolute()}", file=sys.stderr)

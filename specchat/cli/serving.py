@@ -16,9 +16,9 @@ from rich.text import Text
 
 from specchat.cli.flags import Output
 from specchat.cli.listening import KEY_VARIABLE, address_of, check_packages, listening, own_key
-from specchat.cli.run import stats_line
 from specchat.cli.run_output import Outputs
 from specchat.engine.client.client import Link
+from specchat.engine.client.speedup import stats_line
 from specchat.engine.client.start_engine import engine_log, start_engine
 from specchat.engine.protocol.events import Died, Event, Failed, Finished, Loading, Notice, Ready, RoundDone, Started
 from specchat.engine.protocol.text import one_line, visible

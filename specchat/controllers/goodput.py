@@ -73,6 +73,9 @@ class Goodput(Controller):
     are allowed, and a drafter that reads the target's states is not even given those (`HiddenStateSink.skip`): what it
     would cost to keep it ready is not paid while it is not used.
 
+    Where the target's passes read other texts too, rows cost what they add to a pass that begins with the others' rows
+    (`LearntCosts`). Many texts together leave less room for guesses.
+
     Reference: Liu et al., SmartSpec, arXiv:2406.14066. Differs: acceptance is tracked per depth, and nodes are chosen
     by their own chances instead of a length for all.
 
@@ -96,6 +99,7 @@ class Goodput(Controller):
         self._sure = False  # whether drafting surely pays, and was seen often enough to know how
         self._unwatched = 0  # rounds since the last that was learnt from
         self._resting, self._rests = _ONE_GUESS, 0  # a plain plan, and for how many more rounds of this reply it holds
+        self._texts = 1  # that the target reads in one pass
         self._trial_in = 0  # rounds until the next trial, by that plan
 
     def plan(self, context: Context) -> Budget:
@@ -138,7 +142,7 @@ class Goodput(Controller):
         with_passes, rounds = round.budget.passes, 1 + self._unwatched
         self._unwatched = 0
         seen, account = (self.statistics, self.account) if with_passes else (self._free, self._free_account)
-        self.costs.add(round.rows, round.timings.verify_s)  # first: the machine may be slower than when measured
+        self.costs.observe(round)  # first: the machine may be slower than when measured
         if round.budget.nodes:
             account.add(len(round.emitted), self._plain_rounds(round, seen), in_vain=round.tree.drafted == 0)
         else:
@@ -146,6 +150,8 @@ class Goodput(Controller):
         if not with_passes:
             self.account.rest()
         self._comparison.add(rounds, plain=round.rows == 1)
+        if self.costs.texts != self._texts:  # a row has another price now, and plans that rest would not hear of it
+            self._texts, self._known, self._deep, self._rests = self.costs.texts, None, None, 0
         seen.add(round)
         if seen is self._free and seen.plain_rounds:
             self.statistics.add_plain(round)  # what a plain round takes is the same for both
@@ -229,7 +235,7 @@ class Goodput(Controller):
         """
         timings = round.timings
         plain_s = self.costs.one_s + (seen.plain_other_s.value or besides(timings, learning=False))
-        took_s = timings.draft_s + timings.verify_s + timings.other_s
+        took_s = timings.draft_s + self.costs.charged_s(round) + timings.other_s
         if not seen.drafting_rounds:
             took_s = max(plain_s, took_s - _COLD_S)
         elif took_s > _DISTURBED * plain_s:

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 
 from specchat.core.costs import Costs, interpolate, marginal
+from specchat.core.round import Round
 from specchat.indexes.recent_linear_fit import RecentCostFit
 
 UNKNOWN_ROW = 0.1
@@ -28,6 +29,13 @@ class LearntCosts:
 
     Without a profile rounds draw a straight line: a few of different sizes tell what a row adds, where a curve would
     need many rounds of every size.
+
+    While passes read other texts too, a text is charged an equal share of a pass that reads one row of each, and what
+    its further rows add to a pass that has the rows of the others. So the most tokens per charged second of each text
+    are the most that all texts together get per second.
+
+    Attributes:
+        texts: that the last pass read.
     """
 
     def __init__(self, costs: Costs | None) -> None:
@@ -38,7 +46,26 @@ class LearntCosts:
         self._line = RecentCostFit(_MEMORY) if costs is None else None
         self._points: tuple[tuple[int, float], ...] = ()
         self._rows: list[float] = []
+        self.texts, self._others = 1, 0  # of the last pass: texts, and rows of other texts
         self._draw()
+
+    def observe(self, round: Round) -> None:
+        """One verification was timed, of this round alone or with trees of other texts."""
+        joint = round.timings.joint
+        texts, others = (1, 0) if joint is None else (joint.texts, joint.rows - round.rows)
+        if (texts, others) != (self.texts, self._others):
+            self.texts, self._others, self._rows = texts, others, []
+        if joint is None:
+            self.add(round.rows, round.timings.verify_s)
+        else:
+            self.add(joint.rows, joint.seconds)
+
+    def charged_s(self, round: Round) -> float:
+        """Seconds of a round's verification that its text is charged with."""
+        joint = round.timings.joint
+        if joint is None:
+            return round.timings.verify_s
+        return max(joint.seconds / joint.rows, joint.seconds - self._others_s)
 
     def add(self, rows: int, seconds: float) -> None:
         """One verification was timed. A pass that took far longer than usual was disturbed and counts little."""
@@ -62,16 +89,25 @@ class LearntCosts:
     @property
     def one_s(self) -> float:
         """Predicted seconds of a verification of one row: plain decoding's."""
-        return self._factor * self._points[0][1]
+        return self.verify_s(1)
 
     def verify_s(self, rows: int) -> float:
-        return self._factor * interpolate(self._points, rows)
+        """Predicted seconds of a verification of so many rows."""
+        return self._factor * interpolate(self._points, rows + self._others) - self._others_s
 
     def rows_s(self, count: int) -> Iterator[float]:
         """Predicted seconds that each row after the first adds, never less than the one before."""
         if len(self._rows) != count:
-            self._rows = marginal(self._points, count)
+            self._rows = marginal(self._points, count + self._others)[self._others :]
         return (self._factor * seconds for seconds in self._rows)
+
+    @property
+    def _others_s(self) -> float:
+        """Seconds of a pass that other texts are charged with, whatever this one reads."""
+        if self.texts == 1:
+            return 0.0
+        plain_s = interpolate(self._points, self.texts) / self.texts
+        return self._factor * (interpolate(self._points, self._others + 1) - plain_s)
 
     def _correct_shape(self, ratio: float) -> None:
         """One row takes `ratio` of what was thought, and any other number of rows as long as was thought."""

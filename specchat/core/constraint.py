@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
     from llguidance._lib import JsonCompileOptions
 
-Kind = Literal["json_schema", "json_object", "regex", "grammar"]
+Kind = Literal["json_schema", "json_object", "regex", "grammar", "calls"]
 
 MOST_CHARACTERS = 1 << 16
 """Of a schema, an expression or a grammar."""
@@ -45,6 +45,7 @@ _NAMES: dict[Kind, str] = {
     "json_object": "a JSON object",
     "regex": "this regular expression",
     "grammar": "this grammar",
+    "calls": "calls of these tools",
 }
 
 _JSON: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -98,7 +99,7 @@ def _source(source: ConstraintSource, name: str) -> str:
 
     if source.kind == "regex":
         return LLMatcher.grammar_from_regex(source.text)
-    if source.kind == "grammar":
+    if source.kind in ("grammar", "calls"):
         return LLMatcher.grammar_from_lark(source.text)
     try:
         schema = {"type": "object"} if source.kind == "json_object" else json.loads(source.text)

@@ -75,6 +75,20 @@ class Verdict:
         return Verdict(kept, None, self.tree, self.dead, self.sources[:count], beyond)
 
 
+@record
+class JointPass:
+    """A pass of the target that read trees of several texts.
+
+    Args:
+        texts, rows: of all that it read.
+        seconds: that it took.
+    """
+
+    texts: int
+    rows: int
+    seconds: float
+
+
 @dataclass
 class RoundTimings:
     """Seconds spent drafting, verifying, and on everything else; written in as they are measured.
@@ -82,12 +96,14 @@ class RoundTimings:
     Args:
         learn_s: what of everything else plain decoding does not have: what drafter and policy took to learn from the
             round, and from then on also what the controller took to plan and to learn.
+        joint: the pass that verified it, where that read other texts too; `verify_s` is its share then, by rows.
     """
 
     draft_s: float = 0.0
     verify_s: float = 0.0
     other_s: float = 0.0
     learn_s: float = 0.0
+    joint: JointPass | None = None
 
 
 @record

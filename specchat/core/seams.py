@@ -82,11 +82,11 @@ class Model(Weights, Protocol):
     refusing long prompts and ending replies. A tree may reach a little beyond it.
 
     Attributes:
-        gives_states: whether it can show states of its layers, hand out weights, take extra rows and make views. One
-            that cannot refuses what asks for them.
+        flexible_passes: whether it takes hooks and extra rows, makes views, and applies its head alone. One that cannot
+            refuses what asks for that, and still shows states after its layers.
     """
 
-    gives_states: bool
+    flexible_passes: bool
 
     counters: Counters
 

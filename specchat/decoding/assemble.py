@@ -77,13 +77,13 @@ def assemble(
             resources.memory,
         ),
     )
-    _refuse_without_states(speculator, settings)
+    _refuse_parts_of_passes(speculator, settings)
     speculator.feed = feed
     return speculator
 
 
-def _refuse_without_states(speculator: Speculator, settings: Settings) -> None:
-    """Refuse parts that look at states of a target that shows none.
+def _refuse_parts_of_passes(speculator: Speculator, settings: Settings) -> None:
+    """Refuse parts that leave a pass between its layers, of a target that computes whole passes alone.
 
     Raises:
         CombinationError: names the part.
@@ -94,9 +94,9 @@ def _refuse_without_states(speculator: Speculator, settings: Settings) -> None:
         ("rule", settings.rule, speculator.rule.taps),
     )
     for family, name, taps in named:
-        if taps and not speculator.target.gives_states:
+        if taps and not speculator.target.flexible_passes:
             raise CombinationError(
-                f"{family} {name!r} needs states of the target's layers, which llama.cpp does not hand out; nearest "
+                f"{family} {name!r} looks into the middle of a pass, which llama.cpp does not allow; nearest "
                 "that works: drafter 'token_recycling', or backend = own"
             )
 

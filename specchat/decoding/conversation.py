@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -16,24 +16,27 @@ from specchat.core.context import Context
 from specchat.core.costs import Costs
 from specchat.core.noise import Noise
 from specchat.core.reading import Reading
+from specchat.core.record import record
 from specchat.core.request import FIRST, HeadNeeds
 from specchat.core.round import Ledger, Round
 from specchat.core.seams import Drafter, Model
 from specchat.core.speedup import RoundIntervals
 from specchat.decoding.assemble import assemble, sampling
+from specchat.decoding.chat_tools import CALL_BEGINS, ChatMessage, in_words
 from specchat.decoding.combinations import LosslessClaim, check_settings, losslessness
 from specchat.decoding.emission import Emission, Limits, Stop, tokens_of
 from specchat.decoding.kept_parts import ControllerCache, DrafterCache
 from specchat.decoding.reply_events import Event, PromptRead, ReplyEnded, ReplyStarted, RoundWritten, Stopwatch
-from specchat.decoding.speculate import Speculator
+from specchat.decoding.speculate import Draft, Speculator, Submitted
 from specchat.decoding.teacher_forcing import chain
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.drafters.grammar import WithGrammar
 from specchat.drafters.parts import PairResources
 from specchat.drafters.reference import ExpectedReply, WithReference
 from specchat.errors import ModelError, PromptEmpty, PromptTooLong, UsageError
+from specchat.models.decoder.cache_rows import LAZY_TOKENS
 from specchat.models.decoder.cached_model import CachedModel
-from specchat.models.decoder.prompt_cache import Blocks
+from specchat.models.decoder.prompt_cache import KeptText
 from specchat.settings import SPECULATION, Settings
 
 
@@ -43,6 +46,33 @@ class _Cancelled(Exception):
 
 FORCED_ROWS = 64
 """Rows of logits that are held at once while a prompt's tokens are scored."""
+
+
+@record
+class PromptDue:
+    """Tokens of a prompt are to be read: so many are left."""
+
+    tokens: int
+
+
+@record
+class Drafted:
+    """A round has its draft, which the target is to be given next."""
+
+    speculator: Speculator
+    draft: Draft
+
+
+Steps = Generator[Event | PromptDue | Drafted, Any, None]
+"""A reply that is being written; see `Conversation.steps`."""
+
+
+def _next(steps: Steps, answer: Submitted | None) -> Event | PromptDue | Drafted | None:
+    """The next step; None where the reply is over."""
+    try:
+        return steps.send(answer)
+    except StopIteration:
+        return None
 
 
 class Conversation:
@@ -145,13 +175,24 @@ class Conversation:
         self.controllers.forget()
         self._assembled = None
 
-    def encode(self, messages: Sequence[dict[str, str]], tools: str = "") -> list[int]:
-        """The messages as tokens, ready for a reply to begin; ModelError for a token that the target has no row for."""
-        if not tools:
-            return self._known(self.vocabulary.encode_chat(list(messages)))
-        given = json.loads(tools)
-        found = self.vocabulary.encode_chat_with_tools(list(messages), given)
-        return self._known(self.vocabulary.encode_chat(told_of(given, messages)) if found is None else found)
+    def encode(self, messages: Sequence[ChatMessage], tools: str = "") -> list[int]:
+        """The messages as tokens, ready for a reply to begin; ModelError for a token that the target has no row for.
+
+        Args:
+            tools: functions that it may call, as a JSON list.
+        """
+        given: list[Any] = json.loads(tools or "[]")
+        found: list[int] | None = None
+        if given or any(message.get("calls") or message.get("answers") for message in messages):
+            found = self.vocabulary.encode_chat_with_tools(messages, given)
+        return self._known(self.vocabulary.encode_chat(in_words(messages, given)) if found is None else found)
+
+    def calls_in_words(self, tools: str) -> bool:
+        """Whether the model is told to write calls of these functions as Hermes models do."""
+        probe = {"role": "user", "content": "?"}
+        found = self.vocabulary.encode_chat_with_tools([probe], json.loads(tools or "[]"))
+        said = b"" if found is None else b"".join(self.vocabulary.token_spelling(token) for token in found)
+        return found is None or CALL_BEGINS.encode() in said
 
     def encode_text(self, text: str) -> list[int]:
         """A text as tokens, to go on with as it stands; raises as `encode` does."""
@@ -198,7 +239,21 @@ class Conversation:
             yield reading, prompt[begin + 1 : begin + 1 + len(text)]
             self.target.keep(range(1, len(text)))
 
-    def reply(
+    def reply(self, prompt: Sequence[int], *args: Any, **more: Any) -> Iterator[Event]:
+        """Write one reply to the prompt's tokens by itself; arguments and errors are those of `steps`.
+
+        Yields ReplyStarted, RoundWritten…, ReplyEnded.
+        """
+        steps = self.steps(prompt, *args, **more)
+        answer: Submitted | None = None
+        while (step := _next(steps, answer)) is not None:
+            answer = None
+            if isinstance(step, Drafted):
+                answer = step.speculator.submit(step.draft)
+            elif not isinstance(step, PromptDue):
+                yield step
+
+    def steps(
         self,
         prompt: Sequence[int],
         seed: int | None = None,
@@ -210,8 +265,11 @@ class Conversation:
         shown: HeadNeeds = FIRST,
         constraint: Constraint | None = None,
         bias: Mapping[int, float] | None = None,
-    ) -> Iterator[Event]:
-        """Write one reply to the prompt's tokens; `reference` is a text that it is expected to follow.
+        own: Mapping[str, Any] | None = None,
+    ) -> Steps:
+        """Write one reply to the prompt's tokens, with stops where replies of other conversations may go on.
+
+        `reference` is a text that it is expected to follow.
 
         A reply that has `begun` goes on behind these tokens, which penalties count as reply. Noise depends on the
         position alone, so with the same seed and settings it becomes the text it would have become without the break.
@@ -221,11 +279,14 @@ class Conversation:
 
         `bias` is added to the logits of these tokens, as a part of the target's law.
 
-        `shown` is what the caller looks at of the rounds' readings, so that it need not be computed anew.
+        `shown` is what the caller looks at of the rounds' readings, so that it need not be computed anew. `own` are
+        settings of this reply alone, which none of its parts is made from: how it samples, and where it ends.
 
-        Yields ReplyStarted, RoundWritten…, ReplyEnded; `on_prefill` is called while the prompt is read. The cache
-        keeps what was read, so a follow-up prompt reads only what is new. Times are those of `watch`; a caller that
-        lets the reply wait between two rounds stops it meanwhile.
+        Yields ReplyStarted, PromptDue…, then Drafted and RoundWritten by turns, ReplyEnded. PromptDue is answered with
+        how many tokens of the prompt are read now, None for all that are left, 0 to end the reply; Drafted with what
+        the target said of the draft. `on_prefill` is called while the prompt is read. The cache keeps what was read, so
+        a follow-up prompt reads only what is new. Times are those of `watch`; a caller that lets the reply wait between
+        two rounds stops it meanwhile.
 
         Raises:
             PromptEmpty: there is no token in it.
@@ -238,25 +299,26 @@ class Conversation:
                 f"logit_bias: the model has no token {largest}; its tokens are 0 to {self.target.vocab_size - 1}"
             )
         self._check_room(history)
+        settings, in_force = self._settings, self.with_own(own)
         if seed is None:
-            seed = self._settings.seed if self._settings.seed >= 0 else secrets.randbits(53)
+            seed = in_force.seed if in_force.seed >= 0 else secrets.randbits(53)
         speculator = self._current_speculator(None)
-        settings = self._settings
         context = Context(
-            history, len(prompt), self.target.vocab_size, sampling(settings, bias), Noise(seed), shown=shown
+            history, len(prompt), self.target.vocab_size, sampling(in_force, bias), Noise(seed), shown=shown
         )
         if constraint is not None:
             constraint.advance(begun)
             context.constraint = constraint
         room = self.target.context_tokens - len(history)
-        emission = Emission(self.vocabulary, self._limits(room), begun)
+        emission = Emission(self.vocabulary, _limits(in_force, room), begun)
         expected = ExpectedReply(reference) if reference else None
         ledger, gaps = Ledger(), RoundIntervals()
         watch = watch or Stopwatch()
         watch.start()
 
         self._keep_states(speculator)
-        yield ReplyStarted(len(history), speculator.feed.recall(self.target, context.history[:-1]), seed)
+        reused = speculator.feed.recall(self.target, context.history[:-1])
+        yield ReplyStarted(len(history), reused, seed)
 
         def on_chunk(done: int, total: int) -> None:
             on_prefill(PromptRead(done, total, watch.seconds))
@@ -264,7 +326,7 @@ class Conversation:
                 raise _Cancelled
 
         try:
-            speculator.start(context.history, on_chunk)
+            yield from self._read_prompt(speculator, context.history, reused, on_chunk)
         except _Cancelled:
             emission.ended = Stop.CANCELLED
         prefill_s = watch.seconds
@@ -273,15 +335,15 @@ class Conversation:
                 emission.ended = Stop.CANCELLED
             else:
                 if self._settings is not settings:
-                    settings = self._settings
-                    context.sampling = sampling(settings, bias)
-                    emission.limit(self._limits(room))
+                    settings, in_force = self._settings, self.with_own(own)
+                    context.sampling = sampling(in_force, bias)
+                    emission.limit(_limits(in_force, room))
                     with watch.stopped():  # drafters may be built for a change, and read what there is
                         self._current_speculator(context)
                 speculator = with_reference(self._current_speculator(context), expected)
                 if constraint is not None:
                     speculator = with_drafter(speculator, WithGrammar(speculator.drafter))
-                written = self._round(speculator, context, emission, ledger, watch)
+                written = yield from self._round(speculator, context, emission, ledger, watch)
                 gaps.add(written.at_s, *_counted(written.round))
                 yield written
         tail = emission.finish()
@@ -289,16 +351,39 @@ class Conversation:
         gaps.end(at_s)
         yield ReplyEnded(emission.ended, tail, ledger, gaps, prefill_s, at_s, emission.stop_string)
 
+    def with_own(self, own: Mapping[str, Any] | None) -> Settings:
+        """The settings in force, with those of one reply."""
+        return self._settings.changed_live(dict(own)) if own else self._settings
+
+    def _read_prompt(
+        self, speculator: Speculator, history: Sequence[int], reused: int, on_chunk: Callable[[int, int], None]
+    ) -> Generator[PromptDue, int | None, None]:
+        """Read the prompt, slice by slice, and show it to the drafter."""
+        text, total, read = history[:-1], len(history) - 1 - reused, 0
+        while total - read > LAZY_TOKENS:
+            count = yield PromptDue(total - read)
+            if count == 0:
+                raise _Cancelled
+            if count is None or read + count >= total - LAZY_TOKENS:
+                break
+            read += count
+            speculator.feed.read(self.target, text[: reused + read])
+            on_chunk(read, total)
+        before = read
+        speculator.start(history, lambda done, _: on_chunk(before + done, total))
+
     def _round(
         self, speculator: Speculator, context: Context, emission: Emission, ledger: Ledger, watch: Stopwatch
-    ) -> RoundWritten:
+    ) -> Generator[Drafted, Submitted, RoundWritten]:
         texts: list[str] = []
 
         def cut(emitted: Sequence[int]) -> int:
             texts.extend(emission.take(emitted))
             return len(texts)
 
-        round = speculator.round(context, cut)
+        draft = speculator.propose(context, speculator.plan(context))
+        submitted = yield Drafted(speculator, draft)
+        round = speculator.settle(submitted, context, cut)
         ledger.add(round)
         return RoundWritten(round, tuple(texts), watch.seconds, emission.ended is not None)
 
@@ -331,19 +416,16 @@ class Conversation:
         """The tokens that the target holds, where it keeps texts."""
         return self.target.rows.prefix if isinstance(self.target, CachedModel) and self.target.kept is not None else ()
 
-    def kept_blocks(self) -> list[Blocks]:
-        """What is held of the last text, by model, as it can be kept on the disk."""
-        target = self.target
-        if not isinstance(target, CachedModel):
-            return []
-        texts = [target.kept_blocks()]
-        for model in (self._draft, *(one.model for one in self._resources.further.values())):
-            if isinstance(model, CachedModel):
-                texts.append(model.kept_blocks())
-        return [*texts, self.speculator.feed.kept_blocks(target.rows.prefix)]
-
-    def _limits(self, room: int) -> Limits:
-        return Limits(self._settings.max_tokens, room, self._settings.stop)
+    def kept_texts(self) -> list[KeptText]:
+        """The last text as each model that keeps texts holds it, and as the drafter was given its states."""
+        target, feed = self.target, self.speculator.feed
+        texts: list[KeptText] = []
+        for model in (target, self._draft, *(one.model for one in self._resources.further.values())):
+            if isinstance(model, CachedModel) and (text := model.kept_text()) is not None:
+                texts.append(text)
+        if feed.kept is not None:
+            texts.append(KeptText(list(self.held_text), lambda: feed.kept))
+        return texts
 
     def _check_room(self, prompt: Sequence[int]) -> None:
         if not prompt:
@@ -355,33 +437,13 @@ class Conversation:
             )
 
 
-_TOLD = """# Tools
-
-You may call one or more functions to assist with the user query.
-
-You are provided with function signatures within <tools></tools> XML tags:
-<tools>
-{}
-</tools>
-
-For each function call, return a json object with function name and arguments within <tool_call></tool_call> XML tags:
-<tool_call>
-{{"name": <function-name>, "arguments": <args-json-object>}}
-</tool_call>"""
-"""What Hermes and Qwen models are told of functions."""
-
-
-def told_of(tools: Sequence[Any], messages: Sequence[dict[str, str]]) -> list[dict[str, str]]:
-    """The messages with what Hermes models are told of functions, for a chat format that has no place for it."""
-    said = _TOLD.format("\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
-    if messages and messages[0]["role"] == "system":
-        return [{**messages[0], "content": f"{messages[0]['content']}\n\n{said}"}, *messages[1:]]
-    return [{"role": "system", "content": said}, *messages]
-
-
 def _how_to_speculate(settings: Settings) -> dict[str, Any]:
     """The settings that parts are made from; while they stay, the parts do, and what they have learnt."""
     return {name: getattr(settings, name) for name in SPECULATION}
+
+
+def _limits(settings: Settings, room: int) -> Limits:
+    return Limits(settings.max_tokens, room, settings.stop)
 
 
 def _counted(round: Round) -> tuple[float, int, int, bool, float]:

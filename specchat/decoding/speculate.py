@@ -13,7 +13,7 @@ from specchat.core.device_copy import synchronize
 from specchat.core.reading import Reading
 from specchat.core.record import record
 from specchat.core.request import EVERYTHING, HeadNeeds, PassRequest
-from specchat.core.round import Round, RoundTimings
+from specchat.core.round import JointPass, Round, RoundTimings
 from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, TreePolicy
 from specchat.core.tree import ROOT, TokenTree
 from specchat.decoding.state_feed import StateFeed, wants_states
@@ -59,12 +59,14 @@ class Submitted:
 
     Args:
         given, returned: on the clock, when the target was given it and when the call came back.
+        joint: the pass that read it with trees of other texts; None where it read nothing else.
     """
 
     draft: Draft
     reading: Reading
     given: float
     returned: float
+    joint: JointPass | None = None
 
 
 @dataclass
@@ -179,7 +181,7 @@ class Speculator:
             verdict=verdict,
             emitted=emitted,
             draft_passes=draft.passes,
-            timings=RoundTimings(draft.took_s, verify_s),
+            timings=RoundTimings(draft.took_s, verify_s, joint=submitted.joint),
             extra_rows=len(draft.request.extra_rows),
             refused=refused,
         )

@@ -12,11 +12,12 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 from specchat.core.vocabulary import TokenTable
+from specchat.decoding.chat_tools import ChatMessage, for_templates, tells_all
 from specchat.errors import ModelError
 from specchat.models.weights.foreign_code import MOST_CPU_S, bounded, one_line
 
@@ -37,8 +38,11 @@ class Vocabulary(TokenTable, Protocol):
     def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
         """Messages, in the model's own chat format, ready for the reply to begin."""
 
-    def encode_chat_with_tools(self, messages: list[dict[str, str]], tools: list[Any]) -> list[int] | None:
-        """The same with functions that may be called; None where the model's format has no place for them."""
+    def encode_chat_with_tools(self, messages: Sequence[ChatMessage], tools: list[Any]) -> list[int] | None:
+        """The same with functions that may be called, with calls and their results.
+
+        None where the model's format has no place for one of them.
+        """
 
     def encode_text(self, text: str) -> list[int]:
         """A text to go on with: its tokens, after what the model expects at the beginning of any text."""
@@ -115,13 +119,20 @@ class TransformersVocabulary:
             return encode_with_names_as_text(self.tokenizer, messages)
         return self.encode(render_chat(self.tokenizer, messages))
 
-    def encode_chat_with_tools(self, messages: list[dict[str, str]], tools: list[Any]) -> list[int] | None:
-        """Apply the template with the tools, where it writes them. No text in either may name a special token."""
-        said = json.dumps([messages, tools], ensure_ascii=False)
+    def encode_chat_with_tools(self, messages: Sequence[ChatMessage], tools: list[Any]) -> list[int] | None:
+        """Apply the template where it writes the tools, all calls and all results. No text may name a special token."""
+        said = json.dumps([*messages, *tools], ensure_ascii=False)
         if self.tokenizer.chat_template is None or any(name in said for name in self._special_names):
             return None
-        written = render_chat(self.tokenizer, messages, tools)
-        return None if written == render_chat(self.tokenizer, messages) else self.encode(written)
+        for turns in for_templates(messages):
+            try:
+                written = render_chat(self.tokenizer, turns, tools)
+                told = not tools or written != render_chat(self.tokenizer, turns)
+            except ModelError:  # a template may refuse calls, or several at once
+                continue
+            if told and tells_all(written, turns):
+                return self.encode(written)
+        return None
 
     def encode_text(self, text: str) -> list[int]:
         return [int(token) for token in _bounded_by(text, lambda: self.tokenizer.encode(text))]
@@ -205,7 +216,7 @@ class _TooLong(BaseException):
     """Time is up; not an Exception, so that nothing in between can catch it by accident."""
 
 
-def render_chat(tokenizer: Any, messages: list[dict[str, str]], tools: list[Any] | None = None) -> str:
+def render_chat(tokenizer: Any, messages: Sequence[Mapping[str, Any]], tools: list[Any] | None = None) -> str:
     """The chat as the model's own template writes it, ready for the reply to begin.
 
     Raises:
@@ -214,6 +225,7 @@ def render_chat(tokenizer: Any, messages: list[dict[str, str]], tools: list[Any]
     more = {"tools": tools} if tools else {}
     text = str(_applied(tokenizer, messages, tokenize=False, **more))
     said = sum(len(message["content"]) for message in messages) + (len(json.dumps(tools)) if tools else 0)
+    said += sum(len(json.dumps(message["tool_calls"])) for message in messages if "tool_calls" in message)
     if len(text) > 2 * said + TEMPLATE_ADDED:
         raise ModelError(f"{_TEMPLATE_FAILED}: it writes {len(text):,} characters for {said:,}")
     return text
@@ -232,7 +244,7 @@ def encode_with_names_as_text(tokenizer: Any, messages: list[dict[str, str]]) ->
     return found
 
 
-def _applied(tokenizer: Any, messages: list[dict[str, str]], **how: Any) -> Any:
+def _applied(tokenizer: Any, messages: Sequence[Mapping[str, Any]], **how: Any) -> Any:
     with one_line(_TEMPLATE_FAILED), bounded(TEMPLATE_CPU_S, TEMPLATE_BYTES):
         return _at_most(
             TEMPLATE_SECONDS, lambda: tokenizer.apply_chat_template(messages, add_generation_prompt=True, **how)

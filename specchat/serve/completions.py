@@ -193,7 +193,7 @@ def _message(fields: Fields) -> Iterator[Message]:
     role = fields.text("role")
     if role == "tool":
         fields.refuse_unknown(["role", "content", "tool_call_id", "name"])
-        yield answering([_content(fields)])
+        yield answering(fields.name("tool_call_id"), _content(fields))
         return
     if role not in _ROLES:
         raise wrong(
@@ -210,11 +210,15 @@ def _message(fields: Fields) -> Iterator[Message]:
     yield Message(_ROLES[role], _content(fields))
 
 
-def _call(fields: Fields) -> tuple[str, Any]:
-    """Name and arguments of a call in an assistant's message."""
+def _call(fields: Fields) -> tuple[str, str, Any]:
+    """Id, name and arguments of a call in an assistant's message."""
     function = _function(fields)
     function.refuse_unknown(["name", "arguments"])
-    return function.needed("name"), parsed(function.text("arguments") or "", function.path("arguments"))
+    return (
+        fields.name("id") or "call",
+        function.needed("name"),
+        parsed(function.text("arguments") or "", function.path("arguments")),
+    )
 
 
 def _function(fields: Fields) -> Fields:

@@ -10,10 +10,10 @@ from typing import Any, Literal
 import msgspec
 
 from specchat.config.file_reading import UNREADABLE
-from specchat.engine.protocol.commands import Message, ReplyConstraint
+from specchat.engine.protocol.commands import Message, ReplyConstraint, ToolCall
 from specchat.errors import nearest
 from specchat.serve.fields import Fields, shown, wrong
-from specchat.serve.tools import Tools, call_text, required_call, result_text
+from specchat.serve.tools import Tools, free_calls, required_call
 from specchat.settings import OPTIONS
 
 Form = Literal["chat.completion", "text_completion", "message", "response"]
@@ -181,22 +181,25 @@ def typed_part(part: Fields, *types: str) -> str:
     return text
 
 
-def calling(said: str, calls: Sequence[tuple[str, Any]]) -> Message:
-    """An assistant's message with calls: names and arguments."""
-    return Message("assistant", "\n".join([*([said] if said else []), *(call_text(*call) for call in calls)]))
+def calling(said: str, calls: Sequence[tuple[str, str, Any]]) -> Message:
+    """An assistant's message with calls: id, name and arguments of each."""
+    return Message("assistant", said, tuple(ToolCall(*call) for call in calls))
 
 
-def answering(results: Sequence[str], said: str = "") -> Message:
-    """The results of calls, in their order, and what the user says besides."""
-    return Message("user", "\n".join([*map(result_text, results), *([said] if said else [])]))
+def answering(call: str, result: str) -> Message:
+    """The result of a call, whose id some clients leave out."""
+    return Message("user", result, answers=call or "call")
 
 
-def parsed(text: str, place: str) -> Any:
-    """A JSON value that is written as a text."""
+def parsed(text: str, place: str) -> dict[str, Any]:
+    """A JSON object that is written as a text."""
     try:
-        return msgspec.json.decode((text or "{}").encode(errors="replace"))
+        value = msgspec.json.decode((text or "{}").encode(errors="replace"))
     except UNREADABLE:
         raise wrong(place, "it is not JSON") from None
+    if not isinstance(value, dict):
+        raise wrong(place, f"{shown(value)} is not an object")
+    return value
 
 
 # ---------------------------------------------------------------------------- what the reply is held to, and tools
@@ -274,7 +277,7 @@ def tools_asked(tools: Sequence[dict[str, Any]], chosen: Sequence[str] | None, *
     if not tools or chosen == ():
         return None
     named = {tool["function"]["name"]: tool["function"]["parameters"] for tool in tools}
-    held = required_call(named, chosen) if chosen else None
+    held = required_call(named, chosen) if chosen else free_calls(named, single=single)
     return Tools(tuple(named), msgspec.json.encode(tools).decode(), held, single=single)
 
 

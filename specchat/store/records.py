@@ -49,6 +49,7 @@ class Facts(Struct, frozen=True):
     stats: dict[str, Any] | None = None
     thought_s: float | None = None  # spent on what it thought before it answered
     changes: list[SettingsChange] = []  # of the settings, while it was written
+    constraint: dict[str, Any] | None = None  # what it was held to
     begun: list[tuple[_Token, _Length]] = []  # tokens that were taken from another branch, and the characters of each
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 
 import pytest
@@ -34,7 +35,7 @@ class Fake:
     def warm_up(self, prompt: list[int]) -> None:
         pass
 
-    def write(self, prompt: list[int], seed: int) -> Written:
+    def write(self, prompt: list[int], seed: int, json_schema: str = "") -> Written:
         self.asked.append(tuple(prompt))
         return Written((1, 2), self.name, "length", 0.1, 0.2)
 
@@ -99,7 +100,7 @@ class Watched(Ours):
             self.seen = []
         return super()._new(configuration)
 
-    def write(self, prompt, seed):
+    def write(self, prompt, seed, json_schema=""):
         self.before.setdefault(tuple(prompt), []).append(list(self.seen))
         self.seen.append(tuple(prompt))
         return super().write(prompt, seed)
@@ -143,3 +144,13 @@ def test_a_reply_says_where_its_time_went():
     assert work.rounds + work.accepted >= len(written.tokens)
     assert sum(passes for passes, _ in work.verify_by_rows.values()) == work.rounds
     assert work.draft_s + work.verify_s + work.other_s == pytest.approx(written.decode_s)
+
+
+def test_a_question_with_a_schema_is_answered_by_it():
+    ours = Ours(parse_configurations("prompt_lookup:nodes=4", quick_settings(max_tokens=40))[0], quick_pair())
+    schema = json.dumps({"enum": ["yes", "no"]})
+    run = InterleavedRun([ours], quick_pair().vocabulary.encode_chat, 2000)
+    run.run([Question("q", "c", ("Is it?",), schema), Question("p", "c", ("Is it?",))])
+    held, free = run.measured
+    assert json.loads(held.written.text) in ("yes", "no")
+    assert free.written.text != held.written.text

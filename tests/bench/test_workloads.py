@@ -8,6 +8,7 @@ import zipfile
 from collections import Counter
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from specchat.bench.workloads import find_workload, load_workload, own_workload
 from specchat.errors import ConfigError, UsageError, WeightsError
@@ -67,6 +68,7 @@ def test_a_question_that_repeats_another_is_left_out(tmp_path):
     [
         (b'{"turns": []}', "line 1: turns = []"),
         (b'{"turns": ["ok"]}\n{"turns": "no"}', "line 2: turns = 'no'"),
+        (b'{"turns": ["ok"], "json_schema": "text"}', "line 1: json_schema = 'text' must be an object"),
         (b'{"question": "x"}', "it has: question"),
         (b"{", "line 1 is not JSON"),
         (b"", "holds no questions"),
@@ -85,6 +87,16 @@ def test_a_file_in_another_form_is_refused_by_line(tmp_path, content, said):
         load_workload(file)
     assert said in str(caught.value)
     assert len(str(caught.value)) < 400 + len(str(file))
+
+
+def test_questions_in_json_have_a_schema_each():
+    questions = find_workload("schemas").questions
+    assert len({question.turns for question in questions}) == 40
+    assert Counter(question.category for question in questions) == dict.fromkeys(
+        ("extraction", "tool call", "nested", "choice"), 10
+    )
+    for question in questions:
+        Draft202012Validator.check_schema(json.loads(question.json_schema))
 
 
 def test_a_line_ends_where_lines_of_json_end(tmp_path):

@@ -20,9 +20,9 @@ def subject(request) -> Subject:
 
 
 @pytest.fixture
-def shows_states(subject: Subject) -> None:
-    if not subject.model.gives_states:
-        pytest.skip("it shows no states of its layers")
+def flexible_passes(subject: Subject) -> None:
+    if not subject.model.flexible_passes:
+        pytest.skip("it computes whole passes alone")
 
 
 @pytest.fixture(params=list(network_models()))

@@ -13,7 +13,7 @@ import torch
 from contracts.covering import covering, named
 from contracts.llama_files import written
 from cuda_graph_stand_in import FrozenRecorder
-from llama_stand_in import LlamaStandIn
+from llama_stand_in import WIDTH, LlamaStandIn
 from torch import Tensor
 
 from specchat.compiled.build import NativeUnavailable
@@ -127,6 +127,29 @@ def shared_network(family: str) -> Any:
     return tiny_network(family)
 
 
+def states_of(network: Any) -> Callable[[Sequence[int]], list[Tensor]]:
+    """Tokens → per layer the (d,) state of the last token after that layer, by a plain pass of transformers."""
+
+    @torch.no_grad()
+    def states(tokens: Sequence[int]) -> list[Tensor]:
+        # The last entry of `hidden_states` has the final norm applied, so every layer is watched itself.
+        seen: list[Tensor] = []
+        hooks = [
+            layer.register_forward_hook(
+                lambda _m, _a, out: seen.append((out if isinstance(out, Tensor) else out[0])[0, -1].clone())
+            )
+            for layer in network.get_decoder().layers
+        ]
+        outputs = network(input_ids=torch.tensor([list(tokens)]), use_cache=False, output_hidden_states=True)
+        for hook in hooks:
+            hook.remove()
+        for layer in range(len(seen) - 1):
+            torch.testing.assert_close(seen[layer], outputs.hidden_states[layer + 1][0, -1])
+        return seen
+
+    return states
+
+
 def over_network(model_class: Callable[[Any, int], Model]) -> Factory:
     """Models that run a transformers network: the truth is the network itself, without any cache."""
 
@@ -140,26 +163,10 @@ def over_network(model_class: Callable[[Any, int], Model]) -> Factory:
         def truth(tokens: Sequence[int]) -> Tensor:
             return forward(input_ids=torch.tensor([list(tokens)])).logits[0, -1]
 
-        def states(tokens: Sequence[int]) -> list[Tensor]:
-            # The last entry of `hidden_states` has the final norm applied, so every layer is watched itself.
-            seen: list[Tensor] = []
-            hooks = [
-                layer.register_forward_hook(
-                    lambda _m, _a, out: seen.append((out if isinstance(out, Tensor) else out[0])[0, -1].clone())
-                )
-                for layer in network.get_decoder().layers
-            ]
-            outputs = forward(input_ids=torch.tensor([list(tokens)]))
-            for hook in hooks:
-                hook.remove()
-            for layer in range(len(seen) - 1):
-                torch.testing.assert_close(seen[layer], outputs.hidden_states[layer + 1][0, -1])
-            return seen
-
         return Subject(
             model=model_class(network, context_tokens),
             truth=truth,
-            states=states,
+            states=states_of(network),
             embed=lambda token: network.get_input_embeddings()(torch.tensor(token)).detach(),
             truth_embedded=lambda rows: forward(inputs_embeds=rows.unsqueeze(0)).logits[0, -1],
             layers=LAYERS[family],
@@ -185,7 +192,7 @@ def llama_cpp(family: str, context_tokens: int) -> Subject:
         weights = LlamaWeights("m", Path("m.gguf"), LlamaOptions(), functions=LlamaStandIn(says, V))
         return LlamaCppModel(weights, context_tokens)
 
-    return Subject(model=make(), truth=says, states=lambda tokens: pytest.fail("it shows no states"), fresh=make)
+    return Subject(model=make(), truth=says, states=lambda tokens: [says(tokens)[:WIDTH]], fresh=make)
 
 
 def llama_cpp_itself(family: str) -> Factory:
@@ -205,7 +212,7 @@ def llama_cpp_itself(family: str) -> Factory:
         return Subject(
             model=make(),
             truth=truth,
-            states=lambda tokens: pytest.fail("it shows no states"),
+            states=states_of(network),
             fresh=make,
             layers=LAYERS[family],
         )

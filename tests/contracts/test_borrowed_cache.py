@@ -22,7 +22,7 @@ def after(model, text):
     return logits
 
 
-@pytest.mark.usefixtures("shows_states")
+@pytest.mark.usefixtures("flexible_passes")
 def test_all_of_a_cache_that_is_borrowed_is_the_same_cache_to_the_bit(subject):
     model = subject.model
     model.prefill(PREFIX)
@@ -161,7 +161,7 @@ def test_what_was_borrowed_before_is_not_copied_again(build, monkeypatch):
     torch.testing.assert_close(again, after(other, [*longer, 7]), **CLOSE)
 
 
-@pytest.mark.usefixtures("shows_states")
+@pytest.mark.usefixtures("flexible_passes")
 def test_only_what_was_read_is_borrowed(subject):
     subject.model.prefill(PREFIX)
     subject.model.read(TokenTree(3, V).freeze())  # what was put off is read now

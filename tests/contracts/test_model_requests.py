@@ -17,25 +17,20 @@ from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.errors import CombinationError
 from specchat.models.decoder.cache_rows import LAZY_TOKENS
 
-needs_states = pytest.mark.usefixtures("shows_states")
+flexible_passes = pytest.mark.usefixtures("flexible_passes")
 
 
-@pytest.mark.parametrize(
-    "asked", [{"taps": [0]}, {"extra_rows": [ExtraRow(ROOT, torch.zeros(HIDDEN))]}, {"look": print}]
-)
-def test_a_model_without_states_refuses_what_asks_for_them(asked):
+@pytest.mark.parametrize("asked", [{"extra_rows": [ExtraRow(ROOT, torch.zeros(HIDDEN))]}, {"look": print}])
+def test_a_model_of_whole_passes_alone_refuses_what_asks_for_more(asked):
     model = MODELS["llama.cpp"]("", 256).model
     model.prefill(PREFIX)
-    with pytest.raises(CombinationError, match=r"neither states .* backend = own"):
+    with pytest.raises(CombinationError, match=r"no extra rows .* backend = own"):
         model.read(random_tree(V, 3, 0), request=requested(**asked))
-    with pytest.raises(CombinationError):
-        model.prefill([*PREFIX, *PREFIX], tap=HiddenStateSink(frozenset({0}), print))
 
 
 # ------------------------------------------------------------------------------------------------- taps
 
 
-@needs_states
 def test_taps_are_the_states_of_a_plain_pass_after_those_layers(subject):
     tree = random_tree(V, 8, 7)
     layers = range(subject.layers)
@@ -56,7 +51,6 @@ def test_taps_not_asked_for_are_not_there(subject):
 
 
 @models_with("count", [1, LAZY_TOKENS, LAZY_TOKENS + 1, 300])
-@needs_states
 def test_states_of_the_text_come_while_it_is_read_and_once(subject, count):
     text, layers = [(7 * i + i // 9) % V for i in range(count)], frozenset(range(subject.layers))
     taken: list[TextStates] = []
@@ -86,7 +80,7 @@ def stand_in(subject: Subject, token: int) -> torch.Tensor:
     return subject.embed(token) if subject.embed is not None else torch.zeros(HIDDEN)
 
 
-@needs_states
+@flexible_passes
 def test_a_rider_says_what_its_embedding_would_say_at_the_end_of_the_path(subject):
     tree = random_tree(V, 8, 8)
     texts = [[*PREFIX, 3, *tree.path_tokens(node)] for node in range(len(tree))]
@@ -102,7 +96,7 @@ def test_a_rider_says_what_its_embedding_would_say_at_the_end_of_the_path(subjec
     check(subject, reading, PREFIX, tree, range(len(tree)))  # the nodes are not changed by them
 
 
-@needs_states
+@flexible_passes
 def test_riders_may_follow_each_other(subject):
     tree = random_tree(V, 4, 8)
     text = [*PREFIX, 3, *tree.path_tokens(2)]
@@ -134,7 +128,7 @@ def test_a_rider_may_be_no_token_at_all(network):
         torch.testing.assert_close(reading.extra_row_logits[place], network.truth_embedded(rows), **CLOSE)
 
 
-@needs_states
+@flexible_passes
 def test_whom_a_model_names_likeliest_after_a_rider_has_the_highest_logits(subject):
     subject.model.prefill(PREFIX)
     extra_rows = [ExtraRow(node, stand_in(subject, node)) for node in (0, 2, 3)]
@@ -145,7 +139,7 @@ def test_whom_a_model_names_likeliest_after_a_rider_has_the_highest_logits(subje
     assert reading.best_after_extra_rows([2, 0], 3) == reading.extra_row_logits[[2, 0]].topk(3).indices.tolist()
 
 
-@needs_states
+@flexible_passes
 def test_riders_leave_nothing_in_the_cache(subject):
     tree = random_tree(V, 6, 9)
     path = deepest(tree)
@@ -160,7 +154,7 @@ def test_riders_leave_nothing_in_the_cache(subject):
 # ---------------------------------------------------------------------------------------------- on_layer
 
 
-@needs_states
+@flexible_passes
 def test_looking_after_each_layer_changes_nothing(subject):
     tree = random_tree(V, 9, 3)
     seen: list[tuple[int, int, tuple[int, ...]]] = []
@@ -177,7 +171,7 @@ def test_looking_after_each_layer_changes_nothing(subject):
     check(subject, reading, PREFIX, tree, everyone)
 
 
-@needs_states
+@flexible_passes
 def test_only_named_layers_are_looked_at(subject):
     seen: list[int] = []
     named = LayerHook(frozenset({subject.layers - 1}), lambda layer, hidden, nodes: seen.append(layer))
@@ -186,7 +180,7 @@ def test_only_named_layers_are_looked_at(subject):
     assert seen == [subject.layers - 1]
 
 
-@needs_states
+@flexible_passes
 def test_of_two_looks_after_one_layer_the_second_sees_what_the_first_left(subject):
     tree, (a, b, a1, b1, a2) = pruning_tree()
     seen: list[tuple[int, ...]] = []
@@ -219,7 +213,7 @@ def pruning_tree() -> tuple[TokenTree, list[int]]:
     return tree.freeze(), [a, b, a1, b1, a2]
 
 
-@needs_states
+@flexible_passes
 def test_a_dropped_node_takes_its_descendants_with_it_and_the_others_say_the_same(subject):
     tree, (a, b, a1, b1, a2) = pruning_tree()
     asked: list[tuple[int, ...]] = []
@@ -238,7 +232,7 @@ def test_a_dropped_node_takes_its_descendants_with_it_and_the_others_say_the_sam
     check_next(subject, subject.model, [*PREFIX, 3, 5, 6, 7])
 
 
-@needs_states
+@flexible_passes
 def test_the_root_stays_even_if_a_hook_drops_it(subject):
     tree, _ = pruning_tree()
     subject.model.prefill(PREFIX)
@@ -249,7 +243,7 @@ def test_the_root_stays_even_if_a_hook_drops_it(subject):
     check_next(subject, subject.model, [*PREFIX, 3, 7])
 
 
-@needs_states
+@flexible_passes
 def test_nodes_read_before_count_as_staying(subject):
     tree, (a, b, a1, b1, _) = pruning_tree()
     subject.model.prefill(PREFIX)

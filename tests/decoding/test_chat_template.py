@@ -13,7 +13,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from specchat.decoding import vocabulary
-from specchat.decoding.conversation import told_of
+from specchat.decoding.chat_tools import in_words
 from specchat.decoding.vocabulary import TransformersVocabulary, render_chat
 from specchat.errors import ModelError
 from tests.tiny_models import write_tokenizer
@@ -41,11 +41,11 @@ TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type":
 def test_tools_are_told_by_the_template_or_else_in_the_system_message(tokenizer):
     own = TransformersVocabulary(tokenizer, frozenset({0}))
     assert own.encode_chat_with_tools(CHAT, TOOLS) is None, "this template has no place for them"
-    first, *rest = told_of(TOOLS, CHAT)
+    first, *rest = in_words(CHAT, TOOLS)
     assert first["content"].startswith("be short\n\n# Tools")
     assert json.dumps(TOOLS[0]) in first["content"]
     assert rest == CHAT[1:]
-    assert told_of(TOOLS, CHAT[1:])[0]["role"] == "system"
+    assert in_words(CHAT[1:], TOOLS)[0]["role"] == "system"
     tokenizer.chat_template = "{% if tools %}T:{{ tools | tojson }}\n{% endif %}" + tokenizer.chat_template
     expected = tokenizer.apply_chat_template(
         CHAT, tools=TOOLS, add_generation_prompt=True, tokenize=True, return_dict=False
@@ -53,6 +53,67 @@ def test_tools_are_told_by_the_template_or_else_in_the_system_message(tokenizer)
     assert own.encode_chat_with_tools(CHAT, TOOLS) == expected
     named = [{**TOOLS[0], "x": "<|im_end|>"}]
     assert own.encode_chat_with_tools(CHAT, named) is None, "what names a control token is written as text"
+
+
+CALLS = [{"id": f"call_{a}", "name": "add", "arguments": {"a": a}} for a in (1, 2)]
+CALLED = [
+    {"role": "user", "content": "Add"},
+    {"role": "assistant", "content": "Well,", "calls": CALLS},
+    {"role": "user", "content": 'one "1"', "answers": "call_1"},
+    {"role": "user", "content": "two", "answers": "call_2"},
+    {"role": "user", "content": "So?"},
+]
+ONE_BY_ONE = (
+    "{% if tools %}T{{ tools | length }} {% endif %}{% for m in messages %}{% if m.tool_calls %}"
+    "{% if m.tool_calls | length != 1 %}{{ raise_exception('one at a time') }}{% endif %}"
+    '{% set f = m.tool_calls[0].function %}{"name": "{{ f.name }}", "parameters": {{ f.arguments | tojson }}}|'
+    "{% elif m.role == 'tool' %}ipython {{ m.content | tojson }}|{% else %}{{ m.role }} {{ m.content }}|{% endif %}"
+    "{% endfor %}"
+)
+"""As Llama 3 writes calls."""
+
+IN_A_LIST = (
+    "{% if tools %}T{{ tools | length }} {% endif %}{% for m in messages %}{% if m.tool_calls %}[TOOL_CALLS] ["
+    "{% for c in m.tool_calls %}{% if c.id | length != 9 %}{{ raise_exception('nine') }}{% endif %}"
+    '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}, "id": "{{ c.id }}"}'
+    "{{ ', ' if not loop.last }}{% endfor %}]|{% elif m.role == 'tool' %}[TOOL_RESULTS]{{ m.content }} "
+    "{{ m.tool_call_id }}|{% else %}{{ m.role }} {{ m.content }}|{% endif %}{% endfor %}"
+)
+"""As Mistral's models write calls."""
+
+
+def test_earlier_calls_are_written_as_the_template_writes_them(tokenizer):
+    own = TransformersVocabulary(tokenizer, frozenset({0}))
+
+    def written(tools):
+        found = own.encode_chat_with_tools(CALLED, tools)
+        return found and b"".join(map(own.token_spelling, found)).decode()
+
+    tokenizer.chat_template = ONE_BY_ONE
+    for tools, told in ((TOOLS, "T1 "), ([], "")):
+        assert written(tools) == (
+            f'{told}user Add|{{"name": "add", "parameters": {{"a": 1}}}}|ipython "one \\"1\\""|'
+            '{"name": "add", "parameters": {"a": 2}}|ipython "two"|user So?|'
+        )
+    tokenizer.chat_template = IN_A_LIST
+    assert written(TOOLS) == (
+        'T1 user Add|[TOOL_CALLS] [{"name": "add", "arguments": {"a": 1}, "id": "000000000"}, '
+        '{"name": "add", "arguments": {"a": 2}, "id": "000000001"}]|[TOOL_RESULTS]one "1" 000000000|'
+        "[TOOL_RESULTS]two 000000001|user So?|"
+    )
+    for there, lacking in (("{% if m.tool_calls %}", "{% if m.x %}"), ("]{{ m.content }} ", "]")):
+        tokenizer.chat_template = IN_A_LIST.replace(there, lacking)
+        assert written(TOOLS) is None, "it leaves them out"
+
+
+def test_earlier_calls_are_written_in_words_where_no_template_does():
+    first, called, result = in_words(CALLED)
+    assert first == CALLED[0]
+    one, two = (f'<tool_call>\n{{"name": "add", "arguments": {{"a": {a}}}}}\n</tool_call>' for a in (1, 2))
+    assert called == {"role": "assistant", "content": f"Well,\n{one}\n{two}"}
+    answers = '<tool_response>\none "1"\n</tool_response>\n<tool_response>\ntwo\n</tool_response>'
+    assert result == {"role": "user", "content": f"{answers}\nSo?"}
+    assert in_words(CHAT * 2) == CHAT * 2
 
 
 @pytest.mark.parametrize("role", ["system", "user", "assistant"])

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from rows import each_row
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tui"))
 from fake import hello, ready, rounds_of, started, stats_of
@@ -45,7 +46,7 @@ def changed(event: ev.Event, *where: Any, to: Any = None) -> bytes:
     return json.dumps(message).encode()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "why"),
     [
         (changed(LEARNT, "before", to=[9]), "two networks are compared at the same depths"),
@@ -160,9 +161,9 @@ def test_two_replies_may_be_written_by_turns() -> None:
         assert reader.read(encode(event)) == event
 
 
-def test_where_a_third_reply_begins_the_oldest_is_over() -> None:
+def test_where_a_ninth_reply_begins_the_oldest_is_over() -> None:
     reader = EventReader()
-    for event in [*alternate()[:4], msgspec.structs.replace(STARTED, id=3)]:
+    for event in [*alternate()[:4], *(msgspec.structs.replace(STARTED, id=3 + more) for more in range(7))]:
         reader.read(encode(event))
     reader.read(encode(msgspec.structs.replace(ROUNDS[1], id=2)))
     with pytest.raises(msgspec.DecodeError, match="reply 1 is not being written"):

@@ -11,10 +11,12 @@ import torch
 from contracts.kit import random_tree
 from contracts.model_checks import CLOSE, PREFIX, check_next, deepest
 from contracts.models import Subject, V
-from llama_stand_in import LlamaStandIn
+from llama_stand_in import WIDTH, LlamaStandIn
+from tiny_models import tiny_gguf
 
 from specchat.config import ModelSpec, PathSource
 from specchat.config.values import LlamaOptions
+from specchat.core.request import PassRequest
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.errors import InstallationError, ModelError, NotEnoughMemory, SpecchatError, UsageError
 from specchat.models import llama_loading
@@ -297,3 +299,37 @@ def test_unasked_it_runs_what_our_decoder_does_not_where_there_is_a_card(
     file = tmp_path / "m.gguf"
     file.touch()
     assert llama_loading.steps_in(backend, file, cards=cards) == steps
+
+
+def test_states_of_a_tree_with_more_leaves_than_sequences_are_those_of_its_nodes(model):
+    tree = wide_tree(50, 3)
+    model.prefill(PREFIX[:2])  # put off: read in the tree's first pass
+    reading = model.read(tree, request=PassRequest(frozenset({0})))
+    for node in range(len(tree)):
+        text = [*PREFIX[:2], 3, *tree.path_tokens(node)]
+        torch.testing.assert_close(reading.taps[0][reading.row(node)], SAYS(text)[:WIDTH], **CLOSE)
+    assert reading.text_states is not None
+    torch.testing.assert_close(reading.text_states.layers[0][1], SAYS(PREFIX[:2])[:WIDTH], **CLOSE)
+
+
+def test_a_cache_shows_states_only_once_they_were_wanted_and_keeps_the_text(model, stand_in):
+    text = [(7 * i + i // 13) % V for i in range(300)]
+    model.prefill(text)
+    assert stand_in.contexts[0].looks is None, "each pass would be slower"
+    tree = random_tree(V, 9, 0)
+    reading = model.read(tree, request=PassRequest(frozenset({0})))
+    assert len(stand_in.contexts) == 1, "the other cache is given back"
+    assert stand_in.contexts[0].looks is not None
+    assert sum(len(rows) for rows in stand_in.passes) == 300 + 10, "nothing is read twice"
+    torch.testing.assert_close(reading.taps[0][0], SAYS([*text, 3])[:WIDTH], **CLOSE)
+    model.keep(())
+    assert not model.read(random_tree(V, 3, 1)).taps
+
+
+def test_rows_of_embedding_and_head_are_those_of_the_file(tmp_path, stand_in):
+    path = tiny_gguf(tmp_path / "m.gguf")
+    loaded = load_model(ModelSpec("m", (PathSource(path),)), path, torch.device("cpu"), "float32")
+    model = LlamaCppModel(LlamaWeights("m", path, LlamaOptions(), functions=stand_in), 512)
+    tokens = [3, 1, 3, 7]
+    torch.testing.assert_close(model.embed(tokens), loaded.model.embed(tokens).float())
+    torch.testing.assert_close(model.head_rows(tokens), loaded.model.head_rows(tokens).float())

@@ -5,11 +5,17 @@ from __future__ import annotations
 import json
 
 import pytest
+from rows import each_row
 
-from specchat.serve.tools import Call, CallReader, call_text
+from specchat.core.constraint import ConstraintSource, compiled
+from specchat.engine.protocol.commands import ReplyConstraint
+from specchat.models.backends.scripted import ScriptedVocabulary
+from specchat.serve.tools import Call, CallReader, free_calls, required_call
 
 NAMES = ["add", "get"]
-ONE, TWO = call_text("add", {"a": 1}), call_text("get", {"what": "</x> {"})
+ONE = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
+TWO = '<tool_call>\n{"name": "get", "arguments": {"what": "</x> {"}}\n</tool_call>'
+BARE, OTHER = ONE.split("\n")[1], TWO.split("\n")[1]
 
 
 def read(text: str, size: int) -> tuple[str, list[tuple[str, object]]]:
@@ -26,8 +32,8 @@ def read(text: str, size: int) -> tuple[str, list[tuple[str, object]]]:
 ADD, GET = ("add", {"a": 1}), ("get", {"what": "</x> {"})
 
 
-@pytest.mark.parametrize("size", [1, 3, 7, 1000])
-@pytest.mark.parametrize(
+@each_row("size", [1, 3, 7, 1000])
+@each_row(
     ("text", "said", "calls"),
     [
         ("Hello <b> there", "Hello <b> there", []),
@@ -43,6 +49,25 @@ ADD, GET = ("add", {"a": 1}), ("get", {"what": "</x> {"})
         ("So <tool_ca", "So <tool_ca", []),
         (ONE.removesuffix("</tool_call>"), "", [ADD]),
         ("", "", []),
+        (f"{ONE}\n<tool_call>nonsense</tool_call>", "<tool_call>nonsense</tool_call>", [ADD]),
+        (f"{BARE}; {OTHER}", "", [ADD, GET]),
+        (f"{BARE}\n{OTHER}\n", "", [ADD, GET]),
+        (f"[{BARE}, {OTHER}]", "", [ADD, GET]),
+        (f"[ {BARE} ]", "", [ADD]),
+        (f"<|python_tag|>{BARE}", "", [ADD]),
+        (f"[TOOL_CALLS] [{BARE}, {OTHER}]", "", [ADD, GET]),
+        (f"I add. [TOOL_CALLS][{BARE}]", "I add. ", [ADD]),
+        (f"```json\n{BARE}\n```", "", [ADD]),
+        (f"```\n{BARE}\n```", "", [ADD]),
+        (f"```tool_code\n[{BARE}, {OTHER}]\n```\n", "", [ADD, GET]),
+        ('<function=add>{"a": 1}</function>', "", [ADD]),
+        ('So: <function=add>{"a": 1}</function> <function=add>{"a": 1}</function>', "So: ", [ADD, ADD]),
+        ("<function=add>{</function>", "<function=add>{</function>", []),
+        (f"[{BARE}, 1]", f"[{BARE}, 1]", []),
+        ("[a link](b) <function", "[a link](b) <function", []),
+        ("```python\nprint(1)\n```", "```python\nprint(1)\n```", []),
+        ("```json\n[1]\n```", "```json\n[1]\n```", []),
+        ("[" * 5000, "[" * 5000, []),
     ],
 )
 def test_calls_are_told_from_text(text: str, said: str, calls: list[object], size: int) -> None:
@@ -54,3 +79,55 @@ def test_text_is_given_as_soon_as_it_cannot_begin_a_call() -> None:
     assert reader.add("Well") == ["Well"]
     assert reader.add(" <tool") == [" "]
     assert reader.add("box>") == ["<toolbox>"]
+    assert CallReader(NAMES).add("[a]") == ["[a]"]
+    assert CallReader(NAMES).add("```python") == ["```python"]
+
+
+@pytest.mark.parametrize("size", [1, 1000])
+def test_of_several_calls_one_is_given_where_one_is_wanted(size: int) -> None:
+    for text in (f"Well. {ONE} {TWO} So.", f"Well. [TOOL_CALLS][{BARE}, {OTHER}]"):
+        reader = CallReader(NAMES, single=True)
+        found = [piece for at in range(0, len(text), size) for piece in reader.add(text[at : at + size])]
+        found += reader.finish()
+        assert "".join(piece for piece in found if isinstance(piece, str)) == "Well. "
+        assert [piece.name for piece in found if isinstance(piece, Call)] == ["add"]
+
+
+ARGUMENTS = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "free", "single"),
+    [
+        ("Hello <b> {there} <tool_", True, True),
+        (ONE, True, True),
+        (f"I add.\n{ONE}\n{ONE} So.", True, False),
+        (f"{ONE} So.", True, False),
+        (ONE.replace("1", '"one"'), False, False),
+        (ONE.replace('"a": 1', ""), False, False),
+        (ONE.replace("add", "sub"), False, False),
+        (ONE.replace("1}", '1, "b": 1}'), False, False),
+        (ONE.removesuffix("</tool_call>"), False, False),
+        ("<tool_call>\nnonsense", False, False),
+    ],
+)
+def test_calls_that_may_stand_in_a_text_fit_their_schemas(text: str, free: bool, single: bool) -> None:
+    table = ScriptedVocabulary()
+
+    def fits(held: ReplyConstraint) -> bool:
+        constraint = compiled(ConstraintSource(held.kind, held.text), table, table.size)
+        for token in [*table.encode(text), *table.eos_ids]:
+            if not constraint.allows((), token):
+                return False
+            constraint.advance([token])
+        return True
+
+    tools = {"add": ARGUMENTS, "get": {"type": "object"}}
+    assert fits(free_calls(tools, single=False)) == free
+    assert fits(free_calls(tools, single=True)) == single
+    assert fits(required_call(tools, ["add"])) == (text == ONE)

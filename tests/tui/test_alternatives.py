@@ -6,10 +6,10 @@ import math
 
 import msgspec
 from driving import Driver, driving, in_one_app
-from fake import started, stats_of
+from fake import ready, started, stats_of
 
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.commands import Cancel, Generate
+from specchat.engine.protocol.commands import Cancel, Generate, ReplyConstraint
 from specchat.engine.protocol.round_parts import (
     Draw,
     ForbiddenGuess,
@@ -23,7 +23,8 @@ from specchat.engine.protocol.round_parts import (
 from specchat.store.records import Facts
 from specchat.tui.screens.alternatives import AlternativesScreen
 from specchat.tui.state.reply_figures import Figures
-from specchat.tui.state.turn import Reply
+from specchat.tui.state.stored_chat import message_of, turn_of
+from specchat.tui.state.turn import Reply, Turn
 from specchat.tui.text.cells import width_of
 from specchat.tui.tree import ASCII, UNICODE, draw, picture_of
 from specchat.tui.tree.alternatives import (
@@ -118,6 +119,18 @@ def test_a_reply_that_lacks_rounds_or_tokens_is_known_by_its_texts():
     forged = Reply(1, Figures(), "other", [-5], facts=Facts(begun=[(20, 4), (21, 5)]))
     forged.rounds.append(rounds[1])
     assert texts(emitted_by(forged)) == ["other"]
+
+
+def test_what_a_reply_was_held_to_and_began_with_is_kept_with_the_chat():
+    reply, held = reply_of(story(), begun=[(20, 4)]), ReplyConstraint("json_schema", "{}")
+    reply.hold_to(held)
+    kept = message_of(Turn("assistant", reply=reply))
+    facts = msgspec.json.decode(msgspec.json.encode(kept.facts), type=Facts)
+    again = turn_of(msgspec.structs.replace(kept, facts=facts)).reply
+    assert again.constraint == held
+    assert again.facts.begun == [(20, 4)]
+    forged = msgspec.structs.replace(facts, constraint={"kind": "no such", "text": 1})
+    assert turn_of(msgspec.structs.replace(kept, facts=forged)).reply.constraint is None
 
 
 def test_parts_of_a_character_are_one_piece_and_the_end_of_a_reply_is_a_place():
@@ -280,6 +293,24 @@ async def escape_leaves_the_token_and_then_the_chat(d: Driver) -> None:
     assert d.view.prompt.has_focus
 
 
+async def a_token_of_an_earlier_reply_begins_a_branch_there(d: Driver) -> None:
+    await told_story(d)
+    earlier = d.app.chat.turns[-1]
+    await told_story(d)
+    d.view.transcript.focus()
+    await d.pilot.press("k", "k", "k", "right", "right", "enter")
+    await d.settle()
+    asked = d.link.last(Generate)
+    assert (asked.begun_tokens, len(asked.messages)) == ([20], 1)
+    await d.pilot.press("enter")
+    await d.settle()
+    branch = d.link.last(Generate)
+    assert (branch.begun_tokens, branch.messages) == ([20, 21], asked.messages)
+    assert branch.seed is None, "with the token that was drawn, what follows is drawn anew"
+    assert [turn.role for turn in d.app.chat.turns] == ["user", "assistant"]
+    assert earlier.place == (1, 2)
+
+
 async def a_failure_of_the_question_is_said_on_the_page(d: Driver) -> None:
     await told_story(d)
     d.view.transcript.focus()
@@ -310,9 +341,28 @@ async def test_tokens_and_nodes_open_their_places():
         a_token_of_a_reply_opens_its_alternatives_and_begins_a_branch,
         a_node_of_the_tree_opens_what_else_could_stand_there,
         escape_leaves_the_token_and_then_the_chat,
+        a_token_of_an_earlier_reply_begins_a_branch_there,
         a_failure_of_the_question_is_said_on_the_page,
         a_token_is_pointed_at_with_the_mouse_too,
     )
+
+
+async def test_the_tokens_of_a_kept_chat_open_their_places_too(store):
+    async with driving(store=store) as d:
+        await told_story(d)
+        d.app.context.archive.close()
+        id = d.app.chat.id
+    async with driving(store=store, chat=id) as d:
+        d.view.transcript.focus()
+        await d.pilot.press("left", "left", "left", "enter")
+        await d.settle()
+        assert d.link.last(Generate).begun_tokens == [20, 21, 22]
+        assert "·hill" in d.screen()
+        await d.hear(ready(pair="qwen"))
+        await d.pilot.press("escape", "enter")
+        await d.settle()
+        asked = d.link.last(Generate)
+        assert (asked.begun_tokens, asked.begun) == ([], ["Once", " upon", " a"]), "another model has other tokens"
 
 
 async def test_a_narrow_window_shows_the_alternatives_too():

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 from driving import driving
+from fake import rounds_of
+from msgspec import structs
 
+from specchat.engine.protocol.packed_rounds import pack_rounds
 from specchat.errors import UsageError
 from specchat.store.chat_json import read_json
 from specchat.store.records import ChatRecord, Facts, StoredMessage
@@ -59,6 +62,13 @@ def test_a_page_needs_nothing_else_and_runs_nothing():
     assert not re.search(r"@import|url\(", stored_chat.as_html(CHAT, MESSAGES))
     assert any(given.get("content", "").startswith("default-src 'none'") for tag, given in page.tags if tag == "meta")
     assert any("<script>alert(1)</script>" in text for _, text in page.said)
+
+
+def test_a_page_of_a_reply_with_rounds_plays_them():
+    rounds = pack_rounds(rounds_of("another branch"), 1 << 20)
+    with_rounds = [MESSAGES[0], structs.replace(MESSAGES[1], rounds=rounds)]
+    page = Page(stored_chat.as_html(structs.replace(CHAT, leaf="b"), with_rounds))
+    assert [tag for tag, _ in page.tags].count("script") == 2
 
 
 def test_a_page_keeps_control_characters_visible_and_its_title_whole():

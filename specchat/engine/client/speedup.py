@@ -32,3 +32,11 @@ def source_of(speedup: Speedup | None, plain_rounds: int) -> str:
 def speedup_text(speedup: Speedup | None) -> str:
     """`1.5× ± 0.1 (32 plain rounds here)`, or that nothing can be said."""
     return f"{speedup.text} ({source_of(speedup, 0)})" if speedup is not None else "speed-up: too few rounds to say"
+
+
+def stats_line(stats: Stats) -> str:
+    """A reply's figures in one line."""
+    return (
+        f"{stats.tokens} tok · {stats.tokens_per_s:.1f} tok/s · τ {stats.acceptance_length:.2f} · "
+        f"{stats.accepted} of {stats.drafted} drafted accepted · {speedup_text(speedup_of(stats))}"
+    )

@@ -34,10 +34,13 @@ Bias = Annotated[float, Meta(ge=-100, le=100)]
 TopCount = Annotated[int, Meta(ge=0, le=20)]
 Margin = Annotated[float, Meta(ge=-1e12, le=1e12)]
 
-ConstraintKind = Literal["json_schema", "json_object", "regex", "grammar"]
+ConstraintKind = Literal["json_schema", "json_object", "regex", "grammar", "calls"]
 Role = Annotated[str, Meta(pattern="^(system|user|assistant)$")]
 KeptName = Annotated[str, Meta(pattern="^([A-Za-z0-9][A-Za-z0-9_-]{0,63})?$")]
 Kind = Annotated[str, Meta(pattern="^(int|float|str|bool)$")]
 Name = Annotated[str, Meta(max_length=4096)]
 Words = Annotated[str, Meta(max_length=65536)]
 FewWords = Annotated[str, Meta(max_length=64)]
+
+MOST_TOGETHER = 8
+"""Replies that are written at once, at most."""

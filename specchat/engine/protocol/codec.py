@@ -13,13 +13,14 @@ import msgspec
 from msgspec import ValidationError
 
 from specchat.config.file_reading import UNREADABLE
-from specchat.engine.protocol.bounds import LONGEST_LINE_BYTES
+from specchat.engine.protocol.bounds import LONGEST_LINE_BYTES, MOST_TOGETHER
 from specchat.engine.protocol.commands import Change, Command, Compare, Count, Generate, Load
 from specchat.engine.protocol.events import (
     PROTOCOL,
     Changed,
     Died,
     Event,
+    Failed,
     Finished,
     Header,
     Hello,
@@ -137,6 +138,9 @@ def check(message: Command | Event) -> None:
             _wishes(message.settings)
         case Generate():
             _wishes(message.apart or {})
+            _wishes(message.own or {})
+            _demand(message.own is None or message.apart is None, "a reply is written apart or with others, not both")
+            _demand(message.own is None or message.beside is None, "two replies by turns are not written with others")
             _wishes(message.beside.apart if message.beside else {})
             _demand(message.beside is None or message.beside.id != message.id, "two replies have the same id")
             _demand(message.text is None or not message.messages, "a reply answers messages or goes on with a text")
@@ -169,7 +173,7 @@ def check(message: Command | Event) -> None:
 class Order:
     """The order of events: a reply's come between its beginning and its end, round after round.
 
-    Two replies may be written by turns; where a third begins, the oldest is over.
+    Several replies may be written at once; where one more begins than can be, the oldest is over.
     """
 
     def __init__(self) -> None:
@@ -183,7 +187,9 @@ class Order:
                 raise ValidationError("a header may only be the first line")
             case Started():
                 self._written.pop(event.id, None)
-                self._written = {**dict([*self._written.items()][-1:]), event.id: (0, 0.0)}
+                self._written = {**dict([*self._written.items()][1 - MOST_TOGETHER :]), event.id: (0, 0.0)}
+            case Failed() if event.id is not None:
+                self._written.pop(event.id, None)
             case Prefilled():
                 self._written[event.id] = self._rounds(event), event.at_s
             case RoundDone():

@@ -15,6 +15,7 @@ from specchat.engine.protocol.bounds import (
     ConstraintKind,
     Id,
     KeptName,
+    Name,
     Role,
     Seconds,
     Seed,
@@ -24,11 +25,25 @@ from specchat.engine.protocol.bounds import (
 )
 
 
-class Message(Struct, frozen=True):
-    """One turn of a chat. `role` is `system`, `user` or `assistant`."""
+class ToolCall(Struct, frozen=True):
+    """A function that an assistant's message calls."""
+
+    id: Name
+    name: Name
+    arguments: dict[str, Any]
+
+
+class Message(Struct, frozen=True, omit_defaults=True):
+    """One turn of a chat. `role` is `system`, `user` or `assistant`.
+
+    With `calls`, an assistant's message calls functions after what it says; with `answers`, the id of a call, a user's
+    message is the result of that call.
+    """
 
     role: Role
     content: str
+    calls: tuple[ToolCall, ...] = ()
+    answers: Name = ""
 
 
 class Load(Struct, frozen=True, tag_field="type", tag="load"):
@@ -46,7 +61,7 @@ class SecondReply(Struct, frozen=True):
 
 class ReplyConstraint(Struct, frozen=True):
     """What a reply must be: JSON that fits a schema, any JSON object (no text), a match of an expression, or a text
-    of a grammar in Lark's notation."""
+    of a grammar in Lark's notation; `calls` is a grammar that holds only where the model writes calls in its form."""
 
     kind: ConstraintKind
     text: str = ""
@@ -57,6 +72,11 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
 
     `seed` None draws a fresh one unless the settings pin it. With `apart`, these settings hold for this reply alone,
     and it is written by parts that know nothing of other replies and are forgotten afterwards.
+
+    With `own`, the reply has these settings of its own, which say how it is sampled and where it ends, and is written
+    together with other such replies, up to `MOST_TOGETHER`: one pass reads the trees of all. Each has its own events,
+    and is the reply that it would be alone. Those for which there is no place or no memory wait; other commands that
+    write wait until all have ended, and whatever comes after them waits too.
 
     With `beside`, two replies are written by turns of some tokens each, in the order A B B A: so both meet the same
     moments of the machine. Each has its own events and its own clock, which stands still in the other's turns. One of
@@ -103,6 +123,7 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     prompt_logprobs: bool = False
     logit_bias: dict[Token, Bias] = {}
     keep: KeptName = ""
+    own: dict[str, Any] | None = None
 
 
 class Cancel(Struct, frozen=True, tag_field="type", tag="cancel"):

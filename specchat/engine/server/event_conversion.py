@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import msgspec
+
 from specchat.core.reading import Reading
 from specchat.core.round import Ledger, Round
 from specchat.core.speedup import RoundIntervals
 from specchat.core.tree import ROOT
 from specchat.decoding.assemble import sampling
-from specchat.decoding.combinations import LosslessClaim
+from specchat.decoding.combinations import LosslessClaim, losslessness
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.emission import texts_of
 from specchat.decoding.reply_events import ReplyEnded, ReplyStarted, RoundWritten
@@ -23,6 +25,7 @@ from specchat.engine.server.copy_sources import CopySources
 from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.engine.server.memory import memory_bytes
 from specchat.errors import SpecchatError, WeightsNotHere
+from specchat.settings import Settings
 
 _LONGEST_MESSAGE = 4000
 """Characters of an error: it may quote what it refuses, and that may be anything."""
@@ -37,7 +40,7 @@ def encode_prompt(conversation: Conversation, command: Generate) -> list[int]:
 
 def encode_messages(conversation: Conversation, messages: Sequence[Message], tools: str = "") -> list[int]:
     """A chat as tokens, ready for a reply to begin."""
-    return conversation.encode([{"role": one.role, "content": one.content} for one in messages], tools)
+    return conversation.encode([msgspec.to_builtins(one) for one in messages], tools)
 
 
 def ready_message(pair: LoadedPair, conversation: Conversation) -> events.Ready:
@@ -75,9 +78,7 @@ def loss_message(claim: LosslessClaim, pair: LoadedPair) -> events.Losslessness:
     return events.Losslessness(claim.lossless, claim.reason, pair.near_ties if claim.lossless else "")
 
 
-def started_message(
-    command: Generate, started: ReplyStarted, conversation: Conversation, pair: LoadedPair
-) -> events.Started:
+def started_message(command: Generate, started: ReplyStarted, settings: Settings, pair: LoadedPair) -> events.Started:
     """A reply begins, with the settings that hold for it."""
     return events.Started(
         id=command.id,
@@ -85,11 +86,11 @@ def started_message(
         prompt_tokens=started.prompt_tokens,
         reused_tokens=started.reused_tokens,
         seed=started.seed,
-        settings=settings_message(conversation.settings),
-        loss=loss_message(conversation.losslessness, pair),
-        pair=conversation.settings.pair,
+        settings=settings_message(settings),
+        loss=loss_message(losslessness(settings), pair),
+        pair=settings.pair,
         text=command.text,
-        begun=command.begun or texts_of(conversation.vocabulary, command.begun_tokens),
+        begun=command.begun or texts_of(pair.vocabulary, command.begun_tokens),
     )
 
 

@@ -147,7 +147,7 @@ class IdleTime:
         """Do what is due, until a command arrives."""
         if self.prompts.due:
             with background_priority():
-                self.prompts.save(conversation, interrupted)
+                self.prompts.save(interrupted)
         elif self.measuring.due:
             self.measuring.measure(conversation, interrupted)
         else:

@@ -13,6 +13,7 @@ from specchat.core.seams import Model
 from specchat.decoding.combinations import refuse_unknown_drafts
 from specchat.decoding.conversation import Conversation
 from specchat.drafters.choice import choose_drafter
+from specchat.drafters.parts import PairResources
 from specchat.engine.protocol import events
 from specchat.engine.protocol.commands import Compare
 from specchat.engine.server.event_conversion import Comparing, encode_messages
@@ -23,6 +24,8 @@ from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.engine.server.memory import free_memory, limit_without_drafts, memory_bytes, watch_peak
 from specchat.engine.server.pair_loading import Loader
 from specchat.errors import CombinationError, EngineError, NotEnoughMemory, SpecchatError
+from specchat.models.decoder.cached_model import CachedModel
+from specchat.models.machine import available_bytes
 from specchat.models.model_loading import Loaded
 from specchat.settings import OPTIONS, Settings
 
@@ -36,7 +39,7 @@ class ReplyTotals:
 
 
 _LAST_SAVING_S = 1.0
-"""What was read is written for so long when the engine leaves: its client waits."""
+"""What was read is written for so long when the engine leaves, or another pair is loaded."""
 
 
 @dataclass
@@ -57,6 +60,7 @@ class OpenPair:
     comparing: Comparing
     totals: ReplyTotals
     _second: Model | None = field(default=None, init=False)
+    _others: list[Conversation] = field(default_factory=list, init=False)
 
     @staticmethod
     def open(
@@ -76,6 +80,7 @@ class OpenPair:
         if goes_on is not None:
             idle.kept = goes_on.idle.kept
             idle.prompts.use(loaded)
+            idle.prompts.change(settings)
         conversation = Conversation(
             loaded.target.model,
             loaded.draft.model if loaded.draft else None,
@@ -115,6 +120,64 @@ class OpenPair:
         """Give its cache back."""
         self._second = None
 
+    def place_for(
+        self, prompt: Sequence[int], taken: Sequence[tuple[Conversation, int]], tokens: int
+    ) -> Conversation | None:
+        """A conversation over the same weights for one more reply, with a cache of its own; None: it has to wait.
+
+        Of those that are free, the one that holds most of the prompt. There is memory for a reply beside others only if
+        every text could become as long as the longest.
+
+        Args:
+            taken: the conversations that write replies now, and how many tokens their texts may get.
+            tokens: the same of this text.
+        """
+        busy = [conversation for conversation, _ in taken]
+        free = [chat for chat in (self.conversation, *self._others) if chat not in busy]
+        if not free:
+            self._others.append(self._another())
+            free = self._others[-1:]
+        if taken and not self._room_for(max(tokens, *(each for _, each in taken))):
+            return None
+        found = max(free, key=lambda chat: chat.target.cached(prompt))
+        target, main = found.target, self.conversation.target
+        if isinstance(target, CachedModel) and isinstance(main, CachedModel) and main.kept is not None:
+            target.keep_texts_in(main.kept)
+            most = max((self.conversation, *self._others), key=lambda chat: chat.target.cached(prompt)).target
+            if isinstance(most, CachedModel) and most.cached(prompt) > target.cached(prompt):
+                most.share(prompt)
+        return found
+
+    def follow_settings(self) -> None:
+        """Let all conversations speculate as the settings in force say."""
+        settings = self.conversation.settings
+        for chat in self._others:
+            if chat.settings is not settings:
+                chat.change(settings)
+
+    def _another(self) -> Conversation:
+        """A conversation with parts of its own over the same weights; what its drafters learn is not kept."""
+        draft, resources = self._own_models()
+        profile, target = self.idle.measuring.profile, self.loaded.target.model.with_new_cache()
+        costs = None if profile is None else profile.costs
+        return Conversation(target, draft, self.loaded.vocabulary, self.conversation.settings, costs, resources)
+
+    def _own_models(self) -> tuple[Model | None, PairResources]:
+        """The draft models with new caches, and the other resources of the pair."""
+        draft, shared = self.loaded.draft, self.loaded.resources
+        further = {name: replace(one, model=one.model.with_new_cache()) for name, one in shared.further.items()}
+        return draft.model.with_new_cache() if draft else None, replace(shared, further=further)
+
+    def _room_for(self, tokens: int) -> bool:
+        """Whether the caches of all texts may hold so many tokens each."""
+        models = (self.loaded.target.model, *(draft.model for draft in self.loaded.drafts))
+        wanted = sum(model.cache_bytes(tokens) - model.cache_bytes(0) for model in models)
+        device, limit = self.loaded.device, self.loaded.memory
+        free = available_bytes(device) or 1 << 50
+        if limit is not None and self.conversation.settings.memory:
+            free = min(free, limit.bytes - memory_bytes(device))
+        return wanted <= free
+
     def supply_drafters(self, loader: Loader, settings: Settings) -> None:
         """Know the trained drafters that are here now: some may have been fetched or made since the pair was loaded."""
         self._use(replace(self.loaded, trained=loader.drafters_here(settings)))
@@ -149,6 +212,9 @@ class OpenPair:
         """
         self.idle.kept.save()
         names = [draft.name for draft in self.unused_drafts]
+        for chat in self._others:
+            chat.drafters.close()
+        self._others.clear()
         self.conversation.drop_drafters(names)
         limit = limit_without_drafts(self.loaded.memory, self.unused_drafts)
         self._use(replace(self.loaded.without_drafts(names), memory=limit))
@@ -163,6 +229,8 @@ class OpenPair:
         self.loaded = loaded
         self.prompts.use(loaded)
         self.conversation.supply(loaded.draft.model if loaded.draft else None, self.idle.resources(loaded))
+        for chat in self._others:
+            chat.supply(*self._own_models())
 
     def compare(self, command: Compare) -> events.Compared:
         """Where two replies part."""
@@ -174,12 +242,17 @@ class OpenPair:
         """What the pair's models have read."""
         return self.idle.prompts
 
+    def save_prompts(self) -> None:
+        """Write what was read, for a moment at most: somebody waits."""
+        until = time.monotonic() + _LAST_SAVING_S
+        self.prompts.save(lambda: time.monotonic() > until)
+
     def close(self) -> None:
         """Save what was read, and what drafters have learnt, and let them go."""
-        until = time.monotonic() + _LAST_SAVING_S
-        self.prompts.save(self.conversation, lambda: time.monotonic() > until)
+        self.save_prompts()
         self.idle.kept.save()
-        self.conversation.drafters.close()
+        for chat in (self.conversation, *self._others):
+            chat.drafters.close()
 
 
 KEPT_UNUSED_S = 30.0
@@ -243,7 +316,7 @@ class CurrentPair:
         """Use these models from now on; where the settings do not fit them, nothing has changed."""
         before = self._open
         if before is not None:
-            before.prompts.save(before.conversation)
+            before.save_prompts()
             before.idle.kept.save()
         now = OpenPair.open(loaded, settings, self._store, lambda text: self._emit(events.Notice(text)), before)
         if before is not None and now.totals is not before.totals:
@@ -280,6 +353,7 @@ class CurrentPair:
             now.supply_drafters(self._loader(lambda: False), settings)
         self.add_drafts(settings)
         now.conversation.change(settings)
+        now.prompts.change(settings)
         now.idle.kept.learn(settings.learn)
         return now.loaded.drafts != before
 

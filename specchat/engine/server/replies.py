@@ -9,23 +9,14 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from specchat.core.constraint import ConstraintSource
-from specchat.core.request import FIRST, LIKELIEST, LOGITS
 from specchat.decoding.conversation import Conversation
-from specchat.decoding.reply_events import PromptRead, ReplyEnded, ReplyStarted, RoundWritten, Stopwatch
+from specchat.decoding.reply_events import RoundWritten, Stopwatch
 from specchat.engine.protocol import events
 from specchat.engine.protocol.commands import Command, Generate, Pace, SecondReply
 from specchat.engine.server.command_queue import CommandQueue
-from specchat.engine.server.copy_sources import CopySources
-from specchat.engine.server.event_conversion import (
-    encode_prompt,
-    finished_message,
-    likely_tokens,
-    round_message,
-    started_message,
-    stats_message,
-)
+from specchat.engine.server.joint_replies import JointReplies
 from specchat.engine.server.open_pair import CurrentPair
+from specchat.engine.server.told_reply import ToldReply
 from specchat.errors import UsageError
 
 SLICE_TOKENS = 16
@@ -39,6 +30,10 @@ class ReplyWriter:
     Args:
         emit: told of every round.
         meanwhile: given what arrives while a reply is written, with the reply's clock.
+        fails: told of the error that ended one of several replies, and of its id.
+
+    Attributes:
+        joint: writes several replies at once.
     """
 
     def __init__(
@@ -47,13 +42,18 @@ class ReplyWriter:
         commands: CommandQueue,
         emit: Callable[[events.Event], None],
         meanwhile: Callable[[Command, Stopwatch], None],
+        fails: Callable[[Exception, int], None],
     ) -> None:
         self._pair, self._commands = pair, commands
         self._emit, self._meanwhile = emit, meanwhile
+        self.joint = JointReplies(pair, commands, emit, meanwhile, fails)
         self.pacing = Pacing()
 
     def write(self, command: Generate) -> None:
-        """Write one reply, or two by turns, and tell of it until its end."""
+        """Write one reply, or two by turns, or several together, and tell of it until its end."""
+        if command.own is not None:
+            self.joint.write(command)
+            return
         self.pacing.begin(command.id)
         try:
             if command.beside is None:
@@ -78,7 +78,6 @@ class ReplyWriter:
             return self._commands.cancelled(command.id)
 
         chat = now.conversation
-        now.prompts.change(settings)
         with nullcontext(chat) if command.apart is None else chat.apart(command.apart) as conversation:
             for written in self._rounds(command, conversation, watch, cancelled):
                 if not written.last:
@@ -116,53 +115,13 @@ class ReplyWriter:
         self, command: Generate, conversation: Conversation, watch: Stopwatch, cancelled: Callable[[], bool]
     ) -> Iterator[RoundWritten]:
         """Write a reply and tell of it, round by round."""
-        prompt, reference = encode_prompt(conversation, command), conversation.encode_reference(command.reference)
-        begun = conversation.encode_begun(command.begun, command.begun_tokens)
-        held = command.constraint
-        constraint = None if held is None else conversation.compile(ConstraintSource(held.kind, held.text))
-        copies = CopySources(conversation.vocabulary, command.messages, prompt)
-        id, started = command.id, None
-
-        def on_prefill(progress: PromptRead) -> None:
-            self._emit(events.Prefilled(id, progress.done, progress.total, progress.at_s))
-
-        if command.prompt_logprobs and command.top_logprobs is not None:
-            for reading, tokens in conversation.teacher_forced(prompt, cancelled):
-                known = likely_tokens(
-                    reading, range(len(tokens)), tokens, conversation.vocabulary, command.top_logprobs
-                )
-                self._emit(events.PromptLogprobs(id, known))
-        shown = LOGITS if command.logprobs or command.top_logprobs is not None else FIRST
-        shown |= LIKELIEST if command.top_logprobs else FIRST
-        for event in conversation.reply(
-            prompt, command.seed, cancelled, on_prefill, watch, reference, begun, shown, constraint, command.logit_bias
-        ):
-            match event:
-                case ReplyStarted():
-                    started = event
-                    self._emit(started_message(command, event, conversation, self._pair.open.loaded))
-                case RoundWritten():
-                    self._emit(
-                        round_message(
-                            id, event, conversation.vocabulary, copies, command.logprobs, command.top_logprobs
-                        )
-                    )
-                    for waiting in self._commands.pending():
-                        self._meanwhile(waiting, watch)
-                    yield event
-                case ReplyEnded():
-                    assert started is not None, "a reply begins before it ends"
-                    self._emit(finished_message(id, event, self._stats(started, event)))
-
-    def _stats(self, started: ReplyStarted, ended: ReplyEnded) -> events.Stats:
-        """The reply's figures. Decoding time is what passed on the clock, sending events included."""
-        ledger = ended.ledger
-        decode_s = ended.at_s - ended.prefill_s
-        ledger.other_s = max(0.0, decode_s - ledger.draft_s - ledger.verify_s)
-        totals = self._pair.open.totals
-        totals.replies += 1
-        totals.ledger.add_ledger(ledger)
-        return stats_message(ledger, ended.prefill_s, ended.gaps, started.prompt_tokens, started.reused_tokens)
+        told = ToldReply(command, conversation, self._pair.open, self._emit, watch, cancelled)
+        for event in told.alone():
+            told.tell(event)
+            if isinstance(event, RoundWritten):
+                for waiting in self._commands.pending():
+                    self._meanwhile(waiting, watch)
+                yield event
 
     def _rest(self, watch: Stopwatch, cancelled: Callable[[], bool]) -> None:
         """Wait as long as the pace says, answering what can be answered meanwhile."""

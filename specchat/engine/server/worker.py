@@ -48,7 +48,7 @@ class Worker:
         self._emit = emit
         self._pair = CurrentPair(emit, lambda: commands.cancelled(None))
         self._deferred: list[Command] = []
-        self._replies = ReplyWriter(self._pair, commands, emit, self._answer_meanwhile)
+        self._replies = ReplyWriter(self._pair, commands, emit, self._answer_meanwhile, self._reply_failed)
 
     def run(self) -> None:
         while not self._commands.quitting.is_set():
@@ -106,12 +106,23 @@ class Worker:
                     totals = self._pair.open.totals if self._pair.there else ReplyTotals()
                     self._emit(events.Totals(totals.replies, stats_message(totals.ledger)))
         except Exception as error:
-            if not isinstance(error, SpecchatError):
-                _log.exception("while answering %s", during)
-            ended = no_memory_left(error)
-            self._emit(failure(ended or self._naming(error), str(during), getattr(command, "id", None)))
-            if ended is not None:
-                raise ended from None
+            self._fail(error, str(during), getattr(command, "id", None))
+
+    def _reply_failed(self, error: Exception, id: int) -> None:
+        self._fail(error, "generate", id)
+
+    def _fail(self, error: Exception, during: str, id: int | None) -> None:
+        """Tell of an error that ended what was done for a command.
+
+        Raises:
+            NoMemoryLeft: it is the last that can be told.
+        """
+        if not isinstance(error, SpecchatError):
+            _log.error("while answering %s", during, exc_info=error)
+        ended = no_memory_left(error)
+        self._emit(failure(ended or self._naming(error), during, id))
+        if ended is not None:
+            raise ended from None
 
     def _naming(self, error: Exception) -> Exception:
         """The same error; of logits that are no numbers it says whose, which are the target's where nobody said so."""
@@ -126,8 +137,15 @@ class Worker:
                 self.answer(command)
         elif isinstance(command, Pace | Count | Statistics):
             self.answer(command)
+        elif isinstance(command, Generate) and command.own is not None and self._may_join:
+            self._replies.joint.join(command)
         elif not isinstance(command, Cancel):  # that acted when it arrived
             self._deferred.append(command)
+
+    @property
+    def _may_join(self) -> bool:
+        """Whether a reply that comes now is written with those that are: nothing that came before it waits."""
+        return self._replies.joint.running and not self._deferred
 
     def _load(self, command: Load) -> None:
         now = self._pair.load(command.settings)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
 from typing import NoReturn
 
 import torch
@@ -16,12 +17,16 @@ from torch import Tensor
 
 from specchat.core.reading import Counters, HeadOutput, HeadTensors, Reading
 from specchat.core.request import DEFAULT_REQUEST, HeadOfSome, PassRequest
-from specchat.core.states import HiddenStateSink
+from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import TokenTree
 from specchat.errors import CombinationError
 from specchat.models.backends.llama_library import SEQUENCES, LlamaCache, LlamaWeights
 from specchat.models.decoder.cache_rows import Rows, common_prefix
+from specchat.models.decoder.layer_hooks import LayerWatch
 from specchat.models.decoder.trimmed_head import PickedLogits, TrimmedHead
+from specchat.models.weights.families import GGUF_FAMILIES
+from specchat.models.weights.gguf_header import read_header
+from specchat.models.weights.weight_source import AdjustedSource, WeightSource, head_rows
 
 _TREE_ROWS = 640
 """Room behind a text: the largest tree, and tokens that were put off."""
@@ -33,13 +38,14 @@ _TEXT = -1
 
 
 class LlamaCppModel:
-    """Runs a GGUF file in llama.cpp. It hands out no states of layers, and its cache copies no single rows.
+    """Runs a GGUF file in llama.cpp. It shows states after layers, and rows of embedding and head, which it reads from
+    the file; it takes no extra rows, leaves out no layers, and its cache copies no single rows.
 
     The rows of a pass are numbers of the same file whatever their number, but llama.cpp's kernels add them up in
     another order for one row than for many. So a text may part from plain decoding's at a near-tie.
     """
 
-    gives_states = False
+    flexible_passes = False
 
     def __init__(self, weights: LlamaWeights, context_tokens: int, threads: int = 1) -> None:
         """Nothing read yet; memory for the cache is taken when the first text comes, and grows with it."""
@@ -57,6 +63,7 @@ class LlamaCppModel:
         self._tree: TokenTree | None = None
         self._of: dict[int, int] = {}  # node → a sequence that holds it
         self._tips: dict[int, int] = {}  # sequence → its last node
+        self._tapped = False  # whether states were ever wanted: showing them slows all passes of a cache
 
     @property
     def threads(self) -> int:
@@ -85,16 +92,29 @@ class LlamaCppModel:
         tap: HiddenStateSink | None = None,
     ) -> None:
         """Make the cache hold exactly these tokens, reading only what it does not hold yet."""
-        if tap is not None:
-            _no_states()
         self._tree = None
-        self.rows.read_prefix(tokens, lambda plan: self._read_text(plan.tokens), on_chunk)
+        self.rows.read_prefix(tokens, lambda plan: self._read_text(plan.tokens, tap), on_chunk)
 
-    def _read_text(self, tokens: Sequence[int]) -> None:
-        start = len(self.rows.prefix)
+    def _read_text(self, tokens: Sequence[int], tap: HiddenStateSink | None) -> None:
+        start, layers = len(self.rows.prefix), tap.layers if tap else frozenset()
+        self._show_states(layers)
         self._settle(start, len(tokens))
-        self._decode([(token, start + at, (self._base,), False) for at, token in enumerate(tokens)])
+        last = self._reaches_the_end(layers)
+        states = self._decode([(token, start + at, (self._base,), last) for at, token in enumerate(tokens)], layers)
         self._held = start + len(tokens)
+        if tap is not None:
+            tap.take(TextStates(start, tuple(tokens), states))
+
+    def _reaches_the_end(self, layers: Collection[int]) -> bool:
+        """Whether a row's states after the last layer are wanted: llama.cpp computes them where it does its logits."""
+        return self.layers - 1 in layers
+
+    def _show_states(self, layers: Collection[int]) -> None:
+        """Have a cache whose passes can show states, from when they are wanted first."""
+        if layers and not self._tapped:
+            self._tapped = True
+            if self._cache is not None:
+                self._replace_cache(self._cache.rows)
 
     def keep(self, path: Sequence[int]) -> None:
         """Keep the root and the accepted path, as far as they are in the cache, and forget the rest of the tree."""
@@ -128,8 +148,9 @@ class LlamaCppModel:
         self, tree: TokenTree, new_nodes: Sequence[int] | None = None, request: PassRequest = DEFAULT_REQUEST
     ) -> Reading:
         """Read nodes of a tree in one pass, or in several where it has more leaves than the cache has sequences."""
-        if request.watched:
+        if request.hooks or request.extra_rows:
             _no_states()
+        self._show_states(request.taps)
         plan = self.rows.plan_tree(tree, new_nodes, ())
         begin = len(self.rows.prefix)
         missing, nodes = list(plan.tokens[: plan.missing]), plan.nodes
@@ -138,6 +159,10 @@ class LlamaCppModel:
             self._tree, self._tips = tree, {self._base: _TEXT}
         root = begin + len(missing)
         logits = torch.empty(len(nodes), self.vocab_size)
+        watch = LayerWatch(plan, request, tree)
+        states = {layer: torch.empty(len(nodes), self.hidden_size) for layer in request.taps}
+        text: dict[int, Tensor] = {}
+        last = self._reaches_the_end(request.taps)
         row_of = {node: row for row, node in enumerate(nodes)}
         inner = {tree.parents[node] for node in nodes}
         leaves = [node for node in nodes if node not in inner]
@@ -149,21 +174,28 @@ class LlamaCppModel:
             leaves = leaves[len(group) :]
             below = self._below(tree, group)
             everyone = tuple(group.values())
-            passed = [(token, begin + at, everyone, False) for at, token in enumerate(missing)]
+            passed = [(token, begin + at, everyone, last) for at, token in enumerate(missing)]
             passed += [
-                (tree.tokens[node], root + tree.depths[node], sequences, node in row_of)
+                (tree.tokens[node], root + tree.depths[node], sequences, last or node in row_of)
                 for node, sequences in below.items()
             ]
-            cache = self._decode(passed)
+            shown = self._decode(passed, request.taps)
+            assert self._cache is not None, "it was decoded with"
             for place, node in enumerate(below, len(missing)):
                 if (row := row_of.pop(node, None)) is not None:
-                    cache.copy_logits(place, logits[row])
+                    self._cache.copy_logits(place, logits[row])
+                    for layer, rows in shown.items():
+                        states[layer][row] = rows[place]
+            if missing:
+                text = {layer: rows[: len(missing)] for layer, rows in shown.items()}
             missing, self._held = [], root
             self._of |= {node: sequences[0] for node, sequences in below.items()}
             self._tips |= {sequence: leaf for leaf, sequence in group.items()}
         self.rows.tree_read(plan)
         said: HeadOutput = HeadTensors(logits) if request.head is None else request.head.after(logits)
-        return Reading(nodes=nodes, said=said, alive=frozenset(nodes))
+        if states:
+            watch.keep({layer: torch.cat([text[layer], rows]) if text else rows for layer, rows in states.items()})
+        return watch.reading(said)
 
     def _sequences(self, tree: TokenTree, leaves: Sequence[int], root: int) -> dict[int, int]:
         """A sequence for each of the first leaves, as many as there are, holding what is read above the leaf.
@@ -234,17 +266,29 @@ class LlamaCppModel:
         if old is not None and needed <= old.rows:
             return
         longest = _rounded(self.context_tokens + 2 * _TREE_ROWS)
-        new = self.weights.new_cache(max(needed, min(longest, 2 * old.rows if old else _FIRST_ROWS)), self._threads)
+        self._replace_cache(max(needed, min(longest, 2 * old.rows if old else _FIRST_ROWS)))
+
+    def _replace_cache(self, rows: int) -> None:
+        """Have another cache, with so many rows, which holds what was held of the text."""
+        self._drop_tree(self._held)
+        old, new = self._cache, self.weights.new_cache(rows, self._threads, tapped=self._tapped)
         if old is not None:
             if self._held:
                 old.copy_to(new, self._base)
             old.close()
         self._cache, self._base, self._tips = new, 0, {0: _TEXT}
 
-    def _decode(self, passed: Sequence[tuple[int, int, Sequence[int], bool]]) -> LlamaCache:
-        """One pass. Where it fails nothing is held any more, and the text can be read anew."""
+    def _decode(
+        self, passed: Sequence[tuple[int, int, Sequence[int], bool]], layers: Collection[int] = ()
+    ) -> dict[int, Tensor]:
+        """One pass, and the states after these layers. Where it fails nothing is held any more, and the text can be
+        read anew.
+        """
         assert self._cache is not None, "room was made"
+        taps = self._cache.taps
         try:
+            if taps is not None:
+                taps.begin(layers)
             self._cache.decode(passed)
         except Exception:
             self.rows = Rows()
@@ -254,7 +298,7 @@ class LlamaCppModel:
         self.counters.passes += 1
         self.counters.rows += len(passed)
         self.counters.node_layers += len(passed) * self.layers
-        return self._cache
+        return taps.taken() if taps is not None else {}
 
     def _drop_all(self) -> None:
         if self._cache is not None:
@@ -288,17 +332,24 @@ class LlamaCppModel:
         """Not possible: behind a row that is missing llama.cpp reads nothing."""
         _no_states()
 
-    def embed(self, tokens: Sequence[int]) -> NoReturn:
-        """Not possible: llama.cpp hands out no weights."""
-        _no_states()
+    def embed(self, tokens: Sequence[int]) -> Tensor:
+        """(n, d) what the first layer is fed with for these tokens."""
+        return self._embedding_source.embed(list(tokens))
+
+    @cached_property
+    def _embedding_source(self) -> WeightSource:
+        family = GGUF_FAMILIES.get(read_header(self.weights.path).architecture)
+        scales = family is not None and family.scales_embedding
+        return AdjustedSource(self.weights.file, embedding_scale=self.hidden_size**0.5 if scales else 1.0)
 
     def head(self, hidden: Tensor) -> NoReturn:
         """Not possible: llama.cpp's head takes its own states alone."""
         _no_states()
 
-    def head_rows(self, tokens: Sequence[int]) -> NoReturn:
-        """Not possible: llama.cpp hands out no weights."""
-        _no_states()
+    def head_rows(self, tokens: Sequence[int]) -> Tensor:
+        """(n, d) float32 rows of the head for these tokens, with the final norm's factors in them."""
+        source = self.weights.file
+        return head_rows(source, source.about("head").sizes is None, tokens)
 
     # ------------------------------------------------------------------------------------------ memory
 
@@ -324,6 +375,6 @@ def _rounded(rows: int) -> int:
 
 def _no_states() -> NoReturn:
     raise CombinationError(
-        "llama.cpp hands out neither states of layers nor weights, which this method needs; nearest that works: "
+        "llama.cpp takes no extra rows and leaves nothing out of a pass, which this method needs; nearest that works: "
         "drafter 'token_recycling', or backend = own"
     )

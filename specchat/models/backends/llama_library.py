@@ -5,15 +5,18 @@ from __future__ import annotations
 import ctypes
 import sys
 import weakref
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Collection, Sequence
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from specchat.config.llama_options import CACHE_TYPES
 from specchat.config.values import LlamaOptions
 from specchat.errors import InstallationError, ModelError, NotEnoughMemory, UsageError, cut
+from specchat.models.weights.gguf_source import GgufSource
 
 NOT_INSTALLED = (
     "backend = llama.cpp needs llama-cpp-python, which is not installed; run: pip install 'specchat[llama]' "
@@ -33,7 +36,6 @@ SEQUENCES = 64
 BATCH_ROWS = 1024
 """More than the rows of the largest pass: a tree of 512 nodes, its root, and tokens that were put off."""
 
-_CACHE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8}
 _TYPE_BYTES = {0: 4.0, 1: 2.0, 2: 18 / 32, 3: 20 / 32, 6: 22 / 32, 7: 24 / 32, 8: 34 / 32}
 _MMAP, _NO_MMAP = 1, 0
 _WARNING, _ERROR, _CONTINUES = 3, 4, 5
@@ -103,6 +105,11 @@ def has_card() -> bool:
     return any(found(kind) for kind in (_CARD, _CARD_IN_PROCESSOR))
 
 
+def _function(lib: Any, name: str, result: Any, *arguments: Any) -> Any:
+    """The same, unless `lib`, which stands for llama.cpp, has one of its own."""
+    return getattr(lib, name, None) or ggml_function(name, result, *arguments)
+
+
 def ggml_function(name: str, result: Any, *arguments: Any) -> Any:
     """A function of the library below llama.cpp, which llama-cpp-python does not declare."""
     from llama_cpp._ggml import libggml
@@ -136,7 +143,7 @@ class LlamaWeights:
             UsageError: the library was built without what an option needs.
         """
         self.library = lib = functions or library()
-        self.name, self.options = name, options
+        self.name, self.path, self.options = name, path, options
         _register_servers(lib, options.rpc_servers)
         parameters = lib.llama_model_default_params()
         layers = 0 if processor_only and options.gpu_layers is None else options.gpu_layers
@@ -181,16 +188,57 @@ class LlamaWeights:
         """Bytes of a cache for each token."""
         lib, model = self.library, self.model
         head_dim = self.hidden_size // max(1, int(lib.llama_model_n_head(model)))
-        size = _TYPE_BYTES[_CACHE_TYPES[self.options.cache_type]]
+        size = _TYPE_BYTES[CACHE_TYPES[self.options.cache_type]]
         return int(2 * self.layers * int(lib.llama_model_n_head_kv(model)) * head_dim * size)
 
-    def new_cache(self, rows: int, threads: int) -> LlamaCache:
+    def new_cache(self, rows: int, threads: int, *, tapped: bool = False) -> LlamaCache:
         """A cache with so many rows.
+
+        Args:
+            tapped: whether its passes can show states of layers. llama.cpp then asks about every operation of a pass.
 
         Raises:
             NotEnoughMemory: it cannot be made.
         """
-        return LlamaCache(self, rows, threads)
+        return LlamaCache(self, rows, threads, tapped=tapped)
+
+    @cached_property
+    def file(self) -> GgufSource:
+        """The file itself, of which drafters need some rows: embeddings, and the head's."""
+        return GgufSource(self.path)
+
+
+class _Taps:
+    """States after layers, copied while a pass runs: llama.cpp asks of each result whether it is wanted."""
+
+    def __init__(self, weights: LlamaWeights) -> None:
+        lib = weights.library
+        self.callback = lib.ggml_backend_sched_eval_callback(self._look)
+        self._name = _function(lib, "ggml_get_name", ctypes.c_char_p, ctypes.c_void_p)
+        self._count = _function(lib, "ggml_nelements", ctypes.c_int64, ctypes.c_void_p)
+        arguments = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t
+        self._copy = _function(lib, "ggml_backend_tensor_get", None, *arguments)
+        self._width = weights.hidden_size
+        self._wanted: dict[bytes, int] = {}
+        self._found: dict[int, list[Tensor]] = {}
+
+    def begin(self, layers: Collection[int]) -> None:
+        """From here on the states after these layers are wanted."""
+        self._wanted = {b"l_out-%d" % layer: layer for layer in layers}
+        self._found = {}
+
+    def taken(self) -> dict[int, Tensor]:
+        """Layer → (rows, d) states, of all passes since they were wanted."""
+        return {layer: torch.cat(parts) if len(parts) > 1 else parts[0] for layer, parts in self._found.items()}
+
+    def _look(self, result: Any, asks: bool, _data: Any) -> bool:
+        layer = self._wanted.get(self._name(result)) if self._wanted else None
+        if layer is None or asks:
+            return layer is not None or not asks
+        states = torch.empty(self._count(result) // self._width, self._width)
+        self._copy(result, states.data_ptr(), 0, 4 * states.numel())
+        self._found.setdefault(layer, []).append(states)
+        return True
 
 
 class LlamaCache:
@@ -200,18 +248,21 @@ class LlamaCache:
         rows: so many rows it has.
     """
 
-    def __init__(self, weights: LlamaWeights, rows: int, threads: int) -> None:
+    def __init__(self, weights: LlamaWeights, rows: int, threads: int, *, tapped: bool = False) -> None:
         self._weights = weights  # whose model must outlive the context
         self._lib = lib = weights.library
         self.rows = rows
+        self.taps = _Taps(weights) if tapped else None
         options, parameters = weights.options, lib.llama_context_default_params()
         parameters.n_ctx, parameters.n_batch, parameters.n_ubatch = rows, BATCH_ROWS, 512
         parameters.n_seq_max, parameters.kv_unified = SEQUENCES, True
         parameters.n_threads = parameters.n_threads_batch = threads
         parameters.flash_attn_type = -1 if options.flash_attn is None else int(options.flash_attn)
-        parameters.type_k = parameters.type_v = _CACHE_TYPES[options.cache_type]
+        parameters.type_k = parameters.type_v = CACHE_TYPES[options.cache_type]
         parameters.swa_full = True  # rows behind a sliding window are needed when a text is edited
         parameters.no_perf = True
+        if self.taps is not None:
+            parameters.cb_eval = self.taps.callback
         _said.clear()
         self._context = lib.llama_init_from_model(weights.model, parameters)
         if not self._context:

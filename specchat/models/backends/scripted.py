@@ -10,7 +10,7 @@ import re
 import time
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -249,7 +249,7 @@ class ScriptedVocabulary:
             tokens += [_ROLES[message["role"]], *self.encode(message["content"]), _END]
         return [*tokens, _ROLES["assistant"]]
 
-    def encode_chat_with_tools(self, messages: list[dict[str, str]], tools: list[Any]) -> list[int] | None:
+    def encode_chat_with_tools(self, messages: Sequence[Mapping[str, Any]], tools: list[Any]) -> list[int] | None:
         return None
 
     def encode_text(self, text: str) -> list[int]:

@@ -33,7 +33,7 @@ from specchat.tui.tree.alternatives import (
 )
 from specchat.tui.widgets.painted_lines import LinesView
 
-_ONE_TOKEN = {
+ONE_TOKEN = {
     "controller": "off", "drafter": "none", "policy": "chain", "rule": "follow", "temperature": 0.0, "max_tokens": 1,
 }  # fmt: skip
 """Settings of the reply of one token by which the target is asked what it holds likely."""
@@ -137,9 +137,9 @@ class AlternativesScreen(ModalScreen[Alternative | None]):
         """Ask the target for its likeliest tokens; it reads what its cache does not hold of the text before."""
         chat, session, fork = self.context.chat, self.context.session, self.fork
         if session.player is not None:
-            self._state = "a recording: only what was guessed is known"
+            self._state = "a recording: only guesses are known"
         elif chat.engine.phase != "ready":
-            self._state = "no model is loaded: only what was guessed is known"
+            self._state = "no model yet: only guesses are known"
         else:
             assert self.turn.reply is not None, "checked before"
             tokens, texts = fork.tokens, fork.texts
@@ -149,12 +149,13 @@ class AlternativesScreen(ModalScreen[Alternative | None]):
                 Generate(
                     self._asked,
                     chat.before_reply(self.turn),
-                    apart=_ONE_TOKEN,
+                    apart=ONE_TOKEN,
                     begun=[] if tokens is not None else texts,
                     begun_tokens=tokens or [],
                     logprobs=False,
                     constraint=self.turn.reply.constraint,
                     top_logprobs=LIKELIEST,
+                    keep=chat.keep,
                 )
             )
 
@@ -173,8 +174,8 @@ class AlternativesScreen(ModalScreen[Alternative | None]):
         box = self._view.parent
         assert isinstance(box, Vertical), "it is composed so"
         box.border_title = "what else could stand here" + (f" · {self._state}" if self._state else "")
-        keys = [hint(self, "alternatives.take", "goes on from there"), hint(self, "alternatives.close", "closes")]
-        box.border_subtitle = " · ".join(filter(None, keys))
+        takes = "" if self.context.session.player else hint(self, "alternatives.take", "goes on from there")
+        box.border_subtitle = " · ".join(filter(None, [takes, hint(self, "alternatives.close", "closes")]))
         self._view.repaint()
 
     def _paint(self, width: int, height: int) -> list[ScreenLine]:

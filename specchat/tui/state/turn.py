@@ -152,7 +152,6 @@ class Reply:
     facts: Facts = field(default_factory=Facts)  # how it was made
     rounds: ReplyRounds = field(default_factory=ReplyRounds)
     counted_context_tokens: int = 0  # of the chat with this reply, where `figures` do not say it
-    constraint: ReplyConstraint | None = None  # what it is held to
     taken: Sequence[int] = ()  # tokens of another branch that it begins with, until the engine says their texts
     _pieces: list[tuple[str, str]] = field(default_factory=list)
     _in_force: Mapping[str, Any] | None = None  # the settings of the last round
@@ -200,6 +199,17 @@ class Reply:
     @property
     def loss(self) -> Losslessness | None:
         return loss_of(self.facts)
+
+    @property
+    def constraint(self) -> ReplyConstraint | None:
+        """What it is held to."""
+        try:
+            return msgspec.convert(self.facts.constraint, ReplyConstraint | None)
+        except msgspec.ValidationError:  # of a forged file
+            return None
+
+    def hold_to(self, constraint: ReplyConstraint | None) -> None:
+        self.facts = replace(self.facts, constraint=None if constraint is None else msgspec.to_builtins(constraint))
 
     @property
     def temperature(self) -> float | None:

@@ -255,7 +255,7 @@ def _row(one: Alternative, chosen: bool, cells: int, width: int, marks: Marks) -
     elif one.proposers and not one.forbidden:
         mark, mark_role = marks.rejected, "crossed"
     line = [(mark, mark_role), (" ", ""), *padded([(label(one.text, marks, cells - 1), role)], cells)]
-    note_cells = min(30, max(16, width // 3)) if width >= _NOTES_FROM_CELLS else 0
+    note_cells = min(34, max(16, width // 3 + 3)) if width >= _NOTES_FROM_CELLS else 0
     rest = max(0, width - _MARK_CELLS - cells - _PERCENT_CELLS - note_cells - 1)
     share = math.exp(min(0.0, one.logprob)) if one.logprob is not None else 0.0
     drawn_bar = bar(share, rest) if marks.full == "━" else (marks.full * round(share * rest)).ljust(rest)

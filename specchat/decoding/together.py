@@ -1,0 +1,134 @@
+"""Several replies at once, each of a conversation with a cache of its own: one pass reads the trees of all of them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from specchat.core.round import JointPass
+from specchat.decoding.conversation import Drafted, PromptDue, Steps
+from specchat.decoding.reply_events import Event
+from specchat.decoding.speculate import Submitted
+from specchat.models.decoder.decoder import read_together
+
+_log = logging.getLogger(__name__)
+
+SLICE_S = 0.1
+"""Prompts are read in slices of about so long while other replies are being written: their streams wait meanwhile."""
+
+LEAST_SLICE_TOKENS, MOST_SLICE_TOKENS = 16, 256
+"""The shortest and the longest slice."""
+
+
+@dataclass(eq=False)
+class JoinedReply:
+    """A reply that is written with others.
+
+    Args:
+        steps: those of `Conversation.steps`.
+        take: given its events.
+        failed: told of the error that ended it; the others go on.
+        cancelled: whether it is to end.
+    """
+
+    steps: Steps
+    take: Callable[[Event], None]
+    failed: Callable[[Exception], None]
+    cancelled: Callable[[], bool] = lambda: False
+    due: PromptDue | Drafted | None = field(default=None, init=False)
+    over: bool = field(default=False, init=False)
+
+    def go_on(self, answer: Any = None, error: Exception | None = None) -> None:
+        """Write on until it waits for the target; errors of its own end it."""
+        try:
+            step = self.steps.send(answer) if error is None else self.steps.throw(error)
+            while not isinstance(step, PromptDue | Drafted):
+                self.take(step)
+                step = next(self.steps)
+            self.due = step
+        except StopIteration:
+            self.over = True
+        except Exception as found:
+            self.over = True
+            self.failed(found)
+
+
+class Together:
+    """Writes replies turn by turn. A turn is a round of each whose prompt was read, and a slice of one prompt.
+
+    Any reply may join and end between two turns. What a reply gets depends on it alone: its conversation has models
+    with caches of their own, and the target says of its tree what it would say if it read nothing else. Prompts are
+    read by turns, so a long one does not keep a short one waiting.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._replies: list[JoinedReply] = []
+        self._clock = clock
+        self._turns = 0
+        self._slice_tokens = 2 * LEAST_SLICE_TOKENS
+
+    def __len__(self) -> int:
+        """How many replies are being written."""
+        return len(self._replies)
+
+    def add(self, reply: JoinedReply) -> None:
+        """Begin a reply; its first steps are taken at once."""
+        self._replies.append(reply)
+        reply.go_on()
+        self._drop_ended()
+
+    def turn(self) -> None:
+        """Write on in all replies."""
+        drafted = [reply for reply in self._replies if isinstance(reply.due, Drafted)]
+        reading = [reply for reply in self._replies if isinstance(reply.due, PromptDue)]
+        self._read_trees(drafted)
+        for reply in [reply for reply in reading if reply.cancelled()]:
+            reply.go_on(0)
+            reading.remove(reply)
+        if reading:
+            self._read_slice(reading[self._turns % len(reading)], awaited=bool(drafted))
+        self._turns += 1
+        self._drop_ended()
+
+    def _read_trees(self, drafted: Sequence[JoinedReply]) -> None:
+        """One pass over the trees of all, as far as they can be read together; the others are read by themselves."""
+        due = [(reply, reply.due) for reply in drafted if isinstance(reply.due, Drafted)]
+        trees = [(each.speculator.target, each.draft.tree, each.draft.request) for _, each in due]
+        began = self._clock()
+        try:
+            readings = read_together(trees)
+        except Exception as error:  # of some of them, perhaps: each is read by itself, and fails by itself
+            _log.debug("a pass over %d texts failed: %s", len(trees), error)
+            readings = {}
+        seconds = self._clock() - began
+        sizes = {place: len(tree) for place, (_, tree, _) in enumerate(trees)}
+        rows = sum(sizes[place] for place in readings)
+        joint = JointPass(len(readings), rows, seconds)
+        for place, (reply, each) in enumerate(due):
+            if place in readings:
+                share_s = seconds * sizes[place] / rows
+                reply.go_on(Submitted(each.draft, readings[place], began, began + share_s, joint))
+                continue
+            try:
+                submitted = each.speculator.submit(each.draft)
+            except Exception as error:
+                reply.go_on(error=error)
+            else:
+                reply.go_on(submitted)
+
+    def _read_slice(self, reply: JoinedReply, *, awaited: bool) -> None:
+        """Read on in a prompt; `awaited`: replies that are being written wait for it."""
+        if not awaited:
+            reply.go_on(MOST_SLICE_TOKENS)
+            return
+        began, count = self._clock(), self._slice_tokens
+        reply.go_on(count)
+        took_s = max(1e-6, self._clock() - began)
+        wanted = int(count * min(2.0, SLICE_S / took_s))
+        self._slice_tokens = min(MOST_SLICE_TOKENS, max(LEAST_SLICE_TOKENS, wanted))
+
+    def _drop_ended(self) -> None:
+        self._replies = [reply for reply in self._replies if not reply.over]

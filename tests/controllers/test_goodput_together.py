@@ -1,0 +1,72 @@
+"""The goodput controllers of texts that one pass reads: rows are counted over all of them."""
+
+import dataclasses
+import random
+
+import pytest
+from goodput_rounds import a_round, context, controller, costs
+
+from specchat.core.budget import Budget
+from specchat.core.round import JointPass
+
+
+def accepted_of(depth, rate, noise):
+    accepted = 0
+    while accepted < depth and noise.random() < rate:
+        accepted += 1
+    return accepted
+
+
+def run(texts, rate, given, rounds=600, fixed=None):
+    """Guesses of a text's round, and tokens a second of all, over the second half of so many rounds."""
+    noise = random.Random(4)
+    subjects = [controller(given, nodes=8, memory=64) for _ in range(texts)]
+    guesses = tokens = 0
+    seconds = 0.0
+    for index in range(rounds):
+        plans = [s.plan(context(index)) if fixed is None else Budget(fixed, fixed, 1) for s in subjects]
+        drafted = [min(plan.nodes, plan.depth) for plan in plans]
+        took = given.verify_s(texts + sum(drafted))
+        joint = JointPass(texts, texts + sum(drafted), took) if texts > 1 else None
+        for subject, plan, depth in zip(subjects, plans, drafted, strict=True):
+            accepted = accepted_of(depth, rate, noise)
+            done = a_round(depth, accepted, verify_s=took * (1 + depth) / (texts + sum(drafted)), budget=plan)
+            subject.observe(dataclasses.replace(done, timings=dataclasses.replace(done.timings, joint=joint)))
+            if index >= rounds // 2:
+                tokens += 1 + accepted
+        if index >= rounds // 2:
+            guesses += sum(drafted)
+            seconds += took
+    return guesses / texts / (rounds - rounds // 2), tokens / seconds
+
+
+def test_many_texts_together_leave_out_guesses_that_pay_alone():
+    """A guess costs a sixth of a plain round alone, and beside seven texts more than half of a text's share."""
+    given = costs(per_row=0.15)
+    alone, _ = run(1, 0.5, given)
+    together, speed = run(8, 0.5, given)
+    assert alone >= 1
+    assert together < 0.25
+    assert speed >= 0.97 * run(8, 0.5, given, fixed=0)[1]
+
+
+@pytest.mark.parametrize("texts", [1, 4])
+@pytest.mark.parametrize(("rate", "per_row"), [(0.8, 0.02), (0.7, 0.1), (0.3, 0.3)])
+def test_all_texts_get_as_many_tokens_a_second_as_with_the_best_length_for_all(texts, rate, per_row):
+    given = costs(per_row=per_row)
+    best = max(run(texts, rate, given, fixed=depth)[1] for depth in range(7))
+    assert run(texts, rate, given)[1] >= 0.93 * best
+
+
+def test_a_text_that_goes_on_alone_pays_its_own_rows_again():
+    subject = controller(costs(per_row=0.1))
+    done = a_round(1, 1)
+    joined = dataclasses.replace(done.timings, joint=JointPass(4, 8, costs(per_row=0.1).verify_s(8)))
+    subject.observe(dataclasses.replace(done, timings=joined))
+    assert subject.costs.one_s == pytest.approx(costs(per_row=0.1).verify_s(4) / 4)
+    assert subject.costs.verify_s(2) - subject.costs.one_s == pytest.approx(0.1)
+    assert subject.costs.charged_s(dataclasses.replace(done, timings=joined)) == pytest.approx(
+        subject.costs.verify_s(2)
+    )
+    subject.observe(done)
+    assert subject.costs.one_s == pytest.approx(1.0)
