@@ -52,7 +52,7 @@ _ECHOED = (
     "text", "truncation", "metadata",
 )  # fmt: skip
 _KNOWN = (
-    "model", "input", "stream", "stream_options", "reasoning", "top_k", "min_p", "stop", *_ECHOED,
+    "model", "input", "stream", "stream_options", "reasoning", "client_metadata", "top_k", "min_p", "stop", *_ECHOED,
     *_ONLY, *_WITHOUT_EFFECT,
 )  # fmt: skip
 _DEFAULTS: Mapping[str, Any] = {
@@ -74,6 +74,7 @@ def read_request(body: bytes, client: str = "") -> CheckedRequest:
         fields.only(name, *allowed, why=why)
     for name in _WITHOUT_EFFECT:
         fields.text(name)
+    fields.table("client_metadata")
     if thinking := fields.inner("reasoning"):
         thinking.refuse_unknown(["effort", "summary"])
         thinking.only("effort", "none", why="how long to think cannot be chosen")

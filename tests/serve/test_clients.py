@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -256,3 +257,36 @@ def test_a_coding_agent_ends_its_task(server, tmp_path, monkeypatch, api):
     said = run(words, tmp_path, PI_CODING_AGENT_DIR=str(tmp_path), PI_OFFLINE="1")
     assert "The file says: It was done." in said
     assert (tmp_path / "notes.txt").read_text() == "It was done.\n"
+
+
+def test_claude_code_ends_its_task(server, tmp_path, monkeypatch):
+    claude = program("claude")
+    look = {
+        "name": "Bash",
+        "arguments": {"command": "echo It was done. > notes.txt; cat notes.txt", "description": "x"},
+    }
+    monkeypatch.setattr(server, "says", lambda command: told_or_called(command, look))
+    own = {"ANTHROPIC_BASE_URL": server.address, "ANTHROPIC_API_KEY": KEY}
+    quiet = {"DISABLE_TELEMETRY": "1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
+    words = [claude, "-p", "Write notes and read them.", "--model", "test", "--allowedTools", "Bash"]
+    assert "The file says: It was done." in run(words, tmp_path, **own, **quiet)
+
+
+def test_codex_ends_its_task(server, tmp_path, monkeypatch):
+    codex = program("codex")
+    look = {"name": "exec_command", "arguments": {"cmd": "echo It was done. > notes.txt; cat notes.txt"}}
+    monkeypatch.setattr(server, "says", lambda command: told_or_called(command, look))
+    (tmp_path / "config.toml").write_text(
+        'model = "test"\nmodel_provider = "ours"\nweb_search = "disabled"\n[model_providers.ours]\nname = "ours"\n'
+        f'base_url = "{server.address}/v1"\nenv_key = "OURS"\nwire_api = "responses"\n'
+    )
+    free = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
+    words = [codex, "exec", "--disable", "multi_agent", *free, "Write notes and read them."]
+    said = run(words, tmp_path, OURS=KEY, CODEX_HOME=str(tmp_path))
+    assert re.search(r"The file says:.*It was done\.", said, re.DOTALL)
+
+
+def told_or_called(command: Generate, call: dict[str, Any]) -> str:
+    """What the last message says, where it is a result; else this call."""
+    last = command.messages[-1]
+    return f"The file says: {last.content}" if last.answers else f"<tool_call>\n{json.dumps(call)}\n</tool_call>"

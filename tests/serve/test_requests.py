@@ -347,7 +347,13 @@ CITY = {"name": "weather", "input_schema": {"type": "object", "properties": {}}}
         ({"presence_penalty": 1}, "presence_penalty: there is no such field"),
         ({"metadata": {"user": "a"}}, "metadata.user: there is no such field"),
         ({"system": [{"type": "image"}]}, "system[0].type: "),
-        ({"messages": [{"role": "system", "content": "a"}]}, "messages[0].role: "),
+        ({"messages": [{"role": "tool", "content": "a"}]}, "messages[0].role: "),
+        (
+            {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}},
+            "context_management.edits[0].type: ",
+        ),
+        ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format.schema: "),
+        ({"output_config": {"effort": 3}}, "output_config.effort: "),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages[0].content[0].type: "),
         ({"messages": [{"role": "user", "content": [{"type": "tool_use"}]}]}, "messages[0].content[0].type: "),
         ({"messages": [{"role": "assistant", "content": [{"type": "tool_use"}]}]}, "messages[0].content[0].name: "),
@@ -395,6 +401,10 @@ def test_a_response_refuses_what_it_has_not(fields: dict[str, Any], param: str) 
 
 
 def test_a_response_may_be_held_to_a_schema() -> None:
-    held = {"format": {"type": "json_schema", "name": "it", "schema": {"type": "integer"}, "strict": True}}
+    held: dict[str, Any] = {
+        "format": {"type": "json_schema", "name": "it", "schema": {"type": "integer"}, "strict": True}
+    }
     asked = responses.read_request(json.dumps({"input": "Hello", "text": held}).encode())
     assert asked.constraint == ReplyConstraint("json_schema", '{"type":"integer"}')
+    own = {"max_tokens": 5, "messages": HELLO, "output_config": {"effort": "low", "format": held["format"]}}
+    assert messages.read_request(json.dumps(own).encode()).constraint == asked.constraint
