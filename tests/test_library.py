@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import html
 import itertools
 import json
 import os
@@ -96,6 +97,18 @@ def test_a_round_is_the_record_on_the_wire_and_draws_its_tree(pair: specchat.Pai
     assert lines[0] == round.tree.texts[0].replace(" ", "·").replace("\n", "⏎")
     assert sum("★" in line for line in lines) == 1
     assert round.__rich__().plain == str(round)
+
+
+def test_a_notebook_shows_a_round_and_what_has_come_of_a_reply_as_pages_in_frames(pair: specchat.Pair):
+    reply = pair.stream("What are you?", drafter="suffix")
+    reply.rounds[1]
+    shown = [reply._repr_html_(), reply.rounds[0]._repr_html_()]
+    pages = [html.unescape(re.findall('srcdoc="([^"]*)"', frame)[0]) for frame in shown]
+    told = [json.loads(re.findall('(?s)id="rounds">(.*?)</script>', page)[0])["replies"] for page in pages]
+    assert [len(rounds) for (rounds,) in told] == [2, 1]
+    assert "What are you?" in pages[0]
+    assert all("<main>" in page and page.endswith("</html>\n") for page in pages)
+    assert repr(reply) == "<ReplyStream: 2 rounds, being written>"
 
 
 def test_a_tree_shows_no_control_characters(pair: specchat.Pair):
