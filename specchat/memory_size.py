@@ -11,7 +11,8 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "
 
 def parse_amount_or_off(text: str) -> int:
     """Bytes of an amount that is not about memory; 0 for `off`. UsageError for what is neither."""
-    return 0 if text.strip().lower() == "off" else parse_memory(text or "?", "prompt_cache", "2GB, 800MB or off")
+    said = text.strip() or "0"
+    return 0 if said.lower() == "off" else parse_memory(said, "prompt_cache", "2GB, 800MB or off")
 
 
 def parse_memory(text: str, name: str = "memory", like: str = "2GB or 800MB") -> int:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from rows import each_row
 
 import specchat
 from specchat.decoding.families import methods
@@ -54,7 +54,7 @@ def names_its_source(text: str) -> bool:
     return "Reference:" in text or "specchat's own" in text
 
 
-@pytest.mark.parametrize(("family", "method"), list(methods()), ids=lambda value: getattr(value, "name", value))
+@each_row(("family", "method"), list(methods()), ids=lambda value: getattr(value, "name", value))
 def test_every_method_names_its_reference_or_says_it_is_specchats_own(family: str, method: Method) -> None:
     loaded = method.load()
     module = sys.modules[loaded.__module__]

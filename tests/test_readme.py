@@ -10,6 +10,7 @@ from typing import get_args
 import msgspec
 import pytest
 from readme_tables import ROOT, SECTIONS, up_to_date
+from rows import each_row
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.controllers import CONTROLLERS
@@ -77,7 +78,7 @@ def test_every_link_inside_the_project_leads_somewhere(paper: Path) -> None:
             assert anchor in anchors(page.read_text(encoding="utf-8")), f"{paper.name} links to {target}"
 
 
-@pytest.mark.parametrize("message", [*get_args(events.Event), *get_args(Command)], ids=lambda m: m.__name__)
+@each_row("message", [*get_args(events.Event), *get_args(Command)], ids=lambda m: m.__name__)
 def test_every_message_and_field_is_described(message: type[msgspec.Struct]) -> None:
     text = (ROOT / "docs/recording.md").read_text(encoding="utf-8")
     tag = message.__struct_config__.tag

@@ -46,6 +46,14 @@ def bench(
             "plain. --compare then names a part of them: drafter[:policy][:key=value…].",
         ),
     ] = False,
+    rules: Annotated[
+        bool,
+        typer.Option(
+            "--rules",
+            help="Compute the tokens a round under every lossless rule instead, from the laws of target and drafter at "
+            "places of replies: at temperature 0.8 (or --temperature) and as the pair's chats sample.",
+        ),
+    ] = False,
     prompts: Annotated[
         str,
         typer.Option(
@@ -89,10 +97,12 @@ def bench(
     if what != "model":
         known = nearest(what, ("model", "ui", "gpu"))
         raise UsageError(f"bench {what!r}: there is nothing of that name to measure{known}")
-    from specchat.cli.bench_model import Questions, Request, bench_model
+    from specchat.cli.bench_model import Questions, Request, bench_model, bench_rules
 
     categories = [name.strip() for name in category.split(",") if name.strip()] if category else None
     questions = Questions(prompts, categories, limit, first_turns)
+    if rules:
+        raise typer.Exit(bench_rules(settings, questions, output, save))
     request = Request(compare, floor, questions, dtypes, warm, peers, perplexity, output, save, plot)
     raise typer.Exit(bench_model(settings, request))
 

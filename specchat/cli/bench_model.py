@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from specchat.cli.flags import Output
 from specchat.errors import UsageError
+from specchat.settings import GREEDY
 
 if TYPE_CHECKING:
     from specchat.bench.report import Report
@@ -95,6 +96,45 @@ def bench_model(settings: dict[str, Any], request: Request) -> int:
     return code or (0 if report.ok else 1)
 
 
+def bench_rules(settings: dict[str, Any], questions: Questions, output: Output, save: Path | None) -> int:
+    """Compute the table of rules, print and write it."""
+    from specchat.bench.configurations import load_pair, prepare_environment, settings_in_force
+    from specchat.config import load_catalog, settings_of
+
+    chosen = settings_in_force(settings, max_tokens=_MAX_TOKENS, seed=0)
+    prepare_environment(chosen.threads)  # before torch is imported
+
+    import msgspec
+    from rich.console import Console
+
+    from specchat.bench.rule_table import RuleBench, drawing, rule_tables
+    from specchat.decoding.assemble import sampling
+
+    if save is not None:
+        _accept_writable(save)
+    drafting = chosen.but({"drafter": drawing(chosen).name, "controller": "fixed"})
+    own = {name: getattr(settings_of(load_catalog().pair(chosen.pair)), name) for name in GREEDY}
+    warm = chosen.temperature or 0.8
+    samplings = {f"temperature {warm}": drafting.but({"temperature": warm}), "as its chats": drafting.but(own)}
+    if not own["temperature"] or sampling(samplings["as its chats"]) == sampling(samplings[f"temperature {warm}"]):
+        del samplings["as its chats"]
+    workload = questions.workload()
+    with _progress() as progress:
+        progress.say(f"loading {chosen.pair}")
+        pair = load_pair(drafting, progress.say)
+        progress.begin(f"{pair.name} {pair.precision}", len(samplings) * len(workload.questions))
+        report = RuleBench(pair, drafting, samplings, progress.step).run(workload.questions)
+    data = msgspec.json.format(msgspec.json.encode(report), indent=2)
+    if output is Output.text:
+        width = None if sys.stdout.isatty() else _WIDTH
+        Console(file=sys.stdout, highlight=False, width=width).print(rule_tables(report))
+    else:
+        print((data if output is Output.json else msgspec.json.encode(report)).decode())
+    if save is not None:
+        _write(save, data)
+    return 0
+
+
 def _plan(settings: dict[str, Any], request: Request) -> BenchPlan:
     """Everything that can be refused is, before prompts are fetched and models loaded."""
     from specchat.bench.configurations import prepare_environment, settings_in_force
@@ -169,8 +209,12 @@ def _accept_writable(file: Path) -> None:
 def _save(report: Report, file: Path) -> None:
     from specchat.bench.report_tables import report_json
 
+    _write(file, report_json(report))
+
+
+def _write(file: Path, data: bytes) -> None:
     try:
-        file.write_bytes(report_json(report))
+        file.write_bytes(data)
     except OSError as error:
         raise UsageError(f"--save {file} cannot be written: {error.strerror}") from None
 

@@ -48,20 +48,21 @@ class PromptFiles:
     def has(self, key: bytes) -> bool:
         return self._block(key).is_file()
 
-    def read(self, key: bytes, size: int) -> bytearray | None:
-        """The block's content, which is exactly so many bytes; None where there is none that can be used.
+    def read(self, key: bytes, into: bytearray) -> bool:
+        """Read a block's content, which is exactly as long as `into`; False where there is none that can be used.
 
         One that is damaged, or of another size, is removed, with a line in the log.
         """
         file = self._block(key)
         try:
-            return _content(file, key, size)
-        except FileNotFoundError:
-            return None
+            _read(file, key, into)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
         except (OSError, ValueError) as error:
             _log.warning("prompt cache: %s is removed: %s", file.name, getattr(error, "strerror", None) or error)
             self.drop((key,))
-            return None
+            return False
+        return True
 
     def used(self, keys: Iterable[bytes]) -> None:
         """These blocks of one text were used, in the order of the text: what comes first goes last."""
@@ -83,56 +84,42 @@ class PromptFiles:
         """Say which blocks a chat was read into, before they are written; OSError if the disk does not take it."""
         assert _OWNER.fullmatch(owner), "owners have plain names"
         file = self._texts / owner
-        before = [key for key in self._named_in(file) if (self._blocks / key).is_file()]
-        named = dict.fromkeys([*before, *(key.hex() for key in keys)])
-        with replacing(file, durable=False) as draft:
-            draft.write_text("".join(f"{key}\n" for key in named))
+        before, wanted = self._named_in(file), [key.hex() for key in keys]
+        if not set(wanted) <= set(before):
+            there = [key for key in before if (self._blocks / key).is_file()]
+            with replacing(file, durable=False) as draft:
+                draft.write_text("".join(f"{key}\n" for key in dict.fromkeys([*there, *wanted])))
 
     def shrink(self) -> None:
-        """Remove the blocks that were not used for longest until the others are within the bound."""
-        found: list[tuple[float, int, str]] = []
-        now = time.time()
-        with suppress(OSError), os.scandir(self._blocks) as entries:
-            for entry in entries:
-                with suppress(OSError):
-                    seen = entry.stat(follow_symlinks=False)
-                    if entry.name.startswith(".") and now - seen.st_mtime < _STALE_S:
-                        continue  # one that is being written
-                    found.append((0.0 if entry.name.startswith(".") else seen.st_mtime, seen.st_size, entry.name))
-        left = sum(size for _, size, _ in found)
-        most = self._bound(left)
-        for used, size, name in sorted(found):
-            if left <= most and used:
-                break
-            with suppress(OSError):
-                (self._blocks / name).unlink()
-            left -= size
+        """Remove the blocks that were not used for longest until the others are within the bound, and what names none.
+
+        What a program that was killed left unfinished goes too.
+        """
+        blocks = sorted(_files_in(self._blocks))
+        left = sum(size for _, size, _ in blocks)
+        most, stale = self._bound(left), time.time() - _STALE_S
+        for used, size, file in blocks:
+            unfinished = file.name.startswith(".")
+            if used < stale if unfinished else left > most:
+                _remove(file)
+                left -= size
+        for written, _, file in _files_in(self._texts):
+            if written < stale and not any((self._blocks / key).is_file() for key in self._named_in(file)):
+                _remove(file)
 
     def drop(self, keys: Iterable[bytes]) -> None:
         """Remove these blocks."""
         for key in keys:
-            with suppress(OSError):
-                self._block(key).unlink(missing_ok=True)
+            _remove(self._block(key))
 
     def erase(self, owners: Iterable[str]) -> str:
         """Forget what these chats were read into, and all that no other one names; why that failed, or nothing."""
-        trouble = ""
-        try:
-            for owner in owners:
-                if _OWNER.fullmatch(owner):
-                    (self._texts / owner).unlink(missing_ok=True)
-            texts = list(self._texts.iterdir()) if self._texts.is_dir() else []
-            named = {key for file in texts for key in self._named_in(file)}
-            blocks = list(self._blocks.iterdir()) if self._blocks.is_dir() else []
-        except OSError as error:
-            return f"{self._folder} may hold what was read of them still: {error.strerror or error}"
-        for block in blocks:
-            try:
-                if block.name not in named:
-                    block.unlink(missing_ok=True)
-            except OSError as error:
-                trouble = f"{block} may hold what was read of them still: {error.strerror or error}"
-        return trouble
+        lists = [self._texts / owner for owner in owners if _OWNER.fullmatch(owner)]
+        trouble = [why for file in lists if (why := _erased(file))]
+        named = {key for _, _, file in _files_in(self._texts) for key in self._named_in(file)}
+        blocks = (file for _, _, file in _files_in(self._blocks) if file.name not in named)
+        trouble += [why for file in blocks if (why := _erased(file))]
+        return trouble[0] if trouble else ""
 
     def prepare(self) -> None:
         """Make the folders, private ones; OSError if the disk does not take them."""
@@ -153,21 +140,46 @@ class PromptFiles:
         return self._blocks / key.hex()
 
 
-def _content(file: Path, key: bytes, size: int) -> bytearray:
-    """The content of a block's file; ValueError if it is damaged, or is another block's."""
+def _files_in(folder: Path) -> list[tuple[float, int, Path]]:
+    """When each file was written or used last, its size, and the file."""
+    found = []
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                seen = entry.stat(follow_symlinks=False)
+                found.append((seen.st_mtime, seen.st_size, Path(entry.path)))
+    return found
+
+
+def _remove(file: Path) -> None:
+    with suppress(OSError):
+        file.unlink(missing_ok=True)
+
+
+def _erased(file: Path) -> str:
+    """Remove a file; why that failed, or nothing."""
+    try:
+        file.unlink(missing_ok=True)
+    except NotADirectoryError:  # nor is there such a file, then
+        return ""
+    except OSError as error:
+        return f"{file} may hold what was read of removed chats: {error.strerror or error}"
+    return ""
+
+
+def _read(file: Path, key: bytes, into: bytearray) -> None:
+    """Read the content of a block's file; ValueError if it is damaged, or is another block's."""
     with open_regular(file) as opened:
-        there = os.fstat(opened.fileno()).st_size
-        if there != _HEADER_BYTES + size:  # before anything is allocated
-            raise ValueError(f"it has {there} bytes instead of {_HEADER_BYTES + size}")
+        there, wanted = os.fstat(opened.fileno()).st_size, _HEADER_BYTES + len(into)
+        if there != wanted:
+            raise ValueError(f"it has {there} bytes instead of {wanted}")
         header = opened.read(_HEADER_BYTES)
-        content = bytearray(size)
-        if len(header) != _HEADER_BYTES or opened.readinto(content) != size:
+        if not header.startswith(_MAGIC):
+            raise ValueError("it is of another format")
+        if len(header) != _HEADER_BYTES or opened.readinto(into) != len(into):
             raise ValueError("it was cut off while it was read")
-    if not header.startswith(_MAGIC):
-        raise ValueError("it is of another format")
     named, length, checksum = _HEADER.unpack(header[len(_MAGIC) :])
-    if (named, length) != (key, size):
+    if (named, length) != (key, len(into)):
         raise ValueError("it is another block")
-    if zlib.crc32(content) != checksum:
+    if zlib.crc32(into) != checksum:
         raise ValueError("its checksum is wrong")
-    return content

@@ -36,7 +36,7 @@ from specchat.drafters.reference import ExpectedReply, WithReference
 from specchat.errors import ModelError, PromptEmpty, PromptTooLong, UsageError
 from specchat.models.decoder.cache_rows import LAZY_TOKENS
 from specchat.models.decoder.cached_model import CachedModel
-from specchat.models.decoder.prompt_cache import Blocks
+from specchat.models.decoder.prompt_cache import KeptText
 from specchat.settings import SPECULATION, Settings
 
 
@@ -416,16 +416,16 @@ class Conversation:
         """The tokens that the target holds, where it keeps texts."""
         return self.target.rows.prefix if isinstance(self.target, CachedModel) and self.target.kept is not None else ()
 
-    def kept_blocks(self) -> list[Blocks]:
-        """What is held of the last text, by model, as it can be kept on the disk."""
-        target = self.target
-        if not isinstance(target, CachedModel):
-            return []
-        texts = [target.kept_blocks()]
-        for model in (self._draft, *(one.model for one in self._resources.further.values())):
-            if isinstance(model, CachedModel):
-                texts.append(model.kept_blocks())
-        return [*texts, self.speculator.feed.kept_blocks(target.rows.prefix)]
+    def kept_texts(self) -> list[KeptText]:
+        """The last text as each model that keeps texts holds it, and as the drafter was given its states."""
+        target, feed = self.target, self.speculator.feed
+        texts: list[KeptText] = []
+        for model in (target, self._draft, *(one.model for one in self._resources.further.values())):
+            if isinstance(model, CachedModel) and (text := model.kept_text()) is not None:
+                texts.append(text)
+        if feed.kept is not None:
+            texts.append(KeptText(list(self.held_text), lambda: feed.kept))
+        return texts
 
     def _check_room(self, prompt: Sequence[int]) -> None:
         if not prompt:

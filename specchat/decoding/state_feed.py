@@ -12,7 +12,7 @@ from specchat.core.round import Round
 from specchat.core.seams import Drafter, Model
 from specchat.core.states import HiddenStateSink, PickedRows, TextStates
 from specchat.core.tree import ROOT
-from specchat.models.decoder.prompt_cache import BLOCK_TOKENS, Blocks, KeptTexts
+from specchat.models.decoder.prompt_cache import BLOCK_TOKENS, KeptTexts
 
 
 def wants_states(tap: HiddenStateSink, budget: Budget) -> bool:
@@ -55,10 +55,6 @@ class StateFeed:
             known = self._known(text)
         return min(cached, known)
 
-    def kept_blocks(self, text: Sequence[int]) -> Blocks:
-        """The blocks of states that are kept of a text in memory."""
-        return [] if self.kept is None else self.kept.blocks(text)
-
     def _give_kept(self, text: Sequence[int], known: int, width: int) -> None:
         """Give the drafter the states that are kept of a text behind those that it knows."""
         tap, kept = self.drafter.hidden_state_sink, self.kept
@@ -68,7 +64,7 @@ class StateFeed:
         size = len(layers) * BLOCK_TOKENS * width * torch.float32.itemsize
         for found in kept.load(text, known // BLOCK_TOKENS, size):
             if found.end - found.first == BLOCK_TOKENS:
-                rows = found.content.view(torch.float32).view(len(layers), BLOCK_TOKENS, width)
+                rows = found.content.clone().view(torch.float32).view(len(layers), BLOCK_TOKENS, width)
                 del self._given[max(known, found.first) :]
                 tokens = tuple(text[found.first : found.end])
                 self._give(TextStates(found.first, tokens, dict(zip(layers, rows, strict=True))))

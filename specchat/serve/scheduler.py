@@ -7,8 +7,9 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from specchat.drafters import REFERENCE
 from specchat.engine.protocol.commands import Cancel, Count, Generate
@@ -272,22 +273,7 @@ class Scheduler:
             return
         self._begins(asked)
         servers = {name: self.pair.settings[name] for name in _OWN_OF_A_REQUEST}
-        self._engine.send(
-            Generate(
-                ticket.id,
-                list(asked.messages),
-                asked.seed,
-                text=asked.text,
-                reference=asked.reference,
-                constraint=asked.constraint,
-                tools=asked.told_tools,
-                top_logprobs=asked.top_logprobs,
-                prompt_logprobs=asked.echo and asked.top_logprobs is not None,
-                logit_bias=dict(asked.logit_bias),
-                keep=_KEPT_AS,
-                own={**servers, **asked.settings},
-            )
-        )
+        self._engine.send(generate(ticket.id, asked, {**servers, **asked.settings}))
 
     def _take(self, event: Event) -> None:
         """Give an event to the request that it is about."""
@@ -332,6 +318,24 @@ class Scheduler:
 
 
 _COUNTS = ("none is", "one is", "two are", "three are", "four are", "five are", "six are", "seven are", "eight are")
+
+
+def generate(id: int, asked: CheckedRequest, settings: Mapping[str, Any]) -> Generate:
+    """The command that has a request's reply written, with all settings that a request may choose."""
+    return Generate(
+        id,
+        list(asked.messages),
+        asked.seed,
+        text=asked.text,
+        reference=asked.reference,
+        constraint=asked.constraint,
+        tools=asked.told_tools,
+        top_logprobs=asked.top_logprobs,
+        prompt_logprobs=asked.echo and asked.top_logprobs is not None,
+        logit_bias=dict(asked.logit_bias),
+        keep=_KEPT_AS,
+        own=dict(settings),
+    )
 
 
 def _unavailable(why: str, retry_after_s: int) -> ApiError:

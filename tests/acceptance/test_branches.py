@@ -7,14 +7,22 @@ from functools import cache
 import pytest
 import torch
 from contracts.enumerated import Enumerated, Grows, Step, chain, levels
+from contracts.kit import context_for, make_drafter, make_policy, make_rule, scripted_draft, scripted_target
 from torch import Tensor
 
+from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.acceptance.branches import Standing
-from specchat.bench.expected_tokens import ENDS, followed
+from specchat.bench.expected_tokens import ENDS, followed, judged
+from specchat.core.budget import Budget
+from specchat.core.noise import Noise
+from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, DrawKind, TokenTree
+from specchat.drafters import DRAFTERS
+from specchat.trees import TREE_POLICIES
 
 IID, WOR = DrawKind.IID, DrawKind.WOR
 V, LENGTH = 3, 4
+WARM = Sampling(temperature=0.8)
 RULES = pytest.mark.parametrize("rule", ["block", "traversal"])
 
 
@@ -113,6 +121,14 @@ def test_nodes_that_are_dropped_because_of_their_tokens_leave_the_law_as_it_is(r
         assert LAWS.error(grows, ENDS[rule], drops) < 1e-12
 
 
+def test_a_sure_node_stays_sure_where_only_rounding_is_left():
+    p = torch.tensor([0.5, 0.5 - 1e-17, 1e-17], dtype=torch.float64)
+    left = Standing(1.0, p).without(torch.tensor([0.5, 0.5, 0.0], dtype=torch.float64))
+    assert (left.weight, left.law.tolist()) == (1.0, [0.0, 0.0, 1.0])
+    assert Standing(1.0, p).without(p).weight == 1.0
+    assert Standing(0.5, p).without(p).weight == 0.0
+
+
 # ---------------------------------------------------------------------------------------- what must not be done
 
 
@@ -182,3 +198,27 @@ def test_on_chains_a_block_is_never_shorter_than_draws_judged_one_by_one(key):
         if depth == 1:
             assert block == pytest.approx(alone, abs=1e-12)
     assert gain > 1e-4, "and longer where likely tokens may follow an unlikely one"
+
+
+@pytest.mark.parametrize("rule", ENDS)
+def test_a_round_emits_as_many_tokens_as_was_computed(rule):
+    """The rule itself, with its coins and the target's noise, over two trees that were drawn once."""
+    target, judge = scripted_target(), make_rule(ACCEPTANCE_RULES[rule])
+    for seed in (1, 2):
+        context = context_for(WARM, seed)
+        context.wanted, context.budget = judge.wanted, Budget(9, 3, 3)
+        drafter = make_drafter(DRAFTERS["draft_model"], scripted_draft())
+        drafter.start(context.history)
+        tree = make_policy(TREE_POLICIES["expansion"]).grow(drafter, context, context.budget)
+        target.prefill(context.history[:-1])
+        reading = target.read(tree)
+
+        def laws(node, tree=tree, context=context, reading=reading):
+            return context.law_after(tree, node, reading.after(node)).dense(context.vocab_size)
+
+        counts = []
+        for other in range(300):
+            context.noise = Noise(other)
+            counts.append(float(len(judge.judge(tree, reading, context).emitted)))
+        said, computed = torch.tensor(counts), judged(tree, laws, ENDS[rule])
+        assert abs(float(said.mean()) - computed) < 4 * float(said.std()) / 300**0.5 + 1e-9

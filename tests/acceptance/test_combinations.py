@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from contracts.kit import converse, scripted_draft, scripted_target
 from contracts.tiny_networks import all_tiny_trained, tiny_resources
+from rows import each_row
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.decoding.assemble import assemble
@@ -29,7 +30,7 @@ def settings(**changes):
 
 
 @PQ
-@pytest.mark.parametrize("drafter", sorted(set(DRAFTERS) - set(DRAWERS)))
+@each_row("drafter", sorted(set(DRAFTERS) - set(DRAWERS)))
 def test_drafters_that_only_propose_points_are_refused_with_the_nearest_that_works(rule, drafter):
     words = f"rule '{rule}' .* drafter '{drafter}' .* nearest that works: rule 'follow', or drafter 'draft_model'"
     with pytest.raises(CombinationError, match=words):
@@ -44,8 +45,8 @@ WITHOUT_REPLACEMENT_ONLY = ["rsd_c", "rsd_s", "graph"]
 LOST = [(rule, name) for rule in KINDS for name in TREE_POLICIES if (rule, name) not in KEPT]
 
 
-@pytest.mark.parametrize("drafter", DRAWERS)
-@pytest.mark.parametrize(("rule", "policy"), KEPT)
+@each_row("drafter", DRAWERS)
+@each_row(("rule", "policy"), KEPT)
 def test_drafters_that_draw_fit_with_every_policy_that_keeps_their_draws(rule, drafter, policy):
     chosen = settings(rule=rule, drafter=drafter, policy=policy)
     target = scripted_target()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import typer
+from rows import each_row
 
 from specchat import __version__
 from specchat.cli import app, main
@@ -40,8 +41,8 @@ def refused(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     return line
 
 
-@pytest.mark.parametrize("flag", USELESS)
-@pytest.mark.parametrize("command", EVERY, ids=" ".join)
+@each_row("flag", USELESS)
+@each_row("command", EVERY, ids=" ".join)
 def test_an_option_of_the_chat_before_a_command_is_refused_and_never_dropped(command, flag, monkeypatch, capsys):
     line = refused([flag, USELESS[flag], *command], monkeypatch, capsys)
     assert flag in line
@@ -56,7 +57,7 @@ def test_the_refusal_says_where_the_option_belongs_if_anywhere(monkeypatch, caps
     assert refused(["--pair", "smol", "methods"], monkeypatch, capsys) == "specchat: specchat methods takes no --pair"
 
 
-@pytest.mark.parametrize("command", EVERY, ids=" ".join)
+@each_row("command", EVERY, ids=" ".join)
 def test_an_argument_that_is_no_text_is_refused_by_its_number_and_byte(command, monkeypatch, capsys):
     line = refused([*command, "caf\udce9"], monkeypatch, capsys)
     assert f"argument {len(command) + 1} is not UTF-8: after 'caf' comes the byte 0xe9" in line
@@ -92,8 +93,8 @@ def test_what_cannot_be_meant_is_one_line_that_is_not_long(words, monkeypatch, c
     assert len(refused(words, monkeypatch, capsys)) < 900
 
 
-@pytest.mark.parametrize("path", ["~nobody-here/x", "l" * 300, f"{'l' * 300}/x.png"], ids=lambda path: path[:5])
-@pytest.mark.parametrize(
+@each_row("path", ["~nobody-here/x", "l" * 300, f"{'l' * 300}/x.png"], ids=lambda path: path[:5])
+@each_row(
     "words",
     [
         ["bench", "--pair", "scripted", "--prompts"],

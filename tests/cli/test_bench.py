@@ -10,6 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.bench import interleaved_run as floor
 from specchat.bench.interleaved_run import InterleavedRun
 from specchat.cli.bench import bench
@@ -225,3 +226,24 @@ def test_asking_for_help_imports_no_torch():
         "assert 'torch' not in sys.modules and 'rich.progress' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_table_of_rules_has_every_lossless_rule_and_every_shape_of_tree(tmp_path):
+    found = run("bench", *QUICK, "--rules", "--drafter", "draft_model", "--save", str(tmp_path / "rules.json"))
+    assert found.exit_code == 0, found.output
+    report = json.loads((tmp_path / "rules.json").read_text())
+    lossless = {name for name, method in ACCEPTANCE_RULES.items() if method.load().lossless}
+    for table in report["tables"]:
+        assert table["places"] > 1
+        by_shape = {}
+        for row in table["rows"]:
+            by_shape.setdefault(row["shape"], set()).add(row["rule"].split(",")[0])
+            assert 1.0 <= row["tokens"]["value"] <= 1 + row["nodes"]
+        assert len(by_shape) == 3
+        assert all(rules == lossless for rules in by_shape.values())
+    assert all(rule in found.stdout for rule in lossless)
+
+
+def test_the_table_of_rules_needs_a_drafter_with_laws():
+    words = "drafter 'suffix' has none; nearest that works: --drafter draft_model"
+    assert words in str(error_of("bench", *QUICK, "--rules", "--drafter", "suffix"))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from config_files import GGUF, model_with, write
+from rows import each_row
 
 from specchat import config
 from specchat.config import HubSource, IndexSource, ModelFile, PathSource, ScriptedSource
@@ -133,7 +134,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("lines", "words"), REFUSED, ids=[lines or "empty" for lines, _ in REFUSED])
+@each_row(("lines", "words"), REFUSED, ids=[lines or "empty" for lines, _ in REFUSED])
 def test_a_model_that_cannot_be_meant_so_is_refused_by_file_table_key_and_value(lines, words):
     with pytest.raises(ConfigError) as error:
         model_with(lines)

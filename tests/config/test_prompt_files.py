@@ -28,6 +28,11 @@ def filled(folder, owners, most_bytes=1 << 20):
     return files
 
 
+def content(files, number):
+    into = bytearray(len(BLOCK))
+    return into if files.read(key(number), into) else None
+
+
 def there(files, most=20):
     return [number for number in range(most) if files.has(key(number))]
 
@@ -58,6 +63,11 @@ def test_what_was_not_used_for_longest_goes_first_and_of_a_text_its_end(tmp_path
     files.shrink()
     assert there(files) == [1, 2, 4]
     assert not files.write(key(7), bytes(4 * size)), "more than all may take"
+    files.drop([key(1), key(2)])
+    for owner in ("old", "new"):
+        os.utime(tmp_path / "prompts/texts" / owner, (0, time.time() - 7200))
+    files.shrink()
+    assert [file.name for file in (tmp_path / "prompts/texts").iterdir()] == ["new"], "a list of nothing goes"
 
 
 @pytest.mark.parametrize("moment", ["os.replace", "pathlib.Path.chmod"])
@@ -76,7 +86,7 @@ def test_a_crash_while_writing_leaves_nothing_half(tmp_path, monkeypatch, moment
         with pytest.raises(Killed):
             files.write(key(2), BLOCK)
     assert there(files) == [1]
-    assert files.read(key(1), len(BLOCK)) == BLOCK
+    assert content(files, 1) == BLOCK
     [left] = (tmp_path / "prompts/blocks").glob(".*")
     files.shrink()
     assert left.exists(), "it may be another program's"
@@ -92,9 +102,9 @@ def test_what_is_no_file_is_ignored(tmp_path, caplog):
     (folder / key(2).hex()).mkdir()
     if hasattr(os, "mkfifo"):
         os.mkfifo(folder / key(3).hex())
-        assert files.read(key(3), len(BLOCK)) is None
-    assert files.read(key(2), len(BLOCK)) is None
-    assert files.read(key(5), len(BLOCK)) is None
+        assert content(files, 3) is None
+    assert content(files, 2) is None
+    assert content(files, 5) is None
     assert len(caplog.records) == 1 + hasattr(os, "mkfifo")
     (tmp_path / "prompts/texts/two").write_bytes(b"\xff\n" + b"ab" * 40 + b"\n../../x\n")
     assert key(2).hex() in files.erase(["one"]), "a folder is not removed"

@@ -22,6 +22,7 @@ from contracts.kit import (
     scripted_target,
     speak,
 )
+from rows import each_row
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
@@ -72,9 +73,9 @@ def play_round(tree: TokenTree, context, path_tokens: list[int], bonus: int) -> 
     return Round(context.round, len(context.history), context.history, Budget(8, 3, 2), tree, reading, verdict, emitted)
 
 
-@pytest.mark.parametrize("wanted", list(DrawKind), ids=lambda kind: kind.value)
-@pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "warm", "truncated"])
-@pytest.mark.parametrize("width", [1, 3, V + 5])
+@each_row("wanted", list(DrawKind), ids=lambda kind: kind.value)
+@each_row("sampling", SAMPLINGS, ids=["greedy", "warm", "truncated"])
+@each_row("width", [1, 3, V + 5])
 def test_it_proposes_at_most_width_tokens_of_the_vocabulary_for_each_node(method, width, sampling, wanted):
     drafter, context = make_drafter(method, scripted_draft()), context_for(sampling)
     context.wanted = wanted
@@ -117,7 +118,7 @@ def test_a_round_that_was_drafted_and_never_observed_does_no_harm(method):
     assert afterwards.tokens == grow(fresh, context, 2, levels=3).tokens
 
 
-@pytest.mark.parametrize("order", list(permutations(["start", "observe", "propose"])), ids="-".join)
+@each_row("order", list(permutations(["start", "observe", "propose"])), ids="-".join)
 def test_start_and_observe_may_come_in_any_order(method, order):
     drafter, context = make_drafter(method, scripted_draft()), context_for()
     strange = TokenTree(context.root, V)

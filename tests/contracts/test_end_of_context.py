@@ -21,6 +21,7 @@ from contracts.kit import (
     scripted_target,
     speak,
 )
+from rows import each_row
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
@@ -30,7 +31,7 @@ from specchat.models.backends.scripted import ScriptedModel
 from specchat.trees import TREE_POLICIES
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("method", "policy", "wrapped"),
     covering(
         every(DRAFTERS),

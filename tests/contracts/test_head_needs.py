@@ -20,6 +20,7 @@ from contracts.kit import (
     scripted_target,
     speak,
 )
+from rows import each_row
 from torch import Tensor
 
 from specchat.acceptance import ACCEPTANCE_RULES
@@ -93,7 +94,7 @@ def overheard(drafter: Any, rule: Any, sampling: Sampling, shown: HeadNeeds = FI
 
 
 @ALL_SAMPLINGS
-@pytest.mark.parametrize("method", every(DRAFTERS))
+@each_row("method", every(DRAFTERS))
 def test_a_drafter_looks_at_no_more_than_it_says(method, sampling):
     target, tokens = overheard(make_drafter(method, scripted_draft()), make_rule(ACCEPTANCE_RULES["follow"]), sampling)
     assert target.beyond == []
@@ -101,7 +102,7 @@ def test_a_drafter_looks_at_no_more_than_it_says(method, sampling):
 
 
 @ALL_SAMPLINGS
-@pytest.mark.parametrize("method", every(ACCEPTANCE_RULES))
+@each_row("method", every(ACCEPTANCE_RULES))
 def test_a_rule_looks_at_no_more_than_it_says(method, sampling):
     assert overheard(make_drafter(DRAFTERS["suffix"]), make_rule(method), sampling)[0].beyond == []
 

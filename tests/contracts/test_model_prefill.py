@@ -6,6 +6,7 @@ import pytest
 from contracts.kit import random_tree
 from contracts.model_checks import PREFIX, check, check_next, deepest
 from contracts.models import V, every_model, models_with
+from rows import each_row
 
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.decoder.cache_rows import LAZY_TOKENS
@@ -101,7 +102,7 @@ def test_progress_is_told_and_may_stop_the_reading(subject):
     check_next(subject, subject.model, other)
 
 
-@pytest.mark.parametrize("choice", list(every_model()))
+@each_row("choice", list(every_model()))
 def test_the_cache_grows_past_its_first_capacity(choice):
     factory, family = choice
     subject = factory(family, 2048)

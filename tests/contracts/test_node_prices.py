@@ -20,6 +20,7 @@ from contracts.kit import (
     speak,
 )
 from contracts.proposing import Proposing, counting_up
+from rows import each_row
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
@@ -67,7 +68,7 @@ OPEN = {"confidence": {"fallback": 0.0, "alpha": 0.0}}
 """Options with which a policy leaves out nothing on its own account, so that prices alone decide."""
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("method", "drafter", "wanted"),
     covering(every(TREE_POLICIES), every(DRAFTERS), [pytest.param(kind, id=kind.value) for kind in DrawKind]),
 )
@@ -88,7 +89,7 @@ def test_rising_prices_shrink_the_tree_to_nothing(method, drafter, wanted):
     assert sizes[0] > 0 or drafter.name in ("none", "grammar"), "without a constraint"
 
 
-@pytest.mark.parametrize(("method", "drafter"), covering(every(TREE_POLICIES), every(DRAFTERS)))
+@each_row(("method", "drafter"), covering(every(TREE_POLICIES), every(DRAFTERS)))
 def test_every_node_pays_its_own_price(method, drafter):
     made, context = taught_drafter(drafter)
     prices = tuple(min(1.0, 0.02 * 1.3**node) for node in range(WIDE.nodes))

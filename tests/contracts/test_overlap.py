@@ -14,6 +14,7 @@ from contracts.models import V as NETWORK_V
 from contracts.overlapped import Overlapped, rooted_at
 from contracts.table_plugins import listed
 from contracts.tiny_networks import tiny_resources
+from rows import each_row
 
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, Guess, TokenTree
@@ -42,7 +43,7 @@ def write(loop, count, context):
 
 
 @SAMPLINGS
-@pytest.mark.parametrize("drafter", every(DRAFTERS))
+@each_row("drafter", every(DRAFTERS))
 def test_drafting_ahead_never_changes_the_text(drafter, sampling):
     loop = overlapped(scripted_target(), scripted_draft(), drafter=drafter.name)
     text, rounds = write(loop, 80, context_for(sampling))

@@ -24,6 +24,7 @@ from contracts.nested_engine import NestedEngine
 from contracts.pass_requests import LookedInto
 from contracts.proposing import Proposing, counting_up
 from contracts.tree_plugins import Alternating, Pruner, Transformed, backwards, merge, only_first
+from rows import each_row
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
@@ -137,9 +138,9 @@ def test_hierarchies_nest_as_deep_as_one_likes():
 # --------------------------------------------------------------------------------------------- transforms
 
 
-@pytest.mark.parametrize("transform", [backwards(V), only_first(V)], ids=["renumbered", "pruned"])
-@pytest.mark.parametrize("method", every(DRAFTERS))
-@pytest.mark.parametrize("sampling", [Sampling(), WARM], ids=["greedy", "warm"])
+@each_row("transform", [backwards(V), only_first(V)], ids=["renumbered", "pruned"])
+@each_row("method", every(DRAFTERS))
+@each_row("sampling", [Sampling(), WARM], ids=["greedy", "warm"])
 def test_a_transform_of_the_tree_never_changes_the_text(transform, method, sampling):
     policy = Transformed(make_policy(TREE_POLICIES["expansion"], widths="3,2,1"), transform)
     context = context_for(sampling)

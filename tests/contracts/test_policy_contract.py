@@ -7,6 +7,7 @@ import math
 import pytest
 from contracts.kit import V, context_for, every, make_policy
 from contracts.proposing import Proposing, counting_up
+from rows import each_row
 
 from specchat.core.budget import Budget
 from specchat.core.tree import ROOT, DrawKind, Guess
@@ -20,7 +21,7 @@ CHANCES = {4: 0.5, 5: 0.3, 6: 0.15, 7: 0.05}
 BUDGETS = [Budget(nodes, depth, width) for nodes in (1, 2, 5, 16) for depth in (1, 3, 7) for width in (1, 2, 4)]
 
 
-@pytest.mark.parametrize("budget", BUDGETS, ids=lambda b: f"{b.nodes}-{b.depth}-{b.width}")
+@each_row("budget", BUDGETS, ids=lambda b: f"{b.nodes}-{b.depth}-{b.width}")
 def test_the_tree_is_frozen_and_within_the_budget(method, budget):
     context = context_for()
     drafter = Proposing(counting_up)
@@ -33,7 +34,7 @@ def test_the_tree_is_frozen_and_within_the_budget(method, budget):
     assert all(parent < node for node, parent in enumerate(tree.parents))
 
 
-@pytest.mark.parametrize("budget", [Budget(0, 4, 2), Budget(0, 0, 0), Budget(3, 0, 1), Budget(3, 0, 3)], ids=str)
+@each_row("budget", [Budget(0, 4, 2), Budget(0, 0, 0), Budget(3, 0, 1), Budget(3, 0, 3)], ids=str)
 def test_no_nodes_or_no_depth_is_the_root_alone_and_no_drafter_is_asked(method, budget):
     drafter = Proposing(counting_up)
     tree = make_policy(method).grow(drafter, context_for(), budget)
@@ -88,7 +89,7 @@ def test_a_drafter_that_proposes_more_than_it_was_asked_for_stays_in_the_budget(
     assert all(len(tree.children(node)) <= budget.width for node in range(len(tree)))
 
 
-@pytest.mark.parametrize("token", [-1, V, V + 1000])
+@each_row("token", [-1, V, V + 1000])
 def test_a_token_outside_the_vocabulary_is_refused_by_name(method, token):
     drafter = Proposing(lambda tree, node, width, context: [Guess(token, proposer="wild")])
     with pytest.raises(ProposalError, match=rf"wild proposed token {token}, outside the vocabulary of {V}"):
@@ -113,7 +114,7 @@ def test_whether_a_draw_stays_never_depends_on_its_own_token(method, kind):
     assert {draw.guess.kind for draw in grown([4, 5])} == {kind}
 
 
-@pytest.mark.parametrize("chance", [0.9, 0.7, 0.5])
+@each_row("chance", [0.9, 0.7, 0.5])
 def test_a_draft_model_runs_only_below_nodes_that_are_worth_its_pass(method, chance):
     """The one guess of each node stands with this probability: below depth d a pass is worth chance^d."""
 

@@ -14,6 +14,7 @@ from contracts.kit import Reply, reply, scripted_target
 from contracts.models import own_decoder, perturbed, shared_network, source_of
 from contracts.tiny_networks import tiny_resources
 from pretended_device import RecordsNothing, pretended, waits
+from rows import each_row
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.decoding.combinations import check_settings
@@ -101,7 +102,7 @@ def each_kind() -> Iterator[Any]:
             yield pytest.param("mps", row, id=f"mps-{words}")
 
 
-@pytest.mark.parametrize(("kind", "settings"), each_kind())
+@each_row(("kind", "settings"), each_kind())
 def test_the_text_is_the_hosts(networks, kind, settings):
     there, _ = said_there(networks, kind, **ROUNDS, **settings, max_tokens=8)
     assert there.tokens == text_of_the_host(networks, tuple(settings.items()))

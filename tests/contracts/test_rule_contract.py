@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from contracts.kit import PROMPT, V, context_for, every, make_rule, random_tree, scripted_target, target_says
 from contracts.pass_requests import requested
+from rows import each_row
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.round import Reason
@@ -48,8 +49,8 @@ def check_verdict(tree, verdict):
     assert verdict.emitted == (*(tree.tokens[node] for node in verdict.path), verdict.bonus)
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS.keys())
-@pytest.mark.parametrize("seed", range(6))
+@each_row("sampling", SAMPLINGS.values(), ids=SAMPLINGS.keys())
+@each_row("seed", range(6))
 def test_the_verdict_is_a_path_a_bonus_and_a_reason_for_every_node(method, sampling, seed):
     tree = random_tree(V, 30, seed, root=PROMPT[-1])
     verdict, _ = judged(method, sampling, tree, seed)
@@ -58,7 +59,7 @@ def test_the_verdict_is_a_path_a_bonus_and_a_reason_for_every_node(method, sampl
     assert Reason.PRUNED not in verdict.reasons
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS.keys())
+@each_row("sampling", SAMPLINGS.values(), ids=SAMPLINGS.keys())
 def test_a_tree_of_the_root_alone_is_plain_decoding(method, sampling):
     verdict, _ = judged(method, sampling, TokenTree(PROMPT[-1], V).freeze())
     assert verdict.path == ()
@@ -101,7 +102,7 @@ def test_the_walk_stops_at_a_dropped_child_and_goes_on_to_the_same_token(method)
     assert [verdict.reasons[n] for n in (child, below, other)] == [Reason.PRUNED, Reason.PRUNED, Reason.REJECTED]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@each_row("seed", range(4))
 def test_judging_twice_gives_the_same_verdict(method, seed):
     tree = random_tree(V, 20, seed, root=PROMPT[-1])
     first, _ = judged(method, SAMPLINGS["all"], tree, seed)
@@ -109,7 +110,7 @@ def test_judging_twice_gives_the_same_verdict(method, seed):
     assert first == second
 
 
-@pytest.mark.parametrize("count", range(6))
+@each_row("count", range(6))
 def test_a_cut_verdict_emits_exactly_the_first_tokens(method, count):
     says, tree, text, node = target_says(), TokenTree(PROMPT[-1], V), list(PROMPT), ROOT
     for _ in range(4):

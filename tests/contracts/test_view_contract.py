@@ -9,6 +9,7 @@ import torch
 from contracts.kit import random_tree
 from contracts.models import BUILDERS, HIDDEN, V, shared_network
 from contracts.pass_requests import requested
+from rows import each_row
 
 from specchat.core.tree import TokenTree
 from specchat.errors import ModelError
@@ -96,8 +97,8 @@ def test_rows_of_the_head_give_the_logits_of_these_tokens(subject):
     torch.testing.assert_close(states @ rows.t(), model.head(states)[:, tokens].float(), rtol=0.03, atol=0.03)
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma3_text"])
-@pytest.mark.parametrize("left_out", LEFT_OUT.values(), ids=LEFT_OUT.keys())
+@each_row("family", ["llama", "gemma3_text"])
+@each_row("left_out", LEFT_OUT.values(), ids=LEFT_OUT.keys())
 def test_what_is_left_out_adds_nothing(build, left_out, family):
     view = build(shared_network(family), 256).view(**left_out)
     expected = rounds(build(silenced(family, **left_out), 256))

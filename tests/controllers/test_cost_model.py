@@ -10,6 +10,7 @@ import torch
 from contracts.kit import reply, scripted_target
 from goodput_rounds import a_round as chain_round
 from goodput_rounds import costs
+from rows import each_row
 
 from specchat.controllers.cost_model import CostModel
 from specchat.controllers.options import CostModelOptions
@@ -78,9 +79,9 @@ def brute_force(controller, nodes, depth, width):
     return best
 
 
-@pytest.mark.parametrize("slope", [0.0, 0.001, 0.01, 0.05, 0.2, 1.0])
-@pytest.mark.parametrize("hits", [(0.6, 0.2, 0.1), (0.9,), (0.2, 0.2, 0.2), ()], ids=str)
-@pytest.mark.parametrize("level_s", [0.0, 0.05])
+@each_row("slope", [0.0, 0.001, 0.01, 0.05, 0.2, 1.0])
+@each_row("hits", [(0.6, 0.2, 0.1), (0.9,), (0.2, 0.2, 0.2), ()], ids=str)
+@each_row("level_s", [0.0, 0.05])
 def test_the_size_is_the_one_that_brute_force_finds_for_a_straight_line(slope, hits, level_s):
     controller = taught(1.0, slope, hits, level_s=level_s)
     best = controller.best_size()

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from goodput_rounds import a_round, context, controller, costs, taught
+from rows import each_row
 
 from specchat.core.costs import Costs
 
@@ -139,9 +140,9 @@ def simulated(rate, begin_s, level_s, states_s, judging_s, rounds=1500):
     return tokens / seconds
 
 
-@pytest.mark.parametrize("rate", [0.05, 0.3, 0.5])
-@pytest.mark.parametrize("states_s", [0.0, 0.03, 0.15])
-@pytest.mark.parametrize(("begin_s", "level_s"), [(0.05, 0.05), (0.3, 0.1), (0.1, 1.0)])
+@each_row("rate", [0.05, 0.3, 0.5])
+@each_row("states_s", [0.0, 0.03, 0.15])
+@each_row(("begin_s", "level_s"), [(0.05, 0.05), (0.3, 0.1), (0.1, 1.0)])
 def test_a_trained_network_that_does_not_pay_costs_next_to_nothing(rate, states_s, begin_s, level_s):
     assert simulated(rate, begin_s, level_s, states_s, judging_s=0.05) >= 0.97
 

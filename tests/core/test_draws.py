@@ -6,6 +6,7 @@ import random
 
 import pytest
 import torch
+from rows import each_row
 
 from specchat.core.noise import Noise, Stream
 from specchat.core.sampling import HEAD, Counts, Sampling, law, penalise
@@ -47,9 +48,9 @@ def one_by_one(rows, row_paths, positions, sampling, noise):
     ]
 
 
-@pytest.mark.parametrize("penalties", PENALTIES)
-@pytest.mark.parametrize("cut", CUTS)
-@pytest.mark.parametrize("temperature", [0.0, 0.3, 0.8, 1.7])
+@each_row("penalties", PENALTIES)
+@each_row("cut", CUTS)
+@each_row("temperature", [0.0, 0.3, 0.8, 1.7])
 def test_what_is_drawn_together_is_what_is_drawn_one_by_one(penalties, cut, temperature):
     sampling = Sampling(temperature, **PENALTIES[penalties], **CUTS[cut])
     for seed in range(12):

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from rows import each_row
 from test_draws import CUTS, PENALTIES
 
 from specchat.core import target_draw
@@ -23,10 +24,10 @@ ROWS = {
 LEAST = torch.full((SIZE,), -INFINITY)
 
 
-@pytest.mark.parametrize("row", ROWS)
-@pytest.mark.parametrize("cut", CUTS)
-@pytest.mark.parametrize("penalties", PENALTIES)
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@each_row("row", ROWS)
+@each_row("cut", CUTS)
+@each_row("penalties", PENALTIES)
+@each_row("temperature", [0.0, 0.8])
 def test_no_token_is_drawn(row, cut, penalties, temperature, monkeypatch):
     sampling, logits = Sampling(temperature, **CUTS[cut], **PENALTIES[penalties]), ROWS[row]
     said = Counts([1, 2], [3])

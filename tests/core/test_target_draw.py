@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from rows import each_row
 from test_draws import CUTS, PENALTIES, counts, logits, paths
 
 from specchat.core import target_draw
@@ -36,9 +37,9 @@ def assert_same(rows, sampling, noise, said=None, row_paths=None):
 
 
 @needs_native
-@pytest.mark.parametrize("penalties", PENALTIES)
-@pytest.mark.parametrize("cut", CUTS)
-@pytest.mark.parametrize("temperature", [0.0, 0.3, 0.8, 1.7])
+@each_row("penalties", PENALTIES)
+@each_row("cut", CUTS)
+@each_row("temperature", [0.0, 0.3, 0.8, 1.7])
 def test_c_draws_what_the_law_draws(penalties, cut, temperature):
     sampling = Sampling(temperature, **PENALTIES[penalties], **CUTS[cut])
     for seed in range(4):
@@ -46,8 +47,8 @@ def test_c_draws_what_the_law_draws(penalties, cut, temperature):
 
 
 @needs_native
-@pytest.mark.parametrize("vocab_size", [1, 2, 7, 8, 9, 63, 64, 65, 1025, 300_000])
-@pytest.mark.parametrize("cut", CUTS)
+@each_row("vocab_size", [1, 2, 7, 8, 9, 63, 64, 65, 1025, 300_000])
+@each_row("cut", CUTS)
 def test_a_vocabulary_of_any_size_is_drawn_from(vocab_size, cut):
     for seed in range(2):
         row = 3.0 * torch.randn(vocab_size, generator=torch.Generator().manual_seed(seed))
@@ -75,8 +76,8 @@ def test_tokens_as_likely_as_the_last_survive_too_in_every_way_to_truncate(cut):
 
 
 @needs_native
-@pytest.mark.parametrize("cut", CUTS)
-@pytest.mark.parametrize("row", ["flat", "one alone", "two values", "most excluded", "far apart", "both zeros"])
+@each_row("cut", CUTS)
+@each_row("row", ["flat", "one alone", "two values", "most excluded", "far apart", "both zeros"])
 def test_strange_rows_are_drawn_from_as_the_law_says(row, cut):
     token = torch.arange(3000)
     rows = {

@@ -8,6 +8,7 @@ from contracts.models import MODELS
 from contracts.models import V as NETWORK_V
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import each_row
 from test_detokenize import CORPUS, byte_level, sentence_piece
 
 from specchat.decoding.emission import Detokenizer, Emission, Limits, Stop, texts_of, tokens_of
@@ -18,8 +19,8 @@ SETTINGS = {"drafter": "draft_model", "policy": "chain", "depth": 5, "nodes": 5,
             "repetition_penalty": 1.2, "presence_penalty": 0.4, "max_tokens": 24}  # fmt: skip
 
 
-@pytest.mark.parametrize("kept", [1, 5, 6, 11, 23])
-@pytest.mark.parametrize("name", MODELS)
+@each_row("kept", [1, 5, 6, 11, 23])
+@each_row("name", MODELS)
 def test_a_cut_reply_goes_on_as_if_it_had_not_been_cut(name, kept):
     def make():
         if name == "scripted":

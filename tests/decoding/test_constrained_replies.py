@@ -26,6 +26,7 @@ from contracts.kit import (
     target_says,
 )
 from contracts.text_laws import exact_laws, law_p_values
+from rows import each_row
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
@@ -71,7 +72,7 @@ def plainly(sampling, seed=7):
     return context.history[len(PROMPT) :]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("drafter", "policy", "settings"),
     covering(
         every(DRAFTERS),

@@ -31,6 +31,7 @@ from contracts.kit import (
 from contracts.models import MODELS, perturbed, shared_network
 from contracts.models import V as NETWORK_V
 from contracts.proposing import Proposing
+from rows import each_row
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.controllers import CONTROLLERS
@@ -92,7 +93,7 @@ def truth(seed: int, settings: tuple) -> list[int]:
     return plain_text(scripted_target(), TOKENS, sampling_of(dict(settings)), seed)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("drafter", "policy", "rule", "settings"), covering(every(DRAFTERS), every(TREE_POLICIES), rules_and_samplings())
 )
 def test_speculation_never_changes_the_text(drafter, policy, rule, settings):
@@ -122,7 +123,7 @@ def test_the_drafts_of_these_tests_are_often_right_and_often_wrong(settings):
     assert sum(round.accepted < round.tree.drafted for round in rounds) >= 5
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("drafter", "name", "family", "settings"),
     covering(
         every(DRAFTERS),
@@ -239,8 +240,8 @@ def test_a_drafter_that_repeats_itself_changes_nothing(sampling):
     assert text == plain_text(scripted_target(), 30, sampling)
 
 
-@pytest.mark.parametrize("settings", [{}, SAMPLINGS["warm"], SAMPLINGS["everything"]], ids=["greedy", "warm", "all"])
-@pytest.mark.parametrize("policy", every(TREE_POLICIES))
+@each_row("settings", [{}, SAMPLINGS["warm"], SAMPLINGS["everything"]], ids=["greedy", "warm", "all"])
+@each_row("policy", every(TREE_POLICIES))
 def test_a_draft_model_that_is_the_target_is_always_right(policy, settings):
     """Greedy because both take the same token; above it because the draft draws with the target's own noise."""
     sampling = sampling_of(settings)

@@ -17,6 +17,7 @@ from contracts.kit import (
 )
 from contracts.models import MODELS
 from contracts.models import V as NETWORK_V
+from rows import each_row
 
 from specchat.core.round import Reason
 from specchat.core.sampling import Sampling
@@ -81,8 +82,8 @@ def test_the_end_of_sequence_may_be_any_token_of_a_span(kept):
     assert said.text == "".join(chr(ord("A") + token) for token in TRUTH[: kept - 1]), "the end itself is no text"
 
 
-@pytest.mark.parametrize("kept", ENDS)
-@pytest.mark.parametrize("length", [1, 2, 3])
+@each_row("kept", ENDS)
+@each_row("length", [1, 2, 3])
 def test_a_stop_string_may_end_in_any_token_of_a_span(kept, length):
     text = "".join(chr(ord("A") + token) for token in TRUTH)
     stop = text[max(0, kept - length) : kept]
@@ -174,9 +175,9 @@ def test_a_shorter_limit_ends_a_running_reply_at_the_next_token():
     assert tokens == TRUTH[:7]
 
 
-@pytest.mark.parametrize("kept", [1, 4, 6, 7, 9, 12])
-@pytest.mark.parametrize("family", ["llama", "qwen2", "mistral"])
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "scripted"])
+@each_row("kept", [1, 4, 6, 7, 9, 12])
+@each_row("family", ["llama", "qwen2", "mistral"])
+@each_row("name", [name for name in MODELS if name != "scripted"])
 def test_a_network_goes_on_after_a_cut_as_if_the_rest_had_never_been_drafted(name, family, kept):
     make = lambda: MODELS[name](family, 256).model  # noqa: E731
     target = make()

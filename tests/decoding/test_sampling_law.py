@@ -36,6 +36,7 @@ from contracts.kit import (
 )
 from contracts.proposing import Proposing, counting_up
 from contracts.text_laws import chi_square_p, exact_laws, law_p_values
+from rows import each_row
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
@@ -123,14 +124,14 @@ DRAWING = [one for one in SAMPLERS if not one.values[0].needs_weights or one.id 
 NAMES = ("drafter", "policy", "rule")
 
 
-@pytest.mark.parametrize(NAMES, covering(DRAWING, every(TREE_POLICIES), PQ_RULES))
+@each_row(NAMES, covering(DRAWING, every(TREE_POLICIES), PQ_RULES))
 def test_speculation_samples_from_the_target(drafter, policy, rule):
-    """With fewer replies than tests/acceptance/test_law.py, which tries every policy and rule with a draft model."""
+    """With few replies: tests/acceptance/test_policy_laws.py tries every policy and rule exactly."""
     speculative = engine(lambda: make_drafter(drafter, draft(), V), make_policy(policy), make_rule(rule))
     assert worst(sample(speculative, seeds=120)) > PLAUSIBLE
 
 
-@pytest.mark.parametrize(NAMES, covering([d for d in SPEAKING if d not in SAMPLERS], every(TREE_POLICIES), PQ_RULES))
+@each_row(NAMES, covering([d for d in SPEAKING if d not in SAMPLERS], every(TREE_POLICIES), PQ_RULES))
 def test_a_drafter_that_proposes_points_alone_never_changes_the_text_under_any_rule(drafter, policy, rule):
     speculative = engine(lambda: make_drafter(drafter, draft(), V), make_policy(policy), make_rule(rule))()
     for sampling in (WARM, TRUNCATED):

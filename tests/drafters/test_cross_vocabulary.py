@@ -14,6 +14,7 @@ from contracts.kit import (
     scripted_target,
     speak,
 )
+from rows import each_row
 from two_vocabularies import COARSE, FINE, LETTERS, PAIRS, TEXT, Pieces, writer
 
 from specchat.config.trained_drafters import NO_TRAINED
@@ -62,9 +63,9 @@ def test_the_text_is_the_targets_own_and_most_guesses_stand(own, other, sampling
     assert sum(round.draft_passes for round in rounds) > 0
 
 
-@pytest.mark.parametrize("policy", ["best_first", "graph"])
-@pytest.mark.parametrize(("own", "other"), PAIRS)
-@pytest.mark.parametrize(
+@each_row("policy", ["best_first", "graph"])
+@each_row(("own", "other"), PAIRS)
+@each_row(
     "sampling",
     [Sampling(), Sampling(temperature=0.7, top_p=0.9), Sampling(temperature=0.5, repetition_penalty=1.3)],
     ids=["greedy", "warm", "penalised"],

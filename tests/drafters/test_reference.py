@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from contracts.kit import PROMPT, Reply, V, collect, converse, scripted_draft, scripted_target
+from rows import each_row
 
 from specchat.core.tree import DrawKind, Guess
 from specchat.drafters import DRAFTERS, REFERENCE
@@ -27,8 +28,8 @@ def from_reference(reply: Reply) -> int:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("drafter", list(DRAFTERS))
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@each_row("drafter", list(DRAFTERS))
+@each_row("temperature", [0.0, 0.8])
 def test_a_right_prediction_makes_longer_rounds_and_the_same_text(drafter: str, temperature: float) -> None:
     plain = written([], drafter=drafter, temperature=temperature)
     guided = written(plain.tokens, drafter=drafter, temperature=temperature)

@@ -17,6 +17,7 @@ from contracts.kit import (
     speak,
 )
 from contracts.proposing import Proposing
+from rows import each_row
 
 from specchat.core.budget import Budget
 from specchat.core.sampling import Sampling
@@ -92,7 +93,7 @@ def paths_in(tree):
     return set(paths)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_row("seed", SEEDS)
 def test_severals_paths_are_those_of_all_members_and_no_others(seed):
     generator = random.Random(seed)
     tries = [random_trie(generator) for _ in range(3)]
@@ -114,8 +115,8 @@ def pruned(draft, lookup, top):
     return {path for path in paths_of(lookup) if stays(path)}
 
 
-@pytest.mark.parametrize("top", [1, 2, 8])
-@pytest.mark.parametrize("seed", SEEDS)
+@each_row("top", [1, 2, 8])
+@each_row("seed", SEEDS)
 def test_fuses_paths_are_the_drafts_and_what_pruning_leaves_of_the_lookups(seed, top):
     generator = random.Random(seed)
     draft, lookup = random_trie(generator), random_trie(generator)

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from rows import each_row
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tui"))
 from fake import hello, ready, rounds_of, started, stats_of
@@ -45,7 +46,7 @@ def changed(event: ev.Event, *where: Any, to: Any = None) -> bytes:
     return json.dumps(message).encode()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "why"),
     [
         (changed(LEARNT, "before", to=[9]), "two networks are compared at the same depths"),

@@ -5,6 +5,7 @@ import torch
 import transformers
 from contracts.pass_requests import requested
 from gguf import GGUFWriter
+from rows import each_row
 from tiny_models import TOKENS, write_tokenizer
 
 from specchat.config import ModelSpec, PathSource
@@ -177,8 +178,8 @@ def test_every_family_of_the_table_is_tried():
     assert {FAMILIES[family][0].model_type for family in FAMILIES} == set(families.FAMILIES)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("precision", PRECISIONS)
+@each_row("family", FAMILIES)
+@each_row("precision", PRECISIONS)
 def test_it_says_what_transformers_says(family, precision):
     net = network(family)
     assert unsupported(net.config) is None

@@ -6,6 +6,7 @@ import struct
 import pytest
 from gguf import GGML_QUANT_SIZES
 from loading_kit import load
+from rows import each_row
 from tiny_models import TOKENS, tiny_gguf
 
 from specchat.config.values import gguf_parts
@@ -125,8 +126,8 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("lists", [False, True])
-@pytest.mark.parametrize("damage", DAMAGE)
+@each_row("lists", [False, True])
+@each_row("damage", DAMAGE)
 def test_a_damaged_header_is_one_line_that_names_the_file(tmp_path, damage, lists):
     parts, words = DAMAGE[damage]
     with pytest.raises(WeightsError, match=r"x\.gguf") as refused:

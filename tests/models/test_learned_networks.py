@@ -6,6 +6,7 @@ import pytest
 import torch
 from contracts.models import shared_network
 from contracts.random_networks import random_network
+from rows import each_row
 from safetensors.torch import load_file, save_file
 
 from specchat.errors import ConfigError, ModelError, WeightsError
@@ -185,7 +186,7 @@ def test_rounding_to_eight_bits_loses_half_a_step_once_and_nothing_the_second_ti
     assert torch.equal(again_steps, steps)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "said"),
     [
         (lambda t, name: t.pop(name + eight_bits.STEPS), "has no tensor .*, the steps of"),
@@ -223,7 +224,7 @@ def test_the_same_seed_makes_the_same_network(method):
     assert not all(torch.equal(one[name], third[name]) for name in one)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "said"),
     [
         (lambda t: t.pop(norm(t)), r"has no tensor (layer\.)?norm"),
@@ -270,7 +271,7 @@ def test_a_damaged_file_is_refused(method, tmp_path):
         load_network(method, SIZES[method].options(), file, share)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "said"),
     [
         ({"hidden": None}, "has no hidden"),

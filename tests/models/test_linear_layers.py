@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from rows import each_row
 
 from specchat.models.decoder.linear_layers import DenseLinear, Int4Linear, Int8Linear, PackedLinear, Stacked
 from specchat.models.weights.weight_source import GROUP, FourBit
@@ -49,8 +50,8 @@ def rows(count):
     return torch.randn(count, IN, generator=torch.Generator().manual_seed(6))
 
 
-@pytest.mark.parametrize("name", kernels())
-@pytest.mark.parametrize("count", [1, 2, 5, 16, 95, 96, 130])
+@each_row("name", kernels())
+@each_row("count", [1, 2, 5, 16, 95, 96, 130])
 def test_a_product_is_that_of_the_dequantised_weights(name, count):
     kernel, dense, tolerance = kernels()[name]
     x = rows(count)

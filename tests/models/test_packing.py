@@ -9,6 +9,7 @@ import torch
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import quantize
 from native_kit import have, needs_native
+from rows import each_row
 from test_gguf_reader import written
 
 from specchat.errors import ModelError
@@ -55,9 +56,9 @@ def assert_same(product, expected):
     assert torch.equal(product.data, expected)
 
 
-@pytest.mark.parametrize("processor", ["native", "haswell"])
-@pytest.mark.parametrize("rows", [16, 37])
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@each_row("processor", ["native", "haswell"])
+@each_row("rows", [16, 37])
+@each_row("kind", KINDS, ids=lambda kind: kind.name)
 def test_every_kind_is_rounded_to_eight_bits(tmp_path, kind, rows, processor):
     if why := have(processor):
         pytest.skip(why)
@@ -67,9 +68,9 @@ def test_every_kind_is_rounded_to_eight_bits(tmp_path, kind, rows, processor):
     assert_same(product, reference.of_dense(source.dense("embed")))
 
 
-@pytest.mark.parametrize("processor", ["native", "haswell"])
-@pytest.mark.parametrize("rows", [16, 37])
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@each_row("processor", ["native", "haswell"])
+@each_row("rows", [16, 37])
+@each_row("kind", KINDS, ids=lambda kind: kind.name)
 def test_four_bits_of_the_file_stay_and_others_are_rounded_for_who_only_guesses(tmp_path, kind, rows, processor):
     if why := have(processor):
         pytest.skip(why)

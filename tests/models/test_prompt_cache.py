@@ -44,7 +44,7 @@ def said(made, tokens):
 
 def save(made, files, owner="chat"):
     made.kept.cache.files = files
-    assert made.kept.cache.save(owner, [made.kept_blocks()], lambda: False)
+    assert made.kept.cache.save(owner, [made.kept_text()], lambda: False)
 
 
 def same(kernels, one, other):
@@ -110,7 +110,7 @@ def test_rows_that_were_never_read_are_not_kept():
     tokens = text(1)
     said(made, tokens)
     made.fill_for_benchmark(300)
-    assert made.kept_blocks() == []
+    assert made.kept_text() is None
     logits, rows = said(made, tokens)
     assert rows <= 2, "what was held before came back"
     assert torch.allclose(logits, said(model(), tokens)[0], atol=1e-5)
@@ -135,7 +135,7 @@ def test_memory_is_bounded_and_the_ends_of_texts_go_first():
 def test_models_that_cannot_keep_rows_say_so():
     reference = ReferenceModel(shared_network("llama"), 512)
     assert not reference.keep_texts_in(KeptTexts(PromptCache(ROOM), "tiny"))
-    assert reference.kept_blocks() == []
+    assert reference.kept_text() is None
     view = model(cache=PromptCache(ROOM)).with_new_cache()
     assert view.kept is None
 
@@ -160,7 +160,7 @@ def test_replies_are_the_same_and_what_was_read_is_not_read_again(tmp_path, kern
             assert got.tokens == plain[number]
             assert turn == 0 or got.begun.reused_tokens >= len(tokens) - 1 - BLOCK_TOKENS
             if turn == 0:
-                assert chat.target.kept.cache.save("chat", chat.kept_blocks(), lambda: False)
+                assert chat.target.kept.cache.save("chat", chat.kept_texts(), lambda: False)
     again = pair(PromptCache(ROOM, files))
     got = collect(again.reply(texts[0], 7))
     assert (got.tokens, got.begun.reused_tokens) == (plain[0], 192)

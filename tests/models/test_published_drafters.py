@@ -8,6 +8,7 @@ import pytest
 import torch
 from contracts.models import shared_network
 from eagle3_checkpoints import LAYOUTS, checkpoint, said_by
+from rows import each_row
 from tiny_models import tiny_folder
 from typer.testing import CliRunner
 
@@ -88,8 +89,8 @@ def test_a_rotation_that_is_stretched_is_kept(layout, tmp_path):
     assert stretched[-1] < plain[-1]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(
+@each_row("layout", LAYOUTS)
+@each_row(
     ("changes", "said"),
     [
         ({"change": lambda t: t.pop("fc.weight")}, "has no tensor fc.weight"),

@@ -6,6 +6,7 @@ import torch
 from gguf import GGMLQuantizationType as Kind
 from gguf import GGUFReader
 from loading_kit import load, logits_of, refusal
+from rows import each_row
 from test_decoder import FAMILIES, network
 from tiny_models import HIDDEN, KV_HEADS, TOKENS, tiny_folder, tiny_gguf, write_tokenizer
 
@@ -49,8 +50,8 @@ WRONG_GGUF_TENSORS = {
 }
 
 
-@pytest.mark.parametrize("kernels", KERNELS)
-@pytest.mark.parametrize("wrong", WRONG_GGUF_TENSORS)
+@each_row("kernels", KERNELS)
+@each_row("wrong", WRONG_GGUF_TENSORS)
 def test_a_gguf_tensor_of_other_sizes_is_refused_by_name(tmp_path, wrong, kernels):
     sizes, words = WRONG_GGUF_TENSORS[wrong]
     line = refusal(tiny_gguf(tmp_path / "m.gguf", sizes=sizes), kernels)
@@ -93,8 +94,8 @@ WRONG_NUMBERS = {
 }
 
 
-@pytest.mark.parametrize("kernels", KERNELS)
-@pytest.mark.parametrize("wrong", WRONG_NUMBERS)
+@each_row("kernels", KERNELS)
+@each_row("wrong", WRONG_NUMBERS)
 def test_numbers_that_cannot_be_are_refused(tmp_path, wrong, kernels):
     key, gguf_key, value = WRONG_NUMBERS[wrong]
     for line in (
@@ -177,8 +178,8 @@ def test_a_number_that_may_be_left_out_may_be_null(tmp_path, kind):
     assert logits_of(load(tiny_folder(tmp_path / "m", config), "torch", "int8")).isfinite().all()
 
 
-@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"])
-@pytest.mark.parametrize("text", ["", "[]", "{", "[" * 100_000, "\udce9", '{"a": NaN', "\x00"])
+@each_row("file", ["config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"])
+@each_row("text", ["", "[]", "{", "[" * 100_000, "\udce9", '{"a": NaN', "\x00"])
 def test_a_text_that_is_no_json_object_is_one_line(tmp_path, file, text):
     path = tiny_folder(tmp_path / "m")
     (path / file).write_bytes(text.encode("utf-8", "surrogateescape"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from rows import each_row
 
 from specchat.core.constraint import ConstraintSource, compiled
 from specchat.engine.protocol.commands import ReplyConstraint
@@ -31,8 +32,8 @@ def read(text: str, size: int) -> tuple[str, list[tuple[str, object]]]:
 ADD, GET = ("add", {"a": 1}), ("get", {"what": "</x> {"})
 
 
-@pytest.mark.parametrize("size", [1, 3, 7, 1000])
-@pytest.mark.parametrize(
+@each_row("size", [1, 3, 7, 1000])
+@each_row(
     ("text", "said", "calls"),
     [
         ("Hello <b> there", "Hello <b> there", []),
@@ -57,6 +58,7 @@ ADD, GET = ("add", {"a": 1}), ("get", {"what": "</x> {"})
         (f"[TOOL_CALLS] [{BARE}, {OTHER}]", "", [ADD, GET]),
         (f"I add. [TOOL_CALLS][{BARE}]", "I add. ", [ADD]),
         (f"```json\n{BARE}\n```", "", [ADD]),
+        (f"```\n{BARE}\n```", "", [ADD]),
         (f"```tool_code\n[{BARE}, {OTHER}]\n```\n", "", [ADD, GET]),
         ('<function=add>{"a": 1}</function>', "", [ADD]),
         ('So: <function=add>{"a": 1}</function> <function=add>{"a": 1}</function>', "So: ", [ADD, ADD]),
@@ -109,6 +111,7 @@ ARGUMENTS = {
         (ONE.replace("1", '"one"'), False, False),
         (ONE.replace('"a": 1', ""), False, False),
         (ONE.replace("add", "sub"), False, False),
+        (ONE.replace("1}", '1, "b": 1}'), False, False),
         (ONE.removesuffix("</tool_call>"), False, False),
         ("<tool_call>\nnonsense", False, False),
     ],

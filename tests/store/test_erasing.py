@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from kit import chat, said, talk
 
+from specchat.config.prompt_files import PromptFiles
 from specchat.store import database
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_write
@@ -84,6 +85,18 @@ def test_a_chat_that_was_deleted_long_ago_leaves_no_words_either(home: Path) -> 
     assert writer.close(30)
     assert files_with(GONE, home) == set()
     assert files_with(STAYS, home) == HOLDING
+
+
+def test_what_was_read_of_a_chat_goes_with_it(home: Path) -> None:
+    files = PromptFiles(home.with_name("prompts"), 1 << 20)
+    files.prepare()
+    for owner, keys in (("gone2", [b"1" * 32, b"2" * 32]), ("stays", [b"1" * 32, b"3" * 32])):
+        files.name(owner, keys)
+        for key in keys:
+            files.write(key, b"what was read")
+    chats = Chats(open_to_write(home).connection)
+    assert erase(home, chats, chats.remove("gone2")) == []
+    assert [files.has(bytes([digit]) * 32) for digit in b"123"] == [True, False, True]
 
 
 def test_a_damaged_file_is_named_if_it_holds_the_chat_and_never_changed(home: Path) -> None:

@@ -2,8 +2,10 @@
 
 import asyncio
 import gc
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import textual
@@ -11,6 +13,7 @@ import textual._wait
 import textual.app
 import textual.pilot
 from parsed_styles import parse_once
+from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 
 from specchat.tui import textual_patches
@@ -30,17 +33,39 @@ WAITS = {
 }
 
 
+THREADS_S = 1.0
+"""How long what the app does in threads is waited for; some tests hold it."""
+
+in_threads: set[object] = set()
+"""What the app does in threads."""
+
+_to_thread = asyncio.to_thread
+
+
+async def noted_thread(function: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
+    """Instead of `asyncio.to_thread`."""
+    in_threads.add(work := object())
+    try:
+        return await _to_thread(function, *args, **named)
+    finally:
+        in_threads.discard(work)
+
+
 async def wait_until_nothing_is_ready(min_sleep: float = textual._wait.SLEEP_GRANULARITY, max_sleep: float = 1) -> None:
-    """Textual's wait for an idle process, and then for an event loop without callbacks that are ready.
+    """Textual's wait for an idle process, and then for an app without work in threads and callbacks that are ready.
 
     A process that gets no processor time on a busy machine looks idle in the middle of its work.
     """
     await textual._wait.wait_for_idle(min_sleep, max_sleep)
     ready = getattr(asyncio.get_running_loop(), "_ready")  # noqa: B009
+    end = time.monotonic() + THREADS_S
     for _ in range(MANY_CALLBACKS):
-        if not ready:
+        if ready:
+            await asyncio.sleep(0)
+        elif in_threads and time.monotonic() < end:
+            await asyncio.sleep(textual._wait.SLEEP_IDLE)
+        else:
             return
-        await asyncio.sleep(0)
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +76,11 @@ def without_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(textual._wait, "SLEEP_IDLE", IDLE_S)
     for module in (textual.app, textual.pilot):
         monkeypatch.setattr(module, "wait_for_idle", wait_until_nothing_is_ready)
+    monkeypatch.setattr(asyncio, "to_thread", noted_thread)
+    in_threads.clear()
     monkeypatch.setattr(Stylesheet, "_parse_rules", parse_once)
+    monkeypatch.setattr(RuleSet, "__hash__", object.__hash__)  # what Textual's own returns, without a call
+    monkeypatch.setattr(event_pump, "IDLE_S", 60.0)  # all that pytest holds is looked through: 0.1 s for most tests
     monkeypatch.setattr(gc, "set_threshold", lambda *_: None)  # what one test leaves must not stay for the next
 
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from rich.cells import cell_len
+from rows import each_row
 from textual.selection import SELECT_ALL
 
 from specchat.config import AppOptions
@@ -39,7 +40,7 @@ async def test_the_preview_is_shown_and_is_no_part_of_the_text():
         assert tail.get_selection(SELECT_ALL) == (text, "\n")
 
 
-@pytest.mark.parametrize("round", rounds_of(), ids=lambda round: str(round.index))
+@each_row("round", rounds_of(), ids=lambda round: str(round.index))
 def test_a_preview_ends_as_the_text_it_announced(round):
     pending = preview(round, 0)
     assert all(role == "pending" for _, role in pending)
@@ -183,7 +184,7 @@ def test_a_preview_within_the_last_line_moves_nothing(texts, guess, width, later
     assert not tinted._preview_lines
 
 
-@pytest.mark.parametrize("round", rounds_of(), ids=lambda round: str(round.index))
+@each_row("round", rounds_of(), ids=lambda round: str(round.index))
 def test_the_rejected_guess_is_what_was_guessed_in_place_of_the_bonus(round):
     last = round.verdict.path[-1] if round.verdict.path else 0
     line = rejected_guess(round)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import each_row
 
 from specchat.engine.protocol.events import Loading
 from specchat.tui.services import key_bindings
@@ -104,9 +105,9 @@ STATES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("width", [53, 72, 80])  # of the list in windows of 60, 80 and 120 columns
-@pytest.mark.parametrize("pair", STATES, ids=lambda pair: pair.state)
-@pytest.mark.parametrize("used", [{}, {"in_use": LONG}, {"in_use": LONG, "first": LONG}], ids=len)
+@each_row("width", [53, 72, 80])  # of the list in windows of 60, 80 and 120 columns
+@each_row("pair", STATES, ids=lambda pair: pair.state)
+@each_row("used", [{}, {"in_use": LONG}, {"in_use": LONG, "first": LONG}], ids=len)
 def test_a_long_name_cuts_nothing_but_itself_and_is_whole_below(width, pair, used):
     pair = replace(pair, name=LONG, needed_bytes=2_000_000_000, free_bytes=9_000_000_000)
     lines = drawn(PairListState([SMOL, pair], **used), at=1, width=width, height=14).splitlines()

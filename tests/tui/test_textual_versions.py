@@ -14,7 +14,11 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import textual.strip
 from driving import driving
+from rich.segment import Segment
+from textual.cache import FIFOCache
+from textual.strip import Strip
 
 import specchat.tui
 from specchat.tui import textual_patches
@@ -42,6 +46,28 @@ def test_keys_have_the_same_names_in_both_ways(monkeypatch: pytest.MonkeyPatch):
     known = {character: key_of_character(character) for character in string.printable if character.isprintable()}
     monkeypatch.setattr("specchat.tui.textual_patches.fixed_app.tested", lambda: False)
     assert {character: key_of_character(character) for character in known} == known
+
+
+def test_a_line_has_the_caches_of_textual_once_it_uses_them():
+    [begin] = (
+        node
+        for node in ast.walk(ast.parse(Path(textual.strip.__file__).read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__" and "segments" in ast.unparse(node.args)
+    )
+    line, empty = Strip([Segment("some words")]), {"_segments": [Segment("some words")]}
+    for node in begin.body:
+        assert isinstance(node, ast.Assign | ast.AnnAssign)
+        [target] = node.targets if isinstance(node, ast.Assign) else [node.target]
+        name = ast.unparse(target).removeprefix("self.")
+        value = getattr(line, name)
+        if isinstance(value, FIFOCache):
+            assert f"FIFOCache({value._maxsize})" == ast.unparse(node.value)
+            assert getattr(line, name) is value, "it is kept"
+        else:
+            assert value == empty.get(name), name
+    assert line.crop(0, 4) is line.crop(0, 4)
+    with pytest.raises(AttributeError, match="_no_cache"):
+        line._no_cache  # noqa: B018
 
 
 async def test_a_reply_is_shown_with_another_version(newer_textual: None):

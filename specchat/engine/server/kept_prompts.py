@@ -6,6 +6,8 @@ import logging
 import secrets
 from collections.abc import Callable
 
+import torch
+
 from specchat import __version__
 from specchat.config import ModelSpec, load_catalog, state_dir
 from specchat.config.prompt_files import FOLDER, PromptFiles
@@ -14,7 +16,7 @@ from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.errors import ConfigError, UsageError, WeightsError
 from specchat.memory_size import parse_amount_or_off
 from specchat.models.decoder.decoder import Decoder
-from specchat.models.decoder.prompt_cache import KeptTexts, PromptCache
+from specchat.models.decoder.prompt_cache import KeptText, KeptTexts, PromptCache
 from specchat.models.hub import checksum
 from specchat.models.hub.disk import Cancelled
 from specchat.models.machine import available_bytes
@@ -28,6 +30,9 @@ _MOST_IN_MEMORY = 1 << 30
 _SHARE = 8
 """Of the memory that is free when a pair is loaded, one part in so many."""
 
+_MOST_UNWRITTEN = 8
+"""Chats of which something is still to be written, where there is no pause between replies."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -40,11 +45,12 @@ class KeptPrompts:
 
     def __init__(self, pair: LoadedPair, settings: Settings) -> None:
         """Nothing kept in memory yet: there is room for as much as is free, or for nothing where memory is limited."""
-        free = available_bytes(pair.target.model.device) or 0
+        free = available_bytes(torch.device("cpu")) or 0
         self.cache = PromptCache(0 if settings.memory else min(_MOST_IN_MEMORY, free // _SHARE))
-        self._owner = ""
+        self._unwritten: list[tuple[str, list[KeptText]]] = []  # chats, and what was read of them
         self._unnamed: list[Loaded] = []
         self.use(pair)
+        self.change(settings)
 
     def use(self, pair: LoadedPair) -> None:
         """Have these models keep their texts here."""
@@ -66,27 +72,27 @@ class KeptPrompts:
 
     def replied(self, owner: str, conversation: Conversation) -> None:
         """A reply has ended in a text of this chat; empty: in one that is not to be kept on the disk."""
-        self._owner = owner if len(conversation.held_text) >= LEAST_TOKENS else ""
+        if owner and self.cache.files is not None and len(conversation.held_text) >= LEAST_TOKENS:
+            self._unwritten = [*self._unwritten, (owner, conversation.kept_texts())][-_MOST_UNWRITTEN:]
 
     @property
     def due(self) -> bool:
-        """Whether there is something to write."""
-        return bool(self._owner) and self.cache.files is not None
+        """Whether there is something to find out, or to write."""
+        return bool(self._unwritten or self._unnamed) and self.cache.files is not None
 
-    def save(self, conversation: Conversation, interrupted: Callable[[], bool] = lambda: False) -> None:
-        """Write what the last reply's text has that is not on the disk, until a command arrives."""
-        if not self.due:
+    def save(self, interrupted: Callable[[], bool]) -> None:
+        """Write what was read of chats and is not on the disk, the last one first, until a command arrives."""
+        if self.cache.files is None:
             return
         try:
             self._name_models(interrupted)
-            written = self.cache.save(self._owner, conversation.kept_blocks(), interrupted)
+            while self._unwritten and self.cache.save(*self._unwritten[-1], interrupted):
+                self._unwritten.pop()
         except Cancelled:
             return
-        except Exception as error:
-            written = True
-            _log.warning("prompt cache: nothing is written: %s", error)
-        if written:
-            self._owner = ""
+        except OSError as error:
+            _log.warning("prompt cache: nothing is written: %s", error.strerror or error)
+            self._unwritten = []
 
     def _name_models(self, interrupted: Callable[[], bool]) -> None:
         """Find out the checksums that were not known when the models were loaded.
@@ -94,12 +100,13 @@ class KeptPrompts:
         Raises:
             Cancelled: a command arrived.
         """
-        for loaded in self._unnamed:
+        while self._unnamed:
+            loaded = self._unnamed[-1]
             name = _name(loaded, self._pair, lambda spec: checksum.weights_sha256(spec, cancelled=interrupted))
             assert isinstance(loaded.model, Decoder), "only decoders keep texts"
             if name is not None:
                 loaded.model.keep_texts_in(KeptTexts(self.cache, name))
-        self._unnamed = []
+            self._unnamed.pop()
 
 
 def _name(loaded: Loaded, pair: LoadedPair, sha256: Callable[[ModelSpec], str | None]) -> str | None:

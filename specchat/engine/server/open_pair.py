@@ -39,7 +39,7 @@ class ReplyTotals:
 
 
 _LAST_SAVING_S = 1.0
-"""What was read is written for so long when the engine leaves: its client waits."""
+"""What was read is written for so long when the engine leaves, or another pair is loaded."""
 
 
 @dataclass
@@ -80,6 +80,7 @@ class OpenPair:
         if goes_on is not None:
             idle.kept = goes_on.idle.kept
             idle.prompts.use(loaded)
+            idle.prompts.change(settings)
         conversation = Conversation(
             loaded.target.model,
             loaded.draft.model if loaded.draft else None,
@@ -142,6 +143,9 @@ class OpenPair:
         target, main = found.target, self.conversation.target
         if isinstance(target, CachedModel) and isinstance(main, CachedModel) and main.kept is not None:
             target.keep_texts_in(main.kept)
+            most = max((self.conversation, *self._others), key=lambda chat: chat.target.cached(prompt)).target
+            if isinstance(most, CachedModel) and most.cached(prompt) > target.cached(prompt):
+                most.share(prompt)
         return found
 
     def follow_settings(self) -> None:
@@ -238,10 +242,14 @@ class OpenPair:
         """What the pair's models have read."""
         return self.idle.prompts
 
+    def save_prompts(self) -> None:
+        """Write what was read, for a moment at most: somebody waits."""
+        until = time.monotonic() + _LAST_SAVING_S
+        self.prompts.save(lambda: time.monotonic() > until)
+
     def close(self) -> None:
         """Save what was read, and what drafters have learnt, and let them go."""
-        until = time.monotonic() + _LAST_SAVING_S
-        self.prompts.save(self.conversation, lambda: time.monotonic() > until)
+        self.save_prompts()
         self.idle.kept.save()
         for chat in (self.conversation, *self._others):
             chat.drafters.close()
@@ -308,7 +316,7 @@ class CurrentPair:
         """Use these models from now on; where the settings do not fit them, nothing has changed."""
         before = self._open
         if before is not None:
-            before.prompts.save(before.conversation)
+            before.save_prompts()
             before.idle.kept.save()
         now = OpenPair.open(loaded, settings, self._store, lambda text: self._emit(events.Notice(text)), before)
         if before is not None and now.totals is not before.totals:
@@ -345,6 +353,7 @@ class CurrentPair:
             now.supply_drafters(self._loader(lambda: False), settings)
         self.add_drafts(settings)
         now.conversation.change(settings)
+        now.prompts.change(settings)
         now.idle.kept.learn(settings.learn)
         return now.loaded.drafts != before
 

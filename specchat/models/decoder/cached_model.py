@@ -15,7 +15,7 @@ from specchat.models.decoder.cache_rows import PassPlan, Rows, common_prefix
 from specchat.models.decoder.kv_cache import KVCache
 from specchat.models.decoder.layer_hooks import LayerWatch
 from specchat.models.decoder.network import SubLayers
-from specchat.models.decoder.prompt_cache import BLOCK_TOKENS, Blocks, KeptTexts
+from specchat.models.decoder.prompt_cache import BLOCK_TOKENS, KeptText, KeptTexts
 
 _WORTH_TOKENS = 16
 """Fewer rows than this are read again rather than kept or brought back."""
@@ -104,8 +104,9 @@ class CachedModel(ABC, Generic[Own]):
             if found.end < here + _WORTH_TOKENS:
                 continue
             if restored == here:
-                self._give_way(tokens)
+                self._give_way(here)
                 self.rows.rewind(tokens[: found.first])
+                stored.room_for(len(tokens), like)  # at once, for all that comes
             stored.put_block_(found.first, BLOCK_TOKENS, found.content, like)
             self.rows.prefix_read(list(tokens[found.first : found.end]))
             from_disk, restored = from_disk or found.stored, found.end
@@ -113,23 +114,30 @@ class CachedModel(ABC, Generic[Own]):
             kept.drop(tokens[:restored], "its last token, read again, has other keys and values")
             self.rows.rewind(tokens[:first])
 
-    def kept_blocks(self) -> Blocks:
-        """The whole blocks of the text that is held now."""
-        kept = self.kept
-        if kept is None or not self.rows.whole or self.rows.pretended:
-            return []
-        return kept.blocks(self.rows.prefix, self._block)
+    def share(self, tokens: Sequence[int]) -> None:
+        """Keep the rows that this text shares with the one that is held: another cache of the network takes them."""
+        if self.kept is not None and (same := self._held_whole(tokens)) >= _WORTH_TOKENS:
+            self.kept.put(self.rows.prefix[:same], 0, self._block, end=True)
+
+    def kept_text(self) -> KeptText | None:
+        """The text that is held now; None where nothing of it is kept."""
+        if self.kept is None or not self.rows.whole or self.rows.pretended:
+            return None
+        return KeptText(list(self.rows.prefix), lambda: self.kept, self._held_whole, self._block)
+
+    def _held_whole(self, tokens: Sequence[int]) -> int:
+        """How many leading tokens of these have a row of their own."""
+        return self.cached(tokens) if self.rows.whole else 0
 
     def _block(self, number: int) -> Tensor:
         assert self._stored is not None, "rows are kept of a cache"
         return self._stored.block(number * BLOCK_TOKENS, BLOCK_TOKENS)
 
-    def _give_way(self, tokens: Sequence[int]) -> None:
-        """Keep the rows of the text that is held now which another text does not share."""
-        if self.kept is not None and self.rows.whole and not self.rows.pretended:
-            held, same = len(self.rows.prefix), self.cached(tokens)
-            if held - same >= _WORTH_TOKENS:
-                self.kept.put(self.rows.prefix, same // BLOCK_TOKENS, self._block, end=True)
+    def _give_way(self, same: int) -> None:
+        """Keep the rows of the text that is held now, of which another text shares the first `same`."""
+        kept, rows = self.kept, self.rows
+        if kept is not None and rows.whole and not rows.pretended and len(rows.prefix) - same >= _WORTH_TOKENS:
+            kept.put(rows.prefix, same // BLOCK_TOKENS, self._block, end=True)
 
     def _last_row_holds(self) -> bool:
         """Read the last token again: whether its keys and values come out in all layers as they are."""
@@ -162,9 +170,11 @@ class CachedModel(ABC, Generic[Own]):
                 tap.take(states)
 
         if self.kept is not None:
-            if tap is None:
+            same = self.cached(tokens)
+            if tap is None and len(tokens) - same >= _WORTH_TOKENS:
                 self.recall(tokens)
-            self._give_way(tokens)
+                same = self.cached(tokens)
+            self._give_way(same)
         self.rows.read_prefix(tokens, read, on_chunk)
 
     @torch.inference_mode()
@@ -189,7 +199,7 @@ class CachedModel(ABC, Generic[Own]):
 
     def fill_for_benchmark(self, tokens: int) -> None:
         """Act as if so many tokens had been read; their rows hold zeros or stale values."""
-        self._give_way(())
+        self._give_way(0)
         self.rows.fill_for_benchmark(tokens)
 
     def _copied_from(self) -> Own:

@@ -26,10 +26,6 @@ BLOCK_TOKENS = 64
 _log = logging.getLogger(__name__)
 
 
-Blocks = list[tuple[bytes, Callable[[], Tensor]]]
-"""Blocks of one text in order: key, and what makes the content, (bytes,) uint8."""
-
-
 @record
 class Found:
     """A block that is kept of a text.
@@ -88,7 +84,7 @@ class PromptCache:
         if self.files is not None:
             self.files.drop(keys)
 
-    def save(self, owner: str, texts: Sequence[Blocks], stop: Callable[[], bool]) -> bool:
+    def save(self, owner: str, texts: Sequence[KeptText], stop: Callable[[], bool]) -> bool:
         """Write what belongs to a chat and is not on the disk yet; False where it was stopped before the end.
 
         Raises:
@@ -96,17 +92,17 @@ class PromptCache:
         """
         if (files := self.files) is None:
             return True
-        blocks = [block for text in texts for block in text]
-        new = [block for block in blocks if not files.has(block[0])]
-        if new:
+        each = [text.blocks() for text in texts]
+        new = [block for blocks in each for block in blocks if not files.has(block[0])]
+        if any(each):
             files.prepare()
-            files.name(owner, [key for key, _ in blocks])  # before the blocks: what is kept can always be erased
+            files.name(owner, [key for blocks in each for key, _ in blocks])  # first: all that is kept can be erased
         for key, content in new:
             if stop():
                 return False
             files.write(key, content().numpy().data)
-        for text in texts:
-            files.used([key for key, _ in text])
+        for blocks in each:
+            files.used([key for key, _ in blocks])
         if new:
             files.shrink()
         return True
@@ -133,15 +129,20 @@ class KeptTexts:
         return KeptTexts(self.cache, f"{self.name}|{name}", self.on_disk)
 
     def load(self, tokens: Sequence[int], first: int, size: int) -> Iterator[Found]:
-        """The blocks of `size` bytes that are here of a text, from its block `first` on, until one is missing."""
-        keys, cache = self._keys(tokens), self.cache
+        """The blocks of `size` bytes that are here of a text, from its block `first` on, until one is missing.
+
+        The content of each is valid until the next one is asked for.
+        """
+        keys, cache = self.keys(tokens), self.cache
+        files, buffer = cache.files if self.on_disk else None, bytearray()
         block = first
         for block in range(first, len(keys)):
             there, stored = cache.get(keys[block]), False
             content = None if there is None else there[1]
-            if content is None and self.on_disk and cache.files is not None:
-                read = cache.files.read(keys[block], size)
-                content, stored = None if read is None else torch.frombuffer(read, dtype=torch.uint8), True
+            if content is None and files is not None:
+                buffer = buffer or bytearray(size)  # one for all: fresh memory costs more than reading into it
+                if files.read(keys[block], buffer):
+                    content, stored = torch.frombuffer(buffer, dtype=torch.uint8), True
             if content is None or content.nbytes != size:
                 break
             yield Found(block * BLOCK_TOKENS, (block + 1) * BLOCK_TOKENS, content, stored)
@@ -160,9 +161,10 @@ class KeptTexts:
             content: makes that of a block, (bytes,) uint8, by its number.
             end: whether its last tokens are kept too where they are no whole block.
         """
-        cache, keys = self.cache, self._keys(tokens)
+        cache = self.cache
         if not cache.most_bytes:
             return
+        keys = self.keys(tokens)
         files = cache.files if self.on_disk else None
         left = list(tokens[len(keys) * BLOCK_TOKENS :])
         if end and left:
@@ -176,19 +178,9 @@ class KeptTexts:
     def drop(self, tokens: Sequence[int], why: str) -> None:
         """Forget the whole blocks of a text: one of them turned out to be wrong."""
         _log.warning("prompt cache: what was kept of a text of %d tokens is removed: %s", len(tokens), why)
-        self.cache.drop(self._keys(tokens))
+        self.cache.drop(self.keys(tokens))
 
-    def blocks(self, tokens: Sequence[int], content: Callable[[int], Tensor] | None = None) -> Blocks:
-        """The whole blocks of a text, (bytes,) uint8 each; without `content` only those that are in memory."""
-        found: Blocks = []
-        for block, key in enumerate(self._keys(tokens) if self.on_disk else ()):
-            if content is not None:
-                found.append((key, partial(content, block)))
-            elif (there := self.cache.get(key)) is not None:
-                found.append((key, partial(_same, there[1])))
-        return found
-
-    def _keys(self, tokens: Sequence[int]) -> list[bytes]:
+    def keys(self, tokens: Sequence[int]) -> list[bytes]:
         """The keys of a text's whole blocks."""
         keys: list[bytes] = []
         for first in range(0, len(tokens) - BLOCK_TOKENS + 1, BLOCK_TOKENS):
@@ -198,6 +190,36 @@ class KeptTexts:
 
     def _before(self, keys: Sequence[bytes], block: int) -> bytes:
         return keys[block - 1] if block else hashlib.sha256(self.name.encode()).digest()
+
+
+@record
+class KeptText:
+    """A text that was read, whose blocks can be written to the disk.
+
+    Args:
+        tokens: the text.
+        kept: where its blocks are kept now; None where they are not.
+        held: of some tokens, how many lead the text that is held now: `content` makes its blocks, (bytes,) uint8, by
+            their number. Others are written if they are in memory.
+    """
+
+    tokens: list[int]
+    kept: Callable[[], KeptTexts | None]
+    held: Callable[[list[int]], int] = lambda tokens: 0
+    content: Callable[[int], Tensor] | None = None
+
+    def blocks(self) -> list[tuple[bytes, Callable[[], Tensor]]]:
+        """The whole blocks that can be written, in order: key, and what makes the content, (bytes,) uint8."""
+        found: list[tuple[bytes, Callable[[], Tensor]]] = []
+        kept, held = self.kept(), self.held(self.tokens) // BLOCK_TOKENS
+        if kept is None or not kept.on_disk:
+            return found
+        for block, key in enumerate(kept.keys(self.tokens)):
+            if block < held and self.content is not None:
+                found.append((key, partial(self.content, block)))
+            elif (there := kept.cache.get(key)) is not None:
+                found.append((key, partial(_same, there[1])))
+        return found
 
 
 def _tail(before: bytes) -> bytes:

@@ -27,6 +27,9 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from specchat.tui.textual_patches import tested
+from specchat.tui.textual_patches.strips import make_caches_on_demand
+
+make_caches_on_demand()
 
 Columns = tuple[int, int]
 Lines = dict[int, dict[Columns, Strip | None]]
