@@ -114,23 +114,12 @@ class PromptFiles:
 
     def erase(self, owners: Iterable[str]) -> str:
         """Forget what these chats were read into, and all that no other one names; why that failed, or nothing."""
-        trouble = ""
-        try:
-            for owner in owners:
-                if _OWNER.fullmatch(owner):
-                    (self._texts / owner).unlink(missing_ok=True)
-            texts = list(self._texts.iterdir()) if self._texts.is_dir() else []
-            named = {key for file in texts for key in self._named_in(file)}
-            blocks = list(self._blocks.iterdir()) if self._blocks.is_dir() else []
-        except OSError as error:
-            return f"{self._folder} may hold what was read of them still: {error.strerror or error}"
-        for block in blocks:
-            try:
-                if block.name not in named:
-                    block.unlink(missing_ok=True)
-            except OSError as error:
-                trouble = f"{block} may hold what was read of them still: {error.strerror or error}"
-        return trouble
+        lists = [self._texts / owner for owner in owners if _OWNER.fullmatch(owner)]
+        trouble = [why for file in lists if (why := _erased(file))]
+        named = {key for _, _, file in _files_in(self._texts) for key in self._named_in(file)}
+        blocks = (file for _, _, file in _files_in(self._blocks) if file.name not in named)
+        trouble += [why for file in blocks if (why := _erased(file))]
+        return trouble[0] if trouble else ""
 
     def prepare(self) -> None:
         """Make the folders, private ones; OSError if the disk does not take them."""
@@ -165,6 +154,17 @@ def _files_in(folder: Path) -> list[tuple[float, int, Path]]:
 def _remove(file: Path) -> None:
     with suppress(OSError):
         file.unlink(missing_ok=True)
+
+
+def _erased(file: Path) -> str:
+    """Remove a file; why that failed, or nothing."""
+    try:
+        file.unlink(missing_ok=True)
+    except NotADirectoryError:  # nor is there such a file, then
+        return ""
+    except OSError as error:
+        return f"{file} may hold what was read of removed chats: {error.strerror or error}"
+    return ""
 
 
 def _read(file: Path, key: bytes, into: bytearray) -> None:
