@@ -101,13 +101,13 @@ class AnsweringEngine(ObedientEngine):
             case co.Count():
                 self.say(ev.Counted(command.id, sum(len(one.content) for one in command.messages), 4096))
             case co.Generate():
-                own = command.own or {}
-                text, stops = self._says(command), own.get("stop", [])
+                text, settings = self._says(command), command.own or {}
+                stops = settings.get("stop", [])
                 found = [(at, stop) for stop in stops if (at := text.find(stop)) >= 0]
                 for word in re.findall(r"\S+\s*|\s+", text[: min(found)[0]] if found else text):
                     self.write(word)
                 stats = ev.Stats(2, 3, 4, 1, 9.0, 1.5, 0.25, 0.1, 0.1, 0.1, 0.1, prompt_tokens=3, reused_tokens=1)
-                stop = "stop" if found else "length" if own.get("max_tokens") == 1 else "end"
+                stop = "stop" if found else "length" if settings.get("max_tokens") == 1 else "end"
                 self.say(ev.Finished(command.id, stop, "", stats, 1.0, min(found)[1] if found else None))
 
 
