@@ -148,7 +148,7 @@ def serve_on(
     loaded = LoadedEngine(lambda wake: start_engine(engine, settings, wake), settings, inform)
     try:
         queue, parallel = places
-        hear = trees.hear if trees else lambda event: None
+        hear = trees.hear if trees else None
         asyncio.run(serve_requests(loaded, door, access, queue, tell, hear, parallel=parallel))
     finally:
         if trees is not None:
