@@ -177,6 +177,14 @@ async def walking(app: App, pilot: Keys) -> None:
     await pilot.pause(0.5)
 
 
+async def choosing(app: App, pilot: Keys) -> None:
+    """What else could stand at the place of a node where a guess was rejected."""
+    await walking(app, pilot)
+    await pilot.press("enter")
+    await until(pilot, lambda: "asking" not in text_of(app))
+    await pilot.pause(0.5)
+
+
 async def racing(app: App, pilot: Keys) -> None:
     """A race that is over."""
     await whole(app, pilot)
@@ -234,6 +242,7 @@ SESSIONS: dict[tuple[int, int], tuple[Scene, ...]] = {
         Scene("tree-log", command("/tree log")),
         Scene("tree-map", command("/tree map")),
         Scene("tree-walking", walking, ("escape", "escape")),
+        Scene("alternatives", choosing, ("escape", "escape", "escape")),
         Scene("race", racing, ("escape",)),
         Scene("bench", measuring, ("escape",)),
         Scene("chat-light", command("/theme specchat-light")),

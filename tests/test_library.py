@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import html
 import itertools
 import json
 import os
@@ -20,7 +21,7 @@ from real_weights import HOME, fetched
 
 import specchat
 from specchat.engine.protocol.codec import encode
-from specchat.engine.protocol.commands import Cancel, Command, Generate, Load
+from specchat.engine.protocol.commands import Cancel, Command, Generate, Load, Message
 from specchat.engine.protocol.events import Event, Failed, Loading, Ready, RoundDone
 from specchat.errors import CombinationError, ConstraintError, EngineError, SpecchatError, UsageError
 from specchat.library.session import Session
@@ -98,6 +99,18 @@ def test_a_round_is_the_record_on_the_wire_and_draws_its_tree(pair: specchat.Pai
     assert round.__rich__().plain == str(round)
 
 
+def test_a_notebook_shows_a_round_and_what_has_come_of_a_reply_as_pages_in_frames(pair: specchat.Pair):
+    reply = pair.stream("What are you?", drafter="suffix")
+    reply.rounds[1]
+    shown = [reply._repr_html_(), reply.rounds[0]._repr_html_()]
+    pages = [html.unescape(re.findall('srcdoc="([^"]*)"', frame)[0]) for frame in shown]
+    told = [json.loads(re.findall('(?s)id="rounds">(.*?)</script>', page)[0])["replies"] for page in pages]
+    assert [len(rounds) for (rounds,) in told] == [2, 1]
+    assert "What are you?" in pages[0]
+    assert all("<main>" in page and page.endswith("</html>\n") for page in pages)
+    assert repr(reply) == "<ReplyStream: 2 rounds, being written>"
+
+
 def test_a_tree_shows_no_control_characters(pair: specchat.Pair):
     round = pair.stream("Hi", max_tokens=1).rounds[0]
     hostile = msgspec.structs.replace(
@@ -171,8 +184,6 @@ def test_a_second_reply_meanwhile_is_refused_and_cancelling_frees_the_pair(pair:
         pair.stream("Hi")
     pair.cancel()
     assert reply.finished.stop == "cancelled"
-    pair.stream("What are you?")  # nobody holds it
-    assert len(pair.stream("Hi", max_tokens=2).tokens) == 2
 
 
 def test_an_error_in_the_loop_over_a_reply_cancels_it(pair: specchat.Pair):
@@ -209,6 +220,19 @@ class Interrupted:
         raise KeyboardInterrupt
 
     def close(self) -> None: ...
+
+
+def test_a_reply_that_nobody_holds_is_stopped_by_the_next(pair: specchat.Pair):
+    engine = Interrupted(pair.ready)
+    asked = specchat.Pair(Session(engine, print), {"pair": "scripted"})
+    asked.stream("What are you?")
+    second = asked.stream("Hi")
+    assert engine.sent[1:] == [
+        Generate(1, [Message("user", "What are you?")]),
+        Cancel(1),
+        Generate(2, [Message("user", "Hi")]),
+    ]
+    assert second.id == 2
 
 
 def test_ctrl_c_while_settings_change_leaves_nothing_behind(pair: specchat.Pair):

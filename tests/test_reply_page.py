@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -122,6 +123,17 @@ def test_a_page_of_large_trees_leaves_out_guesses_and_says_how_many():
         assert hidden > 0
         assert all(parent < node for node, parent in enumerate(parents))
     assert "token 199" not in text
+
+
+def test_a_page_of_a_very_long_reply_keeps_its_last_rounds_and_all_of_its_text():
+    rounds = [round_of("so", " it", " goes", " on", kept=3, bonus=" ", index=index) for index in range(4000)]
+    text = page("t", "a", [reply(*rounds)])
+    parsed = Parsed(text)
+    assert parsed.said.count(" it goes on ") == 4000
+    assert len(text.encode()) - len(page("t", "a", [replace(reply(*rounds), rounds=())]).encode()) < 300_000
+    assert parsed.rounds["skipped"][0] + len(parsed.rounds["replies"][0]) == 4000
+    assert len(parsed.rounds["replies"][0]) > 500
+    assert text.count('class="round"') == len(parsed.rounds["replies"][0])
 
 
 def test_replies_stand_below_what_they_answer():

@@ -70,7 +70,7 @@ class Standing:
         mass = float(rest.sum())
         if mass <= 0.0:  # a sure node's branch is refused by rounding alone; another node is never accepted any more
             return self if self.weight == 1.0 else Standing(0.0, self.law)
-        return Standing(mass / (mass + 1.0 - self.weight), rest.div_(mass))
+        return Standing(mass / (mass + (1.0 - self.weight)), rest.div_(mass))  # the mass may be lost beside 1
 
 
 class BranchRule(AcceptanceRule):

@@ -27,6 +27,7 @@ from specchat.engine.client.race import same_text_promised
 from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.engine.server.pair_loading import Loader
 from specchat.errors import UsageError, nearest
+from specchat.models.model_loading import streaming_network
 from specchat.settings import OPTIONS, Settings
 
 
@@ -180,14 +181,14 @@ class _Precision:
             results=tuple(results),
             memory=memory,
             perplexity=self._perplexity,
-            notes=tuple(self._notes),
+            notes=(*self._notes, *_disk_notes(pair)),
             measured=tuple(run.measured),
         )
 
     def _contestants(self, pair: LoadedPair) -> list[Ours]:
         """Plain first, then every configuration cold, then warm where asked for."""
         self._progress.say("timing passes by their rows")
-        costs = measure_costs(pair.target.model, pair.draft.model if pair.draft else None)
+        costs = measure_costs(pair.target.model, pair.draft.model if pair.draft else None, fits=pair.room_for_rows)
         chosen = [c for c in parse_configurations(self._plan.compare, self._settings) if not c.plain]
         ours = [Ours(configuration, pair, costs=costs) for configuration in (plain_of(self._settings), *chosen)]
         if self._plan.warm:
@@ -222,6 +223,14 @@ class _Precision:
             assert self._pair is not None, "compared after measuring"
             self._comparison = Comparison(self._pair.target.model, exact=self._pair.exact)
         return self._comparison.compare(plain, own, sampling(settings), promised)
+
+
+def _disk_notes(pair: LoadedPair) -> tuple[str, ...]:
+    """How quickly the disk gave the layers that are read each pass; none where all stay in memory."""
+    network = streaming_network(pair.target.model)
+    if network is None or network.streamed is None:
+        return ()
+    return (f"while layers were read the disk gave {network.streamed.read_rate / 1e9:.2f} GB/s",)
 
 
 def _refuse_early(plan: BenchPlan) -> None:

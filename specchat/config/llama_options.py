@@ -19,7 +19,8 @@ LLAMA_KEYS: dict[str, type] = {
 }
 """Each with the type of its value."""
 
-CACHE_TYPES = ("f32", "f16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
+CACHE_TYPES = {"f32": 0, "f16": 1, "q8_0": 8, "q5_1": 7, "q5_0": 6, "q4_1": 3, "q4_0": 2}
+"""Number formats of keys and values, with llama.cpp's own number of each."""
 
 _SERVER = re.compile(r"[\w.-]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}", re.ASCII)
 

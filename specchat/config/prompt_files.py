@@ -84,56 +84,42 @@ class PromptFiles:
         """Say which blocks a chat was read into, before they are written; OSError if the disk does not take it."""
         assert _OWNER.fullmatch(owner), "owners have plain names"
         file = self._texts / owner
-        before = [key for key in self._named_in(file) if (self._blocks / key).is_file()]
-        named = dict.fromkeys([*before, *(key.hex() for key in keys)])
-        with replacing(file, durable=False) as draft:
-            draft.write_text("".join(f"{key}\n" for key in named))
+        before, wanted = self._named_in(file), [key.hex() for key in keys]
+        if not set(wanted) <= set(before):
+            there = [key for key in before if (self._blocks / key).is_file()]
+            with replacing(file, durable=False) as draft:
+                draft.write_text("".join(f"{key}\n" for key in dict.fromkeys([*there, *wanted])))
 
     def shrink(self) -> None:
-        """Remove the blocks that were not used for longest until the others are within the bound."""
-        found: list[tuple[float, int, str]] = []
-        now = time.time()
-        with suppress(OSError), os.scandir(self._blocks) as entries:
-            for entry in entries:
-                with suppress(OSError):
-                    seen = entry.stat(follow_symlinks=False)
-                    if entry.name.startswith(".") and now - seen.st_mtime < _STALE_S:
-                        continue  # one that is being written
-                    found.append((0.0 if entry.name.startswith(".") else seen.st_mtime, seen.st_size, entry.name))
-        left = sum(size for _, size, _ in found)
-        most = self._bound(left)
-        for used, size, name in sorted(found):
-            if left <= most and used:
-                break
-            with suppress(OSError):
-                (self._blocks / name).unlink()
-            left -= size
+        """Remove the blocks that were not used for longest until the others are within the bound, and what names none.
+
+        What a program that was killed left unfinished goes too.
+        """
+        blocks = sorted(_files_in(self._blocks))
+        left = sum(size for _, size, _ in blocks)
+        most, stale = self._bound(left), time.time() - _STALE_S
+        for used, size, file in blocks:
+            unfinished = file.name.startswith(".")
+            if used < stale if unfinished else left > most:
+                _remove(file)
+                left -= size
+        for written, _, file in _files_in(self._texts):
+            if written < stale and not any((self._blocks / key).is_file() for key in self._named_in(file)):
+                _remove(file)
 
     def drop(self, keys: Iterable[bytes]) -> None:
         """Remove these blocks."""
         for key in keys:
-            with suppress(OSError):
-                self._block(key).unlink(missing_ok=True)
+            _remove(self._block(key))
 
     def erase(self, owners: Iterable[str]) -> str:
         """Forget what these chats were read into, and all that no other one names; why that failed, or nothing."""
-        trouble = ""
-        try:
-            for owner in owners:
-                if _OWNER.fullmatch(owner):
-                    (self._texts / owner).unlink(missing_ok=True)
-            texts = list(self._texts.iterdir()) if self._texts.is_dir() else []
-            named = {key for file in texts for key in self._named_in(file)}
-            blocks = list(self._blocks.iterdir()) if self._blocks.is_dir() else []
-        except OSError as error:
-            return f"{self._folder} may hold what was read of them still: {error.strerror or error}"
-        for block in blocks:
-            try:
-                if block.name not in named:
-                    block.unlink(missing_ok=True)
-            except OSError as error:
-                trouble = f"{block} may hold what was read of them still: {error.strerror or error}"
-        return trouble
+        lists = [self._texts / owner for owner in owners if _OWNER.fullmatch(owner)]
+        trouble = [why for file in lists if (why := _erased(file))]
+        named = {key for _, _, file in _files_in(self._texts) for key in self._named_in(file)}
+        blocks = (file for _, _, file in _files_in(self._blocks) if file.name not in named)
+        trouble += [why for file in blocks if (why := _erased(file))]
+        return trouble[0] if trouble else ""
 
     def prepare(self) -> None:
         """Make the folders, private ones; OSError if the disk does not take them."""
@@ -152,6 +138,33 @@ class PromptFiles:
 
     def _block(self, key: bytes) -> Path:
         return self._blocks / key.hex()
+
+
+def _files_in(folder: Path) -> list[tuple[float, int, Path]]:
+    """When each file was written or used last, its size, and the file."""
+    found = []
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                seen = entry.stat(follow_symlinks=False)
+                found.append((seen.st_mtime, seen.st_size, Path(entry.path)))
+    return found
+
+
+def _remove(file: Path) -> None:
+    with suppress(OSError):
+        file.unlink(missing_ok=True)
+
+
+def _erased(file: Path) -> str:
+    """Remove a file; why that failed, or nothing."""
+    try:
+        file.unlink(missing_ok=True)
+    except NotADirectoryError:  # nor is there such a file, then
+        return ""
+    except OSError as error:
+        return f"{file} may hold what was read of removed chats: {error.strerror or error}"
+    return ""
 
 
 def _read(file: Path, key: bytes, into: bytearray) -> None:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from html import escape
 from itertools import groupby
@@ -23,7 +23,10 @@ from specchat.engine.protocol.round_nodes import ShownNode, nodes_of
 from specchat.engine.protocol.text import visible
 
 MOST_BYTES = 250_000
-"""Of the trees of one page. Beyond that each keeps fewer of the guesses that were not kept."""
+"""Of the rounds of one page. Beyond that trees keep fewer of the rejected guesses, then only later rounds stay."""
+
+_SPANS_BYTES = 85
+"""What the text takes more where it is divided into rounds, for each."""
 
 _LONGEST_LABEL = 100
 
@@ -56,6 +59,7 @@ class PageTurn:
 
 def page(title: str, about: str, turns: Sequence[PageTurn], system: str = "", *, notebook: bool = False) -> str:
     """The page. In a notebook it has no title, and is as wide as the cell."""
+    turns, data = _fitted(turns)
     replies = [turn for turn in turns if turn.rounds]
     system = f'<p class="system">{escape(visible(system))}</p>\n' if system else ""
     numbers = {id(turn): number for number, turn in enumerate(replies)}
@@ -65,7 +69,7 @@ def page(title: str, about: str, turns: Sequence[PageTurn], system: str = "", *,
         "ABOUT": escape(visible(about)),
         "SAID": system + said,
         "CLASS": ' class="notebook"' if notebook else "",
-        "ROUNDS": _data([turn.rounds for turn in replies]) if replies else "",
+        "ROUNDS": data,
         "SCRIPTS": f"; script-src '{_hash_of_script()}'" if replies else "",
     }
     template = _template()
@@ -175,26 +179,42 @@ def _runs(pieces: Pieces) -> str:
     )
 
 
-def _data(replies: Sequence[Sequence[RoundDone]]) -> str:
-    """The rounds as JSON that no HTML parser takes for a tag, in at most MOST_BYTES where the kept tokens fit in."""
-    most = max((len(round.tree.tokens) for rounds in replies for round in rounds), default=0)
+def _fitted(turns: Sequence[PageTurn]) -> tuple[list[PageTurn], str]:
+    """The turns, each with the last of its rounds, and these as JSON; as much as fits into MOST_BYTES."""
+    trees = [[(round.at_s, nodes_of(round)) for round in turn.rounds] for turn in turns]
+    most = max((len(nodes) for rounds in trees for _, nodes in rounds), default=0)
     while True:
         names: dict[str, int] = {}
-        packed = [[*_packed_rounds(rounds, most, names)] for rounds in replies]
-        text = json.dumps({"names": [*names], "replies": packed}, ensure_ascii=False, separators=(",", ":"))
-        for sign in "<>&":
-            text = text.replace(sign, f"\\u{ord(sign):04x}")
-        if most == 0 or len(text.encode()) <= MOST_BYTES:
-            return text
-        most = most * 3 // 4
+        packed = [[*_packed_rounds(rounds, most, names)] for rounds in trees if rounds]
+        skipped = [len(turn.rounds) - len(rounds) for turn, rounds in zip(turns, trees, strict=True) if rounds]
+        text = _json({"names": [*names], "skipped": skipped, "replies": packed})
+        size = len(text.encode()) + _SPANS_BYTES * sum(map(len, trees))
+        if size <= MOST_BYTES:
+            break
+        if most:
+            most = min(most * 3 // 4, most * MOST_BYTES // size)
+        else:
+            trees = [rounds[(len(rounds) + 1) // 2 :] for rounds in trees]
+    left = (len(turn.rounds) - len(rounds) for turn, rounds in zip(turns, trees, strict=True))
+    return [replace(turn, rounds=turn.rounds[left_out:]) for turn, left_out in zip(turns, left, strict=True)], text
 
 
-def _packed_rounds(rounds: Sequence[RoundDone], most: int, names: dict[str, int]) -> Iterator[list[object]]:
+def _json(value: object) -> str:
+    """The value as JSON that no HTML parser takes for a tag."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    for sign in "<>&":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+def _packed_rounds(
+    rounds: Sequence[tuple[float, list[ShownNode]]], most: int, names: dict[str, int]
+) -> Iterator[list[object]]:
     """Each round as the script reads it: milliseconds since the last one, guesses left out, its nodes by column."""
     before_s = 0.0
-    for round in rounds:
-        nodes, hidden = _fewer(nodes_of(round), most)
-        passed_s, before_s = max(0.0, round.at_s - before_s), round.at_s
+    for at_s, all_nodes in rounds:
+        nodes, hidden = _fewer(all_nodes, most)
+        passed_s, before_s = max(0.0, at_s - before_s), at_s
         yield [
             min(int(1000 * passed_s), 60_000),
             hidden,
@@ -203,10 +223,7 @@ def _packed_rounds(rounds: Sequence[RoundDone], most: int, names: dict[str, int]
             "".join(_LETTERS[node.state] for node in nodes),
             [_per_mille(node.target) for node in nodes],
             [_per_mille(node.draft) for node in nodes],
-            [
-                names.setdefault(visible("+".join(node.proposers)), len(names)) if node.proposers else -1
-                for node in nodes
-            ],
+            [_index(" and ".join(node.proposers), names) for node in nodes],
         ]
 
 

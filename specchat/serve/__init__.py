@@ -1,1 +1,1 @@
-"""An HTTP server that speaks OpenAI's API, over one engine process."""
+"""An HTTP server that speaks OpenAI's and Anthropic's APIs, over one engine process."""

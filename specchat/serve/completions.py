@@ -193,7 +193,7 @@ def _message(fields: Fields) -> Iterator[Message]:
     role = fields.text("role")
     if role == "tool":
         fields.refuse_unknown(["role", "content", "tool_call_id", "name"])
-        yield answering(fields.text("tool_call_id") or "", _content(fields))
+        yield answering(fields.name("tool_call_id"), _content(fields))
         return
     if role not in _ROLES:
         raise wrong(
@@ -215,7 +215,7 @@ def _call(fields: Fields) -> tuple[str, str, Any]:
     function = _function(fields)
     function.refuse_unknown(["name", "arguments"])
     return (
-        fields.text("id") or "call",
+        fields.name("id") or "call",
         function.needed("name"),
         parsed(function.text("arguments") or "", function.path("arguments")),
     )

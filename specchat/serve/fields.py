@@ -17,6 +17,9 @@ Kind = TypeVar("Kind")
 
 _LONGEST_SHOWN = 80
 
+LONGEST_NAME = 4096
+"""Of a function or a call. Some clients put much into ids."""
+
 
 def wrong(param: str, why: str, code: str = "invalid_value") -> ApiError:
     """A field that cannot be accepted."""
@@ -73,6 +76,13 @@ class Fields:
     def text(self, name: str) -> str | None:
         return self._of(name, str, "a text")
 
+    def name(self, name: str) -> str:
+        """A text that is no longer than names are; empty where it was not given."""
+        text = self.text(name) or ""
+        if len(text) > LONGEST_NAME:
+            raise wrong(self.path(name), f"it has {len(text):,} characters; {LONGEST_NAME:,} are read")
+        return text
+
     def truth(self, name: str) -> bool | None:
         return self._of(name, bool, "true or false")
 
@@ -115,8 +125,8 @@ class Fields:
             raise wrong(self.path(name), f"{shown(value)} is not supported: {why}", "unsupported_value")
 
     def needed(self, name: str) -> str:
-        """A text that must be there, and is not empty."""
-        text = self.text(name)
+        """A name that must be there, and is not empty."""
+        text = self.name(name)
         if not text:
             raise wrong(self.path(name), "it is missing", "missing_required_parameter")
         return text

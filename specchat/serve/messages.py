@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from specchat.engine.protocol.commands import Message
+from specchat.engine.protocol.commands import Message, ReplyConstraint
 from specchat.errors import nearest
 from specchat.serve.answers import BlockAnswer, Sent
 from specchat.serve.api_error import ApiError, anthropic_error
@@ -21,6 +21,7 @@ from specchat.serve.requests import (
     calling,
     chosen_tool,
     names_of,
+    read_format,
     read_messages,
     read_settings,
     read_tools,
@@ -30,17 +31,17 @@ from specchat.serve.requests import (
 from specchat.serve.tools import Call, Tools
 
 _ONLY: Mapping[str, tuple[tuple[Any, ...], str]] = {
-    "thinking": (({"type": "disabled"},), "how long to think cannot be chosen"),
+    "thinking": (({"type": "disabled"}, {"type": "adaptive"}), "how long to think cannot be chosen"),
     "service_tier": (("auto", "standard_only"), "there is only one tier"),
     "container": ((), "no code is run"),
     "mcp_servers": (([],), "tools are called by the client"),
-    "context_management": ((), "messages are read as they are"),
 }
 """Fields that have one possible value."""
 
 _COUNTED = ("model", "messages", "system", "tools", "tool_choice", "thinking", "mcp_servers", "context_management")
 _KNOWN = (
     *_COUNTED, *_ONLY, "max_tokens", "stop_sequences", "stream", "temperature", "top_p", "top_k", "metadata",
+    "output_config",
 )  # fmt: skip
 
 
@@ -60,8 +61,11 @@ def read_request(body: bytes, client: str = "", *, counts: bool = False) -> Chec
     if about := fields.inner("metadata"):
         about.refuse_unknown(["user_id"])
         about.text("user_id")
+    _thoughts_cleared(fields.inner("context_management"))
     system = [Message("system", fields.texts("system", _text))] if "system" in fields else []
-    tools = _tools(fields)
+    tools, constraint = _tools(fields), _output(fields.inner("output_config"))
+    if tools is not None and constraint is not None:
+        raise wrong("output_config.format", "it cannot be combined with tools")
     return CheckedRequest(
         form="message",
         model=fields.text("model"),
@@ -70,10 +74,29 @@ def read_request(body: bytes, client: str = "", *, counts: bool = False) -> Chec
         settings=read_settings(fields, longest, "stop_sequences"),
         stream=fields.truth("stream") or False,
         client=client,
-        constraint=None if tools is None else tools.constraint,
+        constraint=constraint if tools is None else tools.constraint,
         tools=tools,
         counts=counts,
     )
+
+
+def _thoughts_cleared(given: Fields | None) -> None:
+    """Refuse to leave out parts of the messages, except thoughts, which there are none of."""
+    if given is not None:
+        given.refuse_unknown(["edits"])
+        for edit in given.each("edits"):
+            kind = edit.text("type") or ""
+            if not kind.startswith("clear_thinking"):
+                raise wrong(edit.path("type"), f"{shown(kind)} is not supported: messages are read as they are")
+
+
+def _output(given: Fields | None) -> ReplyConstraint | None:
+    """What the reply is held to. How much effort to spend is read, and has no effect."""
+    if given is None:
+        return None
+    given.refuse_unknown(["effort", "format"])
+    given.text("effort")
+    return read_format(given.inner("format"))
 
 
 def _text(part: Fields) -> str:
@@ -87,6 +110,9 @@ def _message(fields: Fields) -> Iterator[Message]:
     """The messages that one of Anthropic's becomes: each result of a call is one of its own, before what is said."""
     fields.refuse_unknown(["role", "content"])
     role = fields.text("role")
+    if role == "system":
+        yield Message("system", fields.texts("content", _text))
+        return
     if role not in _BLOCKS:
         raise wrong(fields.path("role"), f"{shown(role)} is not a role{nearest(role or '', _BLOCKS)}")
     other, calls = _BLOCKS[role], []
@@ -113,18 +139,18 @@ _BLOCKS = {"user": "tool_result", "assistant": "tool_use"}
 
 def _call(block: Fields) -> tuple[str, str, dict[str, Any]]:
     block.refuse_unknown(["type", "id", "name", "input", "cache_control"])
-    return block.text("id") or "call", block.needed("name"), block.table("input") or {}
+    return block.name("id") or "call", block.needed("name"), block.table("input") or {}
 
 
 def _result(block: Fields) -> tuple[str, str]:
     block.refuse_unknown(["type", "tool_use_id", "content", "is_error", "cache_control"])
     failed = block.truth("is_error")
     said = block.texts("content", _text) if "content" in block else ""
-    return block.text("tool_use_id") or "", f"Error: {said}" if failed else said
+    return block.name("tool_use_id"), f"Error: {said}" if failed else said
 
 
 def _tools(fields: Fields) -> Tools | None:
-    reader = ToolFields("input_schema", ("description", "cache_control", "type", "strict"))
+    reader = ToolFields("input_schema", ("description", "cache_control", "type", "strict", "eager_input_streaming"))
     tools = []
     for tool in fields.each("tools"):
         tool.only("type", "custom", why="only functions can be called")

@@ -52,7 +52,7 @@ _ECHOED = (
     "text", "truncation", "metadata",
 )  # fmt: skip
 _KNOWN = (
-    "model", "input", "stream", "stream_options", "reasoning", "top_k", "min_p", "stop", *_ECHOED,
+    "model", "input", "stream", "stream_options", "reasoning", "client_metadata", "top_k", "min_p", "stop", *_ECHOED,
     *_ONLY, *_WITHOUT_EFFECT,
 )  # fmt: skip
 _DEFAULTS: Mapping[str, Any] = {
@@ -74,6 +74,7 @@ def read_request(body: bytes, client: str = "") -> CheckedRequest:
         fields.only(name, *allowed, why=why)
     for name in _WITHOUT_EFFECT:
         fields.text(name)
+    fields.table("client_metadata")
     if thinking := fields.inner("reasoning"):
         thinking.refuse_unknown(["effort", "summary"])
         thinking.only("effort", "none", why="how long to think cannot be chosen")
@@ -122,10 +123,10 @@ def _item(item: Fields) -> Iterator[Message]:
         case "function_call":
             item.refuse_unknown(["type", "id", "call_id", "name", "arguments", "status"])
             arguments = parsed(item.text("arguments") or "", item.path("arguments"))
-            yield calling("", [(item.text("call_id") or "call", item.needed("name"), arguments)])
+            yield calling("", [(item.name("call_id") or "call", item.needed("name"), arguments)])
         case "function_call_output":
             item.refuse_unknown(["type", "id", "call_id", "output", "status"])
-            yield answering(item.text("call_id") or "", item.texts("output", _part))
+            yield answering(item.name("call_id"), item.texts("output", _part))
         case None | "message":
             item.refuse_unknown(["type", "id", "role", "content", "status"])
             role = item.text("role")

@@ -287,21 +287,7 @@ class Scheduler:
         self._begins(asked)
         self._last_id += 1
         ticket.id = self._last_id
-        self._engine.send(
-            Generate(
-                ticket.id,
-                list(asked.messages),
-                asked.seed,
-                text=asked.text,
-                reference=asked.reference,
-                constraint=asked.constraint,
-                tools=asked.told_tools,
-                top_logprobs=asked.top_logprobs,
-                prompt_logprobs=asked.echo and asked.top_logprobs is not None,
-                logit_bias=dict(asked.logit_bias),
-                keep=_KEPT_AS,
-            )
-        )
+        self._engine.send(generate(ticket.id, asked))
         event: Event | None = None
         while not isinstance(event, Finished | Failed):
             event = await self._next()
@@ -356,6 +342,23 @@ class Scheduler:
                 self._engine.send(Cancel(ticket.id))
         elif ticket in self._waiting:
             self._waiting.remove(ticket)
+
+
+def generate(id: int, asked: CheckedRequest) -> Generate:
+    """The command that has a request's reply written."""
+    return Generate(
+        id,
+        list(asked.messages),
+        asked.seed,
+        text=asked.text,
+        reference=asked.reference,
+        constraint=asked.constraint,
+        tools=asked.told_tools,
+        top_logprobs=asked.top_logprobs,
+        prompt_logprobs=asked.echo and asked.top_logprobs is not None,
+        logit_bias=dict(asked.logit_bias),
+        keep=_KEPT_AS,
+    )
 
 
 def _unavailable(why: str, retry_after_s: int) -> ApiError:

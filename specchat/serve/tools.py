@@ -8,7 +8,6 @@ Calls are read in the forms that models write: `<tool_call>` around JSON (Hermes
 from __future__ import annotations
 
 import json
-import re
 import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -53,7 +52,7 @@ def _calls(tools: Mapping[str, dict[str, Any]], chosen: Sequence[str]) -> str:
     calls = [
         {
             "type": "object",
-            "properties": {"name": {"const": name}, "arguments": tools[name]},
+            "properties": {"name": {"const": name}, "arguments": _without_others(tools[name])},
             "required": ["name", "arguments"],
             "additionalProperties": False,
             "x-guidance": _LAID_OUT,
@@ -63,6 +62,11 @@ def _calls(tools: Mapping[str, dict[str, Any]], chosen: Sequence[str]) -> str:
     names = " | ".join(f"call_{number}" for number in range(len(calls)))
     rules = "\n".join(f"call_{number}: %json {json.dumps(call)}" for number, call in enumerate(calls))
     return f'({names}) "\\n{_CLOSE}"\n{rules}'
+
+
+def _without_others(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema of parameters without those that it does not name, unless it speaks of them."""
+    return {"additionalProperties": False, **schema} if "properties" in schema else schema
 
 
 @dataclass(frozen=True)
@@ -78,10 +82,15 @@ class Call:
 _MARKS = {_OPEN: _CLOSE, "<function=": "</function>", "[TOOL_CALLS]": ""}
 """What opens a call in the middle of a reply, and what closes it; nothing closes what goes on to the reply's end."""
 
-_WHOLE = re.compile(r"\s*(?:<\|python_tag\|>\s*)?(?:```(?:json|tool_code|tool_call)\s|\{|\[\s*\{)")
-"""How a reply begins that is made of calls alone."""
+_FENCE = "`" * 3
+_WHOLE = tuple(
+    before + bracket
+    for before in ("", "<|python_tag|>", _FENCE, *(_FENCE + word for word in ("json", "tool_code", "tool_call")))
+    for bracket in ("{", "[{")
+)
+"""How a reply begins that is made of calls alone, without its white space."""
 
-_BEGINNINGS = ("<|python_tag|>", "```json\n", "```tool_code\n", "```tool_call\n", "[ {", "[\n{")
+_LONGEST_BEGINNING = 64
 
 
 class CallReader:
@@ -105,7 +114,7 @@ class CallReader:
         """What is certain after this further text."""
         self._held += text
         found: list[str | Call] = []
-        if not self._begun and self._may_be_whole():
+        if not self._begun and _begins_whole(self._held) is not False:
             return found
         while True:
             mark, at = _first_mark(self._held)
@@ -128,19 +137,15 @@ class CallReader:
         found: list[str | Call] = []
         held, self._held = self._held, ""
         mark = next((mark for mark in _MARKS if held.startswith(mark)), "")
-        whole = _WHOLE.match(held)
         if mark:
             inside = held[len(mark) :]
             self._give_calls(found, held, _named(inside) if mark == "<function=" else inside)
-        elif whole:
-            self._give_calls(found, held, held[whole.end() :].rstrip().removesuffix("```") if "`" in whole[0] else held)
+        elif _begins_whole(held):
+            at = next(place for place, letter in enumerate(held) if letter in "{[")
+            self._give_calls(found, held, held[at:].rstrip().removesuffix(_FENCE))
         else:
             self._give(found, held)
         return found
-
-    def _may_be_whole(self) -> bool:
-        said = self._held.lstrip()
-        return bool(_WHOLE.match(self._held)) or said == "" or any(one.startswith(said) for one in _BEGINNINGS)
 
     def _give(self, found: list[str | Call], piece: str | Call) -> None:
         """Give a piece on; white space around calls says nothing."""
@@ -171,6 +176,14 @@ class CallReader:
         return Call(0, f"call_{secrets.token_hex(12)}", str(value["name"]), json.dumps(arguments, ensure_ascii=False))
 
 
+def _begins_whole(text: str) -> bool | None:
+    """Whether a reply is made of calls alone, as its beginning looks; None while that cannot be told."""
+    said = "".join(text[:_LONGEST_BEGINNING].split())
+    if said.startswith(_WHOLE):
+        return True
+    return None if any(one.startswith(said) for one in _WHOLE) else False
+
+
 def _named(inside: str) -> str:
     """`name>{…}` as the JSON of a call."""
     name, _, arguments = inside.partition(">")
@@ -179,7 +192,7 @@ def _named(inside: str) -> str:
 
 def _values(text: str) -> Iterator[object]:
     """The JSON values in a text, one after the other or in a list; none where there is anything else."""
-    text = text.strip().removeprefix("<|python_tag|>").strip()
+    text = text.strip()
     found: list[object] = []
     decoder = json.JSONDecoder()
     while text:

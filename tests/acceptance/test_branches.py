@@ -121,6 +121,14 @@ def test_nodes_that_are_dropped_because_of_their_tokens_leave_the_law_as_it_is(r
         assert LAWS.error(grows, ENDS[rule], drops) < 1e-12
 
 
+def test_a_sure_node_stays_sure_where_only_rounding_is_left():
+    p = torch.tensor([0.5, 0.5 - 1e-17, 1e-17], dtype=torch.float64)
+    left = Standing(1.0, p).without(torch.tensor([0.5, 0.5, 0.0], dtype=torch.float64))
+    assert (left.weight, left.law.tolist()) == (1.0, [0.0, 0.0, 1.0])
+    assert Standing(1.0, p).without(p).weight == 1.0
+    assert Standing(0.5, p).without(p).weight == 0.0
+
+
 # ---------------------------------------------------------------------------------------- what must not be done
 
 

@@ -31,7 +31,6 @@ from specchat.core.round import Reason
 from specchat.core.sampling import Sampling
 from specchat.core.seams import TreePolicy
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
-from specchat.decoding.combinations import keeps_draws
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
 from specchat.drafters.choice import choose
@@ -76,14 +75,11 @@ def exact():
     return exact_laws(target_says(SMALL), PROMPT, 3, WARM, SMALL)
 
 
-WANTED = {rule: ACCEPTANCE_RULES[rule].load().wanted for rule in RULES}
-
-
 @pytest.mark.parametrize(
-    ("rule", "policy"),
-    [(rule, name) for rule in RULES for name, method in TREE_POLICIES.items() if keeps_draws(method, WANTED[rule])],
+    ("rule", "policy"), [*((rule, "best_first") for rule in RULES), ("recursive", "rsd_s"), ("traversal", "rsd_s")]
 )
 def test_texts_are_distributed_as_the_targets(rule, policy):
+    """Every policy with its draws and coins enumerated: tests/acceptance/test_policy_laws.py."""
     texts, rounds = samples(rule, policy, draft_model())
     assert min(law_p_values(texts, exact()).values()) > 1e-4
     kinds = {draw.guess.kind for round in rounds for draw in round.tree.draws(ROOT)}
@@ -137,12 +133,14 @@ def priced(rule, policy, count):
     return min(law_p_values(texts, laws).values()), rounds
 
 
-KINDS = pytest.mark.parametrize("kind", list(DrawKind), ids=lambda kind: kind.value)
-LOSSLESS = ["follow", *RULES]
+FITTING = pytest.mark.parametrize(
+    ("rule", "kind"),
+    [*(("follow", kind) for kind in DrawKind), *((rule, ACCEPTANCE_RULES[rule].load().wanted) for rule in RULES)],
+)
+"""Every rule with every kind of draws, enumerated: tests/acceptance/test_policy_laws.py."""
 
 
-@KINDS
-@pytest.mark.parametrize("rule", LOSSLESS)
+@FITTING
 def test_texts_under_prices_are_distributed_as_the_targets(rule, kind):
     """As under the default controller, which prices nodes: how many draws stay differs from round to round."""
     plausible, rounds = priced(rule, Kind(kind), 300)
@@ -154,8 +152,7 @@ def test_texts_under_prices_are_distributed_as_the_targets(rule, kind):
     assert sum(round.accepted for round in rounds) > 0.2 * 300
 
 
-@KINDS
-@pytest.mark.parametrize("rule", LOSSLESS)
+@FITTING
 def test_prices_that_look_at_a_draws_own_token_are_caught(rule, kind):
     """But points may be chosen by their tokens, and `follow` is right about any tree."""
     plausible, _ = priced(rule, PricedByToken(kind), 150)

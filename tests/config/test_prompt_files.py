@@ -63,6 +63,11 @@ def test_what_was_not_used_for_longest_goes_first_and_of_a_text_its_end(tmp_path
     files.shrink()
     assert there(files) == [1, 2, 4]
     assert not files.write(key(7), bytes(4 * size)), "more than all may take"
+    files.drop([key(1), key(2)])
+    for owner in ("old", "new"):
+        os.utime(tmp_path / "prompts/texts" / owner, (0, time.time() - 7200))
+    files.shrink()
+    assert [file.name for file in (tmp_path / "prompts/texts").iterdir()] == ["new"], "a list of nothing goes"
 
 
 @pytest.mark.parametrize("moment", ["os.replace", "pathlib.Path.chmod"])

@@ -43,6 +43,22 @@ def test_passes_of_many_rows_are_timed_less_often(monkeypatch):
     assert one_after_another == [48, 64, 64, 48, 48, 64], "both up and down"
 
 
+def test_where_a_pass_is_slow_fewer_sizes_are_timed_and_up_to_hundreds_of_rows_where_they_cost_little(monkeypatch):
+    read = []
+
+    def timed(model, tree, context):
+        read.append(len(tree))
+        return max(0.5, len(tree) / 100)
+
+    monkeypatch.setattr(profiling, "_timed_read", timed)
+    costs = profiling.measure_costs(scripted_target(), None)
+    assert costs.verify == (*((2**i, 0.5) for i in range(6)), (64, 0.64), (128, 1.28), (256, 2.56))
+    assert read.count(256) == 3
+    assert len(read) == 3 * 9 + 3, "three times each, after three passes of one row"
+    fitting = profiling.measure_costs(scripted_target(), None, fits=lambda rows: rows <= 32)
+    assert fitting.verify == tuple((2**i, 0.5) for i in range(6))
+
+
 def test_plain_decoding_is_timed_at_several_contexts():
     target = scripted_target()
     assert [context for context, seconds in measure_plain(target) if seconds > 0] == list(PLAIN_CONTEXTS)

@@ -126,7 +126,7 @@ NAMES = ("drafter", "policy", "rule")
 
 @each_row(NAMES, covering(DRAWING, every(TREE_POLICIES), PQ_RULES))
 def test_speculation_samples_from_the_target(drafter, policy, rule):
-    """With fewer replies than tests/acceptance/test_law.py, which tries every policy and rule with a draft model."""
+    """With few replies: tests/acceptance/test_policy_laws.py tries every policy and rule exactly."""
     speculative = engine(lambda: make_drafter(drafter, draft(), V), make_policy(policy), make_rule(rule))
     assert worst(sample(speculative, seeds=120)) > PLAUSIBLE
 

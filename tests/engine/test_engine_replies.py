@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 
+import msgspec
 import pytest
 from engine_driver import HELLO, Driver
 
@@ -13,9 +15,20 @@ from specchat.core.tree import ROOT
 from specchat.decoding.speculate import Speculator
 from specchat.engine.client.speedup import add_round, speedup_of
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.commands import Cancel, Change, Compare, Count, Generate, Load, Message, Pace
+from specchat.engine.protocol.commands import (
+    Cancel,
+    Change,
+    Compare,
+    Count,
+    Generate,
+    Load,
+    Message,
+    Pace,
+    ReplyConstraint,
+)
 from specchat.engine.server.command_queue import CommandQueue
 from specchat.engine.server.worker import Worker
+from specchat.tui.screens.alternatives import ONE_TOKEN
 
 
 def test_a_reply_is_started_rounds_and_finished(driver):
@@ -85,6 +98,23 @@ def test_a_reply_that_was_cut_goes_on_as_if_it_had_not_been(driver):
     assert [piece.token for event in driver.rounds() for piece in event.pieces] == whole[25:]
     refused = driver.send(Generate(6, HELLO, 7, begun_tokens=[2**24 - 1])).until(ev.Failed)
     assert "outside the vocabulary" in refused.message
+
+
+def test_a_reply_of_one_token_says_what_is_likely_at_a_place_and_disturbs_no_other(driver):
+    driver.load(temperature=0.8)
+    whole, _ = driver.reply(2)
+    begun = "".join([piece.text for event in driver.rounds() for piece in event.pieces][:4])
+    held = ReplyConstraint("regex", f"{re.escape(begun)}[0-9]+")
+    for constraint in (None, held):
+        asked = Generate(3, HELLO, apart=ONE_TOKEN, begun_tokens=whole[:4], logprobs=False, top_logprobs=10)
+        driver.send(msgspec.structs.replace(asked, constraint=constraint)).until(ev.Finished)
+        (round,) = driver.rounds()
+        top = round.pieces[0].likely.top
+        assert len(top) == 10
+        assert [one.logprob for one in top] == sorted((one.logprob for one in top), reverse=True)
+        assert bool(round.tree.forbidden) == (constraint is not None)
+        assert {one.token for one in round.tree.forbidden} <= {one.token for one in top}
+    assert driver.reply(4)[0] == whole
 
 
 def test_the_same_seed_gives_the_same_reply_with_speculation_on_and_off(driver):

@@ -85,6 +85,29 @@ def test_chats_by_turns_without_a_pause_are_all_written(pair):
         assert (state_dir() / "prompts/texts" / keep).exists()
 
 
+def test_replies_that_are_written_together_share_what_one_of_them_read(pair):
+    engine = Engine()
+    texts = [LONG + end for end in ("a", "b", "c")]
+    alone = [Engine().reply(text)[0] for text in texts]
+    first, *others = (
+        Generate(id, [Message("user", text)], 7, own={}, keep=f"chat{id}") for id, text in enumerate(texts)
+    )
+    engine.reply(LONG)
+    engine.heard.clear()
+    for command in others:
+        engine.commands.receive(command)
+    engine.worker.answer(first)
+    tokens = [[], [], []]
+    for event in engine.heard:
+        if isinstance(event, ev.RoundDone):
+            tokens[event.id] += [piece.token for piece in event.pieces]
+    assert tokens == alone
+    assert all(event.reused_tokens >= 384 for event in engine.heard if isinstance(event, ev.Started))
+    while engine.worker._pair.open.prompts.due:
+        engine.worker._work_idle()
+    assert sorted(file.name for file in (state_dir() / "prompts/texts").iterdir()) == ["chat0", "chat1", "chat2"]
+
+
 def test_a_disk_that_takes_nothing_costs_a_line_in_the_log(pair, caplog):
     state_dir().mkdir(parents=True, exist_ok=True)
     (state_dir() / "prompts").write_text("no folder")

@@ -1,9 +1,10 @@
-"""A damaged recording is refused in one line, or played to its end without a crash."""
+"""A damaged recording is refused in one line, or played to its end and written as a page without a crash."""
 
 from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from specchat.engine.client.replay import Player, Recording, timeline
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.codec import encode
 from specchat.errors import RecordingError
+from specchat.reply_page import page, turns_of
 from tests.fuzz.message_mutations import mutated
 from tests.fuzz.streams import recording
 
@@ -40,6 +42,9 @@ def attempt(seed: int, folder: Path) -> None:
         return
     waits = [wait_s for wait_s, _ in timeline(read)]
     assert all(0 <= wait_s <= 1e9 for wait_s in waits), "time runs forwards"
+    written = page("a recording", "", turns_of(read.events))
+    assert written.count("<script") == 2 * any(isinstance(event, ev.RoundDone) for event in read.events)
+    assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e]", written)
     if seed % 4 == 0:
         asyncio.run(_watched(read))
 

@@ -5,6 +5,7 @@ import gc
 import os
 import shutil
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,14 +14,22 @@ import transformers
 from native_kit import needs_native
 from test_decoder import SIZES, V, branching_tree, prompt, source_of
 
+from specchat.core.memory import PairMemory
 from specchat.core.request import FIRST, PassRequest
 from specchat.core.tree import TokenTree
+from specchat.engine.server import memory
+from specchat.engine.server.loaded_pair import LoadedPair
+from specchat.engine.server.memory import limit_memory
+from specchat.engine.server.open_pair import OpenPair
 from specchat.errors import MemoryLimitTooLow, PackedWeightsError
+from specchat.models.backends.scripted import ScriptedVocabulary
 from specchat.models.cpu_kernels import streamed_weights
 from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.cpu_kernels.streamed_weights import WeightLimit, aligned
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.shape import Shape
+from specchat.models.model_loading import Loaded, streaming_line
+from specchat.settings import Settings
 
 pytestmark = needs_native
 
@@ -213,6 +222,49 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_behind(streamed, tmp_path, m
         streamed()
     assert refused.value.exit_code == 2
     assert [path.name for path in (tmp_path / "packed").iterdir()] == ["tiny.layers.lock"]
+
+
+def test_stated_memory_is_filled_with_layers_behind_a_useful_context(streamed, monkeypatch):
+    held = 300_000_000
+    monkeypatch.setattr(memory, "memory_bytes", lambda device: held)
+    settings, cpu = Settings().but({"nodes": 4}), torch.device("cpu")
+
+    def loaded(above_base):
+        network, _ = streamed()
+        target = Loaded("tiny", Decoder(network, 520), None, frozenset(), network.nbytes, "int8", "native")
+        stated = settings.but({"memory": str(held + memory._RESERVE_BYTES + above_base)})
+        limit, _ = limit_memory(stated, cpu, target, [], trained_bytes=1000)
+        assert PairMemory(target.model).plain_bytes(target.model.context_tokens) <= limit.bytes - limit.base_bytes
+        return target, limit.base_bytes - held - memory._RESERVE_BYTES
+
+    network, one = streamed()
+    pair = PairMemory(Decoder(network, 520))
+    useful = 8 * 1000 + max(pair.plain_bytes(520), pair.round_bytes(4, 520) + pair.kept_bytes(4))
+    useful = max(useful, 14 * 1000 + pair.plain_bytes(512))
+    assert useful - pair.plain_bytes(512) < 3 * one, "layers decide here"
+    target, taken = loaded(useful + 3 * one + 10)
+    assert (len(target.model.network.streamed.streamed), taken) == (5, 3 * one)
+    assert streaming_line(target.model) == str(target.model.network.streamed)
+    target, taken = loaded(pair.plain_bytes(512) + 10_000)
+    assert (len(target.model.network.streamed.streamed), taken) == (8, 0), "the shortest context comes first"
+    target, taken = loaded(14 * 1000 + pair.plain_bytes(512) + 6 * one)
+    assert (target.model.network.streamed, taken) == (None, 6 * one), "all of them before a longer context"
+    with pytest.raises(MemoryLimitTooLow, match="is the least that works"):
+        loaded(pair.plain_bytes(512) - 10_000)
+
+
+def test_a_pair_whose_layers_cannot_be_read_any_more_is_loaded_anew(streamed, tmp_path):
+    network, _ = streamed()
+    target = Loaded("tiny", Decoder(network, 64), None, frozenset(), network.nbytes, "int8", "native")
+    pair = LoadedPair("tiny", target, None, ScriptedVocabulary(), torch.device("cpu"), "int8", [], 0.0)
+    settings = Settings().but({"memory": "1MB"})
+    opened = SimpleNamespace(conversation=SimpleNamespace(settings=settings), loaded=pair)
+    assert pair.key.endswith(f"|1|{pair.streaming}"), "what passes cost depends on it"
+    assert OpenPair.serves(opened, settings)
+    os.truncate(tmp_path / "packed" / "tiny.layers", 10)
+    with pytest.raises(PackedWeightsError):
+        some_passes(network)
+    assert not OpenPair.serves(opened, settings)
 
 
 def test_too_little_for_the_head_and_two_layers_is_refused_before_anything_is_packed(net, limit, tmp_path):

@@ -9,6 +9,7 @@ from tests.mutations.edits import (
     draft_models,
     kept_chats,
     kernels,
+    library,
     lookups,
     rounds,
     serving,
@@ -29,5 +30,6 @@ MUTATIONS = (
     *rounds.EDITS,
     *serving.EDITS,
     *kernels.EDITS,
+    *library.EDITS,
     *kept_chats.EDITS,
 )

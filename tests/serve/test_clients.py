@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -177,3 +182,111 @@ def test_openais_client_knows_the_errors_of_responses(gpt):
     with pytest.raises(openai.BadRequestError) as caught:
         gpt.responses.create(model="test", input="Hello", previous_response_id="resp_1")
     assert caught.value.param == "previous_response_id"
+
+
+# ------------------------------------------------------------------------------------------------ whole programs
+
+FOLDERS = os.environ.get("SPECCHAT_CLIENTS", "")
+"""Folders of programs that are tried besides those of PATH: `pip` and `npm` need not install them where tests run."""
+
+
+def program(name: str) -> str:
+    """Where a client's program is; skips the test where it is not installed."""
+    found = shutil.which(name, path=os.pathsep.join([FOLDERS, os.environ["PATH"]]))
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+def run(words: list[str], home: Path, **environment: str) -> str:
+    """What a client prints, with a home of its own."""
+    own = {"HOME": str(home), "PATH": f"{FOLDERS}{os.pathsep}{os.environ['PATH']}", **environment}
+    done = subprocess.run(
+        words, capture_output=True, text=True, timeout=120, cwd=home, env=own, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_llm_is_answered_and_calls_its_tools(server, tmp_path):
+    llm = program("llm")
+    (tmp_path / "extra-openai-models.yaml").write_text(
+        f'- model_id: ours\n  model_name: test\n  api_base: "{server.address}/v1"\n  api_key_name: ours\n'
+        "  supports_tools: true\n"
+    )
+    (tmp_path / "keys.json").write_text(json.dumps({"ours": KEY}))
+    home = {"LLM_USER_PATH": str(tmp_path)}
+    assert run([llm, "-m", "ours", "Hello"], tmp_path, **home) == "You said: Hello\n"
+    assert run([llm, "-m", "ours", "--no-stream", "Hello"], tmp_path, **home) == "You said: Hello\n"
+    function = "def weather(city: str) -> str:\n    return city + ' is wet'\n"
+    assert "It rains." in run([llm, "-m", "ours", "--functions", function, "Hello"], tmp_path, **home)
+    assert server.asked[-1].messages[-1].content == "Bern is wet"
+
+
+def test_aider_changes_a_file(server, tmp_path, monkeypatch):
+    aider = program("aider")
+    (tmp_path / "greet.py").write_text('print("helo")\n')
+    edit = 'greet.py\n```python\n<<<<<<< SEARCH\nprint("helo")\n=======\nprint("hello")\n>>>>>>> REPLACE\n```\n'
+    monkeypatch.setattr(server, "says", lambda command: edit)
+    words = [
+        aider, "--model", "openai/test", "--openai-api-base", f"{server.address}/v1", "--openai-api-key", KEY,
+        "--no-git", "--yes-always", "--no-check-update", "--no-show-model-warnings", "--analytics-disable",
+        "--edit-format", "diff", "--map-tokens", "0", "--no-gitignore", "--no-detect-urls", "--message", "Fix the typo",
+        "greet.py",
+    ]  # fmt: skip
+    run(words, tmp_path)
+    assert (tmp_path / "greet.py").read_text() == 'print("hello")\n'
+
+
+@pytest.mark.parametrize("api", ["openai-completions", "openai-responses", "anthropic-messages"])
+def test_a_coding_agent_ends_its_task(server, tmp_path, monkeypatch, api):
+    pi = program("pi")
+
+    def task(command: Generate) -> str:
+        done = sum(1 for message in command.messages if message.answers)
+        write = {"name": "write", "arguments": {"path": "notes.txt", "content": "It was done.\n"}}
+        look = {"name": "bash", "arguments": {"command": "cat notes.txt"}}
+        steps = [f"I begin.\n<tool_call>\n{json.dumps(step)}\n</tool_call>" for step in (write, look)]
+        return [*steps, f"The file says: {command.messages[-1].content}"][done]
+
+    monkeypatch.setattr(server, "says", task)
+    base = server.address if api == "anthropic-messages" else f"{server.address}/v1"
+    ours = {"baseUrl": base, "api": api, "apiKey": KEY, "models": [{"id": "test", "maxTokens": 500}]}
+    (tmp_path / "models.json").write_text(json.dumps({"providers": {"ours": ours}}))
+    words = [pi, "-p", "--no-session", "--provider", "ours", "--model", "test", "Write notes and read them."]
+    said = run(words, tmp_path, PI_CODING_AGENT_DIR=str(tmp_path), PI_OFFLINE="1")
+    assert "The file says: It was done." in said
+    assert (tmp_path / "notes.txt").read_text() == "It was done.\n"
+
+
+def test_claude_code_ends_its_task(server, tmp_path, monkeypatch):
+    claude = program("claude")
+    look = {
+        "name": "Bash",
+        "arguments": {"command": "echo It was done. > notes.txt; cat notes.txt", "description": "x"},
+    }
+    monkeypatch.setattr(server, "says", lambda command: told_or_called(command, look))
+    own = {"ANTHROPIC_BASE_URL": server.address, "ANTHROPIC_API_KEY": KEY}
+    quiet = {"DISABLE_TELEMETRY": "1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
+    words = [claude, "-p", "Write notes and read them.", "--model", "test", "--allowedTools", "Bash"]
+    assert "The file says: It was done." in run(words, tmp_path, **own, **quiet)
+
+
+def test_codex_ends_its_task(server, tmp_path, monkeypatch):
+    codex = program("codex")
+    look = {"name": "exec_command", "arguments": {"cmd": "echo It was done. > notes.txt; cat notes.txt"}}
+    monkeypatch.setattr(server, "says", lambda command: told_or_called(command, look))
+    (tmp_path / "config.toml").write_text(
+        'model = "test"\nmodel_provider = "ours"\nweb_search = "disabled"\n[model_providers.ours]\nname = "ours"\n'
+        f'base_url = "{server.address}/v1"\nenv_key = "OURS"\nwire_api = "responses"\n'
+    )
+    free = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
+    words = [codex, "exec", "--disable", "multi_agent", *free, "Write notes and read them."]
+    said = run(words, tmp_path, OURS=KEY, CODEX_HOME=str(tmp_path))
+    assert re.search(r"The file says:.*It was done\.", said, re.DOTALL)
+
+
+def told_or_called(command: Generate, call: dict[str, Any]) -> str:
+    """What the last message says, where it is a result; else this call."""
+    last = command.messages[-1]
+    return f"The file says: {last.content}" if last.answers else f"<tool_call>\n{json.dumps(call)}\n</tool_call>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,10 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rows import each_row
 
+from specchat.engine.protocol.codec import decode_command, encode
 from specchat.engine.protocol.commands import Message, ReplyConstraint, ToolCall
-from specchat.serve.api_error import ApiError
+from specchat.serve import completions, messages, responses
+from specchat.serve.api_error import ApiError, anthropic_error
 from specchat.serve.completions import Form, read_request
 from specchat.serve.requests import CheckedRequest
+from specchat.serve.scheduler import generate
 from specchat.serve.tools import free_calls
 
 ADD = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
@@ -180,6 +184,19 @@ def test_the_figures_of_a_stream_come_when_asked_for() -> None:
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0].type"),
         ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0].text"),
         ({"messages": [{"role": "user", "content": [5]}]}, "messages[0].content[0]"),
+        ({"messages": [{"role": "tool", "content": "3", "tool_call_id": "x" * 5000}]}, "messages[0].tool_call_id"),
+        ({"messages": [{"role": "user", "content": "3", "tool_calls": [{}]}]}, "messages[0].tool_calls"),
+        (
+            {
+                "messages": [
+                    {
+                        "role": "assistant",
+                        "tool_calls": [{"type": "function", "function": {"name": "add", "arguments": "[]"}}],
+                    }
+                ]
+            },
+            "messages[0].tool_calls[0].function.arguments",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
@@ -261,24 +278,133 @@ _json = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )
-_fields = st.sampled_from([
-    "model", "messages", "stream", "stream_options", "stop", "seed", "max_tokens", "top_k", "prediction", "temperature",
-    "n", "logit_bias", "response_format", "tools", "user", "metadata", "prompt", "echo",
+_KINDS = st.sampled_from([
+    "text", "function", "json_object", "json_schema", "message", "function_call", "function_call_output", "input_text",
+    "tool_use", "tool_result", "auto", "any", "tool", "none", "required", "custom", "content", "disabled",
 ])  # fmt: skip
+_NAMES = st.sampled_from([
+    "type", "role", "content", "text", "name", "function", "arguments", "parameters", "input", "input_schema", "id",
+    "call_id", "tool_use_id", "tool_call_id", "tool_calls", "output", "format", "json_schema", "schema", "is_error",
+    "cache_control", "5", "user_id", "include_usage", "disable_parallel_tool_use", "description", "strict",
+])  # fmt: skip
+_LIKELY = st.recursive(
+    _json | _KINDS | st.sampled_from(["user", "assistant", "system", "tool", "developer", "{}", "x" * 5000]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=5),
+    max_leaves=12,
+)
+"""Values that are nested as those of the APIs are."""
+
+_READERS: dict[str, tuple[Any, dict[str, Any], Any]] = {
+    "chat.completion": (partial(read_request, form="chat.completion"), {"messages": HELLO}, completions),
+    "text_completion": (partial(read_request, form="text_completion"), {"prompt": "Once"}, completions),
+    "message": (messages.read_request, {"messages": HELLO, "max_tokens": 5}, messages),
+    "counting": (partial(messages.read_request, counts=True), {"messages": HELLO}, messages),
+    "response": (responses.read_request, {"input": "Hello"}, responses),
+}
+_FIELDS = sorted({
+    *completions._COMMON, *completions._OWN["chat.completion"], *completions._OWN["text_completion"],
+    *completions._ONLY, *completions._ONLY_IN["chat.completion"], *completions._ONLY_IN["text_completion"],
+    *messages._KNOWN, *responses._KNOWN, *responses._ONLY, "unheard_of",
+})  # fmt: skip
 
 
-@given(st.dictionaries(_fields, _json, max_size=4), st.sampled_from(["chat.completion", "text_completion"]))
-def test_any_values_are_read_or_refused(values: dict[str, Any], form: Form) -> None:
-    body = {"messages": HELLO} if form == "chat.completion" else {"prompt": "Once"}
+@pytest.mark.parametrize("api", _READERS)
+@given(st.dictionaries(st.sampled_from(_FIELDS), _LIKELY, max_size=4))
+def test_any_values_of_any_fields_are_read_or_refused(api: str, values: dict[str, Any]) -> None:
+    read, body, _ = _READERS[api]
     sent = json.dumps({**body, **values}).encode(errors="replace")
     refusal = None
     try:
-        asked = read_request(sent, form)
+        asked = read(sent)
     except ApiError as error:
         refusal = error
     if refusal is None:
-        assert asked.form == form
+        for one in asked.each(-1):
+            asked_of_engine(one)
     else:
         assert refusal.status == 400
         assert "\n" not in refusal.message
         json.dumps(refusal.body)
+        json.dumps(anthropic_error(refusal))
+
+
+def asked_of_engine(asked: CheckedRequest) -> None:
+    """The request reaches the engine as it is: whatever passes the checks is a command that the engine reads."""
+    command = generate(7, asked)
+    assert decode_command(encode(command)).id == 7
+
+
+CITY = {"name": "weather", "input_schema": {"type": "object", "properties": {}}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"max_tokens": None}, "max_tokens: it is missing"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 9}}, "thinking: "),
+        ({"stop_sequences": ["a"] * 5}, "stop_sequences: at most 4"),
+        ({"temperature": 3}, "temperature: 3 is outside"),
+        ({"presence_penalty": 1}, "presence_penalty: there is no such field"),
+        ({"metadata": {"user": "a"}}, "metadata.user: there is no such field"),
+        ({"system": [{"type": "image"}]}, "system[0].type: "),
+        ({"messages": [{"role": "tool", "content": "a"}]}, "messages[0].role: "),
+        (
+            {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}},
+            "context_management.edits[0].type: ",
+        ),
+        ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format.schema: "),
+        ({"output_config": {"effort": 3}}, "output_config.effort: "),
+        ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages[0].content[0].type: "),
+        ({"messages": [{"role": "user", "content": [{"type": "tool_use"}]}]}, "messages[0].content[0].type: "),
+        ({"messages": [{"role": "assistant", "content": [{"type": "tool_use"}]}]}, "messages[0].content[0].name: "),
+        ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools[0].type: "),
+        ({"tools": [CITY, CITY]}, "tools[1].name: "),
+        ({"tool_choice": {"type": "any"}}, "tool_choice: there are no tools"),
+        ({"tools": [CITY], "tool_choice": {"type": "tool", "name": "wether"}}, "tool_choice.name: "),
+        ({"tools": [CITY], "tool_choice": {"type": "required"}}, "tool_choice.type: "),
+    ],
+)
+def test_a_message_refuses_what_it_has_not(fields: dict[str, Any], told: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        messages.read_request(json.dumps({"max_tokens": 5, "messages": HELLO, **fields}).encode())
+    assert caught.value.status == 400
+    assert caught.value.message.startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"input": None}, "input"),
+        ({"input": 5}, "input"),
+        ({"input": [{"type": "reasoning"}]}, "input[0].type"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
+        ({"input": [{"type": "function_call", "name": "a", "arguments": "{"}]}, "input[0].arguments"),
+        ({"store": True}, "store"),
+        ({"previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"background": True}, "background"),
+        ({"include": ["file_search_call.results"]}, "include"),
+        ({"reasoning": {"effort": "high"}}, "reasoning.effort"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"text": {"format": {"type": "json_schema"}}}, "text.format.schema"),
+        (
+            {"tools": [ADD["function"] | {"type": "function"}], "text": {"format": {"type": "json_object"}}},
+            "text.format",
+        ),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"max_tokens": 5}, "max_tokens"),
+    ],
+)
+def test_a_response_refuses_what_it_has_not(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        responses.read_request(json.dumps({"input": "Hello", **fields}).encode())
+    assert (caught.value.status, caught.value.param) == (400, param)
+
+
+def test_a_response_may_be_held_to_a_schema() -> None:
+    held: dict[str, Any] = {
+        "format": {"type": "json_schema", "name": "it", "schema": {"type": "integer"}, "strict": True}
+    }
+    asked = responses.read_request(json.dumps({"input": "Hello", "text": held}).encode())
+    assert asked.constraint == ReplyConstraint("json_schema", '{"type":"integer"}')
+    own = {"max_tokens": 5, "messages": HELLO, "output_config": {"effort": "low", "format": held["format"]}}
+    assert messages.read_request(json.dumps(own).encode()).constraint == asked.constraint

@@ -293,6 +293,24 @@ async def escape_leaves_the_token_and_then_the_chat(d: Driver) -> None:
     assert d.view.prompt.has_focus
 
 
+async def a_token_of_an_earlier_reply_begins_a_branch_there(d: Driver) -> None:
+    await told_story(d)
+    earlier = d.app.chat.turns[-1]
+    await told_story(d)
+    d.view.transcript.focus()
+    await d.pilot.press("k", "k", "k", "right", "right", "enter")
+    await d.settle()
+    asked = d.link.last(Generate)
+    assert (asked.begun_tokens, len(asked.messages)) == ([20], 1)
+    await d.pilot.press("enter")
+    await d.settle()
+    branch = d.link.last(Generate)
+    assert (branch.begun_tokens, branch.messages) == ([20, 21], asked.messages)
+    assert branch.seed is None, "with the token that was drawn, what follows is drawn anew"
+    assert [turn.role for turn in d.app.chat.turns] == ["user", "assistant"]
+    assert earlier.place == (1, 2)
+
+
 async def a_failure_of_the_question_is_said_on_the_page(d: Driver) -> None:
     await told_story(d)
     d.view.transcript.focus()
@@ -323,6 +341,7 @@ async def test_tokens_and_nodes_open_their_places():
         a_token_of_a_reply_opens_its_alternatives_and_begins_a_branch,
         a_node_of_the_tree_opens_what_else_could_stand_there,
         escape_leaves_the_token_and_then_the_chat,
+        a_token_of_an_earlier_reply_begins_a_branch_there,
         a_failure_of_the_question_is_said_on_the_page,
         a_token_is_pointed_at_with_the_mouse_too,
     )

@@ -43,6 +43,16 @@ async def test_a_question_is_on_the_disk_before_it_is_answered(store):
         assert seen == [["is it safe?", ""]]
 
 
+async def test_what_the_engine_reads_is_kept_with_chats_that_are_saved_here(store):
+    for here, where in ((True, store), (False, store), (True, None)):
+        async with driving(store=where, engine_here=here) as d:
+            await d.say("hi")
+            [asked] = [command for command in d.link.sent if isinstance(command, Generate)]
+            assert asked.keep == (d.app.chat.id if here and where else "")
+            d.app.chat.running, d.app.chat.unsaved = None, True
+            assert d.app.chat.generate().keep == ""
+
+
 async def test_a_reply_is_kept_while_it_is_written_and_with_its_figures_when_it_is_done(store, monkeypatch):
     monkeypatch.setattr(writer, "FLUSH_S", 0.05)
     async with driving(store=store) as d:

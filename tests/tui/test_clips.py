@@ -1,4 +1,4 @@
-"""A clip shows the last rounds as they were, moves without a program, and says what it was made with."""
+"""A clip shows the best rounds as they were, moves without a program, and says what it was made with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from io import BytesIO
 
 import pytest
 from driving import driving
-from fake import ready, rounds_of
+from fake import ready, round_at, rounds_of
 from PIL import Image, ImageColor
 
 from specchat.errors import UsageError
@@ -24,21 +24,34 @@ TEXT = "{http://www.w3.org/2000/svg}text"
 GROUP = "{http://www.w3.org/2000/svg}g"
 
 
-def test_a_clip_shows_the_last_rounds_before_and_after_their_verdict():
+def shown(frame: Frame) -> str:
+    return "\n".join("".join(text for text, _ in screen_line) for screen_line in frame.lines)
+
+
+def test_a_clip_shows_the_question_the_best_rounds_before_and_after_their_verdict_and_the_result():
     rounds = rounds_of()
-    frames = frames_of(rounds, ABOUT)
-    assert len({"".join(text for text, _ in frame.lines[0]).split("round ")[1] for frame in frames}) == ROUNDS
-    last = "\n".join("".join(text for text, _ in screen_line) for screen_line in frames[-1].lines)
-    assert f"kept {len(rounds[-1].verdict.path)} of" in last
-    assert rounds[-1].pieces[-1].text.strip() in last
-    assert all(line in last for line in ABOUT)
+    plain = [round_at(len(rounds) + at, ["a", "b"], 0, 0, 1) for at in range(ROUNDS)]
+    asked, *frames, last = frames_of([*rounds, *plain], ABOUT, "How <b>\nlong?", "160 tok · τ 2.0")
+    assert "› How <b>" in shown(asked)
+    assert "long?" in shown(asked)
+    numbers = list(dict.fromkeys(int(shown(frame).split("\n")[0].split("round ")[1]) for frame in frames))
+    assert numbers == list(range(numbers[0], numbers[0] + ROUNDS))
+    kept = [len(round.verdict.path) for round in [*rounds, *plain]]
+    assert sum(kept[at - 1] for at in numbers) > 2 * ROUNDS, "the last ones kept nothing"
+    assert "specchat  160 tok · τ 2.0" in shown(last)
+    assert shown(last).count("●") >= 3, "a tree worth seeing stays"
+    assert "✕" in shown(last)
+    assert "aaaa" in shown(last), "the end of the reply"
+    assert all(line in shown(frame) for line in ABOUT for frame in (asked, frames[0], last))
     pending = [role for screen_line in frames[0].lines for _, role in screen_line]
     assert "pending" in pending
     assert "rejected" not in pending
+    few = frames_of(rounds[:1], ABOUT)
+    assert "\n".join(map(shown, few)).count("specchat") == len(few), "no question, one round"
 
 
 def test_every_frame_is_of_one_size_and_no_line_is_too_wide():
-    frames = frames_of(rounds_of(), ABOUT)
+    frames = frames_of(rounds_of(), ABOUT, "What? " * 90, "τ 2.0 " * 40)
     assert len({len(frame.lines) for frame in frames}) == 1
     assert all(width_of(line) <= COLUMNS for frame in frames for line in frame.lines)
 
@@ -115,7 +128,7 @@ async def test_clip_writes_a_file_with_model_hardware_and_settings(tmp_path, mon
     monkeypatch.chdir(tmp_path)
     about = []
     monkeypatch.setattr(
-        chat_commands, "frames_of", lambda rounds, lines: about.extend(lines) or frames_of(rounds, lines)
+        chat_commands, "frames_of", lambda rounds, *said: about.extend([*said[0], said[1]]) or frames_of(rounds, *said)
     )
     async with driving() as d:
         await d.say("/clip")
@@ -125,7 +138,8 @@ async def test_clip_writes_a_file_with_model_hardware_and_settings(tmp_path, mon
         await d.say(f"/clip {format}")
         (file,) = tmp_path.iterdir()
         assert file.name == f"clip-how-does-it-work.{format}"
-        wanted = ("SmolLM2-360M", "cpu", "prompt_lookup", "seed 7", "2.7×")
+        assert "SmolLM2-135M" not in " ".join(about), "loaded, and not used"
+        wanted = ("SmolLM2-360M", "cpu", "prompt_lookup", "seed 7", "2.7×", "How does it work?")
         assert all(word in " ".join(about) for word in wanted)
         if format != "gif":
             assert all(word in file.read_text(encoding="utf-8") for word in wanted)

@@ -169,6 +169,14 @@ def test_the_reason_for_lossless_is_said_whole_or_not_at_all():
         assert ("rule" in said) == (height >= 5)
 
 
+def test_what_of_the_weights_stays_in_memory_is_said_whole_or_not_at_all():
+    streaming = "14 of 28 layers stay in memory; 0.45 GB are read each pass"
+    facts = StatsFacts(memory_bytes=10**9, streaming=streaming)
+    said = [["".join(text for text, _ in line) for line in stats_lines(facts, 36, height)] for height in (2, 4)]
+    assert said[0] == []
+    assert " ".join(" ".join(said[1]).split()) == f"memory 1.0 GB weights {streaming}"
+
+
 @pytest.mark.parametrize(
     ("width", "badge"),
     [

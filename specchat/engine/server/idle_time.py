@@ -23,7 +23,7 @@ from specchat.config.kept_files import read_json, write_whole
 from specchat.core.costs import Costs
 from specchat.core.seams import Model
 from specchat.decoding.conversation import Conversation
-from specchat.decoding.profiling import measure_costs
+from specchat.decoding.profiling import CONTEXT_TOKENS, VERIFY_ROWS, measure_costs
 from specchat.drafters.parts import PairResources
 from specchat.engine.server.kept_drafters import KeptDrafters
 from specchat.engine.server.kept_prompts import KeptPrompts
@@ -108,7 +108,9 @@ class IdleMeasuring:
         """Measure, store and use the costs. An interrupted measurement is not counted; a failed one is the last."""
         draft: Model | None = self._pair.draft.model if self._pair.draft else None
         try:
-            costs = measure_costs(conversation.target, draft, interrupted)
+            costs = measure_costs(
+                conversation.target, draft, interrupted, VERIFY_ROWS, CONTEXT_TOKENS, self._pair.room_for_rows
+            )
         except Exception:
             _log.exception("while measuring")
             self._attempts = 0

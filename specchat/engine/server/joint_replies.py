@@ -133,8 +133,7 @@ class JointReplies:
         self._places.remove(place)
         self._commands.forget_cancel(place.command.id)
         now = self._pair.open
-        if place.conversation is now.conversation:  # what others have read is kept in memory alone
-            now.prompts.replied(place.command.keep, place.conversation)
+        now.prompts.replied(place.command.keep, place.conversation)
         self._pair.used(place.conversation.settings)
         self._pair.tell_slower()
 

@@ -11,6 +11,7 @@ import torch
 
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafters
 from specchat.core.memory import MemoryLimit
+from specchat.decoding.profiling import CONTEXT_TOKENS
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.drafters.choice import drafts_used
 from specchat.drafters.parts import FurtherDraft, PairResources
@@ -174,6 +175,14 @@ class LoadedPair:
     def streaming(self) -> str:
         """Which of the target's layers stay in memory, and how much is read each pass; empty where all stay."""
         return streaming_line(self.target.model)
+
+    def room_for_rows(self, rows: int) -> bool:
+        """Whether memory has room for a pass of so many rows behind a short context."""
+        if self.memory is None:
+            return True
+        model, limit = self.target.model, self.memory
+        taken = model.cache_bytes(CONTEXT_TOKENS + rows) + model.pass_bytes(rows, CONTEXT_TOKENS)
+        return limit.base_bytes + taken <= limit.bytes
 
     @property
     def unreadable(self) -> bool:

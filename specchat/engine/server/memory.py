@@ -117,11 +117,14 @@ def weight_limit(
 
 
 def limit_memory(
-    settings: Settings, device: torch.device, target: Loaded, drafts: Sequence[Loaded]
+    settings: Settings, device: torch.device, target: Loaded, drafts: Sequence[Loaded], trained_bytes: int = 0
 ) -> tuple[MemoryLimit, tuple[str, ...]]:
     """The models' limit of memory; limits the context for it where needed, with a note.
 
     Without a stated limit it is what the machine has free now.
+
+    Args:
+        trained_bytes: of the files of trained drafters in use, which are read with the first reply.
 
     Raises:
         MemoryLimitTooLow: with the least that works.
@@ -135,8 +138,11 @@ def limit_memory(
     made = made_networks(settings, target.prunable)
     map_bytes = early_map_bytes(settings, target.model)
     pair = PairMemory(target.model, tuple(draft.model for draft in drafts), made=made, map_bytes=map_bytes)
-    base += _keep_layers(settings, stated - base, pair)
-    tokens = pair.most_tokens(stated - base)
+    streams = streaming_network(target.model) is not None
+    base += _keep_layers(settings, stated - base, pair, trained_bytes)
+    tokens = pair.most_tokens(stated - base - (_TRAINED * trained_bytes if streams else 0)) or pair.most_tokens(
+        stated - base
+    )
     if not tokens and map_bytes:  # early pruning works without its map
         pair = dataclasses.replace(pair, map_bytes=0)
         tokens = pair.most_tokens(stated - base)
@@ -152,22 +158,29 @@ def limit_memory(
     return MemoryLimit(stated, base, watch_peak(device)), notes
 
 
+_TRAINED, _TRAINED_AT_FIRST = 8, 14
+"""Bytes of a trained drafter with its part of the head for each byte of its file, and while it is read, measured."""
+
 _USEFUL_TOKENS = 2048
 """The context that there is room for before layers stay in memory."""
 
 
-def _keep_layers(settings: Settings, room_bytes: int, pair: PairMemory) -> int:
+def _keep_layers(settings: Settings, room_bytes: int, pair: PairMemory, trained_bytes: int) -> int:
     """Keep layers that were left on the disk in memory; the bytes taken.
 
     All of them, if the shortest context fits beside them; else as many as leave room for a useful one, and for a tree.
+    Both beside the trained drafters in use.
     """
     network = streaming_network(pair.target)
     if network is None or network.streamed is None:
         return 0
     tokens = min(_USEFUL_TOKENS, pair.target.context_tokens)
-    useful = max(pair.plain_bytes(tokens), pair.round_bytes(settings.nodes, tokens))
-    room = room_bytes - pair.plain_bytes(LEAST_TOKENS)
-    return network.keep_layers(room if network.streamed.all_bytes <= room else room_bytes - useful)
+    useful = max(pair.plain_bytes(tokens), pair.round_bytes(settings.nodes, tokens) + pair.kept_bytes(settings.nodes))
+    least = pair.plain_bytes(LEAST_TOKENS) + _TRAINED_AT_FIRST * trained_bytes
+    room = room_bytes - least
+    if network.streamed.all_bytes > room:
+        room = room_bytes - max(least, useful + _TRAINED * trained_bytes)
+    return network.keep_layers(room)
 
 
 def _limit_contexts(pair: PairMemory, tokens: int) -> None:

@@ -80,6 +80,7 @@ class OpenPair:
         if goes_on is not None:
             idle.kept = goes_on.idle.kept
             idle.prompts.use(loaded)
+            idle.prompts.change(settings)
         conversation = Conversation(
             loaded.target.model,
             loaded.draft.model if loaded.draft else None,
@@ -142,6 +143,9 @@ class OpenPair:
         target, main = found.target, self.conversation.target
         if isinstance(target, CachedModel) and isinstance(main, CachedModel) and main.kept is not None:
             target.keep_texts_in(main.kept)
+            most = max((self.conversation, *self._others), key=lambda chat: chat.target.cached(prompt)).target
+            if isinstance(most, CachedModel) and most.cached(prompt) > target.cached(prompt):
+                most.share(prompt)
         return found
 
     def follow_settings(self) -> None:
@@ -349,6 +353,7 @@ class CurrentPair:
             now.supply_drafters(self._loader(lambda: False), settings)
         self.add_drafts(settings)
         now.conversation.change(settings)
+        now.prompts.change(settings)
         now.idle.kept.learn(settings.learn)
         return now.loaded.drafts != before
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
@@ -13,7 +14,7 @@ from specchat.config import Catalog, ModelSpec, PairSpec
 from specchat.config.datastore_files import Datastores
 from specchat.config.trained_drafters import DRAFT_MODEL, TrainedDrafters
 from specchat.core.vocabulary import table_sha256
-from specchat.decoding.combinations import drafters_to_fetch, refuse_unknown_drafts
+from specchat.decoding.combinations import drafters_to_fetch, refuse_unknown_drafts, trained_in_use
 from specchat.decoding.families import methods_with_weights
 from specchat.decoding.vocabulary import TransformersVocabulary, Vocabulary
 from specchat.drafters.choice import choose_drafter, drafts_used
@@ -21,7 +22,7 @@ from specchat.engine.protocol.events import Event, Loading
 from specchat.engine.server.load_times import CompileAhead, LoadTimes, ReadingProgress, load_key
 from specchat.engine.server.loaded_pair import LoadedDraft, LoadedPair
 from specchat.engine.server.memory import limit_memory, limit_with_drafts, refuse_by_size, set_aside, weight_limit
-from specchat.errors import TokenizerMismatch, WeightsNotHere
+from specchat.errors import CombinationError, TokenizerMismatch, WeightsNotHere
 from specchat.models.backends.scripted import ScriptedVocabulary
 from specchat.models.hub import checksum, fetching, model_state
 from specchat.models.hub.disk import Cancelled, Progress, megabytes
@@ -82,7 +83,8 @@ class Loader:
         vocabulary = self._vocabulary(target)
         device = target.model.device if target.kernels == LLAMA else device
         set_aside()
-        memory, limited = limit_memory(settings, device, target, [one.loaded for one in drafts])
+        files = _trained_bytes(settings, trained)
+        memory, limited = limit_memory(settings, device, target, [one.loaded for one in drafts], files)
         progress.ended()
         card = unused_card() if settings.device == "auto" and target.weight_bytes else ""
         loaded = LoadedPair(
@@ -245,6 +247,14 @@ class Loader:
     def _report(self, progress: Progress) -> None:
         p = progress
         self.emit(Loading(stage=p.stage, item=p.item, done=p.done, total=p.total, rate=p.rate))
+
+
+def _trained_bytes(settings: Settings, trained: TrainedDrafters) -> int:
+    """Bytes of the files of the trained drafters in use; what does not fit the target is refused later."""
+    with suppress(CombinationError):
+        used = trained_in_use(settings, trained)
+        return sum(one.size for one in trained.fitting if one.name in used)
+    return 0
 
 
 def _compile_ahead(specs: list[ModelSpec], device: torch.device, settings: Settings) -> CompileAhead:

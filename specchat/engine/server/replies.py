@@ -78,7 +78,6 @@ class ReplyWriter:
             return self._commands.cancelled(command.id)
 
         chat = now.conversation
-        now.prompts.change(settings)
         with nullcontext(chat) if command.apart is None else chat.apart(command.apart) as conversation:
             for written in self._rounds(command, conversation, watch, cancelled):
                 if not written.last:

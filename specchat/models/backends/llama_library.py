@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specchat.config.llama_options import CACHE_TYPES
 from specchat.config.values import LlamaOptions
 from specchat.errors import InstallationError, ModelError, NotEnoughMemory, UsageError, cut
 from specchat.models.weights.gguf_source import GgufSource
@@ -35,7 +36,6 @@ SEQUENCES = 64
 BATCH_ROWS = 1024
 """More than the rows of the largest pass: a tree of 512 nodes, its root, and tokens that were put off."""
 
-_CACHE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8}
 _TYPE_BYTES = {0: 4.0, 1: 2.0, 2: 18 / 32, 3: 20 / 32, 6: 22 / 32, 7: 24 / 32, 8: 34 / 32}
 _MMAP, _NO_MMAP = 1, 0
 _WARNING, _ERROR, _CONTINUES = 3, 4, 5
@@ -188,7 +188,7 @@ class LlamaWeights:
         """Bytes of a cache for each token."""
         lib, model = self.library, self.model
         head_dim = self.hidden_size // max(1, int(lib.llama_model_n_head(model)))
-        size = _TYPE_BYTES[_CACHE_TYPES[self.options.cache_type]]
+        size = _TYPE_BYTES[CACHE_TYPES[self.options.cache_type]]
         return int(2 * self.layers * int(lib.llama_model_n_head_kv(model)) * head_dim * size)
 
     def new_cache(self, rows: int, threads: int, *, tapped: bool = False) -> LlamaCache:
@@ -258,7 +258,7 @@ class LlamaCache:
         parameters.n_seq_max, parameters.kv_unified = SEQUENCES, True
         parameters.n_threads = parameters.n_threads_batch = threads
         parameters.flash_attn_type = -1 if options.flash_attn is None else int(options.flash_attn)
-        parameters.type_k = parameters.type_v = _CACHE_TYPES[options.cache_type]
+        parameters.type_k = parameters.type_v = CACHE_TYPES[options.cache_type]
         parameters.swa_full = True  # rows behind a sliding window are needed when a text is edited
         parameters.no_perf = True
         if self.taps is not None:

@@ -154,7 +154,9 @@ class NativeNetwork:
         return self._source.embed(list(tokens)) if self.embedding is None else self.embedding.rows(tokens)
 
     def head_rows(self, tokens: Sequence[int]) -> Tensor:
-        return head_rows(self._source, self.shape.tied, tokens)
+        rows = head_rows(self._source, self.shape.tied, tokens)
+        self._source.let_go()  # else the pages of the file that they were read from count as memory of the process
+        return rows
 
     def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
         shape = self.shape

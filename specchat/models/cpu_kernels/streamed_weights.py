@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 import threading
+import time
 import weakref
 import zlib
 from collections.abc import Callable, Sequence
@@ -262,7 +263,7 @@ class _ReadAhead:
         self._stopped = False
         self._thread: threading.Thread | None = None
         self.error: Exception | None = None
-        self.bytes_read = 0
+        self.bytes_read, self.reading_s = 0, 0.0
 
     def take(self, layer: int) -> _Buffer:
         """The buffer with this layer, once it is full. Layers that were expected before it are dropped."""
@@ -311,8 +312,10 @@ class _ReadAhead:
             while (buffer := self._begin()) is not None:
                 layer = buffer.layer
                 assert layer is not None, "it was chosen"
+                began = time.perf_counter()
                 whole = self._file.read(layer, buffer.data.numpy().data, lambda: self._stopped)
                 with self._changed:
+                    self.reading_s += time.perf_counter() - began
                     buffer.filling = False
                     buffer.full = whole and buffer.layer == layer
                     self.bytes_read += aligned(self._file.sizes[layer])
@@ -400,6 +403,11 @@ class StreamedLayers:
     def bytes_read(self) -> int:
         """Bytes that were read since the first pass, those for the next pass included."""
         return self._ahead.bytes_read
+
+    @property
+    def read_rate(self) -> float:
+        """Bytes a second that the disk gave so far, while something was read; 0 before the first pass."""
+        return self._ahead.bytes_read / self._ahead.reading_s if self._ahead.reading_s else 0.0
 
     @property
     def failed(self) -> bool:

@@ -114,6 +114,11 @@ class CachedModel(ABC, Generic[Own]):
             kept.drop(tokens[:restored], "its last token, read again, has other keys and values")
             self.rows.rewind(tokens[:first])
 
+    def share(self, tokens: Sequence[int]) -> None:
+        """Keep the rows that this text shares with the one that is held: another cache of the network takes them."""
+        if self.kept is not None and (same := self._held_whole(tokens)) >= _WORTH_TOKENS:
+            self.kept.put(self.rows.prefix[:same], 0, self._block, end=True)
+
     def kept_text(self) -> KeptText | None:
         """The text that is held now; None where nothing of it is kept."""
         if self.kept is None or not self.rows.whole or self.rows.pretended:

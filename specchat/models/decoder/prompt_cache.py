@@ -94,7 +94,7 @@ class PromptCache:
             return True
         each = [text.blocks() for text in texts]
         new = [block for blocks in each for block in blocks if not files.has(block[0])]
-        if new:
+        if any(each):
             files.prepare()
             files.name(owner, [key for blocks in each for key, _ in blocks])  # first: all that is kept can be erased
         for key, content in new:

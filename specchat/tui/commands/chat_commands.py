@@ -16,6 +16,7 @@ from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError, cut, nearest
 from specchat.tui.screens.chat_screen import ChatScreen
 from specchat.tui.services.context import AppServices
+from specchat.tui.state import attachments
 from specchat.tui.state import stored_chat as export
 from specchat.tui.state.turn import changes_text
 from specchat.tui.system.desktop import format_and_file, free_name, stem_of, write_new_file
@@ -121,7 +122,7 @@ async def export_chat(screen: ChatScreen, text: str) -> None:
         raise UsageError("there is no message yet to export")
     chat, messages = screen.context.archive.current()
     file = file or free_name(stem_of(chat.title, chat.id), kind, Path.cwd())
-    await asyncio.to_thread(write_new_file, export.FORMATS[kind](chat, messages), file)
+    await asyncio.to_thread(lambda: write_new_file(export.FORMATS[kind](chat, messages), file))
     screen.context.app.say(f"written to {file.absolute()}", "good")
 
 
@@ -131,7 +132,7 @@ async def clip(screen: ChatScreen, text: str) -> None:
 
 
 async def write_clip(context: AppServices, format: str, file: Path | None) -> Path:
-    """Write the last rounds of the chat to a file, as a moving picture that says how it was made; returns the file.
+    """Write the best rounds of the last reply to a file, as a moving picture that says how it was made; its file.
 
     Raises:
         UsageError: there is nothing to show, or the file is there already.
@@ -140,7 +141,9 @@ async def write_clip(context: AppServices, format: str, file: Path | None) -> Pa
     if not chat.rounds:
         raise UsageError("there is no round yet for a clip to show")
     file = file or free_name(f"clip-{stem_of(chat.title, chat.id)}", format, Path.cwd())
-    frames = frames_of(list(chat.rounds), _about_clip(context))
+    asked, reply = chat.question(), chat.last_reply()
+    question = attachments.split(asked.content)[0] if asked is not None else ""
+    frames = frames_of(list(chat.rounds), _about_clip(context), question, reply.figures.line() if reply else "")
     await asyncio.to_thread(write_new_file, await asyncio.to_thread(CLIP_FORMATS[format], frames), file)
     return file
 
@@ -151,7 +154,8 @@ def _about_clip(context: AppServices) -> list[str]:
     if reply is None:
         return []
     ready = engine.ready if engine.ready is not None and reply.facts.pair in ("", engine.ready.pair) else None
-    models = f"{ready.target}{f', draft model {ready.draft}' if ready.draft else ''}" if ready else ""
+    drafted = ready is not None and ready.draft and _uses_draft_model(context)
+    models = f"{ready.target}{f', draft model {ready.draft}' if drafted else ''}" if ready else ""
     settings = reply.facts.settings or engine.settings
     return [
         visible(f"{models} · {ready.device} · {_machine(context)}" if ready else f"pair {reply.facts.pair}"),
@@ -159,6 +163,14 @@ def _about_clip(context: AppServices) -> list[str]:
         + visible(changes_text(reply.facts)),
         visible(f"{reply.figures.line()} · shown slowed down"),
     ]
+
+
+def _uses_draft_model(context: AppServices) -> bool:
+    """Whether a guess of the last reply came from a drafter that has one."""
+    hello = context.chat.engine.hello
+    having = {method.name for method in hello.methods if method.needs_draft_model} if hello else set()
+    rounds = context.chat.rounds
+    return any(having.intersection(draw.proposer.split("+")) for round in rounds for draw in round.tree.draws)
 
 
 def _machine(context: AppServices) -> str:

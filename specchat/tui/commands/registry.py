@@ -152,7 +152,7 @@ COMMANDS: dict[str, SlashCommand] = {
             lambda on, prompt: on.show_mode.toggle(prompt),
             "[PROMPT]",
         ),
-        SlashCommand("clip", "write the last rounds as a moving picture", chat_commands.clip, "[svg|cast|gif] [FILE]"),
+        SlashCommand("clip", "write the best rounds as a moving picture", chat_commands.clip, "[svg|cast|gif] [FILE]"),
         SlashCommand("pause", "hold the reply, or let it go on", lambda on, _: on.hold(), binding="pace.hold"),
         SlashCommand(
             "step", "do one round, or this many, and hold", view_commands.step, "[ROUNDS]", binding="pace.step"
@@ -287,6 +287,7 @@ def help_sections(changed: Mapping[str, str] | None = None) -> list[tuple[str, l
              ("✕ rejected  ○ not reached", "the target wrote another · never got there"),
              ("⊘ pruned  ◐ cut off", "dropped in the middle of a pass · the reply ended"),
              ("◌ pending  ² agreed", "not judged yet · proposed by two drafters"),
+             ("▧ forbidden", "does not fit the /schema that the reply is held to"),
              ("τ", "mean tokens per round, the bonus included"),
              ("2.7× ± 0.1", "against plain decoding, by plain rounds of the same reply")]  # fmt: skip
     return [*key_sections(changed or {}), ("Commands", slashed), ("What the tree says", marks)]

@@ -33,7 +33,7 @@ from specchat.tui.tree.alternatives import (
 )
 from specchat.tui.widgets.painted_lines import LinesView
 
-_ONE_TOKEN = {
+ONE_TOKEN = {
     "controller": "off", "drafter": "none", "policy": "chain", "rule": "follow", "temperature": 0.0, "max_tokens": 1,
 }  # fmt: skip
 """Settings of the reply of one token by which the target is asked what it holds likely."""
@@ -149,12 +149,13 @@ class AlternativesScreen(ModalScreen[Alternative | None]):
                 Generate(
                     self._asked,
                     chat.before_reply(self.turn),
-                    apart=_ONE_TOKEN,
+                    apart=ONE_TOKEN,
                     begun=[] if tokens is not None else texts,
                     begun_tokens=tokens or [],
                     logprobs=False,
                     constraint=self.turn.reply.constraint,
                     top_logprobs=LIKELIEST,
+                    keep=chat.keep,
                 )
             )
 

@@ -129,7 +129,7 @@ class ChatsScreen(ModalScreen[str | None]):
                 file = named_path(event.value.strip())
                 kind = format_of("", file, stored_chat.FORMATS)
                 kept = await self._archive.ask(lambda chats: chats.chat(chat.id))
-                await asyncio.to_thread(write_new_file, stored_chat.FORMATS[kind](*kept), file)
+                await asyncio.to_thread(lambda: write_new_file(stored_chat.FORMATS[kind](*kept), file))
                 self._say(f"written to {file.absolute()}", "good")
         except SpecchatError as error:
             self._say(str(error), "warn")

@@ -114,7 +114,7 @@ class Chat:
         reply = self._begin_reply(self._ids)
         reply.apart = apart is not None
         reply.hold_to(None if apart else self.constraint)
-        return Generate(self._ids, messages, apart=apart, constraint=reply.constraint, keep=self._keep)
+        return Generate(self._ids, messages, apart=apart, constraint=reply.constraint, keep=self.keep)
 
     def branch_from(self, turn: Turn, tokens: list[int] | None, texts: list[str], seed: int | None) -> Generate:
         """The command that writes a reply beside this one, which begins with these tokens, or else these texts.
@@ -132,10 +132,10 @@ class Chat:
         reply.hold_to(constraint)
         if tokens is not None:
             reply.taken = tokens
-            return Generate(self._ids, messages, seed, begun_tokens=tokens, constraint=constraint, keep=self._keep)
+            return Generate(self._ids, messages, seed, begun_tokens=tokens, constraint=constraint, keep=self.keep)
         for text in texts:
             reply.add(text, "target")
-        return Generate(self._ids, messages, seed, begun=texts, constraint=constraint, keep=self._keep)
+        return Generate(self._ids, messages, seed, begun=texts, constraint=constraint, keep=self.keep)
 
     def before_reply(self, turn: Turn) -> list[Message]:
         """What the engine read before it wrote this reply."""
@@ -158,10 +158,11 @@ class Chat:
         begun = reply.go_on(self._ids)
         self.running, self.figures, self.served = reply, reply.figures, None
         messages = self.messages(self.sent.of(self.turns)[:-1])
-        return Generate(self._ids, messages, seed, begun=begun, constraint=reply.constraint, keep=self._keep)
+        return Generate(self._ids, messages, seed, begun=begun, constraint=reply.constraint, keep=self.keep)
 
     @property
-    def _keep(self) -> str:
+    def keep(self) -> str:
+        """The name under which the engine keeps what it read of this chat; empty where it keeps nothing."""
         return self.id if self.kept and not self.unsaved else ""
 
     def replace_reply(self, turn: Turn, text: str) -> None:

@@ -1,4 +1,4 @@
-"""A clip of a reply's last rounds: its frames, and files of them: animated SVG, asciinema recording, GIF.
+"""A clip of a reply's best rounds: its frames, and files of them: animated SVG, asciinema recording, GIF.
 
 Letters of a GIF become pixels with Pillow and a font of the system's. Pillow is an extra: SVG and cast need neither,
 and a rasteriser of our own would need a font in the package.
@@ -34,12 +34,14 @@ if TYPE_CHECKING:
 _QUIET, _LINES = DARK.variables["quiet-color"], DARK.variables["line-color"]
 COLOURS = {
     "root": _QUIET, "accepted": DARK.primary, "bonus": DARK.accent, "rejected": _QUIET, "crossed": _QUIET,
-    "unreached": _QUIET, "pending": _QUIET, "pruned": _QUIET, "cut": DARK.primary, "agreed": DARK.secondary,
-    "river": DARK.primary, "line": _LINES, "dim": _QUIET, "drafted": DARK.primary, "target": DARK.accent,
+    "unreached": _QUIET, "forced": DARK.success, "forbidden": DARK.warning, "pending": _QUIET, "pruned": _QUIET,
+    "cut": DARK.primary, "agreed": DARK.secondary, "river": DARK.primary, "line": _LINES, "dim": _QUIET,
+    "drafted": DARK.primary, "target": DARK.accent,
 }  # fmt: skip
 """The colour of each role; of the others, the text's own."""
 
-BOLD, ITALIC, STRUCK = ("accepted", "bonus"), ("pending", "unreached"), ("rejected", "pruned", "cut")
+BOLD, ITALIC = ("accepted", "bonus", "forced"), ("pending", "unreached")
+STRUCK = ("rejected", "pruned", "cut", "forbidden")
 
 
 ROUNDS = 12
@@ -50,6 +52,9 @@ COLUMNS, TREE_LINES, TEXT_LINES = 100, 16, 3
 PENDING_S, STEP_S, VERDICT_S = 0.4, 0.2, 0.6
 """How long a round is shown before its verdict, while it is told, and after it."""
 
+QUESTION_S, RESULT_S = 1.8, 3.0
+"""How long the question is shown before the rounds, and the result after them."""
+
 
 @dataclass(frozen=True)
 class Frame:
@@ -59,38 +64,63 @@ class Frame:
     seconds: float
 
 
-def frames_of(rounds: Sequence[RoundDone], about: Sequence[str]) -> list[Frame]:
-    """The frames of the last reply's last rounds.
+def frames_of(rounds: Sequence[RoundDone], about: Sequence[str], question: str = "", result: str = "") -> list[Frame]:
+    """The question, the rounds in a row of the last reply that show most, and the result with the best of their trees.
 
     Args:
         rounds: in order; those of earlier replies are left out.
         about: lines that say how the reply was made, which stand below every frame.
+        result: the reply in figures.
     """
     reply = [round for round in rounds if round.id == rounds[-1].id]
-    shown = reply[-ROUNDS:]
-    height = max(len(_drawn_tree(round, None)) for round in shown)
-    frames: list[Frame] = []
-    for at, round in enumerate(reply):
-        if at >= len(reply) - len(shown):
-            frames += _round_frames(round, _text(reply[:at]), height, about)
+    first = _best_window(reply)
+    shown = reply[first : first + ROUNDS]
+    asked = _asked_lines(question)
+    height = max(len(asked), *(len(_drawn_tree(round, None)) for round in shown))
+    frames = [Frame(_frame_lines(asked, _titled("", ""), [], height, about), QUESTION_S)] if asked else []
+    for at, round in enumerate(shown, first):
+        frames += _round_frames(round, _text(reply[:at]), height, about)
+    best = max(shown, key=_worth)
+    title = _titled(result, f"round {best.index + 1} of {len(reply)}")
+    frames.append(Frame(_frame_lines(_drawn_tree(best, None), title, _text(reply), height, about), RESULT_S))
     return frames
 
 
+def _best_window(reply: Sequence[RoundDone]) -> int:
+    """Where the rounds begin that are worth the most together, of equal ones the last."""
+    starts, worth = range(max(1, len(reply) - ROUNDS + 1)), [_worth(round) for round in reply]
+    return max(starts, key=lambda at: (sum(worth[at : at + ROUNDS]), at))
+
+
+def _worth(round: RoundDone) -> int:
+    """How much there is to see: guesses that were kept, and branches that were not, of which at most as many count."""
+    kept = len(round.verdict.path)
+    return kept + 4 * min(kept, round.verdict.reasons.count("rejected"))
+
+
+def _asked_lines(question: str) -> list[ScreenLine]:
+    runs = [(visible(question).strip(), "text")]
+    return last_wrapped_lines([("› ", "bonus"), *runs], COLUMNS, TREE_LINES) if runs[0][0] else []
+
+
 def _round_frames(round: RoundDone, before: ScreenLine, height: int, about: Sequence[str]) -> Iterator[Frame]:
+    def lines(upto: int | None, text: ScreenLine) -> list[ScreenLine]:
+        title = _titled(title_of(round, told=upto is None), f"round {round.index + 1}")
+        return _frame_lines(_drawn_tree(round, upto), title, text, height, about)
+
     depths = len(round.verdict.path)
-    yield Frame(_frame_lines(round, 0, before, height, about), PENDING_S)
+    yield Frame(lines(0, before), PENDING_S)
     if depths >= 2:
-        yield Frame(_frame_lines(round, (depths + 1) // 2, before, height, about), STEP_S)
-    yield Frame(_frame_lines(round, None, [*before, *_text([round])], height, about), VERDICT_S)
+        yield Frame(lines((depths + 1) // 2, before), STEP_S)
+    yield Frame(lines(None, [*before, *_text([round])]), VERDICT_S)
 
 
 def _frame_lines(
-    round: RoundDone, upto: int | None, text: ScreenLine, height: int, about: Sequence[str]
+    tree: list[ScreenLine], title: ScreenLine, text: ScreenLine, height: int, about: Sequence[str]
 ) -> list[ScreenLine]:
-    tree = _drawn_tree(round, upto)
     end = last_wrapped_lines(text, COLUMNS, TEXT_LINES)
     return [
-        _title(round, told=upto is None),
+        title,
         [],
         *tree,
         *([] for _ in range(height - len(tree) + 1)),
@@ -100,9 +130,9 @@ def _frame_lines(
     ]
 
 
-def _title(round: RoundDone, *, told: bool) -> ScreenLine:
-    left: ScreenLine = [("specchat", "accepted"), ("  ", ""), (title_of(round, told=told), "text")]
-    name = cut(f"round {round.index + 1}", COLUMNS)
+def _titled(said: str, right: str) -> ScreenLine:
+    left: ScreenLine = [("specchat", "accepted"), ("  ", ""), (said, "text")]
+    name = cut(right, COLUMNS)
     return [*padded(left, COLUMNS - width_of([(name, "")])), (name, "dim")]
 
 

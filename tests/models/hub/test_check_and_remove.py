@@ -8,7 +8,7 @@ import shutil
 import pytest
 from wheel_files import BODY, parted, whole
 
-from specchat.config import ModelSpec, ScriptedSource, cache_dir
+from specchat.config import ModelFile, ModelSpec, ScriptedSource, cache_dir
 from specchat.errors import WeightsError
 from specchat.models.hub import fetching, model_state
 from specchat.models.hub.disk import Progress
@@ -75,6 +75,12 @@ def test_files_without_their_seals_are_verified_too_and_half_a_file_is_not_whole
     assert model_state.state(spec).kind == "unverified"
     fetching.fetch(spec)
     assert downloaded == []
+
+
+@pytest.mark.parametrize(("sizes", "total"), [((5, 7), 12), ((5, None), None), ((None, 7), None)])
+def test_the_size_of_a_model_is_known_where_that_of_every_file_is(sizes, total):
+    files = tuple(ModelFile(f"{number}.safetensors", size) for number, size in enumerate(sizes))
+    assert model_state.state(ModelSpec("m", (), files)).total_bytes == total
 
 
 def test_checking_what_is_not_here_says_how_to_get_it(index):

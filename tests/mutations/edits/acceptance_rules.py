@@ -42,7 +42,7 @@ EDITS = (
         "rule block",
         "leaves a node's own chance as it was before its branch was refused",
         "Standing.without",
-        "mass / (mass + 1.0 - self.weight)",
+        "mass / (mass + (1.0 - self.weight))",
         "self.weight",
         ("tests/acceptance/test_branches.py", "-k", "distributed_as_the_targets and block"),
     ),

@@ -206,6 +206,6 @@ if left < 0.0:
         "Growth._offers",
         "worth, below, left = sure * left, sure * left * drawn, left * (1.0 - drawn)",
         "worth, below, left = sure * left * drawn, sure * left * drawn, left * (1.0 - drawn)",
-        ("tests/acceptance/test_law.py", "-k", "under_prices"),
+        ("tests/acceptance/test_policy_laws.py", "-k", "under_prices and best_first"),
     ),
 )
