@@ -20,6 +20,7 @@ from specchat.cli.listening import (
     own_key,
     refuse_remote,
 )
+from specchat.engine.protocol.bounds import MOST_TOGETHER
 from specchat.errors import UsageError, installs
 
 
@@ -30,15 +31,19 @@ def serve(
     port: Port = 8000,
     allow_remote: AllowRemote = False,
     queue: Annotated[
-        int, typer.Option(metavar="<int>", min=0, max=10_000, help="Requests that may wait while another is answered.")
+        int, typer.Option(metavar="<int>", min=0, max=10_000, help="Requests that may wait while others are answered.")
     ] = 64,
+    parallel: Annotated[
+        int,
+        typer.Option(metavar="<int>", min=1, max=MOST_TOGETHER, help="Requests that are answered at a time."),
+    ] = 4,
     watch: Annotated[bool, typer.Option("--watch", help="Draw the token trees of the replies.")] = False,
     engine: EngineOption = "",
 ) -> None:
     """Serve OpenAI's API: chat completions, completions, models.
 
-    One request is answered at a time, others wait. Clients need the key that is printed; SPECCHAT_SERVE_KEY sets one
-    of your own.
+    Several requests are answered at a time: one pass of the model reads the guesses for all of them. Others wait.
+    Clients need the key that is printed; SPECCHAT_SERVE_KEY sets one of your own.
     """
     refuse_remote(host, allow_remote, "any client with the key can use this machine's models")
     key = own_key()
@@ -52,7 +57,7 @@ def serve(
     if not engine:
         check_pair(settings)
     with listening(host, port) as door:
-        serve_on(settings, door, is_here(host), key, queue, watch, engine)
+        serve_on(settings, door, is_here(host), key, (queue, parallel), watch, engine)
 
 
 _WHY = (

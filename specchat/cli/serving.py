@@ -46,41 +46,51 @@ _STYLES = {
 
 
 class TreeWatch:
-    """Draws what it hears: one picture while a reply is written, one line when it is over."""
+    """Draws what it hears: one picture while a reply is written, one line when it is over.
+
+    Of several replies the one is drawn that began first; the others are told of when they begin and end.
+    """
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False)
         self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False)
-        self._asked = ""
+        self._asked: dict[int, str] = {}  # of the replies that are being written
         self._text = ""
         self._drawn_s = 0.0
 
     def hear(self, event: Event) -> None:
         match event:
             case Started():
-                self._asked = one_line(event.messages[-1].content if event.messages else event.text or "")
-                self._text = ""
-                self._console.print(self._line(f"› {self._asked}", "bold"))
+                asked = one_line(event.messages[-1].content if event.messages else event.text or "")
+                self._asked[event.id] = asked
+                self._console.print(self._line(f"› {asked}", "bold"))
                 self._live.start()
-            case RoundDone():
+            case RoundDone() if event.id == next(iter(self._asked), None):
                 self._text = (self._text + "".join(piece.text for piece in event.pieces))[-4000:]
                 if time.monotonic() - self._drawn_s >= _BEAT_S:
                     self._drawn_s = time.monotonic()
                     self._live.update(self._picture(event), refresh=True)
             case Finished():
-                self._end(f"{stats_line(event.stats)} · {event.stop}")
+                self._end(event.id, f"{stats_line(event.stats)} · {event.stop}")
             case Failed():
-                self._end(f"refused: {one_line(event.message)}")
+                self._end(event.id, f"refused: {one_line(event.message)}")
             case Died():
-                self._end("the engine died; it is being started again")
+                self._asked.clear()
+                self._end(None, "the engine died; it is being started again")
 
     def close(self) -> None:
         """Leave the terminal as it was found."""
         self._live.stop()
 
-    def _end(self, words: str) -> None:
-        self._live.stop()
-        self._console.print(self._line(f"  {words}", "dim"))
+    def _end(self, id: int | None, words: str) -> None:
+        """A reply is over; the next of those that are being written is drawn from now on."""
+        if id is None or id == next(iter(self._asked), id):
+            self._text = ""
+        asked = "" if id is None else self._asked.pop(id, "")
+        if not self._asked:
+            self._live.stop()
+        told = f"  {asked[:40]} · {words}" if self._asked and asked else f"  {words}"
+        self._console.print(self._line(told, "dim"))
 
     def _picture(self, round: RoundDone) -> Text:
         width, height = self._console.width, self._console.height
@@ -104,9 +114,15 @@ def _last_lines(text: str, width: int, count: int) -> list[str]:
 
 
 def serve_on(
-    settings: dict[str, Any], door: socket.socket, guarded: bool, key: str | None, queue: int, watch: bool, engine: str
+    settings: dict[str, Any],
+    door: socket.socket,
+    guarded: bool,
+    key: str | None,
+    places: tuple[int, int],
+    watch: bool,
+    engine: str,
 ) -> None:
-    """Serve on this socket until interrupted."""
+    """Serve on this socket until interrupted; `places` are requests that may wait, and those answered at a time."""
     from specchat.serve.access import Access, fresh_key
     from specchat.serve.loaded_engine import LoadedEngine
     from specchat.serve.server import serve_requests
@@ -129,7 +145,9 @@ def serve_on(
 
     loaded = LoadedEngine(lambda wake: start_engine(engine, settings, wake), settings, inform)
     try:
-        asyncio.run(serve_requests(loaded, door, access, queue, tell, trees.hear if trees else lambda event: None))
+        queue, parallel = places
+        hear = trees.hear if trees else lambda event: None
+        asyncio.run(serve_requests(loaded, door, access, queue, tell, hear, parallel=parallel))
     finally:
         if trees is not None:
             trees.close()

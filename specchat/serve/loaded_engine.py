@@ -34,7 +34,7 @@ class LoadedEngine:
         self._link: Link | None = None
         self._arrived: asyncio.Queue[Event] = asyncio.Queue()
         self._died = self._loaded = False
-        self.on_death: Callable[[], None] = lambda: None
+        self.on_event: Callable[[], None] = lambda: None
 
     @property
     def alive(self) -> bool:
@@ -61,7 +61,7 @@ class LoadedEngine:
                     arrived.put_nowait(event)
                 if isinstance(event, Died) and links[0] is self._link:
                     self._died = True
-                    self.on_death()
+            self.on_event()
 
         def wake() -> None:
             if not loop.is_closed():
@@ -73,7 +73,7 @@ class LoadedEngine:
         collect()
         self.send(Load(self._settings))
         while True:
-            match await self.next_event():
+            match await arrived.get():
                 case Ready() as ready:
                     self.ready, self._loaded = ready, True
                     return ready
@@ -90,8 +90,9 @@ class LoadedEngine:
         if self._link is not None:
             self._link.send(command)
 
-    async def next_event(self) -> Event:
-        return await self._arrived.get()
+    def take_event(self) -> Event | None:
+        """The next event that has arrived; None where there is none. `on_event` is called when there may be more."""
+        return None if self._arrived.empty() else self._arrived.get_nowait()
 
     def close(self) -> None:
         link, self._link = self._link, None

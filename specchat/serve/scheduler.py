@@ -1,4 +1,4 @@
-"""One reply at a time: requests wait in a limited queue and hear of their reply, and the engine is kept running."""
+"""Some replies at a time: requests wait in a limited queue and hear of their reply, and the engine is kept running."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from specchat.drafters import REFERENCE
-from specchat.engine.protocol.commands import Cancel, Change, Count, Generate
+from specchat.engine.protocol.commands import Cancel, Count, Generate
 from specchat.engine.protocol.events import (
-    Changed,
     Counted,
     Died,
     Event,
@@ -44,6 +42,7 @@ class Ticket:
     asked: CheckedRequest
     on_leave: Callable[[Ticket], None]
     id: int = 0
+    began_s: float = 0.0
     started: Started | None = None
     finished: Finished | None = None
     predicted: int = 0  # tokens that were proposed from the prediction
@@ -140,11 +139,12 @@ _KEPT_AS = "serve"
 
 
 class Scheduler:
-    """Takes requests, and has the engine answer them one after the other.
+    """Takes requests, and has the engine answer them in their order, some at a time.
 
     Args:
         engine: loaded already.
-        longest: requests that may wait while another is answered.
+        longest: requests that may wait while others are answered.
+        parallel: requests that are answered at a time.
         hear: told of every event of every reply.
         begins: told of a request before its reply is asked for.
     """
@@ -153,22 +153,22 @@ class Scheduler:
         self,
         engine: LoadedEngine,
         longest: int,
+        parallel: int = 1,
         hear: Callable[[Event], None] = lambda event: None,
         begins: Callable[[CheckedRequest], None] = lambda asked: None,
     ) -> None:
         self._engine = engine
-        self._longest = longest
+        self._longest, self._parallel = longest, parallel
         self._hear, self._begins = hear, begins
         self._waiting: deque[Ticket] = deque()
-        self._current: Ticket | None = None
+        self._running: dict[int, Ticket] = {}
         self._stirred = asyncio.Event()
         self._last_id = 0
         self._reply_s = 1.0  # what a reply took lately
         self._rest_s = 0.0
         self._rest_until = 0.0
-        self._in_force: dict[str, Any] | None = None  # settings of the last reply; None where the engine is new
         self._stopping = False
-        engine.on_death = self._stirred.set
+        engine.on_event = self._stirred.set
 
     @property
     def pair(self) -> Ready:
@@ -193,12 +193,13 @@ class Scheduler:
             raise _unavailable("the engine could not be started again", math.ceil(rest_s))
         if self._stopping:
             raise _unavailable("the server is being stopped", 1)
-        if len(self._waiting) + (self._current is not None) > self._longest:
+        waiting = max(0, len(self._waiting) + len(self._running) - self._parallel)
+        if len(self._waiting) + len(self._running) >= self._longest + self._parallel:
             raise ApiError(
                 429,
-                f"{_busy(len(self._waiting))}; one is answered at a time",
+                f"{_busy(waiting)}; {_COUNTS[self._parallel]} answered at a time",
                 code="queue_full",
-                retry_after_s=min(60, max(1, math.ceil(self._reply_s * len(self._waiting)))),
+                retry_after_s=min(60, max(1, math.ceil(self._reply_s * waiting / self._parallel))),
             )
         ticket = Ticket(asked, self._leave)
         self._waiting.append(ticket)
@@ -244,87 +245,60 @@ class Scheduler:
     async def run(self) -> None:
         """Answer requests until cancelled. An engine that died is replaced at once, asked for or not."""
         while True:
-            if self._waiting:
-                await self._answer(self._waiting.popleft())
-            elif not self._engine.alive and time.monotonic() >= self._rest_until:
-                with suppress(ApiError):  # the next request tries again
-                    await self._check_engine()
-            else:
-                self._stirred.clear()
-                await self._stirred.wait()
+            self._stirred.clear()
+            while (event := self._engine.take_event()) is not None:
+                self._take(event)
+            if not self._engine.alive and time.monotonic() >= self._rest_until:
+                await self._load()
+            while self._waiting and self._engine.alive and len(self._running) < self._parallel:
+                self._begin(self._waiting.popleft())
+            await self._stirred.wait()
 
     def stop(self) -> None:
         """Refuse everything from now on, what waits and what is being written included."""
         self._stopping = True
         stopped = _unavailable("the server is being stopped", 1)
-        for ticket in [*self._waiting, *([self._current] if self._current else [])]:
+        for ticket in [*self._waiting, *self._running.values()]:
             ticket.fail(stopped)
             ticket.leave()
 
-    async def _answer(self, ticket: Ticket) -> None:
-        self._current, began = ticket, time.monotonic()
-        try:
-            await self._check_engine()
-            await self._write(ticket)
-        except ApiError as error:
-            ticket.fail(error)
-        finally:
-            self._current = None
-        self._reply_s += (time.monotonic() - began - self._reply_s) / 4
-
-    async def _write(self, ticket: Ticket) -> None:
-        """Have one reply written; it is over when this returns."""
+    def _begin(self, ticket: Ticket) -> None:
+        """Ask the engine for a reply, or for a count."""
         asked = ticket.asked
+        self._last_id += 1
+        ticket.id, ticket.began_s = self._last_id, time.monotonic()
+        self._running[ticket.id] = ticket
         if asked.counts:
-            self._last_id += 1
-            self._engine.send(Count(self._last_id, list(asked.messages), tools=asked.told_tools))
-            ticket.hear(await self._next((Counted, Failed)))
-            return
-        own = {name: self.pair.settings[name] for name in _OWN_OF_A_REQUEST}
-        await self._change({**own, **asked.settings})
-        if ticket.left:
+            self._engine.send(Count(ticket.id, list(asked.messages), tools=asked.told_tools))
             return
         self._begins(asked)
-        self._last_id += 1
-        ticket.id = self._last_id
-        self._engine.send(generate(ticket.id, asked))
-        event: Event | None = None
-        while not isinstance(event, Finished | Failed):
-            event = await self._next()
+        servers = {name: self.pair.settings[name] for name in _OWN_OF_A_REQUEST}
+        self._engine.send(generate(ticket.id, asked, {**servers, **asked.settings}))
+
+    def _take(self, event: Event) -> None:
+        """Give an event to the request that it is about."""
+        if isinstance(event, Died):
             self._hear(event)
-            ticket.hear(event)
-
-    async def _change(self, settings: dict[str, Any]) -> None:
-        """Have the engine use these settings; it is not asked for those it uses already."""
-        if settings == self._in_force:
+            _log.warning("the engine died%s", last_words(event))
+            died, self._running = [*self._running.values()], {}
+            for ticket in died:
+                ticket.fail(_unavailable("the engine died; it is being started again", 1))
             return
-        self._in_force = None
-        self._engine.send(Change(settings))
-        if isinstance(changed := await self._next((Changed, Failed)), Failed):
-            raise from_engine(changed)
-        self._in_force = settings
-
-    async def _next(self, kinds: tuple[type[Event], ...] = ()) -> Event:
-        """The engine's next event, of one of these kinds where any are named.
-
-        Raises:
-            ApiError: the engine is gone.
-        """
-        while True:
-            event = await self._engine.next_event()
-            if isinstance(event, Died):
-                self._hear(event)
-                _log.warning("the engine died%s", last_words(event))
-                raise _unavailable("the engine died; it is being started again", 1)
-            if not kinds or isinstance(event, kinds):
-                return event
-
-    async def _check_engine(self) -> None:
-        """Load the pair again where the engine is gone."""
-        if self._engine.alive:
+        id: int | None = getattr(event, "id", None)
+        if isinstance(event, Failed) and id is None:  # a command that could not even be read
+            id = next((ticket.id for ticket in self._running.values() if ticket.started is None), None)
+        if id is None or (about := self._running.get(id)) is None:
             return
+        if not about.asked.counts:
+            self._hear(event)
+        about.hear(event)
+        if isinstance(event, Finished | Failed | Counted):
+            del self._running[id]
+            self._reply_s += (time.monotonic() - about.began_s - self._reply_s) / 4
+
+    async def _load(self) -> None:
+        """Load the pair again; where that fails, whoever waits is refused and nothing is tried for a while."""
         try:
-            self._in_force = None
             await self._engine.load()
         except SpecchatError as error:
             self._rest_s = min(_LONGEST_REST_S, max(_SHORTEST_REST_S, 2 * self._rest_s))
@@ -332,20 +306,22 @@ class Scheduler:
             gone = _unavailable(f"the engine could not be started again: {error}", math.ceil(self._rest_s))
             while self._waiting:
                 self._waiting.popleft().fail(gone)
-            raise gone from None
-        self._rest_s = 0.0
+        else:
+            self._rest_s = 0.0
 
     def _leave(self, ticket: Ticket) -> None:
         """The client has left: take the request out of the queue, or stop its reply."""
-        if ticket is self._current:
-            if ticket.id:
-                self._engine.send(Cancel(ticket.id))
+        if ticket.id in self._running:
+            self._engine.send(Cancel(ticket.id))
         elif ticket in self._waiting:
             self._waiting.remove(ticket)
 
 
-def generate(id: int, asked: CheckedRequest) -> Generate:
-    """The command that has a request's reply written."""
+_COUNTS = ("none is", "one is", "two are", "three are", "four are", "five are", "six are", "seven are", "eight are")
+
+
+def generate(id: int, asked: CheckedRequest, settings: Mapping[str, Any]) -> Generate:
+    """The command that has a request's reply written, with all settings that a request may choose."""
     return Generate(
         id,
         list(asked.messages),
@@ -358,6 +334,7 @@ def generate(id: int, asked: CheckedRequest) -> Generate:
         prompt_logprobs=asked.echo and asked.top_logprobs is not None,
         logit_bias=dict(asked.logit_bias),
         keep=_KEPT_AS,
+        own=dict(settings),
     )
 
 

@@ -105,6 +105,7 @@ async def serve_requests(
     hear: Callable[[Event], None] = lambda event: None,
     begins: Callable[[CheckedRequest], None] = lambda asked: None,
     stopped: asyncio.Event | None = None,
+    parallel: int = 1,
 ) -> None:
     """Load the pair, then answer until interrupted, or until `stopped` is set; `ready` is called once it answers.
 
@@ -113,7 +114,7 @@ async def serve_requests(
     """
     try:
         pair = await engine.load()
-        scheduler = Scheduler(engine, longest, hear, begins)
+        scheduler = Scheduler(engine, longest, parallel, hear, begins)
         server = _Server(_config(application(scheduler, access)), scheduler.stop, signals=stopped is None)
         answering = asyncio.create_task(scheduler.run())
         answering.add_done_callback(lambda _: server.stop())  # a fault of ours: better no server than a silent one

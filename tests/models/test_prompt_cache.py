@@ -65,6 +65,19 @@ def test_two_texts_by_turns_are_read_once(kernels, family):
             assert turn == 0 or rows <= 7, "only what is new is read"
 
 
+@every_kernel
+def test_a_text_comes_back_from_wherever_another_one_parts_from_it(kernels):
+    made, tokens = model(kernels, PromptCache(ROOM)), text(1)
+    wanted = said(model(kernels), tokens)[0]
+    for cut in (0, 1, 47, 48, 49, 63, 64, 65, 112, 120, 127, 128, 140, 185, 191, 192, 199):
+        said(made, tokens)
+        said(made, tokens[:cut] + text(cut + 2, 90))
+        logits, rows = said(made, tokens)
+        assert made.rows.prefix[:200] == tokens
+        assert same(kernels, logits, wanted), cut
+        assert rows <= 18
+
+
 def test_a_text_that_goes_on_where_another_one_was_cut_is_not_mistaken_for_it():
     made = model(cache=PromptCache(ROOM))
     first = text(1, 100)

@@ -40,7 +40,7 @@ class ObedientEngine:
         self._wake = wake
         self._broken = broken
         self._events: list[ev.Event] = []
-        self.before_answering: Callable[[co.Command], None] = lambda command: None
+        self.silent = False  # whether it answers no `generate`
 
     @property
     def running(self) -> co.Generate:
@@ -48,7 +48,6 @@ class ObedientEngine:
 
     def send(self, command: co.Command) -> None:
         self.sent.append(command)
-        self.before_answering(command)
         settings = settings_message(Settings().but({"pair": "test"}))
         match command:
             case co.Load() if self._broken:
@@ -57,19 +56,20 @@ class ObedientEngine:
                 self.say(ev.Ready("test", "target", None, "cpu", "float32", 1, 64, 0, 0.0, settings, LOSSLESS))
             case co.Change():
                 self.say(ev.Changed({**settings, **command.settings}, LOSSLESS))
-            case co.Generate():
+            case co.Generate() if not self.silent:
                 self.say(ev.Started(command.id, command.messages, 3, 1, 7, settings, LOSSLESS, "test"))
             case co.Cancel(id=id) if id is not None:
                 self.finish("cancelled", id)
             case _:
                 pass
 
-    def write(self, text: str, proposer: str = "prompt_lookup") -> None:
+    def write(self, text: str, proposer: str = "prompt_lookup", id: int | None = None) -> None:
         """A round with one accepted guess that reads `text`, and no bonus."""
         tree = Tree([1, 2], [-1, 0], ["", text], [Draw(1, "point", proposer)], [None, -0.1])
         verdict = Verdict([1], None, "", None, ["accepted", "accepted"])
         pieces = [Piece(2, text, "drafted")]
-        self.say(ev.RoundDone(self.running.id, 0, 0.0, 4, {"nodes": 1}, tree, verdict, pieces, Timings(0.0, 0.0, 0.0)))
+        about = self.running.id if id is None else id
+        self.say(ev.RoundDone(about, 0, 0.0, 4, {"nodes": 1}, tree, verdict, pieces, Timings(0.0, 0.0, 0.0)))
 
     def finish(self, stop: ev.StopReason = "end", id: int | None = None, tail: str = "") -> None:
         stats = ev.Stats(2, 3, 4, 1, 9.0, 1.5, 0.25, 0.1, 0.1, 0.1, 0.1, prompt_tokens=3, reused_tokens=1, speedup=1.25)
@@ -95,22 +95,21 @@ class AnsweringEngine(ObedientEngine):
 
     def __init__(self, wake: Callable[[], None], says: Callable[[co.Generate], str]) -> None:
         super().__init__(wake)
-        self._says, self._settings = says, dict[str, Any]()
+        self._says = says
 
     def send(self, command: co.Command) -> None:
         super().send(command)
         match command:
-            case co.Change():
-                self._settings = command.settings
             case co.Count():
                 self.say(ev.Counted(command.id, sum(len(one.content) for one in command.messages), 4096))
             case co.Generate():
-                text, stops = self._says(command), self._settings.get("stop", [])
+                text, settings = self._says(command), command.own or {}
+                stops = settings.get("stop", [])
                 found = [(at, stop) for stop in stops if (at := text.find(stop)) >= 0]
                 for word in re.findall(r"\S+\s*|\s+", text[: min(found)[0]] if found else text):
                     self.write(word)
                 stats = ev.Stats(2, 3, 4, 1, 9.0, 1.5, 0.25, 0.1, 0.1, 0.1, 0.1, prompt_tokens=3, reused_tokens=1)
-                stop = "stop" if found else "length" if self._settings.get("max_tokens") == 1 else "end"
+                stop = "stop" if found else "length" if settings.get("max_tokens") == 1 else "end"
                 self.say(ev.Finished(command.id, stop, "", stats, 1.0, min(found)[1] if found else None))
 
 

@@ -330,7 +330,7 @@ def test_any_values_of_any_fields_are_read_or_refused(api: str, values: dict[str
 
 def asked_of_engine(asked: CheckedRequest) -> None:
     """The request reaches the engine as it is: whatever passes the checks is a command that the engine reads."""
-    command = generate(7, asked)
+    command = generate(7, asked, asked.settings)
     assert decode_command(encode(command)).id == 7
 
 

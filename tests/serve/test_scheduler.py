@@ -1,4 +1,4 @@
-"""One reply at a time, a queue with an end, and an engine that comes back; with an engine that obeys the test."""
+"""Some replies at a time, a queue with an end, and an engine that comes back; with an engine that obeys the test."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class Desk:
 
 
 @asynccontextmanager
-async def at_work(longest: int = 8) -> AsyncIterator[Desk]:
+async def at_work(longest: int = 8, parallel: int = 1) -> AsyncIterator[Desk]:
     desk = Desk()
     await desk.engine.load()
-    desk.scheduler = Scheduler(desk.engine, longest, desk.heard.append)
+    desk.scheduler = Scheduler(desk.engine, longest, parallel, desk.heard.append)
     working = asyncio.create_task(desk.scheduler.run())
     try:
         async with asyncio.timeout(10):
@@ -100,7 +100,7 @@ async def test_each_request_begins_with_the_servers_settings_not_with_the_last_o
             ticket = desk.ask(CheckedRequest("chat.completion", None, ASKED.messages, None, settings))
             await ticket.begun()
             desk.link.finish()
-        first, second = (command.settings for command in desk.link.sent if isinstance(command, co.Change))
+        first, second = (command.own for command in desk.link.sent if isinstance(command, co.Generate))
         assert (first["temperature"], first["stop"], first["max_tokens"]) == (0.5, ["\n"], 2048)
         assert (second["temperature"], second["stop"], second["max_tokens"]) == (0.0, [], 3)
 
@@ -149,16 +149,48 @@ async def test_without_a_queue_one_request_is_answered_and_another_refused():
         await desk.ask().begun()
 
 
-async def test_settings_in_force_are_not_asked_for_again():
-    async with at_work() as desk:
-        for _ in range(2):
-            ticket = desk.ask()
+async def test_requests_are_answered_at_a_time_and_each_hears_of_its_own_reply():
+    async with at_work(longest=1, parallel=2) as desk:
+        first, second, third = desk.ask(), desk.ask(), desk.ask()
+        with pytest.raises(ApiError, match="a request is waiting already; two are answered at a time"):
+            desk.ask()
+        await first.begun()
+        await second.begun()
+        await settled()
+        assert third.started is None
+        desk.link.write("a", id=1)
+        desk.link.write("b", id=2)
+        desk.link.write("c", id=1)
+        desk.link.finish(id=2)
+        await third.begun()
+        assert [text async for text in second.texts()] == ["b"]
+        desk.link.finish(id=1)
+        assert [text async for text in first.texts()] == ["a", "c"]
+
+
+async def test_an_error_or_a_client_that_leaves_is_no_matter_of_the_others():
+    async with at_work(parallel=3) as desk:
+        left, wrong, last = desk.ask(), desk.ask(), desk.ask()
+        for ticket in (left, wrong, last):
             await ticket.begun()
-            desk.link.finish()
-        assert len([command for command in desk.link.sent if isinstance(command, co.Change)]) == 1
-        desk.link.die()
-        await desk.ask().begun()
-        assert any(isinstance(command, co.Change) for command in desk.link.sent)
+        left.leave()
+        desk.link.say(ev.Failed("UsageError", "no", 2, 2, "generate"))
+        desk.link.write("a", id=3)
+        desk.link.finish(id=3)
+        with pytest.raises(ApiError):
+            await text_of(wrong)
+        assert [text async for text in last.texts()] == ["a"]
+        assert [command for command in desk.link.sent if isinstance(command, co.Cancel)] == [co.Cancel(1)]
+
+
+async def test_a_command_that_the_engine_cannot_read_is_an_error_of_its_request():
+    async with at_work() as desk:
+        desk.link.silent = True
+        ticket = desk.ask()
+        await settled()
+        desk.link.say(ev.Failed("UsageError", "a line is not a command", 2, None, "protocol"))
+        with pytest.raises(ApiError):
+            await ticket.begun()
 
 
 async def test_told_to_stop_it_refuses_who_waits_and_who_is_being_answered():
@@ -302,16 +334,6 @@ async def test_everything_is_told_to_its_watcher():
         desk.link.finish()
         await settled()
         assert [type(event) for event in desk.heard] == [ev.Started, ev.RoundDone, ev.Finished]
-
-
-async def test_who_leaves_while_settings_are_changed_is_never_asked_of_the_engine():
-    async with at_work() as desk:
-        gone = desk.ask()
-        desk.link.before_answering = lambda command: gone.leave() if isinstance(command, co.Change) else None
-        last = desk.ask(CheckedRequest("chat.completion", None, ASKED.messages, None, {"temperature": 0.25}))
-        await last.begun()
-        assert [command.id for command in desk.link.sent if isinstance(command, co.Generate)] == [1]
-        assert gone.started is None
 
 
 async def test_what_was_held_back_until_the_end_is_sent():

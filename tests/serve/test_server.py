@@ -384,6 +384,17 @@ def test_fifty_clients_at_once_all_get_their_reply(server, recited):
     assert len({len(reply) for reply in replies}) == 3
 
 
+def test_requests_that_are_answered_together_get_what_each_gets_alone(server):
+    def ask(number: int) -> str:
+        own = {"seed": number, "temperature": 1.5 * (number % 2), "max_tokens": 40 + number}
+        return str(chat(server, **own).choices[0].message.content)
+
+    alone = [ask(number) for number in range(5)]
+    with ThreadPoolExecutor(5) as clients:
+        assert list(clients.map(ask, range(5))) == alone
+    assert len(set(alone)) == 5
+
+
 def test_clients_that_leave_stop_what_they_asked_for(server):
     asked = json.dumps({**CHAT, "stream": True, "max_tokens": 4000, "temperature": 2}).encode()
     began = time.monotonic()
@@ -401,7 +412,7 @@ def test_clients_that_leave_stop_what_they_asked_for(server):
 
 def test_a_full_queue_is_told_with_when_to_try_again_and_empties_when_they_leave(server):
     asked = raw_post(server.port, json.dumps({**CHAT, "max_tokens": 4000, "temperature": 2}).encode())
-    lines = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(61)]
+    lines = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(60 + 4)]
     try:
         for line in lines:
             line.sendall(asked)
@@ -433,13 +444,15 @@ def until(server: Server, wanted: type[openai.APIError] | None) -> Any:
 
 def test_a_dead_engine_is_told_and_the_next_request_is_answered(server):
     before = server.engine_pid()
-    stream = chat(server, max_tokens=4000, temperature=2, stream=True)
-    next(iter(stream))
+    streams = [chat(server, max_tokens=4000, temperature=2, stream=True) for _ in range(4)]
+    for stream in streams:
+        next(iter(stream))
     with ThreadPoolExecutor(2) as others:
         waiting = others.submit(chat, server)
         os.kill(before, signal.SIGKILL)
-        with pytest.raises(openai.APIError, match="the engine died"):
-            list(stream)
+        for stream in streams:
+            with pytest.raises(openai.APIError, match="the engine died"):
+                list(stream)
         assert waiting.result(60).usage.completion_tokens == 8
     assert server.engine_pid() != before
 

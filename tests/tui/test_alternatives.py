@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import msgspec
-from driving import Driver, driving, in_one_app
+from driving import Driver, driving, in_one_app, wait_for
 from fake import ready, started, stats_of
 
 from specchat.engine.protocol import events as ev
@@ -322,6 +322,19 @@ async def a_failure_of_the_question_is_said_on_the_page(d: Driver) -> None:
     assert "·the" in d.screen()
 
 
+async def the_target_is_asked_once_a_model_is_loaded(d: Driver) -> None:
+    await told_story(d)
+    d.app.chat.engine.load()
+    d.view.transcript.focus()
+    await d.pilot.press("left", "left", "left", "enter")
+    await d.settle()
+    asked = len(d.generates())
+    assert "no model yet" in d.screen()
+    await d.hear(ready())
+    assert len(d.generates()) == asked + 1
+    assert d.link.last(Generate).begun_tokens == [20, 21, 22]
+
+
 async def a_token_is_pointed_at_with_the_mouse_too(d: Driver) -> None:
     await told_story(d)
     view = d.view.transcript.reply_view()
@@ -343,6 +356,7 @@ async def test_tokens_and_nodes_open_their_places():
         escape_leaves_the_token_and_then_the_chat,
         a_token_of_an_earlier_reply_begins_a_branch_there,
         a_failure_of_the_question_is_said_on_the_page,
+        the_target_is_asked_once_a_model_is_loaded,
         a_token_is_pointed_at_with_the_mouse_too,
     )
 
@@ -353,11 +367,12 @@ async def test_the_tokens_of_a_kept_chat_open_their_places_too(store):
         d.app.context.archive.close()
         id = d.app.chat.id
     async with driving(store=store, chat=id) as d:
+        await wait_for(d.pilot, d.view.transcript.reply_view)
+        await d.settle()
         d.view.transcript.focus()
         await d.pilot.press("left", "left", "left", "enter")
         await d.settle()
         assert d.link.last(Generate).begun_tokens == [20, 21, 22]
-        assert "·hill" in d.screen()
         await d.hear(ready(pair="qwen"))
         await d.pilot.press("escape", "enter")
         await d.settle()

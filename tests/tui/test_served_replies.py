@@ -26,8 +26,7 @@ async def guest_of(d: Driver) -> GuestLink:
 
 async def ask(d: Driver, guest: GuestLink, id: int = 1, **settings: Any) -> None:
     d.app.context.served.client = "curl/8.5"
-    guest.send(co.Change({**SETTINGS, **settings}))
-    guest.send(co.Generate(id, QUESTION, 7))
+    guest.send(co.Generate(id, QUESTION, 7, own={**SETTINGS, **settings}))
     await d.settle()
 
 

@@ -101,8 +101,8 @@ class CachedModel(ABC, Generic[Own]):
         first = here - here % BLOCK_TOKENS
         from_disk, restored = False, here
         for found in kept.load(tokens, first // BLOCK_TOKENS, stored.block_bytes(BLOCK_TOKENS, like)):
-            if found.end < here + _WORTH_TOKENS:
-                continue
+            if found.end <= here:  # the end of a text, of which as much is held
+                break
             if restored == here:
                 self._give_way(here)
                 self.rows.rewind(tokens[: found.first])

@@ -135,6 +135,7 @@ class KeptTexts:
         """
         keys, cache = self.keys(tokens), self.cache
         files, buffer = cache.files if self.on_disk else None, bytearray()
+        cache.used(keys, on_disk=False)  # they stay while others give way
         block = first
         for block in range(first, len(keys)):
             there, stored = cache.get(keys[block]), False

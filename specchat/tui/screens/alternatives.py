@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import ClassVar
 
 from textual import on
@@ -15,7 +14,7 @@ from textual.message import Message
 from textual.screen import ModalScreen
 
 from specchat.engine.protocol.commands import Cancel, Generate
-from specchat.engine.protocol.events import Event, Failed, Finished, RoundDone
+from specchat.engine.protocol.events import Event, Failed, Finished, Ready, RoundDone
 from specchat.engine.protocol.text import visible
 from specchat.tui.services.context import AppServices
 from specchat.tui.state.turn import Turn
@@ -77,16 +76,10 @@ class AlternativesScreen(ModalScreen[Alternative | None]):
     def __init__(self, context: AppServices, turn: Turn, fork: Fork) -> None:
         super().__init__()
         assert turn.reply is not None, "only replies have such places"
-        self.context, self.turn, reply = context, turn, turn.reply
-        pair = context.chat.engine.pair
-        if reply.facts.pair != pair and pair:  # its numbers of tokens mean other tokens, or may do so
-            fork = Fork(
-                tuple(replace(one, token=None) for one in fork.before),
-                fork.drawn and replace(fork.drawn, token=None),
-            )
-        self.fork, self._temperature = fork, reply.temperature
+        self.context, self.turn, self.reply, self.fork = context, turn, turn.reply, fork
         self._marks = ASCII if context.app.options.ascii else UNICODE
         self._asked, self._state = 0, ""  # the id of the question, until it is answered
+        self._answered = False
         self.chosen = 0
         self._show_rows(alternatives(fork))
         self._view = _Lines(self._paint)
@@ -96,8 +89,8 @@ class AlternativesScreen(ModalScreen[Alternative | None]):
             yield self._view
 
     def on_mount(self) -> None:
-        self._ask()
-        self._redraw()
+        engine = self.context.chat.engine
+        self._ask(engine.pair if engine.phase == "ready" else "")
 
     def on_resize(self) -> None:
         self.call_after_refresh(self._redraw)
@@ -108,9 +101,12 @@ class AlternativesScreen(ModalScreen[Alternative | None]):
             match event:
                 case RoundDone() if event.id == self._asked:
                     before = self.rows[self.chosen] if self.rows else None
+                    self._answered = True
                     self._show_rows(alternatives(self.fork, event), before)
                 case Finished() if event.id == self._asked:
                     self._asked, self._state = 0, ""
+                case Ready() if not (self._answered or self._asked):
+                    self._ask(event.pair)
                 case Failed() if event.id == self._asked:
                     self._asked, self._state = 0, visible(event.message)
                 case _:
@@ -133,18 +129,24 @@ class AlternativesScreen(ModalScreen[Alternative | None]):
         if self._asked:
             self.context.session.send(Cancel(self._asked))
 
-    def _ask(self) -> None:
-        """Ask the target for its likeliest tokens; it reads what its cache does not hold of the text before."""
-        chat, session, fork = self.context.chat, self.context.session, self.fork
+    def _ask(self, pair: str) -> None:
+        """Ask the target for its likeliest tokens; it reads what its cache does not hold of the text before.
+
+        Args:
+            pair: the one that is loaded; empty where none is.
+        """
+        chat, session = self.context.chat, self.context.session
         if session.player is not None:
             self._state = "a recording: only guesses are known"
-        elif chat.engine.phase != "ready":
+        elif not pair:
             self._state = "no model yet: only guesses are known"
         else:
-            assert self.turn.reply is not None, "checked before"
-            tokens, texts = fork.tokens, fork.texts
+            if pair != self.reply.facts.pair:  # numbers of tokens mean other tokens, or may do so
+                self.fork = self.fork.by_texts
+                self._show_rows(alternatives(self.fork))
+            tokens, texts = self.fork.tokens, self.fork.texts
             self._asked = next(self.context.race_ids)
-            self._state = "asked once the reply is written" if chat.writing else f"asking {chat.engine.pair} …"
+            self._state = "asked once the reply is written" if chat.writing else f"asking {pair} …"
             session.send(
                 Generate(
                     self._asked,
@@ -153,11 +155,12 @@ class AlternativesScreen(ModalScreen[Alternative | None]):
                     begun=[] if tokens is not None else texts,
                     begun_tokens=tokens or [],
                     logprobs=False,
-                    constraint=self.turn.reply.constraint,
+                    constraint=self.reply.constraint,
                     top_logprobs=LIKELIEST,
                     keep=chat.keep,
                 )
             )
+        self._redraw()
 
     def _show_rows(self, rows: list[Alternative], before: Alternative | None = None) -> None:
         """Show these, the one that was chosen before still chosen, else the one that was drawn."""
@@ -168,7 +171,7 @@ class AlternativesScreen(ModalScreen[Alternative | None]):
 
     def _redraw(self) -> None:
         width = self._view.size.width or 1
-        below = explanation_lines(self.rows, self.chosen, width, self._marks, self._temperature)
+        below = explanation_lines(self.rows, self.chosen, width, self._marks, self.reply.temperature)
         wanted = 1 + max(1, len(self.rows)) + len(below)
         self._view.styles.height = max(2, min(wanted, self.app.size.height - _BORDER_LINES))
         box = self._view.parent
@@ -180,7 +183,7 @@ class AlternativesScreen(ModalScreen[Alternative | None]):
 
     def _paint(self, width: int, height: int) -> list[ScreenLine]:
         """The text before, the alternatives, and what became of the chosen one; in a low window the last gives way."""
-        below = explanation_lines(self.rows, self.chosen, width, self._marks, self._temperature)
+        below = explanation_lines(self.rows, self.chosen, width, self._marks, self.reply.temperature)
         below = below[: max(0, height - 1 - min(4, max(1, len(self.rows))))]
         room = max(1, height - 1 - len(below))
         rows = alternative_lines(self.rows, self.chosen, width, room, self._marks)

@@ -248,11 +248,13 @@ class ChatScreen(ChatView):
     def open_fork(self, turn: Turn, fork: Fork) -> None:
         """Show what else could stand at a place of a reply, and go on from what the user chooses there."""
 
+        page = AlternativesScreen(self.context, turn, fork)
+
         async def chosen(alternative: Alternative | None) -> None:
             if alternative is not None:
-                await self.context.app.attempt(self.replies.branch_from(turn, fork, alternative))
+                await self.context.app.attempt(self.replies.branch_from(turn, page.fork, alternative))
 
-        self.context.app.push_screen(AlternativesScreen(self.context, turn, fork), chosen)
+        self.context.app.push_screen(page, chosen)
 
     async def find(self, words: str) -> None:
         """Point at a message with these words; without words, look for the last ones again."""

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from specchat.engine.client.client import GuestLink, Link, take_all
-from specchat.engine.protocol.commands import Cancel, Change, Command, Generate, Load, Quit
+from specchat.engine.protocol.commands import Cancel, Command, Generate, Load, Quit
 from specchat.engine.protocol.events import Changed, Died, Event, Failed, Finished, Ready
 from specchat.errors import EngineError, UsageError, short
 from specchat.tui.services.engine_session import EngineSession
@@ -143,13 +143,8 @@ class ServedReplies:
                 self._answer(replace(ready, settings=self._chat.engine.settings, loss=self._chat.engine.loss))
             case Load():
                 self._loading = True
-            case Change():
-                self._changes = command.settings
-                in_force = self._chat.engine
-                if in_force.loss is not None:
-                    self._answer(Changed({**in_force.settings, **command.settings}, in_force.loss))
             case Generate():
-                self._waiting = command
+                self._changes, self._waiting = command.own or {}, replace(command, own=None)
             case Cancel():
                 self._cancel()
             case Quit():

@@ -109,6 +109,12 @@ class Fork:
     def texts(self) -> list[str]:
         return [one.text for one in self.before if one.text]
 
+    @property
+    def by_texts(self) -> Fork:
+        """The same place for a model with other tokens, to which the round means nothing."""
+        before = tuple(replace(one, token=None) for one in self.before)
+        return Fork(before, None if self.drawn is None else replace(self.drawn, token=None))
+
 
 def fork_at(emitted: Sequence[Emitted], place: int) -> Fork:
     """The place of one token of a reply."""

@@ -180,6 +180,14 @@ while n and size < 2 and int(rank[order[-1]]) < n - 1:
     ),
     Mutation(
         "drafter grammar",
+        "does not tell which guesses were forbidden",
+        "WithGrammar.propose",
+        "constraint.note_refused(paths[node], guess.token, guess.proposer)",
+        "pass",
+        ("tests/decoding/test_constrained_replies.py", "-k", "told"),
+    ),
+    Mutation(
+        "drafter grammar",
         "leaves forbidden tokens in the laws of draws",
         "allowed",
         "q = laws[id(guess.q)] = _without_forbidden(guess.q, mask)",
