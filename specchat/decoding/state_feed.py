@@ -32,27 +32,39 @@ class StateFeed:
         self.drafter = drafter
         self.kept: KeptTexts | None = None
         """Where the target's states go, and where they come from when a text comes again; None: they are read again."""
+        self._skips = False  # states of a text that comes again, where the target's rows are kept
         self._given: list[int] = []
         self._waiting: list[TextStates] = []  # given, without a gap, and not all of their blocks are kept yet
 
     def keep_states_in(self, kept: KeptTexts | None) -> None:
-        """Keep what the drafter is given beside what is kept of the target; None: nowhere."""
+        """Keep what the drafter is given beside what is kept of the target; None: nowhere.
+
+        A drafter that can skip states skips those of a text that comes again, and none are kept for it.
+        """
         tap = self.drafter.hidden_state_sink
-        name = "" if tap is None else f"states {' '.join(map(str, sorted(tap.layers)))}"
-        if kept is None or not name:
+        self._skips = kept is not None and tap is not None and tap.skip is not None
+        if kept is None or tap is None or self._skips:
             self.kept = None
-        elif self.kept is None or self.kept.name != kept.beside(name).name:
-            self.kept = kept.beside(name)
+            return
+        beside = kept.beside(f"states {' '.join(map(str, sorted(tap.layers)))}")
+        if self.kept is None or self.kept.name != beside.name:
+            self.kept = beside
 
     def recall(self, target: Model, text: Sequence[int]) -> int:
         """Put back what was kept of the text; how many of its leading tokens need not be read."""
         target.recall(text)
-        cached = target.cached(text)
-        if self.drafter.hidden_state_sink is None:
+        cached, tap = target.cached(text), self.drafter.hidden_state_sink
+        if tap is None:
             return cached
         known = self._known(text)
-        if self.kept is not None and cached - known >= BLOCK_TOKENS:
-            self._give_kept(text[:cached], known, target.hidden_size)
+        if cached - known >= BLOCK_TOKENS:
+            if self._skips and tap.skip is not None:
+                self._cut(known, target.hidden_size)
+                skipped = list(text[known : cached - 1])  # a tree grows behind the state of the last one
+                tap.skip(known, skipped)
+                self._given += skipped
+            elif self.kept is not None:
+                self._give_kept(text[:cached], known, target.hidden_size)
             known = self._known(text)
         return min(cached, known)
 

@@ -177,7 +177,8 @@ def test_replies_are_the_same_and_what_was_read_is_not_read_again(tmp_path, kern
                 assert chat.target.kept.cache.save("chat", chat.kept_texts(), lambda: False)
     again = pair(PromptCache(ROOM, files))
     got = collect(again.reply(texts[1], 7))
-    assert (got.tokens, got.begun.reused_tokens) == (plain[1], 192)
+    assert got.tokens == plain[1]
+    assert got.begun.reused_tokens == 192 - (drafter == "hydra"), "which skips all states but the last"
     if drafter == "draft_model":
         assert again._draft.counters.rows < 120
 
