@@ -82,13 +82,13 @@ def measured(
     return {**said, "memory": memory, "group_peak_bytes": 0 if group is None else group.peak}
 
 
-def memory_for(pair: str, share: float, changes: dict[str, Any], group: Group | None) -> int:
+def memory_for(pair: str, share: float, changes: dict[str, Any]) -> int:
     """Memory with which so large a share of the weights stays, to a layer: engines are loaded until one says so."""
     said = measured(pair, 64 << 30, 0, changes, None, profile=False)
     weights = said["weight_bytes"]
     memory = int(said["base_bytes"] + said["useful_bytes"] + (share - 1) * weights)
     for _ in range(3 if share < 1 else 0):
-        said = measured(pair, memory, 0, changes, group, profile=False)
+        said = measured(pair, memory, 0, changes, None, profile=False)
         missing = share * weights - (weights - said["pass_bytes"])
         if abs(missing) < said["layer_bytes"]:
             break
@@ -188,14 +188,13 @@ def main(arguments: Sequence[str]) -> None:
     given = parser.parse_args(arguments)
     changes = {"nodes": given.nodes, "width": given.width, "controller": given.controller}
     found = {}
-    with limited(f"specchat-{os.getpid()}") as group:
-        print("in a control group" if group else "without a control group: this user may not make one")
-        for share in given.shares.split(","):
-            memory = memory_for(given.pair, float(share) / 100, changes, group)
+    for share in given.shares.split(","):
+        memory = memory_for(given.pair, float(share) / 100, changes)
+        with limited(f"specchat-{os.getpid()}-{share}") as group:
             found[share] = measured(given.pair, memory, given.tokens, changes, group)
-            print(_line(share, found[share]), flush=True)
-            print("      " + "; ".join(found[share]["notes"]))
-            print("      rows: seconds of a pass  " + ", ".join(f"{n}: {s:.2f}" for n, s in found[share]["costs"]))
+        print(_line(share, found[share]), flush=True)
+        print("      " + "; ".join([*found[share]["notes"], "" if group else "no control group: not allowed here"]))
+        print("      rows: seconds of a pass  " + ", ".join(f"{n}: {s:.2f}" for n, s in found[share]["costs"]))
     if given.out:
         given.out.write_text(json.dumps(found), encoding="utf-8")
 

@@ -9,8 +9,8 @@ from specchat.core.tree import DrawKind
 class Traversal(BranchRule):
     """Try the branches of a node in turn, each from its leaves up; where all are refused, the node itself.
 
-    With one draw per node it is `block`. In trees neither it nor `recursive` is the better one always: a node that
-    is judged after all of its branches stands less often where its siblings could have stood alone.
+    With one draw per node it is `block`. In the mean over trees of one shape it accepted at least as much as
+    `recursive` wherever both were computed; of a single tree it may accept less.
 
     Reference: Weng et al., Traversal Verification for Speculative Tree Decoding, arXiv:2505.12398. Differs: independent
     draws are judged too, in the same way; a node that was dropped in the pass is a leaf, and its token the bonus.

@@ -88,6 +88,7 @@ class Goodput(Controller):
     def __init__(self, options: GoodputOptions, budget: Budget, costs: Costs | None = None) -> None:
         self._ceiling = budget
         self.costs = LearntCosts(costs)
+        self._node_s = costs.node_s if costs is not None else None
         draft_s = costs.draft[0][1] if costs is not None and costs.draft else 0.0
         self.statistics = RoundStatistics(options.memory, budget.depth, draft_s)
         self._free = RoundStatistics(options.memory, budget.depth)  # of rounds in which they might not
@@ -259,7 +260,7 @@ class Goodput(Controller):
 
     def _prices(self, seen: RoundStatistics, goodput: float) -> tuple[float, ...]:
         """The least chance worth each further row: the tokens that its time would have written."""
-        node_s = _NODE_SHARE * self.costs.one_s
+        node_s = _NODE_SHARE * self.costs.one_s if self._node_s is None else self._node_s
         worth = goodput / max(0.02, seen.calibration.value)
         # Where the second row costs more than later ones, as in float32, each row's marginal cost is at least the mean
         # cost of the likely rows.

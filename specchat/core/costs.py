@@ -21,19 +21,24 @@ class Costs:
     Args:
         verify: (rows, seconds) of one pass of the target, rows ascending, at a middling context.
         draft: (rows, seconds) of one pass of the draft model; empty where there is none.
+        node_s: what growing and judging a node takes on the host, where that is no share of a pass: a pass may wait for
+            the disk.
     """
 
     verify: tuple[tuple[int, float], ...]
     draft: tuple[tuple[int, float], ...] = ()
+    node_s: float | None = None
 
     def verify_s(self, rows: int) -> float:
         return interpolate(self.verify, rows)
 
     @property
     def plausible(self) -> bool:
-        """Whether times grow with rows, up to measurement noise; otherwise something disturbed the measurement."""
+        """Whether times grow with rows, up to noise, and a node takes less than a pass; otherwise something disturbed
+        the measurement."""
         measured = (self.verify, self.draft) if self.draft else (self.verify,)
-        return all(_ascending(points) and _never_cheaper(points) for points in measured)
+        passes = all(_ascending(points) and _never_cheaper(points) for points in measured)
+        return passes and (self.node_s is None or 0.0 <= self.node_s < self.verify[0][1])
 
 
 def marginal(points: tuple[tuple[int, float], ...], count: int) -> list[float]:

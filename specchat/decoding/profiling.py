@@ -28,6 +28,9 @@ _WARM_UP = 10
 _DEAR_S, _SETTLED = 0.2, 2
 """Seconds of a pass of one row, after so many others, from which on fewer sizes are timed, and each less often."""
 
+_NODE_S = 0.0001
+"""Rather more than growing and judging a node takes on the host; beside such passes that is next to nothing."""
+
 DEAR_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 """Those sizes. Where weights are read from the disk in every pass, hundreds of rows may cost next to nothing."""
 
@@ -50,7 +53,9 @@ def measure_costs(
     """
     verify = _curve(target, verify_rows, context_tokens, interrupted, fits if verify_rows is VERIFY_ROWS else None)
     drafting = _curve(draft, DRAFT_ROWS, context_tokens, interrupted) if draft is not None else ()
-    return None if verify is None or drafting is None else Costs(verify, drafting)
+    if verify is None or drafting is None:
+        return None
+    return Costs(verify, drafting, _NODE_S if verify[0][1] > _DEAR_S else None)
 
 
 def _curve(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import cache
 
 import pytest
@@ -198,6 +199,15 @@ def test_on_chains_a_block_is_never_shorter_than_draws_judged_one_by_one(key):
         if depth == 1:
             assert block == pytest.approx(alone, abs=1e-12)
     assert gain > 1e-4, "and longer where likely tokens may follow an unlikely one"
+
+
+@pytest.mark.parametrize("key", range(6))
+def test_in_trees_judging_branches_is_never_shorter_either(key):
+    laws = of("x" * key)
+    for kind, rules in ((WOR, ("recursive", "traversal")), (IID, ("multi_step", "block", "traversal"))):
+        for grows in (levels(kind, 2, 1), levels(kind, 2, 2)):
+            lengths = [laws.expected(grows, ENDS[rule]) for rule in rules]
+            assert all(after >= before - 1e-12 for before, after in itertools.pairwise(lengths)), (kind, lengths)
 
 
 @pytest.mark.parametrize("rule", ENDS)

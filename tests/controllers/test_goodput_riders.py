@@ -62,6 +62,15 @@ def test_a_guess_is_priced_with_all_the_rows_that_come_with_it(each):
     assert prices[first:] == pytest.approx([tokens_a_second * node_s] * len(prices[first:]), rel=0.03)
 
 
+def test_where_a_pass_waits_for_the_disk_unlikely_guesses_pay_for_their_rows():
+    def prices(node_s):
+        given = Costs(((1, 0.5), (64, 0.51), (512, 2.0)), node_s=node_s)
+        subject = taught(controller(given), 0.8, given=given)
+        return subject.plan(context(50)).prices
+
+    assert max(prices(None)[:8]) > 4 * max(prices(0.0001)[:8]) > 0
+
+
 @pytest.mark.parametrize("logprob", [None, math.log(0.8)])
 def test_learning_that_takes_longer_than_guesses_save_is_not_paid_for(logprob):
     def plan(learn_s):

@@ -66,6 +66,13 @@ def test_plain_decoding_is_timed_at_several_contexts():
 
 
 @pytest.mark.parametrize(
+    ("node_s", "plausible"), [(None, True), (0.0, True), (-1.0, False), (float("nan"), False), (4.0, False)]
+)
+def test_a_node_that_takes_as_long_as_a_pass_is_not_believed(node_s, plausible):
+    assert Costs(((1, 4.0), (2, 4.1)), node_s=node_s).plausible == plausible
+
+
+@pytest.mark.parametrize(
     ("verify", "draft", "plausible"),
     [
         (((1, 4.0), (2, 4.1), (4, 6.0)), (), True),

@@ -34,7 +34,6 @@ def test_whatever_share_of_the_weights_fits_the_text_is_the_same_and_the_limit_h
     command = [sys.executable, str(TOOL), "--tokens", "24", "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("in a control group")
     found = json.loads(out.read_text(encoding="utf-8"))
     texts = [found[share][how]["text"] for share in ("100", "75", "50") for how in ("plain", "trees")]
     assert all(text[:24] == texts[0][:24] for text in texts)
@@ -45,4 +44,5 @@ def test_whatever_share_of_the_weights_fits_the_text_is_the_same_and_the_limit_h
         for how in ("plain", "trees"):
             assert said[how]["read_a_round_bytes"] == pytest.approx(said["pass_bytes"], rel=0.15), "and the buffers"
         assert max(said["peak_bytes"], said["group_peak_bytes"]) <= said["memory"]
+        assert said["group_peak_bytes"] > 0.3 * said["memory"], "it was in the group"
     assert found["100"]["pass_bytes"] == 0

@@ -54,8 +54,6 @@ class ObedientEngine:
                 self.say(ev.Failed("WeightsError", self._broken, during="load"))
             case co.Load():
                 self.say(ev.Ready("test", "target", None, "cpu", "float32", 1, 64, 0, 0.0, settings, LOSSLESS))
-            case co.Change():
-                self.say(ev.Changed({**settings, **command.settings}, LOSSLESS))
             case co.Generate() if not self.silent:
                 self.say(ev.Started(command.id, command.messages, 3, 1, 7, settings, LOSSLESS, "test"))
             case co.Cancel(id=id) if id is not None:
@@ -95,22 +93,21 @@ class AnsweringEngine(ObedientEngine):
 
     def __init__(self, wake: Callable[[], None], says: Callable[[co.Generate], str]) -> None:
         super().__init__(wake)
-        self._says, self._settings = says, dict[str, Any]()
+        self._says = says
 
     def send(self, command: co.Command) -> None:
         super().send(command)
         match command:
-            case co.Change():
-                self._settings = command.settings
             case co.Count():
                 self.say(ev.Counted(command.id, sum(len(one.content) for one in command.messages), 4096))
             case co.Generate():
-                text, stops = self._says(command), self._settings.get("stop", [])
+                text, settings = self._says(command), command.own or {}
+                stops = settings.get("stop", [])
                 found = [(at, stop) for stop in stops if (at := text.find(stop)) >= 0]
                 for word in re.findall(r"\S+\s*|\s+", text[: min(found)[0]] if found else text):
                     self.write(word)
                 stats = ev.Stats(2, 3, 4, 1, 9.0, 1.5, 0.25, 0.1, 0.1, 0.1, 0.1, prompt_tokens=3, reused_tokens=1)
-                stop = "stop" if found else "length" if self._settings.get("max_tokens") == 1 else "end"
+                stop = "stop" if found else "length" if settings.get("max_tokens") == 1 else "end"
                 self.say(ev.Finished(command.id, stop, "", stats, 1.0, min(found)[1] if found else None))
 
 

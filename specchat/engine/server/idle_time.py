@@ -45,10 +45,11 @@ class MeasuredPasses(msgspec.Struct, frozen=True):
     processor: str
     version: str
     measured: Annotated[datetime, msgspec.Meta(tz=True)]
+    node_s: float | None = None
 
     @property
     def costs(self) -> Costs:
-        return Costs(self.verify, self.draft)
+        return Costs(self.verify, self.draft, self.node_s)
 
     @property
     def old(self) -> bool:
@@ -72,7 +73,7 @@ class ProfileStore:
     def put(self, key: str, processor: str, costs: Costs) -> MeasuredPasses:
         """Remember a measurement, if it can be written."""
         entry = MeasuredPasses(
-            costs.verify, costs.draft, processor, __version__, datetime.now(UTC).replace(microsecond=0)
+            costs.verify, costs.draft, processor, __version__, datetime.now(UTC).replace(microsecond=0), costs.node_s
         )
         others = [one for one in self._all().items() if one[0] != key]
         kept = dict([*others, (key, entry)][-_MOST:])

@@ -90,9 +90,12 @@ def test_checking_what_is_not_here_says_how_to_get_it(index):
 
 def test_remove_frees_what_the_cache_holds(index):
     spec = whole(index)
-    path = fetching.fetch(spec)
-    assert fetching.remove(spec) >= len(BODY)
+    path, packed = fetching.fetch(spec), model_state.packed_file(spec)
+    packed.parent.mkdir()
+    packed.write_bytes(bytes(10**6))
+    assert fetching.remove(spec) >= len(BODY) + 10**6
     assert not path.parent.exists()
+    assert not packed.exists()
     assert model_state.state(spec).kind == "missing"
     assert fetching.remove(spec) == 0
 
