@@ -14,6 +14,9 @@ from specchat.registry import Option, option, options_of
 COLDEST = 1e-6
 """The least temperature above 0: log-probabilities divided by it stay finite numbers, on every path."""
 
+MOST_TOGETHER = 8
+"""Replies that are written at once, at most."""
+
 
 @dataclass(frozen=True)
 class Settings:

@@ -24,7 +24,7 @@ def prepared(arguments: list[str]) -> list[str]:
     """The arguments as the parser wants them: all text, and the chat's `--resume` without an id and `--serve`
     without a port have an empty one; a question in the place of a command is what the chat begins with.
 
-    `specchat train --resume` takes no id.
+    `specchat train --resume` takes no id, and `specchat bench --serve` no port.
 
     Raises:
         UsageError: an argument is not text in the encoding of the terminal.
@@ -32,7 +32,7 @@ def prepared(arguments: list[str]) -> list[str]:
     for number, argument in enumerate(arguments, 1):
         _refuse_bytes(number, argument)
     arguments = _with_question_as_option(arguments)
-    if arguments[:1] == ["train"]:
+    if arguments[:1] in (["train"], ["bench"]):
         return arguments
     if arguments[:2] == ["config", "set"]:
         negative = [argument for argument in arguments if _NEGATIVE.fullmatch(argument)]

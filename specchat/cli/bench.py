@@ -54,6 +54,14 @@ def bench(
             "places of replies: at temperature 0.8 (or --temperature) and as the pair's chats sample.",
         ),
     ] = False,
+    serve: Annotated[
+        bool,
+        typer.Option(
+            "--serve",
+            help="Measure `specchat serve` instead: tokens a second of 1, 2, 4 and 8 streams at a time, with and "
+            "without guesses.",
+        ),
+    ] = False,
     prompts: Annotated[
         str,
         typer.Option(
@@ -97,6 +105,8 @@ def bench(
     if what != "model":
         known = nearest(what, ("model", "ui", "gpu"))
         raise UsageError(f"bench {what!r}: there is nothing of that name to measure{known}")
+    if serve:
+        raise typer.Exit(bench_server(settings, output, save))
     from specchat.cli.bench_model import Questions, Request, bench_model, bench_rules
 
     categories = [name.strip() for name in category.split(",") if name.strip()] if category else None
@@ -105,6 +115,35 @@ def bench(
         raise typer.Exit(bench_rules(settings, questions, output, save))
     request = Request(compare, floor, questions, dtypes, warm, peers, perplexity, output, save, plot)
     raise typer.Exit(bench_model(settings, request))
+
+
+_TOKENS = 96
+"""Tokens of each reply of the server, unless --max-tokens says otherwise."""
+
+
+def bench_server(settings: dict[str, Any], output: Output, save: Path | None) -> int:
+    """Measure the server, print a table or one JSON object; 1 where a text differs from the one written alone."""
+    from specchat.bench.circumstances import circumstances
+    from specchat.bench.serving import measure_server, table
+    from specchat.cli.flags import as_flags
+    from specchat.engine.client.start_engine import check_pair
+
+    check_pair(settings)
+    words = as_flags({name: value for name, value in settings.items() if name != "max_tokens"})
+    found = list(measure_server(words, int(settings.get("max_tokens", _TOKENS)), _say))
+    _say("")
+    about = asdict(circumstances())
+    results = [{**asdict(one), "tokens_per_s": one.tokens_per_s} for one in found]
+    report = json.dumps({"circumstances": about, "streams": results})
+    if save is not None:
+        save.write_text(report + "\n")
+    if output is Output.text:
+        print("\n".join(table(found)))
+        print(f"{about['processor']}, {about['cores']} cores, load {about['load_average']:.1f} · {about['made']}")
+        print(f"commit {about['commit']} · {about['command']}")
+    else:
+        print(report)
+    return 0 if all(one.same_text for one in found) else 1
 
 
 _FORMS: dict[str, Callable[[float], str]] = {

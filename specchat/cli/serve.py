@@ -20,8 +20,8 @@ from specchat.cli.listening import (
     own_key,
     refuse_remote,
 )
-from specchat.engine.protocol.bounds import MOST_TOGETHER
 from specchat.errors import UsageError, installs
+from specchat.settings import MOST_TOGETHER
 
 
 @takes_settings

@@ -145,7 +145,7 @@ class Scheduler:
         engine: loaded already.
         longest: requests that may wait while others are answered.
         parallel: requests that are answered at a time.
-        hear: told of every event of every reply.
+        hear: told of every event of every reply; None: nobody looks at trees.
         begins: told of a request before its reply is asked for.
     """
 
@@ -154,12 +154,13 @@ class Scheduler:
         engine: LoadedEngine,
         longest: int,
         parallel: int = 1,
-        hear: Callable[[Event], None] = lambda event: None,
+        hear: Callable[[Event], None] | None = None,
         begins: Callable[[CheckedRequest], None] = lambda asked: None,
     ) -> None:
         self._engine = engine
         self._longest, self._parallel = longest, parallel
-        self._hear, self._begins = hear, begins
+        self._watched = hear is not None
+        self._hear, self._begins = hear or (lambda event: None), begins
         self._waiting: deque[Ticket] = deque()
         self._running: dict[int, Ticket] = {}
         self._stirred = asyncio.Event()
@@ -273,7 +274,7 @@ class Scheduler:
             return
         self._begins(asked)
         servers = {name: self.pair.settings[name] for name in _OWN_OF_A_REQUEST}
-        self._engine.send(generate(ticket.id, asked, {**servers, **asked.settings}))
+        self._engine.send(generate(ticket.id, asked, {**servers, **asked.settings}, watched=self._watched))
 
     def _take(self, event: Event) -> None:
         """Give an event to the request that it is about."""
@@ -320,14 +321,19 @@ class Scheduler:
 _COUNTS = ("none is", "one is", "two are", "three are", "four are", "five are", "six are", "seven are", "eight are")
 
 
-def generate(id: int, asked: CheckedRequest, settings: Mapping[str, Any]) -> Generate:
-    """The command that has a request's reply written, with all settings that a request may choose."""
+def generate(id: int, asked: CheckedRequest, settings: Mapping[str, Any], *, watched: bool = False) -> Generate:
+    """The command that has a request's reply written, with all settings that a request may choose.
+
+    Args:
+        watched: somebody looks at the trees of its rounds.
+    """
     return Generate(
         id,
         list(asked.messages),
         asked.seed,
         text=asked.text,
         reference=asked.reference,
+        logprobs=watched,
         constraint=asked.constraint,
         tools=asked.told_tools,
         top_logprobs=asked.top_logprobs,

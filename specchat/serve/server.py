@@ -102,7 +102,7 @@ async def serve_requests(
     access: Access,
     longest: int,
     ready: Callable[[Ready], None],
-    hear: Callable[[Event], None] = lambda event: None,
+    hear: Callable[[Event], None] | None = None,
     begins: Callable[[CheckedRequest], None] = lambda asked: None,
     stopped: asyncio.Event | None = None,
     parallel: int = 1,

@@ -53,11 +53,15 @@ def test_a_prediction_with_one_word_changed_is_followed_again_behind_it() -> Non
     assert from_reference(written(changed, drafter="none")) >= LENGTH * 0.5
 
 
-@pytest.mark.parametrize("rule", ["multi_step", "recursive"])
+@pytest.mark.parametrize("rule", ["multi_step", "recursive", "block", "traversal"])
 def test_rules_that_weigh_draws_take_its_guesses_as_points(rule: str) -> None:
+    """Those that judge whole branches never beside draws."""
     settings = {"drafter": "draft_model", "rule": rule, "policy": "expansion", "temperature": 0.8}
     guided = written(written([], **settings).tokens, **settings)
-    draws = [draw for round in guided.rounds for parent in range(len(round.tree)) for draw in round.tree.draws(parent)]
+    nodes = [round.tree.draws(parent) for round in guided.rounds for parent in range(len(round.tree))]
+    draws = [draw for node in nodes for draw in node]
+    mixed = [node for node in nodes if len({draw.guess.kind is DrawKind.POINT for draw in node}) > 1]
+    assert bool(mixed) == (rule in ("multi_step", "recursive"))
     kinds = {draw.guess.kind for draw in draws if draw.guess.proposer == REFERENCE}
     assert kinds == {DrawKind.POINT}
     assert any(draw.guess.kind is not DrawKind.POINT for draw in draws)

@@ -54,8 +54,6 @@ class ObedientEngine:
                 self.say(ev.Failed("WeightsError", self._broken, during="load"))
             case co.Load():
                 self.say(ev.Ready("test", "target", None, "cpu", "float32", 1, 64, 0, 0.0, settings, LOSSLESS))
-            case co.Change():
-                self.say(ev.Changed({**settings, **command.settings}, LOSSLESS))
             case co.Generate() if not self.silent:
                 self.say(ev.Started(command.id, command.messages, 3, 1, 7, settings, LOSSLESS, "test"))
             case co.Cancel(id=id) if id is not None:

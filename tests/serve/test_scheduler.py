@@ -48,10 +48,10 @@ class Desk:
 
 
 @asynccontextmanager
-async def at_work(longest: int = 8, parallel: int = 1) -> AsyncIterator[Desk]:
+async def at_work(longest: int = 8, parallel: int = 1, *, watched: bool = True) -> AsyncIterator[Desk]:
     desk = Desk()
     await desk.engine.load()
-    desk.scheduler = Scheduler(desk.engine, longest, parallel, desk.heard.append)
+    desk.scheduler = Scheduler(desk.engine, longest, parallel, desk.heard.append if watched else None)
     working = asyncio.create_task(desk.scheduler.run())
     try:
         async with asyncio.timeout(10):
@@ -343,3 +343,10 @@ async def test_what_was_held_back_until_the_end_is_sent():
         desk.link.write("a")
         desk.link.finish(tail="é")
         assert [text async for text in ticket.texts()] == ["a", "é"]
+
+
+@pytest.mark.parametrize("watched", [True, False])
+async def test_the_probabilities_of_nodes_are_asked_for_where_somebody_looks_at_trees(watched):
+    async with at_work(watched=watched) as desk:
+        await desk.ask().begun()
+        assert desk.link.running.logprobs == watched

@@ -9,13 +9,16 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import openai
 import pytest
 from serve.kit import KEY, Server, raw_post
 
+from specchat.bench import serving
+from specchat.errors import EngineError
 from specchat.models.backends.scripted import ScriptedVocabulary
 
 HELLO: list[Any] = [{"role": "user", "content": "What are you?"}]
@@ -393,6 +396,34 @@ def test_requests_that_are_answered_together_get_what_each_gets_alone(server):
     with ThreadPoolExecutor(5) as clients:
         assert list(clients.map(ask, range(5))) == alone
     assert len(set(alone)) == 5
+
+
+def test_streams_are_measured_against_one_at_a_time(server, monkeypatch):
+    """Scripted replies do not get quicker together; what is counted is all that was written."""
+    asked = []
+
+    @contextmanager
+    def running(words):
+        asked.append(words[-1])
+        yield serving._Client(server.port, KEY)
+
+    monkeypatch.setattr(serving, "_server", running)
+    measured = list(serving.measure_server(["--pair=scripted"], 6))
+    assert asked == [f"--parallel={streams}" for streams in serving.STREAMS] * 2
+    assert {one.tokens for one in measured} == {6 * serving.REPLIES}
+    assert all(one.same_text and one.tokens_per_s > 0 and one.longest_wait_s < 30 for one in measured)
+    lines = serving.table(measured)
+    assert len(lines) == 1 + 2 * len(serving.STREAMS)
+    assert [line.split()[4] for line in lines if line.split()[2] == "1"] == ["1.00", "1.00"]
+    assert "differs" in serving.table([replace(measured[0], same_text=False)])[1]
+
+
+def test_a_server_that_does_not_start_is_told_of(away_from_home):
+    with (
+        pytest.raises(EngineError, match=r"the server does not start: .*scriptet"),
+        serving._server(["--pair=scriptet"]),
+    ):
+        pass
 
 
 def test_clients_that_leave_stop_what_they_asked_for(server):

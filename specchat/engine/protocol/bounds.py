@@ -41,6 +41,3 @@ Kind = Annotated[str, Meta(pattern="^(int|float|str|bool)$")]
 Name = Annotated[str, Meta(max_length=4096)]
 Words = Annotated[str, Meta(max_length=65536)]
 FewWords = Annotated[str, Meta(max_length=64)]
-
-MOST_TOGETHER = 8
-"""Replies that are written at once, at most."""

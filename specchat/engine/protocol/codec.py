@@ -13,7 +13,7 @@ import msgspec
 from msgspec import ValidationError
 
 from specchat.config.file_reading import UNREADABLE
-from specchat.engine.protocol.bounds import LONGEST_LINE_BYTES, MOST_TOGETHER
+from specchat.engine.protocol.bounds import LONGEST_LINE_BYTES
 from specchat.engine.protocol.commands import Change, Command, Compare, Count, Generate, Load
 from specchat.engine.protocol.events import (
     PROTOCOL,
@@ -36,7 +36,7 @@ from specchat.engine.protocol.events import (
 from specchat.engine.protocol.round_parts import Tree, Verdict
 from specchat.engine.protocol.text import one_line
 from specchat.errors import cut, short
-from specchat.settings import OPTIONS
+from specchat.settings import MOST_TOGETHER, OPTIONS
 
 _T = TypeVar("_T", bound=Command | Event)
 

@@ -10,14 +10,13 @@ from specchat.decoding.conversation import Conversation
 from specchat.decoding.reply_events import Event, ReplyEnded, Stopwatch
 from specchat.decoding.together import JoinedReply, Together
 from specchat.engine.protocol import events
-from specchat.engine.protocol.bounds import MOST_TOGETHER
 from specchat.engine.protocol.commands import Command, Generate
 from specchat.engine.server.command_queue import CommandQueue
 from specchat.engine.server.event_conversion import encode_prompt
 from specchat.engine.server.open_pair import CurrentPair
 from specchat.engine.server.told_reply import ToldReply
 from specchat.errors import UsageError
-from specchat.settings import SPECULATION
+from specchat.settings import MOST_TOGETHER, SPECULATION
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,14 @@ EDITS = (
         ("tests/acceptance/test_combinations.py", "-k", "points_beside_draws"),
     ),
     Mutation(
+        "rule block",
+        "lets a reference's guess stand beside draws",
+        "with_reference",
+        "speculator.rule.judges_branches",
+        "False",
+        ("tests/drafters/test_reference.py", "-k", "weigh_draws"),
+    ),
+    Mutation(
         "rule typical",
         "takes the shortest typical path",
         "Typical._longest",
