@@ -15,7 +15,6 @@ import itertools
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
-from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any
 
@@ -73,15 +72,13 @@ def pytest_collection() -> Iterator[Any]:
         gc.freeze = gc.unfreeze = lambda: None
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what takes long, unless it is asked for; with `--reruns`, try again only what drives the app."""
-    slow, reruns = bool(os.environ.get("SPECCHAT_SLOW")), config.getoption("reruns", None)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out what takes long, unless it is asked for."""
+    if os.environ.get("SPECCHAT_SLOW"):
+        return
     for item in items:
-        if item.get_closest_marker("slow") is not None and not slow:
+        if item.get_closest_marker("slow") is not None:
             item.add_marker(pytest.mark.skip(reason="slow; SPECCHAT_SLOW=1 runs it"))
-        drives_the_app = item.get_closest_marker("e2e") is not None or iscoroutinefunction(getattr(item, "obj", None))
-        if reruns and not drives_the_app:
-            item.add_marker(pytest.mark.flaky(reruns=0))  # of pytest-rerunfailures: before the option
 
 
 @pytest.fixture(scope="session")

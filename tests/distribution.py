@@ -14,7 +14,7 @@ from xdist.workermanage import WorkerController
 TERMINALS = 3
 """How many terminals are driven at once: each has an app and an engine, and waits for both half of its time."""
 
-_MARKED = re.compile(r"^(@|pytestmark = .*)pytest\.mark\.e2e\b", re.M)
+_MARKED = re.compile(r"^(@|pytestmark = (.*|\[\s*))pytest\.mark\.e2e\b", re.M)
 
 
 def wants_workers(config: pytest.Config) -> bool:

@@ -38,16 +38,6 @@ def test_after(): pass
 """
 
 
-FAILS_ONCE = """
-import pathlib
-def test_fails_once():
-    mark = pathlib.Path(__file__).with_suffix(".tried")
-    tried = mark.exists()
-    mark.touch()
-    assert tried
-"""
-
-
 def run_pytest(folder: Path, files: dict[str, str], *options: str) -> str:
     """What pytest prints when it runs these files with hooks of this project."""
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = e2e: drives a terminal\n")
@@ -90,15 +80,6 @@ def test_a_crashed_worker_fails_one_test_and_the_others_still_run(workers: int, 
         tmp_path, files | {"test_crash.py": CRASHING, "test_crash_e2e.py": terminal(CRASHING)}, workers
     )
     assert "2 failed, 16 passed" in output
-
-
-def test_only_what_drives_the_app_is_tried_again(tmp_path: Path) -> None:
-    waits = FAILS_ONCE.replace("def test", "async def test")
-    files = {"test_unit.py": FAILS_ONCE, "test_screen.py": terminal(FAILS_ONCE), "test_app.py": waits}
-    plugins = ("-p", "pytest_rerunfailures", "-p", "pytest_asyncio.plugin", "-o", "asyncio_mode=auto")
-    output = run_pytest(tmp_path, files, *plugins, "--reruns", "2")
-    assert "1 failed, 2 passed, 2 rerun" in output
-    assert "FAILED test_unit.py::test_fails_once" in output
 
 
 def test_the_files_that_drive_a_terminal_are_known() -> None:

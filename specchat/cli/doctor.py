@@ -79,7 +79,7 @@ def print_costs(settings: dict[str, Any], plot: Path | None) -> None:
         accept_plot_file(plot)
     pair = load_pair(settings_in_force(settings))
     draft = pair.draft.model if pair.draft else None
-    plain, costs = measure_plain(pair.target.model), measure_costs(pair.target.model, draft)
+    plain, costs = measure_plain(pair.target.model), measure_costs(pair.target.model, draft, fits=pair.room_for_rows)
     assert costs is not None, "the measurement was not interrupted"
     console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 140)
     heading = f"{pair.name} · {pair.target.name} · {pair.precision} ({pair.target.kernels}) · {pair.device}"

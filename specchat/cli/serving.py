@@ -135,6 +135,8 @@ def serve_on(
     def tell(pair: Ready) -> None:
         shown = access.key if key is None else f"as {KEY_VARIABLE} says"
         progress.clear_progress()
+        if pair.streaming:
+            progress.notice(pair.streaming)
         print(f"specchat serves {pair.pair} at {address_of(door)}/v1   (Ctrl+C ends it)\nkey: {shown}", flush=True)
 
     def inform(event: Loading | Notice) -> None:

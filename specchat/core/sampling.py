@@ -209,7 +209,9 @@ class Law:
         return torch.arange(self.logprobs.numel(), device=self.logprobs.device)
 
     def dense(self, vocab_size: int) -> Tensor:
-        """(V,) float64 probabilities, zero outside the truncation."""
+        """(V,) float64 probabilities, zero outside the truncation; a new tensor."""
+        if self.ids is None and self.logprobs.numel() == vocab_size:
+            return self.logprobs.exp()  # sooner than writing to every place
         p = torch.zeros(vocab_size, dtype=torch.float64, device=self.logprobs.device)
         p[self.all_ids()] = self.logprobs.exp()
         return p

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -31,43 +32,74 @@ class StateFeed:
         self.drafter = drafter
         self.kept: KeptTexts | None = None
         """Where the target's states go, and where they come from when a text comes again; None: they are read again."""
+        self._skips = False  # states of a text that comes again, where the target's rows are kept
         self._given: list[int] = []
         self._waiting: list[TextStates] = []  # given, without a gap, and not all of their blocks are kept yet
 
     def keep_states_in(self, kept: KeptTexts | None) -> None:
-        """Keep what the drafter is given beside what is kept of the target; None: nowhere."""
+        """Keep what the drafter is given beside what is kept of the target; None: nowhere.
+
+        A drafter that can skip states skips those of a text that comes again, and none are kept for it.
+        """
         tap = self.drafter.hidden_state_sink
-        name = "" if tap is None else f"states {' '.join(map(str, sorted(tap.layers)))}"
-        if kept is None or not name:
+        self._skips = kept is not None and tap is not None and tap.skip is not None
+        if kept is None or tap is None or self._skips:
             self.kept = None
-        elif self.kept is None or self.kept.name != kept.beside(name).name:
-            self.kept = kept.beside(name)
+            return
+        beside = kept.beside(f"states {' '.join(map(str, sorted(tap.layers)))}")
+        if self.kept is None or self.kept.name != beside.name:
+            self.kept = beside
 
     def recall(self, target: Model, text: Sequence[int]) -> int:
         """Put back what was kept of the text; how many of its leading tokens need not be read."""
         target.recall(text)
-        cached = target.cached(text)
-        if self.drafter.hidden_state_sink is None:
+        cached, tap = target.cached(text), self.drafter.hidden_state_sink
+        if tap is None:
             return cached
         known = self._known(text)
-        if self.kept is not None and cached - known >= BLOCK_TOKENS:
-            self._give_kept(text[:cached], known, target.hidden_size)
+        if cached - known >= BLOCK_TOKENS:
+            if self._skips and tap.skip is not None:
+                self._cut(known, target.hidden_size)
+                skipped = list(text[known : cached - 1])  # a tree grows behind the state of the last one
+                tap.skip(known, skipped)
+                self._given += skipped
+            elif self.kept is not None:
+                self._give_kept(text[:cached], known, target.hidden_size)
             known = self._known(text)
         return min(cached, known)
 
     def _give_kept(self, text: Sequence[int], known: int, width: int) -> None:
         """Give the drafter the states that are kept of a text behind those that it knows."""
+        self._cut(known, width)
+        for states in self._kept_states(text, known // BLOCK_TOKENS, width):
+            self._give(states)
+
+    def _kept_states(self, text: Sequence[int], block: int, width: int) -> Iterator[TextStates]:
+        """The states that are kept of a text, block by block, from this one on."""
         tap, kept = self.drafter.hidden_state_sink, self.kept
-        assert tap is not None, "it asked for states"
-        assert kept is not None, "states are kept"
+        if tap is None or kept is None:
+            return
         layers = sorted(tap.layers)
         size = len(layers) * BLOCK_TOKENS * width * torch.float32.itemsize
-        for found in kept.load(text, known // BLOCK_TOKENS, size):
-            if found.end - found.first == BLOCK_TOKENS:
-                rows = found.content.clone().view(torch.float32).view(len(layers), BLOCK_TOKENS, width)
-                del self._given[max(known, found.first) :]
-                tokens = tuple(text[found.first : found.end])
-                self._give(TextStates(found.first, tokens, dict(zip(layers, rows, strict=True))))
+        for found in kept.load(text, block, size):
+            rows = found.content.clone().view(torch.float32).view(len(layers), BLOCK_TOKENS, width)
+            tokens = tuple(text[found.first : found.end])
+            yield TextStates(found.first, tokens, dict(zip(layers, rows, strict=True)))
+
+    def _cut(self, known: int, width: int) -> None:
+        """The text goes on otherwise behind these tokens. The states of a block's beginning wait for the rest of it."""
+        if known == len(self._given):
+            return
+        first = known - known % BLOCK_TOKENS
+        before, self._waiting = self._waiting, []
+        if known > first and self.kept is not None:
+            if not before or before[0].first > first:
+                before = list(self._kept_states(self._given[: first + BLOCK_TOKENS], first // BLOCK_TOKENS, width))
+            if before and before[-1].end >= known:
+                states = _joined(before).since(first)
+                rows = {layer: states.layers[layer][: known - first] for layer in states.layers}
+                self._waiting = [TextStates(first, states.tokens[: known - first], rows)]
+        del self._given[known:]
 
     def _keep(self, states: TextStates) -> None:
         """Keep the blocks that these states complete."""
@@ -81,9 +113,7 @@ class StateFeed:
         first, end = waiting[0].first, states.end - states.end % BLOCK_TOKENS
         if end <= first:
             return
-        together = waiting[0]
-        for more in waiting[1:]:
-            together = together.then(more)
+        together = _joined(waiting)
 
         def content(block: int) -> Tensor:
             at = block * BLOCK_TOKENS - together.first
@@ -100,7 +130,7 @@ class StateFeed:
             target.prefill(text, on_chunk)
             return
         known = self._known(text)
-        del self._given[known:]
+        self._cut(known, target.hidden_size)
         if target.cached(text) > known:
             target.prefill(text[:known])
         target.prefill(text, on_chunk, HiddenStateSink(tap.layers, self._give))
@@ -147,3 +177,8 @@ class StateFeed:
         """How many leading tokens of the text it was given."""
         pairs = enumerate(zip(self._given, text, strict=False))
         return next((place for place, (one, other) in pairs if one != other), min(len(self._given), len(text)))
+
+
+def _joined(states: Sequence[TextStates]) -> TextStates:
+    """Those of neighbouring stretches as one."""
+    return reduce(TextStates.then, states)

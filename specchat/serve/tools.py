@@ -16,6 +16,9 @@ from typing import Any
 from specchat.engine.protocol.commands import ReplyConstraint
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+_DEFINITIONS = ("$defs", "definitions")
+"""What references in a schema point to, from the root of the whole."""
+
 _LAID_OUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
@@ -56,6 +59,7 @@ def _calls(tools: Mapping[str, dict[str, Any]], chosen: Sequence[str]) -> str:
             "required": ["name", "arguments"],
             "additionalProperties": False,
             "x-guidance": _LAID_OUT,
+            **{key: tools[name][key] for key in _DEFINITIONS if key in tools[name]},
         }
         for name in chosen
     ]

@@ -207,7 +207,7 @@ EXACT = [
 ]
 
 
-REPLIES = {"multi_step": 1500, "recursive": 600}
+REPLIES = {"multi_step": 1500, "recursive": 400}
 """So many show laws of draws that are not masked."""
 
 

@@ -53,7 +53,7 @@ class Terminal:
             time.sleep(every_s)
         return text
 
-    def gone(self, patience_s: float = 15.0) -> int | None:
+    def gone(self, patience_s: float = 60.0) -> int | None:
         """The exit code, once the program has left."""
         end = time.monotonic() + patience_s
         while self.process.isalive() and time.monotonic() < end:

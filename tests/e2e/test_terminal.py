@@ -89,7 +89,7 @@ def test_a_reply_is_slowed_down_held_stepped_and_its_tree_is_walked(chat: Termin
     chat.until("▸ 1 round/s")
     chat.type(ESCAPE)
     chat.until("stopped")
-    assert finished(chat.text)
+    chat.until(finished)
 
 
 def test_without_utf8_the_screen_is_drawn_in_ascii() -> None:

@@ -30,6 +30,7 @@ class Troubled(Loader):
 
     def load(self, settings: Settings) -> LoadedPair:
         loads.append(settings.pair)
+        may_stream.append(self.streams)
         failures = troubles.get(settings.pair, [])
         if failures:
             raise failures.pop(0)
@@ -38,6 +39,7 @@ class Troubled(Loader):
 
 
 loads: list[str] = []
+may_stream: list[bool] = []
 troubles: dict[str, list[Exception]] = {}
 
 
@@ -88,6 +90,7 @@ def test_without_memory_for_both_the_old_pair_makes_room(heard):
     (ready,) = switch(heard)
     assert ready.pair == "new"
     assert loads == ["old", "new", "new"]
+    assert may_stream[-3:] == [True, False, True], "layers are left on the disk only when the old pair is gone"
     assert pair_of_reply(heard) == "new"
 
 

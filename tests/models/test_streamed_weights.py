@@ -2,9 +2,11 @@
 
 import errno
 import gc
+import hashlib
 import os
 import shutil
 import threading
+import zlib
 from types import SimpleNamespace
 
 import numpy as np
@@ -115,6 +117,9 @@ def test_a_pass_reads_the_layers_that_do_not_stay_into_two_buffers(streamed, mon
         return real(file, layer, memory, *stopped)
 
     monkeypatch.setattr(streamed_weights.LayerFile, "read", watched)
+    compared: list[int] = []
+    checksum = zlib.crc32
+    monkeypatch.setattr(streamed_weights.zlib, "crc32", lambda data: compared.append(1) or checksum(data))
     model, passes = Decoder(network, 256), 20
     for token in range(passes):
         model.read(TokenTree(token, V).freeze())
@@ -122,6 +127,7 @@ def test_a_pass_reads_the_layers_that_do_not_stay_into_two_buffers(streamed, mon
     ahead = layers.bytes_read - passes * layers.pass_bytes
     assert 0 <= ahead <= 2 * one, "nothing but the layers of the next pass is read besides"
     assert len(into) == 2
+    assert len(compared) == 5, "once each: a checksum takes as long as a read"
 
 
 def test_reading_works_where_the_page_cache_cannot_be_avoided_and_ends_with_the_network(net, streamed, monkeypatch):
@@ -146,7 +152,11 @@ def test_layers_are_packed_once_for_each_source_and_anew_where_the_file_is_damag
     said(streamed("other")[0])
     assert packed == ["one", "other"]
     whole = file.read_bytes()
-    for damaged in (b"", whole[:-1], whole[:40] + b"?" + whole[41:], whole[:100], b"{}" * 5000):
+    strange = [
+        (streamed_weights._MAGIC + hashlib.blake2b(said, digest_size=32).digest() + said).ljust(len(whole), b"\0")
+        for said in (b"[]", b"5", b'{"crc32": 5}', b"[" * 900, b"\xff")
+    ]
+    for damaged in (b"", whole[:-1], whole[:40] + b"?" + whole[41:], whole[:100], b"{}" * 5000, *strange):
         file.write_bytes(damaged)
         network, _ = streamed("other")
         assert len(packed) > 2, "it was packed anew"

@@ -11,9 +11,11 @@ from real_weights import HOME, fetched
 from safetensors.torch import load_file, save_file
 
 from specchat.config import load_catalog
+from specchat.config.prompt_files import PromptFiles
 from specchat.config.trained_drafters import TrainedDrafters
 from specchat.decoding.conversation import Conversation
 from specchat.engine.server.pair_loading import Loader
+from specchat.models.decoder.prompt_cache import KeptTexts, PromptCache
 from specchat.settings import Settings
 
 pytestmark = pytest.mark.real
@@ -65,3 +67,29 @@ def test_the_shipped_drafter_is_accepted_and_a_shuffled_one_is_not(pair, tmp_pat
     texts, tau = replies(pair, TrainedDrafters(fitting=(shuffled,)), **CHAIN)
     assert texts == plain
     assert tau < 1.1
+
+
+def test_what_was_read_comes_back_with_the_states_that_the_drafter_needs(pair, tmp_path):
+    """From the disk, and by turns with another text: the same text, guessed as well, and nothing is read twice."""
+    text = "Rain falls on the hills, and the river carries it down to the sea again. " * 30
+    prompts = [pair.vocabulary.encode_chat([{"role": "user", "content": q + text}]) for q in QUESTIONS[:2]]
+    target = pair.target.model
+
+    def conversation(cache):
+        target.kept = None
+        target.prefill(())
+        target.keep_texts_in(KeptTexts(cache, "smol"))
+        return Conversation(target, None, pair.vocabulary, Settings().but(CHAIN), resources=pair.resources)
+
+    files = PromptFiles(tmp_path / "prompts", 1 << 30)
+    chat = conversation(PromptCache(1 << 30, files))
+    first = [collect(chat.reply(prompt, 1)) for prompt in prompts]
+    again = [collect(chat.reply(prompt, 1)) for prompt in prompts]
+    assert chat.target.kept.cache.save("chat", chat.kept_texts(), lambda: False)
+    reopened = collect(conversation(PromptCache(0, files)).reply(prompts[1], 1))
+    target.kept = None
+    assert [reply.tokens for reply in again] == [reply.tokens for reply in first]
+    assert reopened.tokens == first[1].tokens
+    assert len(reopened.rounds) <= len(first[1].rounds) + 1, "its guesses are as good"
+    for reply in (*again, reopened):
+        assert reply.begun.reused_tokens >= reply.begun.prompt_tokens - 65

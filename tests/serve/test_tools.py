@@ -95,9 +95,9 @@ def test_of_several_calls_one_is_given_where_one_is_wanted(size: int) -> None:
 
 ARGUMENTS = {
     "type": "object",
-    "properties": {"a": {"type": "integer"}},
+    "properties": {"a": {"$ref": "#/$defs/whole"}},
     "required": ["a"],
-    "additionalProperties": False,
+    "$defs": {"whole": {"type": "integer"}},
 }
 
 

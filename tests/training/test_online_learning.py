@@ -48,7 +48,7 @@ def gone_on(model, state, **settings):
 
 @pytest.mark.parametrize(
     ("method", "updates"),
-    [("medusa", 30), ("eagle", 30), ("parallel_spec", 30), ("falcon", 60), ("amphista", 30), ("clover", 30)],
+    [("medusa", 20), ("eagle", 30), ("parallel_spec", 30), ("falcon", 30), ("amphista", 15), ("clover", 15)],
 )
 def test_acceptance_on_a_narrow_stream_rises_whatever_the_network(model, method, updates):
     before = spoken(conversed(model, method)[0], NARROW)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 
 import pytest
@@ -26,23 +27,27 @@ PROMPTS = [f"w{a} w{b} w5 w{a}" for a in range(3, 12) for b in range(20, 28)]
 ITS_OWN = {"pair": "tiny", "drafter": "hydra", "tokens": 1500, "hours": 0.0}
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch):
+def shorten(monkeypatch):
     monkeypatch.setattr(job, "_MEASUREMENTS", 4)
     monkeypatch.setattr(text_writing, "REPLY_TOKENS", 24)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    shorten(monkeypatch)
+
+
+@pytest.fixture(scope="module")
 def of_tiny():
     return subject(target(forgetful=True))
 
 
-@pytest.fixture
-def train(of_tiny, tmp_path):
-    file = tmp_path / "prompts.txt"
+def training(whose, folder):
+    """A function that trains a drafter on the prompts, which are written into the folder."""
+    file = folder / "prompts.txt"
     file.write_text("\n".join(PROMPTS))
 
-    def run(name, start=None, tell=lambda stage: None, whose=of_tiny, **changes):
+    def run(name, start=None, tell=lambda stage: None, whose=whose, **changes):
         begin = start.name if start else ""
         request = TrainingRequest(**{**ITS_OWN, "prompts": str(file), "name": name, "start": begin, **changes})
         return Job(request, whose, tell, start=start).run()
@@ -51,8 +56,26 @@ def train(of_tiny, tmp_path):
 
 
 @pytest.fixture
-def older(train):
-    return train("older")
+def train(of_tiny, tmp_path):
+    return training(of_tiny, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def home_with_older(of_tiny, tmp_path_factory):
+    """A home in which a drafter was trained."""
+    home = tmp_path_factory.mktemp("older") / "home"
+    with pytest.MonkeyPatch.context() as patch:
+        shorten(patch)
+        patch.setenv("SPECCHAT_HOME", str(home))
+        training(of_tiny, home.parent)("older")
+    return home
+
+
+@pytest.fixture
+def older(home_with_older):
+    """That drafter, in the test's own home."""
+    shutil.copytree(home_with_older, os.environ["SPECCHAT_HOME"], dirs_exist_ok=True)
+    return read_drafter(own_drafters_dir() / "older", ("hydra",))
 
 
 def measured(drafter, of_tiny, monkeypatch, train):

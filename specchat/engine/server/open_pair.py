@@ -325,9 +325,12 @@ class CurrentPair:
         return now
 
     def _load(self, loader: Loader, settings: Settings) -> LoadedPair:
-        """Keep the old pair until the new one runs; without memory for both, let it go and fetch it back if need be."""
+        """Keep the old pair until the new one runs; without memory for both, let it go and fetch it back if need be.
+
+        Layers are left on the disk only when the old one is gone.
+        """
         try:
-            return loader.load(settings)
+            return replace(loader, streams=self._open is None).load(settings)
         except NotEnoughMemory:
             if self._open is None:
                 raise

@@ -44,12 +44,17 @@ from specchat.settings import Settings
 
 @dataclass(frozen=True)
 class Loader:
-    """Loads pairs of a catalog, telling about progress, until told to stop."""
+    """Loads pairs of a catalog, telling about progress, until told to stop.
+
+    Args:
+        streams: whether layers of a target may stay on the disk that `memory` has no room for.
+    """
 
     catalog: Catalog
     emit: Callable[[Event], None]
     cancelled: Callable[[], bool]
     times: LoadTimes | None = None
+    streams: bool = True
 
     def load(self, settings: Settings, others: Sequence[Settings] = ()) -> LoadedPair:
         """The pair the settings name, on their device, in their number format, with the draft models they use.
@@ -182,7 +187,7 @@ class Loader:
         say(spec.name)
         path = model_state.locate(spec)
         limit = None
-        if not guesses:
+        if self.streams and not guesses:
             paths = [model_state.locate(draft) for draft in drafts if not draft.scripted]
             hashed = partial(checksum.weights_sha256, spec, self._report, self.cancelled)
             limit = weight_limit(settings, spec, path, device, paths, hashed)

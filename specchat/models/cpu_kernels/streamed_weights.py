@@ -116,9 +116,10 @@ class LayerFile:
                 os.posix_fadvise(self._handle, start, size, os.POSIX_FADV_DONTNEED)
         except OSError as error:
             raise self._trouble(error.strerror or str(error)) from None
-        if self._sums[layer] not in (None, zlib.crc32(into[: self.sizes[layer]])):
-            raise self._trouble(f"layer {layer} is damaged")
-        self._sums[layer] = None
+        if (expected := self._sums[layer]) is not None:
+            if zlib.crc32(into[: self.sizes[layer]]) != expected:
+                raise self._trouble(f"layer {layer} is damaged")
+            self._sums[layer] = None
         return True
 
     def close(self) -> None:
@@ -131,10 +132,10 @@ class LayerFile:
             if not data.startswith(_MAGIC) or hashlib.blake2b(said, digest_size=32).digest() != digest:
                 raise self._trouble("it is damaged")
             about = json.loads(said)
-            sums: list[int] = about.pop("crc32")
-        except (OSError, ValueError, KeyError, AttributeError, RecursionError):
+        except (OSError, ValueError, RecursionError):
             raise self._trouble("it is damaged") from None
-        if about != expected or len(sums) != len(self.sizes):
+        sums = about.pop("crc32", None) if isinstance(about, dict) else None
+        if about != expected or not isinstance(sums, list) or len(sums) != len(self.sizes):
             raise self._trouble("it holds other weights")
         return sums
 
