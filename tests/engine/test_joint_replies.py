@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import random
+from collections import Counter
+
 import pytest
 from engine_driver import HELLO
 from tiny_models import add_tiny_pair
@@ -13,6 +17,7 @@ from specchat.engine.server import open_pair
 from specchat.engine.server.command_queue import CommandQueue
 from specchat.engine.server.open_pair import OpenPair
 from specchat.engine.server.worker import Worker
+from specchat.settings import MOST_TOGETHER
 
 ASKED = {
     1: ({"temperature": 0.8}, "What are you?"),
@@ -163,3 +168,30 @@ def test_every_cache_counts_as_long_as_the_longest_text(engine, monkeypatch):
     assert pair._room_for(2000)
     monkeypatch.setattr(open_pair, "available_bytes", lambda device: max(1, wanted - 1))
     assert pair._room_for(2000) is (wanted == 0)
+
+
+@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
+def test_many_mixed_replies_leave_nothing_behind(engine, count):
+    """Texts, samplings, lengths, cancellations and errors in no order: replies are let go as they end, without a search
+    for garbage, and there are never more caches than places."""
+    noise = random.Random(5)
+    gc.collect()
+    gc.disable()
+    try:
+        for first in range(0, count, 20):
+            commands = []
+            for id in range(first, first + 20):
+                own = {"max_tokens": noise.randrange(1, 5), "temperature": noise.choice([0.0, 0.7, 1.3])}
+                wrong = {"temperature": -1.0} if id % 17 == 3 else {}
+                commands.append(generate(id, "Hello " * noise.randrange(1, 12), {**own, **wrong}))
+                commands += [Cancel(id)] if id % 13 == 5 else []
+            events = engine.answer(*commands)
+            assert len([event for event in events if isinstance(event, ev.Finished | ev.Failed)]) == 20
+        alive = Counter(type(one).__name__ for one in gc.get_objects())
+    finally:
+        gc.enable()
+    assert {
+        name: alive[name] for name in ("ToldReply", "JoinedReply", "Together", "Emission", "CopySources")
+    } == dict.fromkeys(("ToldReply", "JoinedReply", "Together", "Emission", "CopySources"), 0)
+    pair = engine.worker._pair.open
+    assert len(pair._others) < MOST_TOGETHER

@@ -67,7 +67,6 @@ class ToldReply:
         self._asked: dict[str, Any] = {
             "seed": command.seed,
             "cancelled": cancelled,
-            "on_prefill": self._tell_prefilled,
             "watch": watch,
             "reference": conversation.encode_reference(command.reference),
             "begun": conversation.encode_begun(command.begun, command.begun_tokens),
@@ -81,13 +80,13 @@ class ToldReply:
         """The reply by itself."""
         for _ in self._scored_prompt():
             pass
-        return self._conversation.reply(self._prompt, **self._asked)
+        return self._conversation.reply(self._prompt, on_prefill=self._tell_prefilled, **self._asked)
 
     def steps(self) -> Steps:
         """The reply with stops where others may go on; see `Conversation.steps`."""
         for left in self._scored_prompt():
             yield PromptDue(left)
-        yield from self._conversation.steps(self._prompt, **self._asked)
+        yield from self._conversation.steps(self._prompt, on_prefill=self._tell_prefilled, **self._asked)
 
     def tell(self, event: Event) -> None:
         """Tell the client of an event of the reply."""
