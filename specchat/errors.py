@@ -200,7 +200,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
     Falls back to listing what is known, so the line is never a dead end.
     """
-    names = list(known)
+    names = list(dict.fromkeys(known))
     # At 0.5 "theme" would be near "threads", and "mirrors" near "pairs".
     close = difflib.get_close_matches(word[:_LONGEST_NAME], names, n=1, cutoff=0.55)
     if close:
