@@ -36,7 +36,7 @@ read: list[str] = []
 
 
 def loaded(monkeypatch, draft_words, **settings):
-    def load(self, spec, device, settings, say, beside=None, drafts=()):
+    def load(self, spec, device, settings, say, beside=None, besides=0):
         read.append(spec.name)
         model = load_scripted(spec, "target").model
         return Loaded(spec.name, model, Table(*(draft_words if beside else "ab")), frozenset(), 0, "float32")
@@ -104,7 +104,7 @@ def test_a_pair_of_several_draft_models_reads_those_that_are_used_in_its_order(m
 
 
 def two_drafts(monkeypatch):
-    def load(self, spec, device, settings, say, beside=None, drafts=()):
+    def load(self, spec, device, settings, say, beside=None, besides=0):
         return Loaded(spec.name, load_scripted(spec, "target").model, Table(*"ab"), frozenset(), 7, "float32")
 
     monkeypatch.setattr(Loader, "_load", load)
@@ -114,7 +114,7 @@ def two_drafts(monkeypatch):
 
 
 def test_every_draft_model_that_is_used_is_known_by_its_name(monkeypatch):
-    def load(self, spec, device, settings, say, beside=None, drafts=()):
+    def load(self, spec, device, settings, say, beside=None, besides=0):
         model = load_scripted(spec, "draft" if beside else "target").model
         words = "ba" if spec.name == "scripted" and beside else "ab"
         return Loaded(spec.name, model, Table(*words), frozenset(), 7, "float32")

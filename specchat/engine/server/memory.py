@@ -91,29 +91,34 @@ def refuse_by_size(name: str, path: Path, settings: Settings) -> None:
         )
 
 
+def bytes_besides(drafts: Sequence[Path], trained_bytes: int) -> int:
+    """Bytes that draft models with these files take, and trained drafters whose files have so many."""
+    models = sum(int(describe_model(draft).parameters * _MOST_BYTES) for draft in drafts)
+    return models + _TRAINED_AT_FIRST * trained_bytes
+
+
 def weight_limit(
     settings: Settings,
     spec: ModelSpec,
     path: Path,
     device: torch.device,
-    beside: Sequence[Path],
+    besides: int,
     sha256: Callable[[], str],
 ) -> WeightLimit | None:
     """The limit of a target's weights where one is stated, and what is beyond it can stay on the disk.
 
     Args:
-        beside: the files of the draft models that are loaded after it.
+        besides: bytes of what is loaded after it, see `bytes_besides`.
         sha256: the checksum of the target's weights.
     """
     stated = parse_memory(settings.memory)
     if not stated or not can_stream(spec, path, device, settings.dtype, settings.kernels, settings.backend):
         return None
-    drafts = sum(int(describe_model(draft).parameters * _MOST_BYTES) for draft in beside)
 
     def left() -> int:
         return stated - memory_bytes(device) - _RESERVE_BYTES
 
-    return WeightLimit(left, drafts, packed_file(spec), sha256, settings.memory)
+    return WeightLimit(left, besides, packed_file(spec), sha256, settings.memory)
 
 
 def limit_memory(

@@ -21,7 +21,14 @@ from specchat.drafters.choice import choose_drafter, drafts_used
 from specchat.engine.protocol.events import Event, Loading
 from specchat.engine.server.load_times import CompileAhead, LoadTimes, ReadingProgress, load_key
 from specchat.engine.server.loaded_pair import LoadedDraft, LoadedPair
-from specchat.engine.server.memory import limit_memory, limit_with_drafts, refuse_by_size, set_aside, weight_limit
+from specchat.engine.server.memory import (
+    bytes_besides,
+    limit_memory,
+    limit_with_drafts,
+    refuse_by_size,
+    set_aside,
+    weight_limit,
+)
 from specchat.errors import CombinationError, TokenizerMismatch, WeightsNotHere
 from specchat.models.backends.scripted import ScriptedVocabulary
 from specchat.models.hub import checksum, fetching, model_state
@@ -82,13 +89,15 @@ class Loader:
         used = {name for one in (settings, *others) for name in drafts_used(one, offered)}
         times = None if ahead.doing else self.times  # compiling is done once
         progress = ReadingProgress(self.emit, times, load_key(settings, specs), lambda: ahead.doing)
-        target = self._load(specs[0], device, settings, progress.say, drafts=specs[1:])
+        files, besides = _trained_bytes(settings, trained), 0
+        if settings.memory:
+            besides = bytes_besides([model_state.locate(spec) for spec in specs[1:] if not spec.scripted], files)
+        target = self._load(specs[0], device, settings, progress.say, besides=besides)
         drafts = [self._load_draft(spec, device, settings, progress.say, target, alike) for spec in specs[1:]]
         drafts += self._trained_drafts(used, trained, pair.drafts, target, progress.say)
         vocabulary = self._vocabulary(target)
         device = target.model.device if target.kernels == LLAMA else device
         set_aside()
-        files = _trained_bytes(settings, trained)
         memory, limited = limit_memory(settings, device, target, [one.loaded for one in drafts], files)
         progress.ended()
         card = unused_card() if settings.device == "auto" and target.weight_bytes else ""
@@ -176,9 +185,9 @@ class Loader:
         settings: Settings,
         say: Callable[[str], None],
         beside: Loaded | None = None,
-        drafts: Sequence[ModelSpec] = (),
+        besides: int = 0,
     ) -> Loaded:
-        """A target, whose `drafts` come after it, or the draft model of the target `beside` it."""
+        """A target, after which comes what takes `besides` bytes, or the draft model of the target `beside` it."""
         guesses = beside is not None
         if self.cancelled():
             raise Cancelled(f"stopped before {spec.name} was read")
@@ -188,9 +197,8 @@ class Loader:
         path = model_state.locate(spec)
         limit = None
         if self.streams and not guesses:
-            paths = [model_state.locate(draft) for draft in drafts if not draft.scripted]
             hashed = partial(checksum.weights_sha256, spec, self._report, self.cancelled)
-            limit = weight_limit(settings, spec, path, device, paths, hashed)
+            limit = weight_limit(settings, spec, path, device, besides, hashed)
         if limit is None:
             refuse_by_size(spec.name, path, settings)
 
