@@ -73,6 +73,7 @@ def test_every_method_of_every_table_has_an_edit():
         "drawing in C",
         "layers in C",
         "learning",
+        "library",
         "prices",
         "reference",
         "round",
