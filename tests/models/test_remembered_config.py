@@ -69,7 +69,7 @@ def test_every_family_is_read_as_transformers_reads_it(family, tmp_path):
 
 @pytest.mark.parametrize("kind", ROTATIONS)
 def test_every_rotation_is_the_one_of_transformers(kind, tmp_path):
-    rotation = {"rope_type": kind, "rope_theta": 500000.0, **ROTATIONS[kind]}
+    rotation = {"rope_theta": 500000.0, **ROTATIONS[kind]}
     config, kept = remembered(a_folder(tmp_path, "llama", rope_parameters=rotation))
     assert sizes(kept) == sizes(config)
 

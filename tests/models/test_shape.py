@@ -11,16 +11,18 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from specchat.models.decoder.shape import Shape
 
 ROTATIONS = {
-    "default": {},
-    "linear": {"factor": 4.0},
+    "default": {"rope_type": "default"},
+    "linear": {"rope_type": "linear", "factor": 4.0},
     "llama3": {
+        "rope_type": "llama3",
         "factor": 32.0,
         "high_freq_factor": 4.0,
         "low_freq_factor": 1.0,
         "original_max_position_embeddings": 8192,
     },
-    "yarn": {"factor": 4.0, "original_max_position_embeddings": 8192},
+    "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8192},
     "yarn, blurred": {
+        "rope_type": "yarn",
         "factor": 4.0,
         "beta_fast": 24.0,
         "beta_slow": 0.7,
@@ -28,14 +30,19 @@ ROTATIONS = {
         "mscale": 0.7,
         "mscale_all_dim": 0.4,
     },
-    "yarn, scaled": {"factor": 1.5, "original_max_position_embeddings": 1024, "attention_factor": 1.25},
+    "yarn, scaled": {
+        "rope_type": "yarn",
+        "factor": 1.5,
+        "original_max_position_embeddings": 1024,
+        "attention_factor": 1.25,
+    },
 }
 
 
 @pytest.mark.parametrize("head_dim", [None, 96])
 @pytest.mark.parametrize("kind", ROTATIONS)
 def test_the_rotation_is_the_one_of_transformers(kind, head_dim):
-    rotation = {"rope_type": kind.split(",")[0], "rope_theta": 500000.0, **ROTATIONS[kind]}
+    rotation = {"rope_theta": 500000.0, **ROTATIONS[kind]}
     config = LlamaConfig(hidden_size=512, num_attention_heads=8, head_dim=head_dim, rope_parameters=rotation)
     expected = LlamaRotaryEmbedding(config)
     (kind,) = Shape.of(config).attention_kinds
