@@ -136,7 +136,7 @@ def bench_server(settings: dict[str, Any], output: Output, save: Path | None) ->
     results = [{**asdict(one), "tokens_per_s": one.tokens_per_s} for one in found]
     report = json.dumps({"circumstances": about, "streams": results})
     if save is not None:
-        save.write_text(report + "\n")
+        save.write_text(report + "\n", encoding="utf-8")
     if output is Output.text:
         print("\n".join(table(found)))
         print(f"{about['processor']}, {about['cores']} cores, load {about['load_average']:.1f} · {about['made']}")

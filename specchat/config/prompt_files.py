@@ -88,7 +88,7 @@ class PromptFiles:
         if not set(wanted) <= set(before):
             there = [key for key in before if (self._blocks / key).is_file()]
             with replacing(file, durable=False) as draft:
-                draft.write_text("".join(f"{key}\n" for key in dict.fromkeys([*there, *wanted])))
+                draft.write_text("".join(f"{key}\n" for key in dict.fromkeys([*there, *wanted])), encoding="ascii")
 
     def shrink(self) -> None:
         """Remove the blocks that were not used for longest until the others are within the bound, and what names none.
