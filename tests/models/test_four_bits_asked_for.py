@@ -22,7 +22,7 @@ def folder(tmp_path):
 def test_on_a_device_they_are_rounded_and_this_is_said(folder, monkeypatch):
     sources = []
 
-    def on_host(shape, source, precision, device, kernels):
+    def on_host(shape, source, precision, device, kernels, limit=None):
         sources.append(source)
         return EagerNetwork(Builder(shape, source, "float32", torch.device("cpu")).build()), ()
 
