@@ -13,7 +13,7 @@ from tiny_models import add_tiny_pair
 from specchat.decoding.together import read_together
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Cancel, Change, Generate, Load, Message
-from specchat.engine.server import open_pair
+from specchat.engine.server import joint_replies, open_pair
 from specchat.engine.server.command_queue import CommandQueue
 from specchat.engine.server.open_pair import OpenPair
 from specchat.engine.server.worker import Worker
@@ -152,8 +152,11 @@ def test_no_more_than_eight_are_written_at_once(engine):
 
 
 def test_where_memory_is_short_replies_wait_and_one_line_says_so(engine, monkeypatch):
+    encoded, encode = list[int](), joint_replies.encode_prompt
     monkeypatch.setattr(OpenPair, "_room_for", lambda pair, tokens: False)
+    monkeypatch.setattr(joint_replies, "encode_prompt", lambda chat, one: encoded.append(one.id) or encode(chat, one))
     events = engine.answer(generate(1), generate(2), generate(3))
+    assert encoded == [1, 2, 3], "a prompt is encoded once, however many turns it waits"
     order = [(type(event), event.id) for event in events if isinstance(event, ev.Started | ev.Finished)]
     assert order == [(kind, id) for id in (1, 2, 3) for kind in (ev.Started, ev.Finished)]
     notices = [event.text for event in events if isinstance(event, ev.Notice)]

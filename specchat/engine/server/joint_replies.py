@@ -19,6 +19,14 @@ from specchat.errors import UsageError
 from specchat.settings import MOST_TOGETHER, SPECULATION
 
 
+@dataclass(eq=False)
+class _Waiting:
+    """A reply that has no place yet. Its prompt is encoded once, however long it waits for memory."""
+
+    command: Generate
+    prompt: list[int] | None = None
+
+
 @dataclass(frozen=True)
 class _Place:
     """A reply that is being written, where, and how many tokens its text may get."""
@@ -47,19 +55,19 @@ class JointReplies:
     ) -> None:
         self._pair, self._commands = pair, commands
         self._emit, self._meanwhile, self._fails = emit, meanwhile, fails
-        self._waiting: deque[Generate] = deque()
+        self._waiting: deque[_Waiting] = deque()
         self._places: list[_Place] = []
         self._told_of_memory = False
         self.running = False
 
     def join(self, command: Generate) -> None:
         """Write this reply, too, as soon as there is a place for it."""
-        self._waiting.append(command)
+        self._waiting.append(_Waiting(command))
 
     def write(self, first: Generate) -> None:
         """Write a reply and all that join, until none is left."""
         together, watch = Together(), Stopwatch()
-        self._waiting.append(first)
+        self._waiting.append(_Waiting(first))
         self.running = True
         try:
             self._pair.open.drop_second_target()
@@ -78,32 +86,35 @@ class JointReplies:
     def _admit(self, together: Together) -> None:
         """Begin those that wait, the oldest first, while there is a place for the next one."""
         while self._waiting and len(self._places) < MOST_TOGETHER:
-            command = self._waiting[0]
+            waiting = self._waiting[0]
             try:
-                reply = self._reply_to(command)
+                reply = self._reply_to(waiting)
             except Exception as error:
                 self._waiting.popleft()
-                self._failed(error, command.id)
+                self._failed(error, waiting.command.id)
                 continue
             if reply is None:
                 return
             self._waiting.popleft()
             together.add(reply)
 
-    def _reply_to(self, command: Generate) -> JoinedReply | None:
-        """The reply of a command, in a place of its own; None where it has to wait for memory.
+    def _reply_to(self, waiting: _Waiting) -> JoinedReply | None:
+        """The reply that waits, in a place of its own; None where it has to wait on for memory.
 
         Raises:
             SpecchatError: it cannot be written.
         """
-        own, now = command.own or {}, self._pair.open
+        command, now = waiting.command, self._pair.open
+        own = command.own or {}
         if fixed := [name for name in SPECULATION if name in own]:
             raise UsageError(f"{fixed[0]} is the same for all replies that are written together")
         settings = now.conversation.settings.changed_live(own)
         now.conversation.check(settings, now.loaded.offered)
         self._pair.add_drafts(now.conversation.settings)
         now.follow_settings()
-        prompt, watch = encode_prompt(now.conversation, command), Stopwatch()
+        if waiting.prompt is None:
+            waiting.prompt = encode_prompt(now.conversation, command)
+        prompt, watch = waiting.prompt, Stopwatch()
         tokens = min(now.conversation.target.context_tokens, len(prompt) + settings.max_tokens)
         conversation = now.place_for(prompt, [(place.conversation, place.tokens) for place in self._places], tokens)
         if conversation is None:
@@ -113,7 +124,7 @@ class JointReplies:
         def cancelled() -> bool:
             return self._commands.cancelled(command.id)
 
-        told = ToldReply(command, conversation, now, self._emit, watch, cancelled)
+        told = ToldReply(command, prompt, conversation, now, self._emit, watch, cancelled)
         place = _Place(command, conversation, tokens)
         self._places.append(place)
 

@@ -14,6 +14,7 @@ from specchat.decoding.reply_events import RoundWritten, Stopwatch
 from specchat.engine.protocol import events
 from specchat.engine.protocol.commands import Command, Generate, Pace, SecondReply
 from specchat.engine.server.command_queue import CommandQueue
+from specchat.engine.server.event_conversion import encode_prompt
 from specchat.engine.server.joint_replies import JointReplies
 from specchat.engine.server.open_pair import CurrentPair
 from specchat.engine.server.told_reply import ToldReply
@@ -115,7 +116,8 @@ class ReplyWriter:
         self, command: Generate, conversation: Conversation, watch: Stopwatch, cancelled: Callable[[], bool]
     ) -> Iterator[RoundWritten]:
         """Write a reply and tell of it, round by round."""
-        told = ToldReply(command, conversation, self._pair.open, self._emit, watch, cancelled)
+        prompt = encode_prompt(conversation, command)
+        told = ToldReply(command, prompt, conversation, self._pair.open, self._emit, watch, cancelled)
         for event in told.alone():
             told.tell(event)
             if isinstance(event, RoundWritten):

@@ -14,7 +14,6 @@ from specchat.engine.protocol import events
 from specchat.engine.protocol.commands import Generate
 from specchat.engine.server.copy_sources import CopySources
 from specchat.engine.server.event_conversion import (
-    encode_prompt,
     finished_message,
     likely_tokens,
     round_message,
@@ -41,9 +40,10 @@ def _constraint(conversation: Conversation, command: Generate) -> Constraint | N
 class ToldReply:
     """A reply of a conversation that tells the client of itself.
 
-    Raises, when it is made, what encoding its prompt and compiling its constraint raise.
+    Raises, when it is made, what compiling its constraint raises.
 
     Args:
+        prompt: the command's, as tokens of that conversation.
         pair: the pair that the conversation is of.
         watch: its clock.
         cancelled: whether it is to end.
@@ -52,6 +52,7 @@ class ToldReply:
     def __init__(
         self,
         command: Generate,
+        prompt: list[int],
         conversation: Conversation,
         pair: OpenPair,
         emit: Callable[[events.Event], None],
@@ -60,7 +61,7 @@ class ToldReply:
     ) -> None:
         self._command, self._conversation, self._pair = command, conversation, pair
         self._emit, self._watch, self._cancelled = emit, watch, cancelled
-        self._prompt = encode_prompt(conversation, command)
+        self._prompt = prompt
         self._copies = CopySources(conversation.vocabulary, command.messages, self._prompt)
         self._started: ReplyStarted | None = None
         shown = LOGITS if command.logprobs or command.top_logprobs is not None else FIRST
