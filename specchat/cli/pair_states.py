@@ -71,9 +71,8 @@ def sized_by_hub(info: PairInfo) -> PairInfo:
     for model in models_in_use(catalog, pair):
         state, total = model_state.state(model), _total_bytes(model)
         left += 0 if state.kind in ("ready", "unverified") else max(0, total - state.disk_bytes)
-        gguf = any(file.name.endswith(".gguf") for file in model.files)
-        precision = processor_precision(settings_of(pair).dtype, quantised=gguf, own=True)
-        needed += needed_bytes(model.parameters or parameters_of(total, gguf=gguf), precision)
+        precision = processor_precision(settings_of(pair).dtype, quantised=model.is_gguf, own=True)
+        needed += needed_bytes(model.parameters or parameters_of(total, gguf=model.is_gguf), precision)
     free = None if has_graphics_card() else free_bytes()
     return replace(info, download_bytes=left, needed_bytes=info.needed_bytes or needed, free_bytes=free)
 
@@ -152,8 +151,7 @@ def _read_bytes(target: ModelSpec, state: State) -> int:
     """What our own kernels read of its weights for each token; 0 where that is not known, or others run it."""
     if target.scripted or target.backend == "llama.cpp":
         return 0
-    gguf = any(file.name.endswith(".gguf") for file in target.files)
-    return state.total_bytes or int((target.parameters or 0) * (_GGUF_BYTES if gguf else 2))
+    return state.total_bytes or int((target.parameters or 0) * (_GGUF_BYTES if target.is_gguf else 2))
 
 
 _GGUF_BYTES = 0.61

@@ -32,16 +32,22 @@ class ModelFile:
 
 _FIRST_PART = re.compile(r"(?P<stem>.*)-00001-of-(?P<count>\d{5})\.gguf", re.DOTALL)
 _LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")
-MOST_PARTS = 1000
+_MOST_PARTS = 1000
 
 
 def gguf_parts(name: str) -> tuple[str, ...]:
     """The files of a model by the name or path of its first: more than one where that is `x-00001-of-00003.gguf`."""
     found = _FIRST_PART.fullmatch(name)
     count = int(found["count"]) if found else 1
-    if found is None or not 1 < count <= MOST_PARTS:
+    if found is None or not 1 < count <= _MOST_PARTS:
         return (name,)
     return tuple(f"{found['stem']}-{number:05d}-of-{count:05d}.gguf" for number in range(1, count + 1))
+
+
+def gguf_stem(path: Path) -> str:
+    """A name for the model of a GGUF file: the file's own, or what the files of a split model have in common."""
+    found = _FIRST_PART.fullmatch(path.name)
+    return found["stem"] if found else path.stem
 
 
 def is_later_part(name: str) -> bool:
@@ -137,6 +143,11 @@ class ModelSpec:
     @property
     def scripted(self) -> bool:
         return any(isinstance(source, ScriptedSource) for source in self.sources)
+
+    @property
+    def is_gguf(self) -> bool:
+        """Whether the files that are listed are GGUF files; False where the hub's own listing decides."""
+        return any(file.name.endswith(".gguf") for file in self.files)
 
 
 @dataclass(frozen=True)

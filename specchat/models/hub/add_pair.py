@@ -13,11 +13,11 @@ from typing import Any
 from specchat.compiled.machine import free_bytes, has_graphics_card
 from specchat.config import Catalog, HubSource, ModelFile, ModelSpec, PairSpec, PathSource, cache_dir
 from specchat.config.directories import expanded
-from specchat.config.values import gguf_parts, is_later_part
+from specchat.config.values import gguf_parts, gguf_stem, is_later_part
 from specchat.errors import DamagedWeights, SpecchatError, UsageError, WeightsError, meant, short
 from specchat.models.hub import repositories as hub
 from specchat.models.hub.disk import Meter, megabytes
-from specchat.models.hub.model_state import model_in, model_name
+from specchat.models.hub.model_state import model_in
 from specchat.models.hub.pair_check import check_pair, place_of
 from specchat.models.hub.recommended_sampling import GENERATION_CONFIG, sampling_for_chat
 from specchat.models.weights.model_files import describe_model, needed_bytes, parameters_of
@@ -134,7 +134,7 @@ class NewPair:
         else:
             self.remarks.append(f"{source.repo}: the shape and the tokens of a GGUF file are looked at once it is here")
         parameters = parameters_of(size, gguf=source.file is not None) or None
-        name = model_name(Path(source.file)) if source.file else source.repo.split("/")[1]
+        name = gguf_stem(Path(source.file)) if source.file else source.repo.split("/")[1]
         return ModelSpec(_slug(name), (source,), parameters=parameters)
 
     def _fetch_small_files(self, listing: hub.Listing, folder: Path) -> None:
@@ -152,7 +152,7 @@ def _of_path(text: str, names: Mapping[Path, str]) -> ModelSpec:
         raise DamagedWeights(f"{path} does not exist")
     place = model_in(path)
     seen = describe_model(place)
-    name = names.get(path) or (model_name(place) if place.is_file() else place.name)
+    name = names.get(path) or (gguf_stem(place) if place.is_file() else place.name)
     return ModelSpec(_slug(name), (PathSource(path),), (), "", seen.context_tokens, seen.parameters or None)
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from specchat.config.kept_files import read_small
+from specchat.config.values import gguf_stem
 from specchat.errors import WeightsError
-from specchat.models.hub.model_state import model_name
 from specchat.models.hub.recommended_sampling import sampling_of_ollama
 from specchat.models.weights.config_file import parse_object
 
@@ -86,7 +86,7 @@ def find_models(here: Surroundings) -> Iterator[FoundModel]:
 
 def _files(program: str, folder: Path) -> Iterator[FoundModel]:
     for file in files_below(folder, ".gguf"):
-        yield FoundModel(model_name(file), file, program)
+        yield FoundModel(gguf_stem(file), file, program)
 
 
 def _lm_studio_home(here: Surroundings) -> list[Path]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -248,11 +247,6 @@ def model_in(path: Path) -> Path:
     if ggufs:
         raise DamagedWeights(f"{path} has {len(ggufs)} .gguf files; name one of them")
     raise DamagedWeights(f"{path} is refused: weights are read from .gguf and .safetensors files only, and it has none")
-
-
-def model_name(path: Path) -> str:
-    """A name for the model of a GGUF file, which may be its first of several."""
-    return re.sub(r"-00001-of-\d{5}$", "", path.stem)
 
 
 def _is_gguf(path: Path) -> bool:

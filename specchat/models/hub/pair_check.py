@@ -113,7 +113,7 @@ def _needed(spec: ModelSpec, seen: ModelDescription | None, dtype: str) -> int |
     if spec.scripted:
         return 0
     total = model_state.state(spec).total_bytes
-    quantised = seen.quantised if seen else any(file.name.endswith(".gguf") for file in spec.files)
+    quantised = seen.quantised if seen else spec.is_gguf
     precision = processor_precision(dtype, quantised=quantised, own=seen is None or seen.own)
     if seen is not None and seen.quantised:  # the file's own figures are the most accurate
         return needed_bytes(seen.parameters, precision, seen.four_bit)
