@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import pytest
@@ -93,10 +92,9 @@ def test_a_request_interrupts_learning_which_goes_on_when_the_engine_is_idle_aga
 def test_idle_time_comes_in_slices_and_ends_soon_after_a_request():
     session = Session()
     session.reply()
-    began = time.process_time()
     session.kept.work(lambda: True)
     assert session.learnt().updates == 0
-    assert time.process_time() - began < 5, "it did not learn all there is"
+    assert session.kept.due, "it did not learn all there is"
 
 
 def test_a_damaged_file_is_told_in_one_line_and_the_original_weights_draft():
