@@ -104,7 +104,7 @@ class Loader:
             torch.set_num_threads(threads)
             ranks = self._ranks([str(one) for one in devices], threads, progress.say)
         try:
-            target = self._load(specs[0], device, settings, progress.say, besides=besides, ranks=ranks)
+            target = replace(self, ranks=ranks)._load(specs[0], device, settings, progress.say, besides=besides)
         except BaseException:
             if ranks is not None and ranks is not self.ranks:
                 ranks.close()
@@ -202,10 +202,10 @@ class Loader:
         say: Callable[[str], None],
         beside: Loaded | None = None,
         besides: int = 0,
-        ranks: Ranks | None = None,
     ) -> Loaded:
         """A target, after which comes what takes `besides` bytes, or the draft model of the target `beside` it."""
         guesses = beside is not None
+        ranks = None if guesses else self.ranks
         if self.cancelled():
             raise Cancelled(f"stopped before {spec.name} was read")
         if spec.scripted:

@@ -46,18 +46,20 @@ class Ranks:
         devices: Sequence[str],
         end: Callable[[], None] = lambda: None,
         death: Callable[[], str] = lambda: "",
+        processes: Sequence[int] = (),
     ) -> None:
         """Ranks that have met and hold nothing.
 
         Args:
             end: ends the processes, those that do not end by themselves.
+            processes: the ids of those that were started for it.
             death: says which process has ended, and how; empty where that is not known.
         """
         self.group, self.devices, self.lost = group, tuple(devices), ""
         self._numbers = itertools.count(1)
         self._gone: list[int] = []
         self._lock, self._depth = threading.RLock(), 0
-        self._end, self._death = end, death
+        self._end, self._death, self.processes = end, death, tuple(processes)
 
     @property
     def size(self) -> int:

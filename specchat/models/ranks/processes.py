@@ -75,7 +75,8 @@ def start_here(
 
     try:
         wait_for_all(lambda: store.check([there(rank) for rank in range(1, size)]), lambda: death(0), cancelled)
-        return Ranks(Group(store, 0, size, patience_s=patience_s), devices, end, death)
+        group = Group(store, 0, size, patience_s=patience_s)
+        return Ranks(group, devices, end, death, [process.pid for process in processes])
     except BaseException:
         end()
         raise
