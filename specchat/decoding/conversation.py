@@ -133,12 +133,12 @@ class Conversation:
         return losslessness(self._settings)
 
     @contextmanager
-    def apart(self, changes: Mapping[str, Any], target: Model | None = None) -> Iterator[Conversation]:
+    def apart(self, changes: Mapping[str, Any] | Settings, target: Model | None = None) -> Iterator[Conversation]:
         """The same models with some settings changed and parts that have learnt nothing; this one stays as it is.
 
         `target` is one to use instead: the same weights with a cache of its own.
         """
-        settings = self._settings.but(changes)
+        settings = changes if isinstance(changes, Settings) else self._settings.but(changes)
         model = target or self.target
         apart = Conversation(model, self._draft, self.vocabulary, settings, self._costs, self._resources.keeping(None))
         try:
