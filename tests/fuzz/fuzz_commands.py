@@ -21,6 +21,7 @@ from specchat.engine.protocol.commands import (
     Pace,
     Quit,
     Statistics,
+    WhatIf,
 )
 from specchat.engine.server.command_queue import CommandQueue
 from specchat.engine.server.host import receive
@@ -40,6 +41,7 @@ _COMMANDS: list[Command] = [
     Count(2, _TALK),
     Generate(3, [Message("system", "short"), *_TALK], None, {"controller": "off", "max_tokens": 4}),
     Compare(4, _TALK, 7, [1, 2, 3], [1, 2, 4], {"temperature": 0.7}),
+    WhatIf(5, "scripted", _TALK, 7, [1, 2, 3, 4], {"nodes": 4}, {"nodes": 8, "temperature": 0.5}, [1], 2),
     Cancel(9),
     Statistics(),
     Learning(),
