@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -30,6 +31,7 @@ from specchat.cli.streams import (
     table_width,
 )
 from specchat.cli.train import train
+from specchat.engine.protocol.environment import engine_environment
 from specchat.engine.protocol.text import one_line
 from specchat.errors import InstallationError, SpecchatError, UsageError
 
@@ -276,8 +278,20 @@ app.command()(web)
 
 
 @app.command(hidden=True)
-def engine() -> None:
+def engine(
+    join: Annotated[
+        str,
+        typer.Option(metavar="HOST:PORT", help="Hold a part of the target of an engine there, and compute with it."),
+    ] = "",
+) -> None:
     """Run an engine that speaks its protocol over standard input and output."""
+    launched = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0"
+    if join or launched:
+        os.environ.update(engine_environment())  # before torch is imported
+        from specchat.models import rank_process
+
+        rank_process.join(join) if join else rank_process.join_launched_engine()
+        return
     from specchat.engine.server.host import serve
 
     serve()

@@ -23,29 +23,38 @@ def choose_device(wanted: str) -> torch.device:
 def choose_devices(wanted: str) -> tuple[torch.device, ...]:
     """The devices a setting names, several where a target is shared out; `auto` is CUDA if there, else the CPU.
 
+    An address behind them, as in cpu:2@host:port, says where all but the first join, from other machines.
+
     Raises:
         UsageError: there is none such here.
     """
     if wanted == "auto":
         return (torch.device("cuda" if torch.cuda.is_available() else "cpu"),)
-    kind, _, index = wanted.partition(":")
+    named, _, at = wanted.partition("@")
+    kind, _, index = named.partition(":")
     here = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if kind not in here:
         raise UsageError(f"device = {wanted!r} is not one of its values{nearest(wanted, ['auto', *here])}")
     if not here[kind]:
         available = ", ".join(name for name, there in here.items() if there)
         raise UsageError(f"device = {wanted!r} is not on this machine; available: {available}")
-    if not index:
+    if not index and not at:
         return (torch.device(kind),)
     numbers = index.split(",")
-    if not all(number.isdecimal() and len(number) < 4 for number in numbers) or len({*numbers}) < len(numbers):
+    twice = not at and len({*numbers}) < len(numbers)
+    if not all(number.isdecimal() and len(number) < 4 for number in numbers) or twice:
         raise UsageError(f"device = {wanted!r} must name each {kind} device once, as in cuda:0,1, or say cpu:2")
     if kind == "cpu" and len(numbers) == 1 and 0 < int(index) <= MOST_PROCESSES:
         return (torch.device("cpu"),) * int(index)
-    if kind == "cuda" and max(map(int, numbers)) < torch.cuda.device_count():
+    if kind == "cuda" and max(map(int, numbers[:1] if at else numbers)) < torch.cuda.device_count():
         return tuple(torch.device("cuda", int(number)) for number in numbers)
     processes = f": 1 to {MOST_PROCESSES} processes" if kind == "cpu" else ""
     raise UsageError(f"device = {wanted!r}: there is no such {kind} device here{processes}")
+
+
+def launched_ranks() -> int:
+    """How many processes torchrun started, this one included; 1 where it started none."""
+    return int(os.environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in os.environ else 1
 
 
 def choose_precision(wanted: str, device: torch.device, quantised: bool, own: bool) -> str:

@@ -183,7 +183,9 @@ def load_model(
         why_not = "backend = transformers" if backend == "transformers" else why_not
         context_tokens, notes = usable_context(spec, config, own=why_not is None)
         drafts, guesses = guesses, guesses and wanted == "auto"
-        precision = choose_precision(wanted, device, quantised=path.is_file() or guesses, own=why_not is None)
+        # torch multiplies 4 bits on a processor far slower than the native kernels, which ranks do not use
+        quantised = (path.is_file() or guesses) and (ranks is None or device.type != "cpu")
+        precision = choose_precision(wanted, device, quantised=quantised, own=why_not is None)
         parts = 1 if ranks is None or device.type == "cpu" else ranks.size
         check_memory(spec, path, device, precision, limit=limit, streams=streams, parts=parts)
         say("tokenizer")

@@ -7,14 +7,18 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import torch
 
+from specchat.config import load_catalog
 from specchat.errors import ModelError, SpecchatError
 from specchat.models.decoder.shape import Shape, said_by, unsupported
+from specchat.models.hub import model_state
 from specchat.models.model_loading import known_config, open_weights
 from specchat.models.ranks.group import Group, RanksLost
+from specchat.models.ranks.joining import join_launched, joined
 from specchat.models.ranks.network import Follower, RankNetwork, fingerprint, rank_network
 from specchat.models.ranks.plan import Load
 from specchat.models.ranks.processes import file_store, last_words_file, there
@@ -53,6 +57,28 @@ def follow(group: Group, path: Callable[[Load], Path]) -> None:
         PlanRefused: its plan contradicts itself.
     """
     Follower(group, lambda load, group: load_share(load, group, path(load))).run()
+
+
+def join(at: str) -> None:
+    """Be a rank of an engine on another machine until that ends; models are those of the catalog here.
+
+    Raises:
+        SpecchatError: it is not there, or tells what contradicts itself.
+    """
+    _follow_by_name(joined(at), at)
+
+
+def join_launched_engine() -> None:
+    """Be a rank that torchrun started, until the first one ends; the others as `join`."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _follow_by_name(join_launched(), "rank 0")
+
+
+def _follow_by_name(group: Group, at: str) -> None:
+    print(f"rank {group.rank} of {group.size}, with the engine at {at}", file=sys.stderr, flush=True)
+    with suppress(RanksLost):
+        follow(group, lambda load: model_state.locate(load_catalog().model(load.name)))
+    print("the engine has gone", file=sys.stderr, flush=True)
 
 
 def main() -> None:

@@ -6,6 +6,10 @@ import dataclasses
 import inspect
 import os
 import signal
+import socket
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,14 +36,15 @@ from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Generate, Load, Message
 from specchat.engine.server.command_queue import CommandQueue
 from specchat.engine.server.worker import Worker
-from specchat.errors import ModelError, UsageError
+from specchat.errors import EngineError, ModelError, UsageError
 from specchat.models.decoder.cache_rows import PassPlan
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.network import Pass, SubLayers
 from specchat.models.decoder.prompt_cache import KeptTexts, PromptCache
 from specchat.models.decoder.shape import Shape
+from specchat.models.ranks import joining, processes
 from specchat.models.ranks import plan as p
-from specchat.models.ranks import processes
+from specchat.models.ranks.group import RanksLost
 from specchat.models.ranks.leading import Ranks
 from specchat.models.ranks.network import Follower, rank_network
 from specchat.models.ranks.processes import start_here
@@ -292,8 +297,46 @@ def test_a_killed_rank_is_one_line_and_the_next_load_goes_on(ranks, tmp_path, mo
     assert time.monotonic() - began < 10
     assert failed.kind == "RanksLost"
     assert f"rank 1 (process {ranks.processes[0]}) was ended by SIGKILL; load the pair again" in failed.message
-    monkeypatch.undo()
-    monkeypatch.setenv("SPECCHAT_HOME", str(tmp_path))
-    engine.answer(Load({**settings, "device": "cpu:2"}))
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        at = f"127.0.0.1:{door.getsockname()[1]}"
+    monkeypatch.setenv(joining.KEY_VARIABLE, "a secret of both sides")
+    other = subprocess.Popen(
+        [sys.executable, "-m", "specchat", "engine", "--join", at], stderr=subprocess.PIPE, text=True
+    )
+    ready = engine.answer(Load({**settings, "device": f"cpu:2@{at}"}))[-1]
+    assert isinstance(ready, ev.Ready), ready
     assert engine.says() == expected
     engine.worker._pair.close()
+    assert other.communicate(timeout=20)[1] == f"rank 1 of 2, with the engine at {at}\nthe engine has gone\n"
+
+
+def test_who_does_not_know_the_secret_is_not_let_in(monkeypatch):
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        host, port = door.getsockname()
+    monkeypatch.delenv(joining.KEY_VARIABLE, raising=False)
+    with pytest.raises(UsageError, match="set SPECCHAT_JOIN_KEY to 16 or more"):
+        joining.let_join(["cpu", "cpu"], f"{host}:{port}")
+    monkeypatch.setenv(joining.KEY_VARIABLE, "a secret of both sides")
+    with pytest.raises(UsageError, match="write it like"):
+        joining.joined("no-port")
+    enough, ended = threading.Event(), []
+
+    def let_join() -> None:
+        with pytest.raises(RanksLost, match="1 of 1 ranks did not join"):
+            joining.let_join(["cpu", "cpu"], f"{host}:{port}", enough.is_set)
+        ended.append(True)
+
+    thread = threading.Thread(target=let_join)
+    thread.start()
+    time.sleep(0.5)
+    for said in (b"GET / HTTP/1.1\r\n\r\n", b""):
+        with socket.create_connection((host, port)) as stranger:
+            stranger.sendall(said)
+    monkeypatch.setenv(joining.KEY_VARIABLE, "a secret of one side alone")
+    with pytest.raises(EngineError, match="has another secret"):
+        joining.joined(f"{host}:{port}")
+    enough.set()
+    thread.join(20)
+    assert ended

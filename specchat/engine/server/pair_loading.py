@@ -30,14 +30,14 @@ from specchat.engine.server.memory import (
     set_aside,
     weight_limit,
 )
-from specchat.errors import CombinationError, TokenizerMismatch, WeightsNotHere
+from specchat.errors import CombinationError, TokenizerMismatch, UsageError, WeightsNotHere
 from specchat.models.backends.scripted import ScriptedVocabulary
 from specchat.models.hub import checksum, fetching, model_state
 from specchat.models.hub.disk import Cancelled, Progress, megabytes
 from specchat.models.hub.pair_check import check_pair
 from specchat.models.hub.trained_drafters import drafters_fitting, found_drafters
 from specchat.models.llama_loading import LLAMA
-from specchat.models.machine import choose_devices, threads_for, threads_of_rank, unused_card
+from specchat.models.machine import choose_devices, launched_ranks, threads_for, threads_of_rank, unused_card
 from specchat.models.model_loading import (
     Loaded,
     compare_tokenizers,
@@ -79,6 +79,8 @@ class Loader:
         torch.set_num_threads(threads_for(settings.threads))
         pair = self.catalog.pair(settings.pair)
         devices = choose_devices(settings.device)
+        if len(devices) == 1:
+            devices *= launched_ranks()
         device, ranks = devices[0], None
         for one in (settings, *others):
             refuse_unknown_drafts(one, self.draft_names(pair))
@@ -102,7 +104,7 @@ class Loader:
         if len(devices) > 1 and not specs[0].scripted:
             threads = threads_of_rank(settings.threads, device, len(devices))
             torch.set_num_threads(threads)
-            ranks = self._ranks([str(one) for one in devices], threads, progress.say)
+            ranks = self._ranks([str(one) for one in devices], settings.device.partition("@")[2], threads, progress.say)
         try:
             target = replace(self, ranks=ranks)._load(specs[0], device, settings, progress.say, besides=besides)
         except BaseException:
@@ -228,12 +230,22 @@ class Loader:
             ranks=ranks,
         )
 
-    def _ranks(self, devices: list[str], threads: int, say: Callable[[str], None]) -> Ranks:
-        """A process for each of these devices: those that are there, or new ones."""
+    def _ranks(self, devices: list[str], at: str, threads: int, say: Callable[[str], None]) -> Ranks:
+        """A process for each of these devices: those that are there, or new ones, which join `at` an address."""
+        from specchat.models.ranks.joining import join_launched, let_join
+        from specchat.models.ranks.leading import Ranks
         from specchat.models.ranks.processes import start_here
 
-        if self.ranks is not None and not self.ranks.lost and self.ranks.devices == tuple(devices):
-            return self.ranks
+        before = self.ranks
+        if before is not None and not before.lost and (before.devices, before.at) == (tuple(devices), at):
+            return before
+        if (launched := launched_ranks()) > 1:
+            if launched != len(devices) or at:
+                raise UsageError(f"torchrun started {launched} ranks: device must name as many, or one for all of them")
+            return Ranks(join_launched(), devices, death=lambda: "a rank that torchrun started has ended")
+        if at:
+            say(f"waiting for {len(devices) - 1} more to join at {at}")
+            return let_join(devices, at, self.cancelled)
         say(f"starting {len(devices) - 1} more processes")
         return start_here(devices, threads, self.cancelled)
 

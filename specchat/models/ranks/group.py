@@ -45,7 +45,7 @@ class Group:
 
         Args:
             store: where the ranks find each other.
-            address: of this machine, by which the others reach it.
+            address: of this machine, by which the others reach it; empty where gloo is to find out.
 
         Raises:
             RanksLost: some do not come.
@@ -53,7 +53,7 @@ class Group:
         self.rank, self.size = rank, size
         self._store, self._patience = store, timedelta(seconds=patience_s)
         options = _gloo._Options()
-        options._devices = [_gloo.create_device(hostname=address)]
+        options._devices = [_gloo.create_device(hostname=address) if address else _gloo.create_default_device()]
         options._timeout = self._patience
         self._host = self._done(lambda: _gloo(_prefixed("host", store), rank, size, options))
         self._cards: Any = None

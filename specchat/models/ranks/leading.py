@@ -47,11 +47,13 @@ class Ranks:
         end: Callable[[], None] = lambda: None,
         death: Callable[[], str] = lambda: "",
         processes: Sequence[int] = (),
+        at: str = "",
     ) -> None:
         """Ranks that have met and hold nothing.
 
         Args:
             end: ends the processes, those that do not end by themselves.
+            at: where they joined; empty where they were started here.
             processes: the ids of those that were started for it.
             death: says which process has ended, and how; empty where that is not known.
         """
@@ -59,6 +61,7 @@ class Ranks:
         self._numbers = itertools.count(1)
         self._gone: list[int] = []
         self._lock, self._depth = threading.RLock(), 0
+        self.at = at
         self._end, self._death, self.processes = end, death, tuple(processes)
 
     @property
