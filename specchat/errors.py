@@ -15,6 +15,7 @@
     ├── ModelError                this network cannot be run the way specchat needs
     │   ├── TokenizerMismatch     target and draft model do not share one token table
     │   ├── DamagedModel          its description and its weights do not go together (exit code 2)
+    │   ├── RanksLost             another process that holds a part of it has ended, or does not answer
     │   ├── NotNumbers            its logits are not numbers: weights are damaged
     │   └── NotEnoughMemory       weights that do not fit into the memory that is free
     │       ├── NoMemoryLeft      … or an allocation that failed, which ends the engine
@@ -23,6 +24,7 @@
     ├── TrainingError             a drafter cannot be trained: data, disk or memory
     │   └── CheckpointError       … from the checkpoint that is there: damaged, or of another training (exit code 2)
     ├── EngineError               the engine process failed, died or speaks another protocol
+    │   └── PlanRefused           … or tells a process that computes with it what contradicts itself
     ├── InstallationError         a library is not installed, or cannot be loaded
     └── StoreError                chats could not be kept, found or read
 
@@ -120,6 +122,10 @@ class NotNumbers(ModelError):
         self.who = who
 
 
+class RanksLost(ModelError):
+    """A rank that has ended or does not answer: what was loaded over several ranks is gone."""
+
+
 class NotEnoughMemory(ModelError):
     """Weights that do not fit into the memory that is free."""
 
@@ -150,6 +156,10 @@ class CheckpointError(TrainingError):
 
 class EngineError(SpecchatError):
     """The engine process failed, died, or speaks another protocol."""
+
+
+class PlanRefused(EngineError):
+    """A message to a rank that contradicts itself, or what the rank holds."""
 
 
 class InstallationError(SpecchatError):

@@ -11,7 +11,7 @@ from specchat.compiled import machine as host
 from specchat.errors import UsageError, nearest
 from specchat.models.weights.model_files import processor_precision
 
-MOST_PROCESSES = 64
+MOST_PROCESSES = 2
 """Over which a target is shared out."""
 
 
@@ -46,6 +46,8 @@ def choose_devices(wanted: str) -> tuple[torch.device, ...]:
         raise UsageError(f"device = {wanted!r} must name each {kind} device once, as in cuda:0,1, or say cpu:2")
     if kind == "cpu" and len(numbers) == 1 and 0 < int(index) <= MOST_PROCESSES:
         return (torch.device("cpu"),) * int(index)
+    if len(numbers) > MOST_PROCESSES:
+        raise UsageError(f"device = {wanted!r}: a target is shared out over {MOST_PROCESSES} processes at most")
     if kind == "cuda" and max(map(int, numbers[:1] if at else numbers)) < torch.cuda.device_count():
         return tuple(torch.device("cuda", int(number)) for number in numbers)
     processes = f": 1 to {MOST_PROCESSES} processes" if kind == "cpu" else ""

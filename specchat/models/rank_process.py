@@ -13,11 +13,11 @@ from pathlib import Path
 import torch
 
 from specchat.config import load_catalog
-from specchat.errors import ModelError, SpecchatError
+from specchat.errors import ModelError, RanksLost, SpecchatError
 from specchat.models.decoder.shape import Shape, said_by, unsupported
 from specchat.models.hub import model_state
 from specchat.models.model_loading import known_config, open_weights
-from specchat.models.ranks.group import Group, RanksLost
+from specchat.models.ranks.group import Group
 from specchat.models.ranks.joining import join_launched, joined
 from specchat.models.ranks.network import Follower, RankNetwork, fingerprint, rank_network
 from specchat.models.ranks.plan import Load

@@ -25,6 +25,7 @@ import test_model_requests
 import test_parts_by_layer
 import test_view_contract
 import torch
+import torch.distributed as dist
 from contracts.kit import reply
 from contracts.model_checks import CLOSE, PREFIX
 from contracts.models import BUILDERS, V, over_network, own_decoder, shared_network, source_of
@@ -36,15 +37,16 @@ from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Generate, Load, Message
 from specchat.engine.server.command_queue import CommandQueue
 from specchat.engine.server.worker import Worker
-from specchat.errors import EngineError, ModelError, UsageError
+from specchat.errors import EngineError, ModelError, PlanRefused, RanksLost, UsageError
 from specchat.models.decoder.cache_rows import PassPlan
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.network import Pass, SubLayers
 from specchat.models.decoder.prompt_cache import KeptTexts, PromptCache
 from specchat.models.decoder.shape import Shape
+from specchat.models.machine import choose_devices
 from specchat.models.ranks import joining, processes
 from specchat.models.ranks import plan as p
-from specchat.models.ranks.group import RanksLost
+from specchat.models.ranks.group import Group
 from specchat.models.ranks.leading import Ranks
 from specchat.models.ranks.network import Follower, rank_network
 from specchat.models.ranks.processes import start_here
@@ -175,6 +177,60 @@ def test_each_rank_holds_its_part_of_the_weights(over_ranks):
         shares_of(smol, 4)
 
 
+def ranks_in_threads(count: int, patience_s: float = 20) -> Ranks:
+    """Ranks in threads of this process: they meet, and then say nothing."""
+    store, led = dist.HashStore(), []
+
+    def rank(number: int) -> None:
+        group = Group(store, number, count, patience_s=patience_s)
+        if number == 0:
+            led.append(Ranks(group, ("cpu",) * count))
+        else:
+            led.append(group)  # lives on
+
+    threads = [threading.Thread(target=rank, args=(number,), daemon=True) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    threads[0].join()
+    return next(one for one in led if isinstance(one, Ranks))
+
+
+def test_a_rank_that_does_not_answer_is_not_waited_for_long():
+    ranks, began = ranks_in_threads(2, patience_s=0.3), time.monotonic()
+    with pytest.raises(RanksLost, match=r"the ranks lost each other: .*; load the pair again"), ranks.told(p.Stop()):
+        ranks.group.all_reduce(torch.ones(3))
+    assert time.monotonic() - began < 10
+    with pytest.raises(RanksLost, match="load the pair again"), ranks.told(p.Stop()):
+        pytest.fail("nothing is computed any more")
+
+
+def test_devices_are_named_once_or_counted(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    for wanted, devices in (
+        ("cpu:2", "cpu cpu"),
+        ("cuda:0,1", "cuda:0 cuda:1"),
+        ("cuda:1", "cuda:1"),
+        ("cuda:1,1@box:29500", "cuda:1 cuda:1"),
+        ("cpu:2@box:29500", "cpu cpu"),
+        ("cpu", "cpu"),
+    ):
+        assert " ".join(map(str, choose_devices(wanted))) == devices
+    for wanted in (
+        "cpu:0",
+        "cpu:3",
+        "cuda:0,1,1@box:1",
+        "cpu:1,2",
+        "cpu:x",
+        "cuda:0,2",
+        "cuda:0,0",
+        "cuda:2@box:1",
+        "cpu@box:1",
+    ):
+        with pytest.raises(UsageError, match=f"device = '{wanted}'"):
+            choose_devices(wanted)
+
+
 class _Alone:
     """Half of a group whose other half says nothing: every sum lacks a part."""
 
@@ -248,16 +304,16 @@ def test_a_plan_that_contradicts_itself_is_refused():
 
     checked(RUN)
     for changes, said in BAD:
-        with pytest.raises(p.PlanRefused, match=said):
+        with pytest.raises(PlanRefused, match=said):
             checked(msgspec.structs.replace(RUN, **changes))
     for data in (b"", b"\xc1", p.encoded(p.Report(3)), b"\x92" * 100_000, p.encoded(p.Envelope([], RUN))[:-1]):
-        with pytest.raises(p.PlanRefused, match="a message between ranks is none"):
+        with pytest.raises(PlanRefused, match="a message between ranks is none"):
             p.envelope_of(data)
     for wrong in (p.Keep(9, 0, [1]), p.Copy(1, 9, [0], 0, None), p.Embed(9, [1]), p.Stay(None), RUN):
-        with pytest.raises(p.PlanRefused, match="a plan was refused"):
+        with pytest.raises(PlanRefused, match="a plan was refused"):
             Follower(_Alone(), lambda load, group: pytest.fail("not asked to"))._do(wrong)
     for keep in (p.Keep(1, 5, [4]), p.Keep(1, 0, [7, 6]), p.Keep(1, 0, [8])):
-        with pytest.raises(p.PlanRefused, match="rows that are not there"):
+        with pytest.raises(PlanRefused, match="rows that are not there"):
             p.check_keep(keep, 8)
 
 

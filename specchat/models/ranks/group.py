@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from specchat.errors import ModelError
+from specchat.errors import RanksLost
 from specchat.models.ranks.plan import MOST_BYTES, Envelope, Report, demand, encoded, envelope_of, report_of
 
 _FIRST_BYTES = 2048
@@ -29,10 +29,6 @@ _gloo: Any = dist.ProcessGroupGloo
 _prefixed: Any = dist.PrefixStore  # type: ignore[attr-defined]
 
 _EVER = timedelta(days=365)
-
-
-class RanksLost(ModelError):
-    """A rank that has ended or does not answer: what was loaded over several ranks is gone."""
 
 
 class Group:

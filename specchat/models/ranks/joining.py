@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 import torch.distributed as dist
 
-from specchat.errors import EngineError, UsageError
-from specchat.models.ranks.group import PATIENCE_S, Group, RanksLost
+from specchat.errors import EngineError, RanksLost, UsageError
+from specchat.models.ranks.group import PATIENCE_S, Group
 from specchat.models.ranks.leading import Ranks
 from specchat.models.ranks.processes import STARTING_S
 

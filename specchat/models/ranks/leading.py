@@ -19,7 +19,7 @@ from torch import Tensor
 from specchat.core.device_copy import drawable
 from specchat.core.reading import HeadOutput, HeadTensors
 from specchat.core.request import EVERYTHING, Adapter, HeadNeeds, HeadOfSome
-from specchat.errors import ModelError
+from specchat.errors import ModelError, RanksLost
 from specchat.models.decoder.adapters import checked, sizes_of
 from specchat.models.decoder.kv_cache import KVCache
 from specchat.models.decoder.network import Pass
@@ -27,7 +27,7 @@ from specchat.models.decoder.shape import Shape
 from specchat.models.decoder.trimmed_head import TorchHead, TrimmedHead
 from specchat.models.decoder.weight_check import prepared
 from specchat.models.ranks import plan as p
-from specchat.models.ranks.group import Group, RanksLost
+from specchat.models.ranks.group import Group
 from specchat.models.ranks.network import RankNetwork, fingerprint, rank_network
 from specchat.models.weights.weight_source import WeightSource, head_rows
 

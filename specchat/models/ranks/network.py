@@ -11,6 +11,7 @@ from torch import Tensor
 
 from specchat.core.reading import Counters
 from specchat.core.request import Adapter, ExtraRow, LayerHook, PassRequest
+from specchat.errors import PlanRefused
 from specchat.models.decoder.adapters import MOST_RANK, Factors, checked, paired, sizes_of
 from specchat.models.decoder.eager import WHOLE_DOWN, WHOLE_O, EagerNetwork, PassTensors
 from specchat.models.decoder.kv_cache import KVCache, RotationTables
@@ -82,7 +83,7 @@ class RankNetwork(EagerNetwork):
         while isinstance(told := self.group.announced().message, p.Head):  # which a hook may ask for
             self.head_for_first(told)
         if not isinstance(told, p.Stay):
-            raise p.PlanRefused("a plan was refused: no rows that stay after a hook")
+            raise PlanRefused("a plan was refused: no rows that stay after a hook")
         p.check_stay(told, len(hidden))
         return told.rows
 
@@ -185,7 +186,7 @@ class Follower:
             case p.NewAdapter():
                 self._take_adapter(message)
             case _:
-                raise p.PlanRefused("a plan was refused: rows that stay after no hook")
+                raise PlanRefused("a plan was refused: rows that stay after no hook")
 
     def _report(self, load: p.Load) -> None:
         p.check_load(load, self._group.size)

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import torch
 
-from specchat.errors import EngineError
+from specchat.errors import PlanRefused
 from specchat.models.decoder.cache_rows import OwnRows, PassPlan
 from specchat.models.decoder.network import Pass, SubLayers
 
@@ -26,10 +26,6 @@ PAST_CONTEXT = 1 << 12
 Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 Numbers = list[Number]
 Above = list[Annotated[int, msgspec.Meta(ge=-1, lt=1 << 31)]]
-
-
-class PlanRefused(EngineError):
-    """A message to a rank that contradicts itself, or what the rank holds."""
 
 
 class _Message(msgspec.Struct, array_like=True, forbid_unknown_fields=True):

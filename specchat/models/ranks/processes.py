@@ -16,7 +16,8 @@ from typing import Any
 
 import torch.distributed as dist
 
-from specchat.models.ranks.group import PATIENCE_S, Group, RanksLost
+from specchat.errors import RanksLost
+from specchat.models.ranks.group import PATIENCE_S, Group
 from specchat.models.ranks.leading import Ranks
 
 STARTING_S = 180.0
