@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from specchat.controllers import limits_memory
@@ -22,7 +23,17 @@ from specchat.core.round import Ledger, Round
 from specchat.core.seams import Drafter, Model
 from specchat.core.speedup import RoundIntervals
 from specchat.decoding.assemble import assemble, sampling
-from specchat.decoding.chat_tools import CALL_BEGINS, ChatMessage, in_words
+from specchat.decoding.chat_tools import (
+    HERMES,
+    CallForm,
+    ChatMessage,
+    calls_grammar,
+    can_name,
+    form_of_template,
+    in_words,
+    special_parts,
+    told_in_words,
+)
 from specchat.decoding.combinations import LosslessClaim, check_settings, losslessness
 from specchat.decoding.emission import Emission, Limits, Stop, tokens_of
 from specchat.decoding.kept_parts import ControllerCache, DrafterCache
@@ -33,7 +44,7 @@ from specchat.decoding.vocabulary import Vocabulary
 from specchat.drafters.grammar import WithGrammar
 from specchat.drafters.parts import PairResources
 from specchat.drafters.reference import ExpectedReply, WithReference
-from specchat.errors import ModelError, PromptEmpty, PromptTooLong, UsageError
+from specchat.errors import ConstraintError, InstallationError, ModelError, PromptEmpty, PromptTooLong, UsageError
 from specchat.models.decoder.cache_rows import LAZY_TOKENS
 from specchat.models.decoder.cached_model import CachedModel
 from specchat.models.decoder.prompt_cache import KeptText
@@ -187,12 +198,67 @@ class Conversation:
             found = self.vocabulary.encode_chat_with_tools(messages, given)
         return self._known(self.vocabulary.encode_chat(in_words(messages, given)) if found is None else found)
 
-    def calls_in_words(self, tools: str) -> bool:
-        """Whether the model is told to write calls of these functions as Hermes models do."""
-        probe = {"role": "user", "content": "?"}
-        found = self.vocabulary.encode_chat_with_tools([probe], json.loads(tools or "[]"))
-        said = b"" if found is None else b"".join(self.vocabulary.token_spelling(token) for token in found)
-        return found is None or CALL_BEGINS.encode() in said
+    @cached_property
+    def _template_form(self) -> CallForm | None:
+        def written(messages: Sequence[ChatMessage], tools: list[Any]) -> str | None:
+            found = self.vocabulary.encode_chat_with_tools(messages, tools)
+            return None if found is None else self._spelled(found).decode(errors="replace")
+
+        return form_of_template(written)
+
+    def _spelled(self, tokens: Sequence[int]) -> bytes:
+        return b"".join(map(self.vocabulary.token_spelling, tokens))
+
+    def _control_token(self, text: str) -> int | None:
+        """The token of this name that adds no text; None where there is none."""
+        found = self.vocabulary.encode(text)
+        return found[0] if len(found) == 1 and not self.vocabulary.token_bytes(found[0]) else None
+
+    @cached_property
+    def _controls(self) -> tuple[int, ...]:
+        """The control tokens that do not end a reply."""
+        table = self.vocabulary
+        tokens = set(range(min(table.size, self.target.vocab_size))) - table.eos_ids
+        return tuple(token for token in sorted(tokens) if not table.token_bytes(token) and table.token_spelling(token))
+
+    def hold_calls(
+        self, tools: str, prompt: Sequence[int], *, chosen: Sequence[str] = (), single: bool = False
+    ) -> Constraint | None:
+        """What holds a reply's calls to the parameters' schemas, in the form in which the model is told to write them.
+
+        Args:
+            tools: the functions, as a JSON list.
+            prompt: what `encode` made of them and of the chat.
+            chosen: those one of which must be called; none where the model decides.
+
+        Returns None where the model decides and writes calls in no known form, or in a form that cannot be held.
+
+        Raises:
+            ConstraintError, InstallationError: as `compile` does, where a call is required.
+            UsageError: a function that is no function, or is not among them.
+        """
+        given: list[Any] = json.loads(tools or "[]")
+        try:
+            schemas = {one["function"]["name"]: dict(one["function"].get("parameters") or {}) for one in given}
+            held = {name: schemas[name] for name in chosen or schemas}
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise UsageError("the tools are no list of functions that holds the one to be called") from None
+        form = HERMES if told_in_words(given).encode() in self._spelled(prompt) else self._template_form
+        if form is None or not can_name(form, [*held]):
+            if not chosen:
+                return None
+            form = HERMES
+        special = special_parts(form, self._control_token)
+        controls = [token for token in self._controls if token not in special.values()]
+        grammar = calls_grammar(form, held, required=bool(chosen), single=single, special=special, controls=controls)
+        try:
+            constraint = self.compile(ConstraintSource("calls", grammar))
+        except (ConstraintError, InstallationError):
+            if chosen:
+                raise
+            return None
+        constraint.spelled = frozenset(special.values())
+        return constraint
 
     def encode_text(self, text: str) -> list[int]:
         """A text as tokens, to go on with as it stands; raises as `encode` does."""
@@ -310,7 +376,8 @@ class Conversation:
             constraint.advance(begun)
             context.constraint = constraint
         room = self.target.context_tokens - len(history)
-        emission = Emission(self.vocabulary, _limits(in_force, room), begun)
+        spelled = frozenset[int]() if constraint is None else constraint.spelled
+        emission = Emission(self.vocabulary, _limits(in_force, room), begun, spelled)
         expected = ExpectedReply(reference) if reference else None
         ledger, gaps = Ledger(), RoundIntervals()
         watch = watch or Stopwatch()

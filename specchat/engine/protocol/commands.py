@@ -62,10 +62,17 @@ class SecondReply(Struct, frozen=True):
 
 class ReplyConstraint(Struct, frozen=True):
     """What a reply must be: JSON that fits a schema, any JSON object (no text), a match of an expression, or a text
-    of a grammar in Lark's notation; `calls` is a grammar that holds only where the model writes calls in its form."""
+    of a grammar in Lark's notation.
+
+    With `calls`, calls of the command's tools fit their schemas, in the form that the model's template writes. The
+    reply is calls of the `chosen` tools, at least one; without any it is free up to what opens a call. `single`: one
+    call.
+    """
 
     kind: ConstraintKind
     text: str = ""
+    chosen: tuple[Name, ...] = ()
+    single: bool = False
 
 
 class Generate(Struct, frozen=True, tag_field="type", tag="generate"):

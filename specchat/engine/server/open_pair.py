@@ -12,6 +12,7 @@ from specchat.core.round import Ledger
 from specchat.core.seams import Model
 from specchat.decoding.combinations import refuse_unknown_drafts
 from specchat.decoding.conversation import Conversation
+from specchat.decoding.kept_parts import ControllerCache
 from specchat.drafters.choice import choose_drafter
 from specchat.drafters.parts import PairResources
 from specchat.engine.protocol import events
@@ -78,7 +79,8 @@ class OpenPair:
         goes_on = before if before is not None and before.conversation.target is loaded.target.model else None
         idle = IdleTime(store, loaded, say, goes_on.prompts if goes_on else KeptPrompts(loaded, settings))
         if goes_on is not None:
-            idle.kept = goes_on.idle.kept
+            idle.kept, idle.accounts = goes_on.idle.kept, goes_on.idle.accounts
+            idle.accounts.use(loaded)
             idle.prompts.use(loaded)
             idle.prompts.change(settings)
         conversation = Conversation(
@@ -90,7 +92,7 @@ class OpenPair:
             idle.resources(loaded),
             plain_rounds=True,
             drafters=goes_on.conversation.drafters if goes_on else None,
-            controllers=goes_on.conversation.controllers if goes_on else None,
+            controllers=goes_on.conversation.controllers if goes_on else ControllerCache(idle.accounts.saved),
         )
         idle.kept.learn(settings.learn)
         if goes_on is not None:
@@ -251,6 +253,8 @@ class OpenPair:
         """Save what was read, and what drafters have learnt, and let them go."""
         self.save_prompts()
         self.idle.kept.save()
+        if self.idle.accounts.due:
+            self.idle.accounts.save(self.conversation.controllers)
         for chat in (self.conversation, *self._others):
             chat.drafters.close()
 

@@ -69,7 +69,7 @@ class EngineEvents:
         """Give all events to the page above the chat that asked for some; returns those that are no answers to it."""
         asking = RunScreen | AlternativesScreen | WhatIfScreen
         run = next((screen for screen in self._app.screen_stack if isinstance(screen, asking)), None)
-        if run is not None and events:
+        if run is not None:
             run.take(events)
         self._what_ifs.take(events)
         return [event for event in events if (getattr(event, "id", None) or 0) < FIRST_RACE_ID]

@@ -57,6 +57,22 @@ EDITS = (
     ),
     Mutation(
         "serving",
+        "lets several calls follow where one is wanted",
+        "calls_grammar",
+        "not single",
+        "True",
+        ("tests/decoding/test_held_calls.py", "-k", "plain_decoding"),
+    ),
+    Mutation(
+        "serving",
+        "hides the control token that opens calls",
+        "Conversation.hold_calls",
+        "constraint.spelled = frozenset(special.values())",
+        "pass",
+        ("tests/decoding/test_held_calls.py", "-k", "plain_decoding"),
+    ),
+    Mutation(
+        "serving",
         "gives out every call where one is wanted",
         "CallReader._give",
         "self._single and self.count - isinstance(piece, Call)",
