@@ -40,6 +40,22 @@ EDITS = (
         (NETWORKS, "-k", "counts and hydra"),
     ),
     Mutation(
+        "drafter eagle",
+        "feeds the layer's output back where its norm is asked for",
+        "Eagle.fed_back",
+        "self.normed(states) if self._norm_fed_back else states",
+        "states",
+        ("tests/models/test_published_drafters.py", "-k", "formulas"),
+    ),
+    Mutation(
+        "drafter eagle",
+        "norms every tap where all together are to be",
+        "Eagle.fused",
+        "rms_normalize(features, self.sizes.epsilon) if self._unit_taps == 1 else features",
+        "rms_normalize(features, self.sizes.epsilon) if self._unit_taps else features",
+        ("tests/models/test_published_drafters.py", "-k", "formulas"),
+    ),
+    Mutation(
         "drafter clover",
         "leaves the factors of the tokens' norm out",
         "DraftHead.of_tokens",
