@@ -73,7 +73,11 @@ class Settings:
         choices=("auto", "native", "torch"),
         live=False,
     )
-    device: str = option("auto", "where the models run: auto, cpu, cuda, cuda:1, mps", live=False)
+    device: str = option(
+        "auto",
+        "where the models run: auto, cpu, cuda, cuda:1, mps; the target over cards: cuda:0,1, or processes: cpu:2",
+        live=False,
+    )
     threads: int = option(
         0,
         "processor threads of the engine, at most its cores; 0 chooses",

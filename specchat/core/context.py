@@ -86,8 +86,12 @@ class Context:
 
     def law_after(self, tree: TokenTree, node: int, logits: Tensor) -> Law:
         """The processed law of the token that follows `node`, from its (V,) raw logits."""
+        return law(self.penalised(tree, node, logits), self.sampling)
+
+    def penalised(self, tree: TokenTree, node: int, logits: Tensor) -> Tensor:
+        """(V,) float32 logits of the token that follows `node`, after bias and penalties, from the raw ones."""
         path = tree.path_tokens(node) if self.sampling.penalised else ()
-        return law(penalise(logits, self.sampling, self.counts, path), self.sampling)
+        return penalise(logits, self.sampling, self.counts, path)
 
     def draw_after(self, tree: TokenTree, node: int, logits: Tensor | RowInMemory) -> int:
         """The target's own token after `node`, drawn from the law of its (V,) raw logits with its position's noise.

@@ -431,7 +431,7 @@ class Conversation:
                     with watch.stopped():  # drafters may be built for a change, and read what there is
                         self._current_speculator(context)
                 speculator = with_reference(self._current_speculator(context), expected)
-                if constraint is not None:
+                if constraint is not None or context.sampling.banned:
                     speculator = with_drafter(speculator, WithGrammar(speculator.drafter))
                 written = yield from self._round(speculator, context, emission, ledger, watch)
                 gaps.add(written.at_s, *_counted(written.round))

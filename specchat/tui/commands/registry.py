@@ -134,6 +134,13 @@ COMMANDS: dict[str, SlashCommand] = {
             values=setting_commands.setting_and_value,
         ),
         SlashCommand(
+            "whatif",
+            "what other settings would have meant for the last reply; changes nothing",
+            setting_commands.what_if,
+            "[NAME=VALUE…]",
+            values=setting_commands.settings_to_try,
+        ),
+        SlashCommand(
             "save", "keep the settings as default, or for this pair only", setting_commands.save_settings, "[pair]"
         ),
         *(

@@ -8,6 +8,7 @@ from pathlib import Path
 from specchat.errors import SpecchatError, UsageError, cut, meant, nearest
 from specchat.tui.screens.chat_screen import ChatScreen
 from specchat.tui.state.settings_fields import Field, field_not_in_use, fields_of, methods_of
+from specchat.tui.state.what_if import may_be_asked, pairs_of
 from specchat.tui.text import numbers
 
 PAIR = "pair"
@@ -26,6 +27,27 @@ async def set_setting(screen: ChatScreen, text: str) -> None:
     if len(name_and_value) < 2:
         raise UsageError("/set wants a name and a value: /set temperature 0.8")
     await change_setting(screen, *name_and_value)
+
+
+async def what_if(screen: ChatScreen, text: str) -> None:
+    """Show what other settings would have meant for the reply; without any, those in force, if they are others."""
+    changes = {}
+    for name, value in pairs_of(text) if text else ():
+        fields = _fields(screen)
+        field, hello = fields.get(name), screen.chat.engine.hello
+        if (
+            field is None
+            and hello is not None
+            and (found := field_not_in_use(hello, screen.chat.engine.settings, name))
+        ):
+            field = found[0]
+        if field is None or not may_be_asked(name):
+            known = [one for one in fields if may_be_asked(one)]
+            raise UsageError(
+                f"/whatif asks about how to guess and to sample, not {cut(name, 40)!r}{meant(name, known)}"
+            )
+        changes[name] = field.parse(value)
+    screen.what_ifs.open(changes)
 
 
 async def save_settings(screen: ChatScreen, what: str) -> None:
@@ -122,6 +144,13 @@ def setting_and_value(screen: ChatScreen, given: list[str]) -> Sequence[str]:
         return ()
     info = fields[given[0]].info
     return ("true", "false") if info.kind == "bool" else info.choices
+
+
+def settings_to_try(screen: ChatScreen, given: list[str]) -> Sequence[str]:
+    """What `/whatif` takes: settings and values by turns."""
+    if len(given) % 2 == 0:
+        return [name for name in setting_and_value(screen, []) if may_be_asked(name)]
+    return setting_and_value(screen, given[-1:]) if given[-1] != PAIR else ()
 
 
 def pair_names(screen: ChatScreen, given: list[str]) -> Sequence[str]:

@@ -49,6 +49,22 @@ EDITS = (
     ),
     Mutation(
         "serving",
+        "lets draft models guess without the bias",
+        "points_below",
+        "noisy or context.sampling.shifts_logits",
+        "noisy or context.sampling.penalised",
+        ("tests/decoding/test_logit_bias.py", "-k", "strong_bias"),
+    ),
+    Mutation(
+        "serving",
+        "guesses banned tokens",
+        "Conversation.steps",
+        "constraint is not None or context.sampling.banned",
+        "constraint is not None",
+        ("tests/decoding/test_logit_bias.py", "-k", "changes_a_biased_text"),
+    ),
+    Mutation(
+        "serving",
         "leaves the bias out of draws in C",
         "draw_token",
         "logits = biased(logits if isinstance(logits, Tensor) else logits.tensor(), sampling)",
@@ -59,8 +75,8 @@ EDITS = (
         "serving",
         "lets several calls follow where one is wanted",
         "calls_grammar",
-        "not single",
-        "True",
+        "form.each and form.closing and not single",
+        "form.each and form.closing",
         ("tests/decoding/test_held_calls.py", "-k", "plain_decoding"),
     ),
     Mutation(
