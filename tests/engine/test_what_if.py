@@ -32,7 +32,7 @@ class Asked:
 
     def reply(self, settings: dict, seed: int = 7) -> WhatIf:
         """Write one; the question what it would have been with its own settings."""
-        self.worker.answer(Change(settings))
+        self.worker.answer(Change({"controller": "fixed", **settings}))
         self.heard.clear()
         self.worker.answer(Generate(1, TALK, seed))
         assert not [event for event in self.heard if isinstance(event, ev.Failed)], self.heard
@@ -125,6 +125,17 @@ def test_other_settings_give_other_rounds_of_the_same_text(asked):
     assert not hotter.decided
     assert hotter.round.index == 0
     assert hotter.other.tokens >= hotter.other.rounds
+
+
+def test_a_controller_that_goes_by_time_decides_nothing_unless_it_is_asked_about(asked):
+    question = asked.reply({**SETTINGS[0], "controller": "goodput"})
+    by_time = asked.would(question, changes={"nodes": 2})
+    assert by_time.full
+    in_full = asked.would(question, own={**question.own, "controller": "fixed"}, changes={"nodes": 2}, plain=[])
+    assert not in_full.full
+    for found, other in ((by_time.own, in_full.own), (by_time.other, in_full.other)):
+        assert (found.rounds, found.drafted) == (other.rounds, other.drafted)
+    assert not asked.would(question, changes={"controller": "fixed"}).full
 
 
 def test_a_round_begins_where_it_is_asked_for(asked):

@@ -277,7 +277,9 @@ class WouldBe(Struct, frozen=True, tag_field="type", tag="would_be"):
 
     `decided`: the reply's tokens decided every guess; else the target judged, and its text would have become another.
     `measured`: what passes cost by their rows was measured on this machine when it was idle; else it comes from these
-    rounds alone. `stopped`: another command came before it was done. `round` is the one that was asked for.
+    rounds alone. `full`: every round guessed all it may, since the controller of both goes by time and would
+    decide otherwise in the next run. `stopped`: another command came before it was done. `round` is the one that
+    was asked for.
     """
 
     id: Id
@@ -285,6 +287,7 @@ class WouldBe(Struct, frozen=True, tag_field="type", tag="would_be"):
     other: RedoneRounds | None = None
     decided: bool = False
     measured: bool = False
+    full: bool = False
     stopped: bool = False
     round: RoundDone | None = None
 

@@ -104,10 +104,10 @@ class OpenPair:
         before = self.conversation.settings
         fixed = (name for name, option in OPTIONS.items() if not option.live and name != "threads")
         same = all(getattr(before, name) == getattr(settings, name) for name in fixed)
-        if not (same and settings.memory):
-            return same
-        if self.loaded.unreadable:
+        if not same or self.loaded.unreadable:
             return False
+        if not settings.memory:
+            return True
         # what drafters make of the target's weights counts when the context is limited, and so do draft models
         made = choose_drafter(before).makers == choose_drafter(settings).makers
         return made and not self.loaded.missing_drafts(settings)
@@ -298,6 +298,7 @@ class CurrentPair:
     def close(self) -> None:
         if self._open is not None:
             self._open.close()
+            self._open.loaded.close_ranks()
             self._open = None
 
     # ------------------------------------------------------------------------------------------- loading
@@ -314,7 +315,9 @@ class CurrentPair:
         return self._take(loaded, settings)
 
     def _loader(self, cancelled: Callable[[], bool]) -> Loader:
-        return Loader(load_catalog(), self._emit, cancelled, LoadTimes(state_dir() / "load_times.json"))
+        ranks = self._open.loaded.target.ranks if self._open is not None else None
+        times = LoadTimes(state_dir() / "load_times.json")
+        return Loader(load_catalog(), self._emit, cancelled, times, ranks=ranks)
 
     def _take(self, loaded: LoadedPair, settings: Settings) -> OpenPair:
         """Use these models from now on; where the settings do not fit them, nothing has changed."""
@@ -325,6 +328,8 @@ class CurrentPair:
         now = OpenPair.open(loaded, settings, self._store, lambda text: self._emit(events.Notice(text)), before)
         if before is not None and now.totals is not before.totals:
             before.conversation.drafters.close()
+        if before is not None and before.loaded.target.ranks is not loaded.target.ranks:
+            before.loaded.close_ranks()
         self._open = now
         return now
 

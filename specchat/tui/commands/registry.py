@@ -134,6 +134,13 @@ COMMANDS: dict[str, SlashCommand] = {
             values=setting_commands.setting_and_value,
         ),
         SlashCommand(
+            "whatif",
+            "what other settings would have meant for the last reply; changes nothing",
+            setting_commands.what_if,
+            "[NAME=VALUE…]",
+            values=setting_commands.settings_to_try,
+        ),
+        SlashCommand(
             "save", "keep the settings as default, or for this pair only", setting_commands.save_settings, "[pair]"
         ),
         *(
@@ -161,6 +168,9 @@ COMMANDS: dict[str, SlashCommand] = {
             "step", "do one round, or this many, and hold", view_commands.step, "[ROUNDS]", binding="pace.step"
         ),
         SlashCommand("speed", "rounds per second, or full", view_commands.speed, "[full|NUMBER]"),
+        SlashCommand(
+            "lens", "show at which layer of the model each token was decided", setting_commands.lens, "[on|off]"
+        ),
         SlashCommand(
             "stats", "all figures, none, or the most important ones", lambda on, _: on.side_panel.turn_stats()
         ),
