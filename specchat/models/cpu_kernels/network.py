@@ -104,6 +104,7 @@ class NativeNetwork:
         self.threads = torch.get_num_threads()
         self._kernels = kernels_for(processor)
         self.row_copies: RowCopies | None = self._kernels
+        self.unrecorded = self
         self._source: WeightSource = prepared(source, shape)
         packer = Packer(self._kernels, self._source, precision)
         with ThreadPoolExecutor(self.threads) as pool:
@@ -114,10 +115,10 @@ class NativeNetwork:
             if not shape.tied:  # as the head it was looked at while it was packed
                 packer.check("embed", share_out=pool.map)
         self._norm = self._source.dense("norm")
-        stored = self._source.stored("embed") if shape.embedding_scale == 1.0 else None
+        stored = self._source.stored("embed")
         plain = stored is not None and self._kernels.packs(stored.kind) and stored.length == shape.hidden
         self.embedding = RowReader(self._kernels, stored) if stored is not None and plain else None
-        """Rows of tokens as the first layer gets them; None where the source computes them."""
+        """Rows of tokens, without the factor on embeddings; None where the source computes them."""
         self.like = torch.empty(shape.kv_heads, shape.head_dim, dtype=torch.bfloat16)
         products = [self._head, *(product for layer in self._layers for product in layer.products)]
         self.nbytes = sum(product.nbytes for product in products)
@@ -151,7 +152,10 @@ class NativeNetwork:
         return taken
 
     def embed(self, tokens: Sequence[int]) -> Tensor:
-        return self._source.embed(list(tokens)) if self.embedding is None else self.embedding.rows(tokens)
+        if self.embedding is None:
+            return self._source.embed(list(tokens))
+        rows, scale = self.embedding.rows(tokens), self.shape.embedding_scale
+        return rows if scale == 1.0 else rows * scale
 
     def head_rows(self, tokens: Sequence[int]) -> Tensor:
         rows = head_rows(self._source, self.shape.tied, tokens)

@@ -114,6 +114,7 @@ class EagerNetwork:
         self.kernels = "torch"
         self.key_interleave = 1
         self.row_copies: RowCopies | None = None
+        self.unrecorded: EagerNetwork = self
         self.threads = torch.get_num_threads()  # torch's own; nothing here changes them
         shape = weights.shape
         queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim

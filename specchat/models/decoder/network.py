@@ -167,6 +167,11 @@ class Network(Protocol):
     """Copies rows of a cache where `key_interleave` says that C lays it out."""
     threads: int
     """How many threads it may use, where it has threads of its own."""
+
+    @property
+    def unrecorded(self) -> Network:
+        """The network whose passes may read several texts: itself, unless its own were recorded."""
+
     like: Tensor
     """(kv_heads, head_dim), whose format and device the rows of the cache have."""
 
