@@ -13,7 +13,7 @@ from specchat.config import ModelSpec, load_catalog, state_dir
 from specchat.config.prompt_files import FOLDER, PromptFiles
 from specchat.decoding.conversation import Conversation
 from specchat.engine.server.loaded_pair import LoadedPair
-from specchat.errors import ConfigError, UsageError, WeightsError
+from specchat.errors import ConfigError, ModelError, UsageError, WeightsError
 from specchat.memory_size import parse_amount_or_off
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.prompt_cache import KeptText, KeptTexts, PromptCache
@@ -92,6 +92,9 @@ class KeptPrompts:
             return
         except OSError as error:
             _log.warning("prompt cache: nothing is written: %s", error.strerror or error)
+            self._unwritten = []
+        except ModelError as error:  # its rows are gone with another process
+            _log.warning("prompt cache: nothing is written: %s", error)
             self._unwritten = []
 
     def _name_models(self, interrupted: Callable[[], bool]) -> None:

@@ -54,13 +54,7 @@ class Decoder(CachedModel["Decoder"]):
         self.context_tokens = context_tokens
         self.counters = Counters()
         self.device = network.device
-        self.cache: KVCache = KVCache(
-            self._parts.attention,
-            context_tokens,
-            network.key_interleave,
-            network.row_copies,
-            source.cache if source else None,
-        )
+        self.cache: KVCache = network.new_cache(self._parts.attention, context_tokens, source.cache if source else None)
         super().__init__(self.cache, source)
         self._like, self._same_bits = network.like, network.kernels == "native"
         tables = RotationTables(shape, self.device, context_tokens) if source is None else source.rotations

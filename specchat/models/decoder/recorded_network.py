@@ -72,7 +72,7 @@ class GraphNetwork(EagerNetwork):
 
     def __init__(self, eager: EagerNetwork, recorder: Recorder, ops: FusedOps = PLAIN) -> None:
         super().__init__(eager.weights)
-        self.unrecorded = eager
+        self._eager = eager
         self.kernels = "torch, CUDA graphs"
         self.trouble = ""  # why no more is recorded, or no longer with compiled operations
         self.records = True
@@ -83,6 +83,10 @@ class GraphNetwork(EagerNetwork):
         self._tapped: dict[int, Tensor] = {}
         self._recorded: WeakKeyDictionary[KVCache, _Recorded] = WeakKeyDictionary()
         self._attention: dict[tuple[int, int], Attention] = {}
+
+    @property
+    def unrecorded(self) -> EagerNetwork:
+        return self._eager
 
     def run(self, running: Pass) -> Tensor:
         plan = running.plan
