@@ -308,6 +308,8 @@ class ReplyView(GrowingLines, Vertical):
 
     async def show_new(self) -> None:
         """Show the new pieces of the reply, and its end if it has ended; as plain text if they cannot be drawn."""
+        if not self._tail.is_attached:  # not composed yet: `on_mount` shows them
+            return
         if not self._undrawable:
             try:
                 await self._show_new()
