@@ -40,6 +40,14 @@ EDITS = (
         (NETWORKS, "-k", "counts and hydra"),
     ),
     Mutation(
+        "drafter eagle",
+        "draft on the processor beside a card",
+        "HeadOfTarget._like",
+        "torch.empty(0, dtype=dtype, device=device)",
+        "torch.empty(0)",
+        ("tests/contracts/test_pretended_device.py", "-k", "are_where_the_target_is"),
+    ),
+    Mutation(
         "drafter clover",
         "leaves the factors of the tokens' norm out",
         "DraftHead.of_tokens",
@@ -91,7 +99,7 @@ EDITS = (
         "drafter clover",
         "goes on from the root's state below every node",
         "CloverDrafting.read",
-        "self._running[parents]",
+        "rows_of(self._running, parents)",
         "self._running[[0] * len(parents)]",
         ("tests/models/test_learned_drafting.py", "-k", "clover"),
     ),
