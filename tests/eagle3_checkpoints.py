@@ -96,7 +96,18 @@ def random_tensors(hidden: int, vocab_size: int, rows: int, taps: int) -> Tensor
     return tensors
 
 
-def said_by(tensors: Tensors, features: Tensor, embedded: Tensor, ahead: Tensor, norm_first: bool) -> list[Tensor]:
+def with_tap_norms(tensors: Tensors, name: str, hidden: int = 32, taps: int = 3) -> None:
+    """Add the factors of the norms that the configuration's key asks for."""
+    factors = (1 + 0.3 * torch.randn(taps * hidden, generator=torch.Generator().manual_seed(5))).bfloat16().float()
+    if name == "norm_before_fc":
+        tensors["input_norm.weight"] = factors
+    if name == "fc_norm":
+        tensors |= {f"fc_norm.{tap}.weight": part for tap, part in enumerate(factors.split(hidden))}
+
+
+def said_by(
+    tensors: Tensors, features: Tensor, embedded: Tensor, ahead: Tensor, norm_first: bool, norm_output: bool = False
+) -> list[Tensor]:
     """(R,) logits after the root and after each token of a chain below it, by the paper's formulas, one row at a time.
 
     Args:
@@ -111,6 +122,14 @@ def said_by(tensors: Tensors, features: Tensor, embedded: Tensor, ahead: Tensor,
     rotary = LlamaRotaryEmbedding(config)
     keys: list[Tensor] = []
     values: list[Tensor] = []
+
+    def of_taps(feature: Tensor) -> Tensor:
+        if "input_norm.weight" in tensors:
+            return norm(feature, "input_norm")
+        if "fc_norm.0.weight" in tensors:
+            parts = feature.split(len(tensors["fc_norm.0.weight"]))
+            return torch.cat([norm(part, f"fc_norm.{tap}") for tap, part in enumerate(parts)])
+        return feature
 
     def norm(x: Tensor, name: str) -> Tensor:
         return x * (x.square().mean() + 1e-5).rsqrt() * tensors[f"{name}.weight"]
@@ -138,10 +157,10 @@ def said_by(tensors: Tensors, features: Tensor, embedded: Tensor, ahead: Tensor,
         return after + tensors["mlp.down_proj.weight"] @ gated
 
     for feature, token in zip(features, embedded, strict=True):
-        state = step(tensors["fc.weight"] @ feature, token)
+        state = step(tensors["fc.weight"] @ of_taps(feature), token)
     said = [tensors["lm_head.weight"] @ norm(state, "norm")]
     for token in ahead:
-        state = step(state, token)
+        state = step(norm(state, "norm") if norm_output else state, token)
         said.append(tensors["lm_head.weight"] @ norm(state, "norm"))
     return said
 

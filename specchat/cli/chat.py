@@ -96,6 +96,7 @@ def open_chat(
         serve_on=port,
         better=None if engine else lambda name: _later("better_pair").offer_for(name),
         training=None if engine else training,
+        second_engine=lambda wake: start_engine(engine, wanted, wake, number=1),
     )
     app = SpecchatApp(
         setup,
@@ -111,8 +112,9 @@ def open_chat(
     try:
         run_app(app, mouse=options.mouse)
     finally:
-        with suppress(OSError):
-            engine_log().unlink()
+        for number in (0, 1):
+            with suppress(OSError):
+                engine_log(number).unlink()
     if (print_transcript or options.print_transcript) and (said := conversation(app.chat.turns)):
         typer.echo(said + "\n")
     kept = app.context.archive.stored()

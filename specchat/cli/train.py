@@ -29,7 +29,7 @@ def train(
     loss: Annotated[
         str,
         typer.Option(
-            help="What a draft_model learns the target's law by: forward_kl, reverse_kl, jsd, tvd or tvd_plus_plus.",
+            help="The distance of laws: forward_kl, reverse_kl, jsd, tvd, tvd_plus_plus, lk or lk_mixed.",
             show_default="forward_kl",
         ),
     ] = "",
@@ -45,8 +45,8 @@ def train(
     select: Annotated[
         str,
         typer.Option(
-            help="behind: the 40 % of tokens where the reference is furthest ahead; missed: those it guesses wrong.",
-            show_default="behind",
+            help="With a reference behind or missed; of chains of guesses reached, confidence or guessable.",
+            show_default="behind or reached",
         ),
     ] = "",
     prompts: Annotated[

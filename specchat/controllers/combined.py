@@ -33,6 +33,13 @@ class SmallestBudget(Controller):
         for controller in self._controllers:
             controller.observe(round)
 
+    def save_state(self) -> bytes:
+        return next(filter(None, (controller.save_state() for controller in self._controllers)), b"")
+
+    def restore_state(self, state: bytes) -> None:
+        for controller in self._controllers:
+            controller.restore_state(state)
+
 
 EVERY = 24
 """One round at least of so many is plain. It changes no text, and costs some 2 % of the speed."""

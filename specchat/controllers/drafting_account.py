@@ -48,6 +48,10 @@ class DraftingAccount:
         self._rested = 0  # rounds since the last with drafting
         self.replies_left = self._replies_between = 1  # until one begins so; from that one to the next
 
+    def recall(self, balance: float) -> None:
+        """Begin with the credit that an earlier engine's balance is worth, never with more than `_CREDIT`."""
+        self.balance = min(_CREDIT, max(balance, min(self.balance, _CREDIT_AGAIN)))
+
     @property
     def pays(self) -> bool:
         """Whether drafting has gained more than it lost, credit included."""

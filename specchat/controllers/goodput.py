@@ -39,6 +39,9 @@ _WATCHED = 4
 _RESTS = 8
 """Rounds for which a plain plan holds: re-planning each round would cost 2 % of a plain round."""
 
+_KEPT_ROWS = (1, 2, 4)
+"""Rows of the passes whose times are kept."""
+
 _ONE_GUESS = Budget(1, 1, 1, why="a trial: may guesses pay again?")
 
 
@@ -160,6 +163,28 @@ class Goodput(Controller):
         if seen.drafting_rounds < _FEW or (seen.drafting_rounds + seen.plain_rounds) % _SETTLED == 0:
             self._known = self._deep = None
 
+    def save_state(self) -> bytes:
+        """Nothing before a round had a guess, nor of passes that other texts shared."""
+        from specchat.controllers.kept_account import ROWS, KeptAccount  # where a GPU is measured msgspec is missing
+
+        drafted = self.statistics.drafting_rounds or self._free.drafting_rounds
+        if not drafted or self.costs.texts > 1:
+            return b""
+        verify = tuple(self.costs.verify_s(rows) for rows in ROWS)
+        account, free = self.account.balance, self._free_account.balance
+        return KeptAccount(verify, self.statistics.kept(), self._free.kept(), account, free).encoded()
+
+    def restore_state(self, state: bytes) -> None:
+        """Plan from the first round on as an earlier engine did; its rounds are outweighed soon."""
+        from specchat.controllers.kept_account import ROWS, KeptAccount
+
+        kept = KeptAccount.decoded(state)
+        self.costs.recall(tuple(zip(ROWS, kept.verify, strict=True)))
+        self.statistics.recall(kept.statistics)
+        self._free.recall(kept.free)
+        self.account.recall(kept.balance)
+        self._free_account.recall(kept.free_balance)
+
     def best_depth(self) -> tuple[int, float]:
         """The depth with the highest goodput, 0 for plain decoding, and that goodput in tokens per second."""
         best, best_goodput = 0, self._plain_goodput(self.statistics)
@@ -237,7 +262,7 @@ class Goodput(Controller):
         timings = round.timings
         plain_s = self.costs.one_s + (seen.plain_other_s.value or besides(timings, learning=False))
         took_s = timings.draft_s + self.costs.charged_s(round) + timings.other_s
-        if not seen.drafting_rounds:
+        if not seen.warm:
             took_s = max(plain_s, took_s - _COLD_S)
         elif took_s > _DISTURBED * plain_s:
             steps = round.draft_passes if seen.passes else max(round.tree.depths)

@@ -86,6 +86,12 @@ class LearntCosts:
             if abs(known - drawn) > 0.01 * drawn:
                 self._draw()
 
+    def recall(self, points: tuple[tuple[int, float], ...]) -> None:
+        """Begin with the curve of an earlier engine, where none was measured apart from rounds."""
+        if self._line is not None and not self._timed:
+            for rows, seconds in points:
+                self._add_to_line(self._line, rows, seconds)
+
     @property
     def one_s(self) -> float:
         """Predicted seconds of a verification of one row: plain decoding's."""

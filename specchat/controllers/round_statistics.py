@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from dataclasses import InitVar, dataclass, field
+from typing import TYPE_CHECKING
 
 from specchat.core.round import Round, RoundTimings
 from specchat.core.tree import ROOT, TokenTree
 from specchat.indexes.recent_linear_fit import RecentCostFit
+
+if TYPE_CHECKING:
+    from specchat.controllers.kept_account import KeptStatistics
 
 UNKNOWN_RATE = 0.6
 """The acceptance rate assumed at the first depth until it is measured."""
@@ -46,6 +51,11 @@ class Average:
         self._sum = self._sum * fade + value * weight
         self._weight = self._weight * fade + weight
         self._prior_weight *= fade
+
+    @property
+    def seen(self) -> bool:
+        """Whether there was a value."""
+        return self._weight > 0.0
 
     @property
     def value(self) -> float:
@@ -96,6 +106,15 @@ class DraftTime:
         return self._line.at(steps)
 
 
+_RECALLED = 8.0
+"""What was averaged in an earlier engine counts as much as so many rounds."""
+
+
+_MEANS = (
+    "rate", "calibration", "nodes_per_level", "steps", "steps_per_level", "tokens", "nodes", "other_s", "plain_other_s",
+)  # fmt: skip
+
+
 class RoundStatistics:
     """Averages over rounds; one object for those in which passes of draft models were allowed, one for the others.
 
@@ -113,6 +132,8 @@ class RoundStatistics:
         primed: whether the last round led to no guess yet, but to what the next one needs: results of extra rows, or
             states that a network waits for.
         plain_rounds: rounds without a guess since the last with one.
+        drafting_rounds: rounds with a guess, some of an earlier engine included.
+        warm: whether one of them was in this engine.
     """
 
     def __init__(self, memory: int, depth: int, step_s: float = 0.0) -> None:
@@ -134,6 +155,8 @@ class RoundStatistics:
         self.gives_probabilities = False
         self.drafting_rounds = 0
         self.plain_rounds = 0
+        self.warm = False
+        self._memory = memory
 
     def rows(self, nodes: int) -> int:
         """Rows of a pass over so many guesses, extra rows included."""
@@ -154,8 +177,9 @@ class RoundStatistics:
             self.add_plain(round)
             return
         self.drafting_rounds += 1
-        if self.drafting_rounds > 1:
+        if self.warm:
             self.other_s.add(round.timings.other_s)
+        self.warm = True
         self.plain_rounds = 0
         levels = max(*tree.depths, 1)
         steps = round.draft_passes if self.passes else levels
@@ -174,6 +198,44 @@ class RoundStatistics:
         if promised is not None:
             self.gives_probabilities = True
             self.calibration.add(round.accepted / max(promised, 0.05), weight=promised)
+
+    def kept(self) -> KeptStatistics:
+        """What a later engine may begin with."""
+        from specchat.controllers.kept_account import KeptStatistics  # where a GPU is measured msgspec is missing
+
+        means = {name: getattr(self, name).value for name in _MEANS}
+        seen = itertools.takewhile(lambda average: average.seen, self.accepted)
+        return KeptStatistics(
+            accepted=tuple(average.value for average in seen),
+            draft=(self.draft.begin_s, self.draft.step_s),
+            extra_rows=(self.extra_rows.at(0.0), self.extra_rows.slope),
+            passes=self.passes,
+            gives_probabilities=self.gives_probabilities,
+            rounds=self.drafting_rounds,
+            **means,
+        )
+
+    def recall(self, kept: KeptStatistics) -> None:
+        """Begin with what rounds of an earlier engine said; rounds of this one outweigh it soon."""
+        if not kept.rounds:
+            return
+
+        def recalled(value: float) -> Average:
+            average = Average(self._memory, value, prior_weight=0.0)
+            average.add(value, _RECALLED)
+            return average
+
+        self.accepted[: len(kept.accepted)] = map(recalled, kept.accepted[: len(self.accepted)])
+        for name in _MEANS:
+            if value := getattr(kept, name):
+                setattr(self, name, recalled(value))
+        (begin_s, step_s), (rows, slope) = kept.draft, kept.extra_rows
+        self.draft, self.extra_rows = DraftTime(self._memory), RecentCostFit(1.0 - 1.0 / self._memory)
+        for steps in _MEASURED_AS:
+            self.draft.add(steps, begin_s + steps * step_s)
+            self.extra_rows.add(float(steps), rows + steps * slope)
+        self.passes, self.gives_probabilities = kept.passes, kept.gives_probabilities
+        self.drafting_rounds = min(kept.rounds, int(_RECALLED))
 
     def add_plain(self, round: Round) -> None:
         """Learn what a round without a guess takes besides its pass.

@@ -174,10 +174,14 @@ class Constraint:
 
     The matcher walks along the paths that are asked for and back again; only `advance` moves it for good. The mask
     depends on the path alone, as the law does, so whatever is exact without a mask is exact with it.
+
+    Attributes:
+        spelled: control tokens that a reply under it writes as text.
     """
 
     def __init__(self, matcher: LLMatcher, ends: frozenset[int], vocab_size: int, name: str) -> None:
         self._matcher, self._ends, self._vocab_size, self._name = matcher, ends, vocab_size, name
+        self.spelled: frozenset[int] = frozenset()
         self._fresh = matcher.deep_copy()
         self._reply: list[int] = []
         self._ended = False

@@ -33,6 +33,7 @@ class Context:
         round: rounds done so far in this reply.
         budget: of this round.
         constraint: what the reply must be, where something is asked of it.
+        lens: whether the states after all layers of the target are wanted.
     """
 
     history: list[int]
@@ -46,6 +47,7 @@ class Context:
     round: int = 0
     budget: Budget = field(default=Budget(0))
     constraint: Constraint | None = None
+    lens: bool = False
     _counts: Counts = field(init=False, default_factory=Counts)
 
     @property
@@ -84,8 +86,12 @@ class Context:
 
     def law_after(self, tree: TokenTree, node: int, logits: Tensor) -> Law:
         """The processed law of the token that follows `node`, from its (V,) raw logits."""
+        return law(self.penalised(tree, node, logits), self.sampling)
+
+    def penalised(self, tree: TokenTree, node: int, logits: Tensor) -> Tensor:
+        """(V,) float32 logits of the token that follows `node`, after bias and penalties, from the raw ones."""
         path = tree.path_tokens(node) if self.sampling.penalised else ()
-        return law(penalise(logits, self.sampling, self.counts, path), self.sampling)
+        return penalise(logits, self.sampling, self.counts, path)
 
     def draw_after(self, tree: TokenTree, node: int, logits: Tensor | RowInMemory) -> int:
         """The target's own token after `node`, drawn from the law of its (V,) raw logits with its position's noise.

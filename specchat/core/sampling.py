@@ -16,6 +16,9 @@ from specchat.core.device_copy import to_device
 from specchat.core.noise import Noise, Stream
 from specchat.errors import NotNumbers
 
+BAN = -100.0
+"""A bias that bans a token; logits differ by less."""
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -54,9 +57,19 @@ class Sampling:
         return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
 
     @cached_property
+    def shifts_logits(self) -> bool:
+        """Whether bias or penalties change logits."""
+        return self.penalised or bool(self.bias)
+
+    @cached_property
+    def banned(self) -> frozenset[int]:
+        """Tokens that the bias makes so unlikely that none is worth a guess."""
+        return frozenset(token for token, amount in self.bias if amount <= BAN)
+
+    @cached_property
     def by_logits(self) -> bool:
         """Whether the token with the highest logit is always taken: greedy, with neither bias nor penalties."""
-        return self.greedy and not self.penalised and not self.bias
+        return self.greedy and not self.shifts_logits
 
     @cached_property
     def without_bias(self) -> Sampling:

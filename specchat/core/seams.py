@@ -338,6 +338,13 @@ class Controller(ABC):
     def observe(self, round: Round) -> None:
         """Learn from a round, its timings included."""
 
+    def save_state(self) -> bytes:
+        """What a later engine with the same models may begin with; nothing by default."""
+        return b""
+
+    def restore_state(self, state: bytes) -> None:
+        """Begin with what `save_state` gave; ValueError if it is something else, and nothing has changed then."""
+
 
 class NestedEngine(Protocol):
     """Parts that fit together and write a text round by round. A drafter may let a smaller engine write ahead."""

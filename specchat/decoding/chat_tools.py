@@ -1,16 +1,66 @@
-"""Functions that a reply may call, as chats write them: in a model's own chat format, or in Hermes models' words."""
+"""Functions that a reply may call: how chats write calls and results, and the grammars that hold a reply's calls.
+
+A chat writes them in the model's own format, or, where that has no place for them, in Hermes models' words.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 ChatMessage = Mapping[str, Any]
 """`role` and `content`; with `calls` (each `id`, `name` and `arguments`) an assistant's message calls functions, and
 with `answers`, the id of a call, a user's message is the result of that call."""
 
-CALL_BEGINS, CALL_ENDS = "<tool_call>", "</tool_call>"
+_ARGUMENTS = ('{"name": ', ', "arguments": ', "}")
+_PARAMETERS = ('{"name": ', ', "parameters": ', "}")
+
+
+@dataclass(frozen=True)
+class CallForm:
+    """How a model writes calls.
+
+    Args:
+        mark: what opens calls anywhere in a reply; empty where calls are all of a reply.
+        opening, closing: what stands behind the mark and behind the calls.
+        call: what stands before the name, between name and arguments, and behind these. The name is JSON, unless
+            nothing stands before it.
+        between: what stands between two calls.
+        each: mark, opening and closing are around each call, not around all of them.
+    """
+
+    mark: str
+    opening: str
+    call: tuple[str, str, str]
+    closing: str
+    between: str
+    each: bool = False
+
+    def written(self, name: str, arguments: str) -> str:
+        """A reply with one call, whose arguments are this JSON."""
+        before, middle, after = self.call
+        said = json.dumps(name, ensure_ascii=False) if before else name
+        return f"{self.mark}{self.opening}{before}{said}{middle}{arguments}{after}{self.closing}"
+
+
+HERMES = CallForm("<tool_call>", "\n", _ARGUMENTS, "\n</tool_call>", "\n", each=True)
+
+FORMS = (
+    HERMES,  # Qwen too
+    CallForm("<function=", "", ("", ">", ""), "</function>", "\n", each=True),  # Llama 3
+    CallForm("[TOOL_CALLS]", "", ("", "[ARGS]", ""), "", "", each=True),  # Mistral since 2025
+    CallForm("[TOOL_CALLS]", " [", _ARGUMENTS, "]", ", "),  # Mistral
+    CallForm("[TOOL_CALLS]", "[", _ARGUMENTS, "]", ", "),
+    CallForm("", "```tool_code\n", _ARGUMENTS, "\n```", "\n"),  # Gemma
+    CallForm("", "```json\n", _ARGUMENTS, "\n```", "\n"),
+    CallForm("", "[", _ARGUMENTS, "]", ", "),
+    CallForm("", "", _PARAMETERS, "", "; "),  # Llama 3
+    CallForm("", "", _ARGUMENTS, "", "\n"),
+)
+"""The forms that are known. In those of JSON `parameters` may stand in place of `arguments`."""
 
 _TOLD = """# Tools
 
@@ -48,15 +98,19 @@ def in_words(messages: Sequence[ChatMessage], tools: Sequence[Any] = ()) -> list
         before = about_tools
     if not tools:
         return found
-    said = _TOLD.format("\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
+    said = told_in_words(tools)
     if found and found[0]["role"] == "system":
         return [{**found[0], "content": f"{found[0]['content']}\n\n{said}"}, *found[1:]]
     return [{"role": "system", "content": said}, *found]
 
 
+def told_in_words(tools: Sequence[Any]) -> str:
+    """What a model is told of these functions in Hermes models' words."""
+    return _TOLD.format("\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
+
+
 def _call_text(call: Mapping[str, Any]) -> str:
-    said = json.dumps({"name": call["name"], "arguments": call["arguments"]}, ensure_ascii=False)
-    return f"{CALL_BEGINS}\n{said}\n{CALL_ENDS}"
+    return HERMES.written(call["name"], json.dumps(call["arguments"], ensure_ascii=False))
 
 
 def for_templates(messages: Sequence[ChatMessage]) -> Iterator[list[dict[str, Any]]]:
@@ -112,3 +166,122 @@ def tells_all(written: str, turns: Sequence[dict[str, Any]]) -> bool:
         said in written or json.dumps(said)[1:-1] in written or json.dumps(said, ensure_ascii=False)[1:-1] in written
         for said in results
     )
+
+
+_PROBED = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+_PROBE = {"type": "function", "function": {"name": "probe", "description": "probe", "parameters": _PROBED}}
+_ASKED = {"role": "user", "content": "?"}
+_CALLING = {"role": "assistant", "content": "", "calls": [{"id": "1", "name": "probe", "arguments": {"x": 1}}]}
+
+
+def form_of_template(written: Callable[[Sequence[ChatMessage], list[Any]], str | None]) -> CallForm | None:
+    """The form in which a chat template writes an assistant's call; None where it is none of those known.
+
+    Args:
+        written: what the template makes of messages and tools, None where it has no place for them.
+    """
+    before = written([_ASKED], [_PROBE])
+    if before is None:
+        return HERMES  # told in words
+    after = written([_ASKED, _CALLING], [_PROBE])
+    if after is None:  # it writes no calls: what it says of them counts
+        return HERMES if HERMES.mark in before else None
+    reply = after[
+        next((at for at, (one, other) in enumerate(zip(before, after, strict=False)) if one != other), len(before)) :
+    ]
+    others = [replace(form, call=_PARAMETERS) for form in FORMS if form.call == _ARGUMENTS]
+    for plain in (str.strip, lambda text: "".join(text.split())):  # as it is, or else but for its white space
+        for form in (*FORMS, *others):
+            said = plain(form.written("probe", '{"x": 1}'))
+            if plain(reply).startswith(said) or (form.mark and said in plain(after)):
+                return form
+    return None
+
+
+_PLAIN_NAME = re.compile(r"[\w.:/-]+")
+_LAID_OUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+
+
+def calls_grammar(
+    form: CallForm,
+    tools: Mapping[str, Mapping[str, Any]],
+    *,
+    required: bool,
+    single: bool,
+    special: Mapping[str, int],
+    controls: Sequence[int] = (),
+) -> str:
+    """A grammar, in Lark's notation, of replies whose calls are of these tools and fit their parameters' schemas.
+
+    Args:
+        required: the reply is calls, at least one; otherwise it is any text, held from what opens a call on.
+        single: one call and no more.
+        special: those parts of the form that are control tokens, as `special_parts` finds them.
+        controls: control tokens that may stand in free text.
+    """
+    opening, middle, after = form.call
+
+    def literal(text: str) -> str:
+        """A text, where parts of it may be control tokens."""
+        parts = re.split("(" + "|".join(map(re.escape, special)) + ")", text) if special else [text]
+        return " ".join(f"<[{special[part]}]>" if part in special else json.dumps(part) for part in parts if part)
+
+    def said(name: str) -> str:
+        return opening + (json.dumps(name, ensure_ascii=False) if opening else name)
+
+    def any_call(opens: str) -> str:
+        """One call of any of the tools, its name opened by so much."""
+        return "(" + " | ".join(f"{opens}{number} args_{number}" for number in range(len(tools))) + ")"
+
+    rules = [
+        f"args_{number}: {literal(middle)} %json {json.dumps(_laid_out(schema))} {literal(after)}"
+        for number, schema in enumerate(tools.values())
+    ]
+    rules += [f"name_{number}: {literal(said(name))}" for number, name in enumerate(tools)]
+    call, between, closing = any_call("name_"), literal(form.between), literal(form.closing)
+    further = "" if single else f"({between} {call})*"
+    inside = f"{literal(form.opening)} {call} {'' if form.each else further} {closing}"
+    if required:
+        calls = f"{literal(form.mark)} {inside}"
+        return "\n".join([f"start: {calls} {f'({between} {calls})*' if form.each and not single else ''}", *rules])
+    rules += [f"control: <[{','.join(map(str, controls))}]>"] if controls else []
+    if not form.mark:
+        opens = [_expression(form.opening + said(name)) for name in tools]
+        rules += [f"OPENS_{number}: /[ \\n]*{one}/" for number, one in enumerate(opens)]
+        rules += [f"TEXT: /(.|\\n)+/ & ~/[ \\n]*({'|'.join(opens)})(.|\\n)*/", r"ANY: /(.|\n)*/"]
+        before, behind = ("control*", "(control ANY)*") if controls else ("", "")
+        start = f"start: {before} ({any_call('OPENS_')} {further} {closing} | TEXT {behind})?"
+        return "\n".join([start, *rules])
+    text = "(TEXT control)*" if controls else ""
+    if form.mark in special:
+        rules.append(f"opens: {text} TEXT {literal(form.mark)}")
+    else:
+        rules += [f"opens: {text} marked", f"marked[lazy]: TEXT {json.dumps(form.mark)}"]
+    if form.each and form.closing and not single:
+        start = f"start: (opens {inside})* {text} TEXT"
+    else:  # without a closing, text that follows could not be told from the call
+        again = f"({between} {literal(form.mark)} {inside})*" if form.each and not single else ""
+        start = f"start: opens {inside} {again} | {text} TEXT"
+    return "\n".join([start, r"TEXT: /(.|\n)*/", *rules])
+
+
+def can_name(form: CallForm, names: Sequence[str]) -> bool:
+    """Whether calls of these functions can be told from what is around them."""
+    return bool(form.call[0]) or all(map(_PLAIN_NAME.fullmatch, names))
+
+
+def special_parts(form: CallForm, control: Callable[[str], int | None]) -> dict[str, int]:
+    """The parts of a form that are control tokens, and which; `control` says whether a text is one."""
+    parts = {part for part in (form.mark, form.call[1]) if part}
+    return {part: token for part in parts if (token := control(part)) is not None}
+
+
+def _expression(text: str) -> str:
+    """An expression that matches this text alone."""
+    return "".join(one if one.isascii() and one.isalnum() else f"\\x{{{ord(one):x}}}" for one in text)
+
+
+def _laid_out(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A schema of parameters without those that it does not name, unless it speaks of them."""
+    closed = {"additionalProperties": False} if "properties" in schema else {}
+    return {**closed, **schema, "x-guidance": _LAID_OUT}

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from specchat.controllers import limits_memory
@@ -21,11 +22,23 @@ from specchat.core.request import FIRST, HeadNeeds
 from specchat.core.round import Ledger, Round
 from specchat.core.seams import Drafter, Model
 from specchat.core.speedup import RoundIntervals
+from specchat.core.tree import ROOT
 from specchat.decoding.assemble import assemble, sampling
-from specchat.decoding.chat_tools import CALL_BEGINS, ChatMessage, in_words
+from specchat.decoding.chat_tools import (
+    HERMES,
+    CallForm,
+    ChatMessage,
+    calls_grammar,
+    can_name,
+    form_of_template,
+    in_words,
+    special_parts,
+    told_in_words,
+)
 from specchat.decoding.combinations import LosslessClaim, check_settings, losslessness
 from specchat.decoding.emission import Emission, Limits, Stop, tokens_of
 from specchat.decoding.kept_parts import ControllerCache, DrafterCache
+from specchat.decoding.layer_lens import LayerChoices, layer_choices
 from specchat.decoding.reply_events import Event, PromptRead, ReplyEnded, ReplyStarted, RoundWritten, Stopwatch
 from specchat.decoding.speculate import Draft, Speculator, Submitted
 from specchat.decoding.teacher_forcing import chain
@@ -33,11 +46,19 @@ from specchat.decoding.vocabulary import Vocabulary
 from specchat.drafters.grammar import WithGrammar
 from specchat.drafters.parts import PairResources
 from specchat.drafters.reference import ExpectedReply, WithReference
-from specchat.errors import ModelError, PromptEmpty, PromptTooLong, UsageError
+from specchat.errors import (
+    CombinationError,
+    ConstraintError,
+    InstallationError,
+    ModelError,
+    PromptEmpty,
+    PromptTooLong,
+    UsageError,
+)
 from specchat.models.decoder.cache_rows import LAZY_TOKENS
 from specchat.models.decoder.cached_model import CachedModel
 from specchat.models.decoder.prompt_cache import KeptText
-from specchat.settings import SPECULATION, Settings
+from specchat.settings import MOST_LAYERS, SPECULATION, Settings
 
 
 class _Cancelled(Exception):
@@ -109,6 +130,7 @@ class Conversation:
         self._resources = resources or PairResources(vocabulary)
         self.drafters = DrafterCache() if drafters is None else drafters
         self.controllers = ControllerCache() if controllers is None else controllers
+        self._refuse_lens(settings)
         self.speculator = self._put_together()
         self._assembled: Settings | None = settings
 
@@ -122,12 +144,12 @@ class Conversation:
         return losslessness(self._settings)
 
     @contextmanager
-    def apart(self, changes: Mapping[str, Any], target: Model | None = None) -> Iterator[Conversation]:
+    def apart(self, changes: Mapping[str, Any] | Settings, target: Model | None = None) -> Iterator[Conversation]:
         """The same models with some settings changed and parts that have learnt nothing; this one stays as it is.
 
         `target` is one to use instead: the same weights with a cache of its own.
         """
-        settings = self._settings.but(changes)
+        settings = changes if isinstance(changes, Settings) else self._settings.but(changes)
         model = target or self.target
         apart = Conversation(model, self._draft, self.vocabulary, settings, self._costs, self._resources.keeping(None))
         try:
@@ -150,6 +172,16 @@ class Conversation:
         resources, here = self._resources, self._draft is not None
         drafts = dict.fromkeys(offered, True) | (resources.draft_models if here else {})
         check_settings(settings, here or bool(offered), resources.trained, resources.datastores, drafts)
+        self._refuse_lens(settings)
+
+    def _refuse_lens(self, settings: Settings) -> None:
+        if settings.lens and not self.target.flexible_passes:
+            raise CombinationError(
+                "lens = true needs the head on the states of early layers, which llama.cpp does not allow; "
+                "nearest that works: backend = own"
+            )
+        if settings.lens and self.target.layers > MOST_LAYERS:
+            raise CombinationError(f"lens = true is for models of up to {MOST_LAYERS} layers; this one has more")
 
     def build_parts(self) -> None:
         """Build what the settings in force ask for now, where the next reply would have to."""
@@ -187,12 +219,67 @@ class Conversation:
             found = self.vocabulary.encode_chat_with_tools(messages, given)
         return self._known(self.vocabulary.encode_chat(in_words(messages, given)) if found is None else found)
 
-    def calls_in_words(self, tools: str) -> bool:
-        """Whether the model is told to write calls of these functions as Hermes models do."""
-        probe = {"role": "user", "content": "?"}
-        found = self.vocabulary.encode_chat_with_tools([probe], json.loads(tools or "[]"))
-        said = b"" if found is None else b"".join(self.vocabulary.token_spelling(token) for token in found)
-        return found is None or CALL_BEGINS.encode() in said
+    @cached_property
+    def _template_form(self) -> CallForm | None:
+        def written(messages: Sequence[ChatMessage], tools: list[Any]) -> str | None:
+            found = self.vocabulary.encode_chat_with_tools(messages, tools)
+            return None if found is None else self._spelled(found).decode(errors="replace")
+
+        return form_of_template(written)
+
+    def _spelled(self, tokens: Sequence[int]) -> bytes:
+        return b"".join(map(self.vocabulary.token_spelling, tokens))
+
+    def _control_token(self, text: str) -> int | None:
+        """The token of this name that adds no text; None where there is none."""
+        found = self.vocabulary.encode(text)
+        return found[0] if len(found) == 1 and not self.vocabulary.token_bytes(found[0]) else None
+
+    @cached_property
+    def _controls(self) -> tuple[int, ...]:
+        """The control tokens that do not end a reply."""
+        table = self.vocabulary
+        tokens = set(range(min(table.size, self.target.vocab_size))) - table.eos_ids
+        return tuple(token for token in sorted(tokens) if not table.token_bytes(token) and table.token_spelling(token))
+
+    def hold_calls(
+        self, tools: str, prompt: Sequence[int], *, chosen: Sequence[str] = (), single: bool = False
+    ) -> Constraint | None:
+        """What holds a reply's calls to the parameters' schemas, in the form in which the model is told to write them.
+
+        Args:
+            tools: the functions, as a JSON list.
+            prompt: what `encode` made of them and of the chat.
+            chosen: those one of which must be called; none where the model decides.
+
+        Returns None where the model decides and writes calls in no known form, or in a form that cannot be held.
+
+        Raises:
+            ConstraintError, InstallationError: as `compile` does, where a call is required.
+            UsageError: a function that is no function, or is not among them.
+        """
+        given: list[Any] = json.loads(tools or "[]")
+        try:
+            schemas = {one["function"]["name"]: dict(one["function"].get("parameters") or {}) for one in given}
+            held = {name: schemas[name] for name in chosen or schemas}
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise UsageError("the tools are no list of functions that holds the one to be called") from None
+        form = HERMES if told_in_words(given).encode() in self._spelled(prompt) else self._template_form
+        if form is None or not can_name(form, [*held]):
+            if not chosen:
+                return None
+            form = HERMES
+        special = special_parts(form, self._control_token)
+        controls = [token for token in self._controls if token not in special.values()]
+        grammar = calls_grammar(form, held, required=bool(chosen), single=single, special=special, controls=controls)
+        try:
+            constraint = self.compile(ConstraintSource("calls", grammar))
+        except (ConstraintError, InstallationError):
+            if chosen:
+                raise
+            return None
+        constraint.spelled = frozenset(special.values())
+        return constraint
 
     def encode_text(self, text: str) -> list[int]:
         """A text as tokens, to go on with as it stands; raises as `encode` does."""
@@ -310,7 +397,9 @@ class Conversation:
             constraint.advance(begun)
             context.constraint = constraint
         room = self.target.context_tokens - len(history)
-        emission = Emission(self.vocabulary, _limits(in_force, room), begun)
+        context.lens = self.lens_of(own)
+        spelled = frozenset[int]() if constraint is None else constraint.spelled
+        emission = Emission(self.vocabulary, _limits(in_force, room), begun, spelled)
         expected = ExpectedReply(reference) if reference else None
         ledger, gaps = Ledger(), RoundIntervals()
         watch = watch or Stopwatch()
@@ -318,7 +407,8 @@ class Conversation:
 
         self._keep_states(speculator)
         reused = speculator.feed.recall(self.target, context.history[:-1])
-        yield ReplyStarted(len(history), reused, seed)
+        lossy = isinstance(self.target, CachedModel) and self.target.is_lossy(context.history[:-1])
+        yield ReplyStarted(len(history), reused, seed, lossy)
 
         def on_chunk(done: int, total: int) -> None:
             on_prefill(PromptRead(done, total, watch.seconds))
@@ -338,10 +428,11 @@ class Conversation:
                     settings, in_force = self._settings, self.with_own(own)
                     context.sampling = sampling(in_force, bias)
                     emission.limit(_limits(in_force, room))
+                    context.lens = self.lens_of(own)
                     with watch.stopped():  # drafters may be built for a change, and read what there is
                         self._current_speculator(context)
                 speculator = with_reference(self._current_speculator(context), expected)
-                if constraint is not None:
+                if constraint is not None or context.sampling.banned:
                     speculator = with_drafter(speculator, WithGrammar(speculator.drafter))
                 written = yield from self._round(speculator, context, emission, ledger, watch)
                 gaps.add(written.at_s, *_counted(written.round))
@@ -350,6 +441,10 @@ class Conversation:
         at_s = watch.seconds
         gaps.end(at_s)
         yield ReplyEnded(emission.ended, tail, ledger, gaps, prefill_s, at_s, emission.stop_string)
+
+    def lens_of(self, own: Mapping[str, Any] | None) -> bool:
+        """Whether a reply says where it was decided. Those with settings of their own do not: others wait for them."""
+        return self._settings.lens and own is None
 
     def with_own(self, own: Mapping[str, Any] | None) -> Settings:
         """The settings in force, with those of one reply."""
@@ -385,7 +480,12 @@ class Conversation:
         submitted = yield Drafted(speculator, draft)
         round = speculator.settle(submitted, context, cut)
         ledger.add(round)
-        return RoundWritten(round, tuple(texts), watch.seconds, emission.ended is not None)
+        layers: list[LayerChoices] = []
+        if context.lens:
+            with watch.stopped():  # it is for watching, and no part of writing
+                nodes = (ROOT, *round.verdict.path)[: len(round.emitted)]
+                layers = layer_choices(self.target, round.reading, nodes)
+        return RoundWritten(round, tuple(texts), watch.seconds, emission.ended is not None, tuple(layers))
 
     def _current_speculator(self, context: Context | None) -> Speculator:
         """The speculator for the settings in force; the drafters used last keep what they have learnt."""

@@ -36,14 +36,21 @@ class Limits:
 
 
 class Emission:
-    """Takes emitted tokens one by one and knows when to stop. `begun`: tokens that the reply has already."""
+    """Takes emitted tokens one by one and knows when to stop.
 
-    def __init__(self, vocabulary: Vocabulary, limits: Limits, begun: Sequence[int] = ()) -> None:
+    Args:
+        begun: tokens that the reply has already.
+        spelled: control tokens that are written as text.
+    """
+
+    def __init__(
+        self, vocabulary: Vocabulary, limits: Limits, begun: Sequence[int] = (), spelled: frozenset[int] = frozenset()
+    ) -> None:
         self.tokens: list[int] = []
         self.ended = Stop.END if begun and begun[-1] in vocabulary.eos_ids else None
         self.limits = limits
         self._vocabulary = vocabulary
-        self._detokenizer = Detokenizer(vocabulary)
+        self._detokenizer = Detokenizer(vocabulary, spelled)
         for token in begun:
             self._detokenizer.add(token)
         self._stops = StopStrings(limits.stop)
@@ -86,17 +93,22 @@ class Emission:
 
 
 class Detokenizer:
-    """Turns a growing list of tokens into text. Bytes of an unfinished character wait for their rest."""
+    """Turns a growing list of tokens into text. Bytes of an unfinished character wait for their rest.
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self._vocabulary = vocabulary
+    Args:
+        spelled: control tokens that are written as text.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, spelled: frozenset[int] = frozenset()) -> None:
+        self._vocabulary, self._spelled = vocabulary, spelled
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._waits = False  # whether bytes wait in the decoder
         self._strip_space = vocabulary.starts_with_space()
 
     def add(self, token: int) -> str:
         """The text that became readable with this token; may be empty."""
-        data = self._vocabulary.token_bytes(token)
+        table = self._vocabulary
+        data = table.token_spelling(token) if token in self._spelled else table.token_bytes(token)
         if self._strip_space and data:
             data = data.removeprefix(b" ")
             self._strip_space = False

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from specchat.core.seams import Controller, Drafter
 from specchat.decoding.state_feed import StateFeed
@@ -42,6 +43,8 @@ class DrafterCache:
         self.drop(lambda choice: True)
 
 
+_log = logging.getLogger(__name__)
+
 KEPT_CONTROLLERS = 16
 """How many controllers are kept, the one in use included."""
 
@@ -53,20 +56,33 @@ class ControllerCache:
     settings were changed and changed back. Controllers remember times and counts, never texts.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, saved: Callable[[Settings], bytes] = lambda settings: b"") -> None:
+        """`saved`: what a controller of such settings had learnt in an earlier engine; empty where that is nothing."""
         self._controllers: OrderedDict[str, tuple[Settings, Controller]] = OrderedDict()
+        self._saved = saved
 
     def __len__(self) -> int:
         return len(self._controllers)
 
     def kept(self, settings: Settings, new: Controller) -> Controller:
         """The controller that was made from such settings before; the new one where none is kept, which is then."""
-        made_from = _made_from(settings)
+        made_from = made_with(settings)
+        if made_from not in self._controllers and (state := self._saved(settings)):
+            try:
+                new.restore_state(state)
+            except ValueError as error:
+                _log.warning("what a controller had learnt is no longer used: %s", error)
         _, controller = self._controllers.setdefault(made_from, (settings, new))
         self._controllers.move_to_end(made_from)
         while len(self._controllers) > KEPT_CONTROLLERS:
             self._controllers.popitem(last=False)
         return controller
+
+    def states(self) -> Iterator[tuple[Settings, bytes]]:
+        """What each has learnt, the one used last at the end."""
+        for settings, controller in self._controllers.values():
+            if state := controller.save_state():
+                yield settings, state
 
     def forget(self, those: Callable[[Settings], bool] = lambda settings: True) -> None:
         """Drop all of them, or those of such settings: what they were made with has changed."""
@@ -74,7 +90,7 @@ class ControllerCache:
             del self._controllers[made_from]
 
 
-def _made_from(settings: Settings) -> str:
+def made_with(settings: Settings) -> str:
     """The settings that decide which controller is made, and what it learns of."""
     chosen = {name: getattr(settings, name) for name in (*SPECULATION, "memory")}
     return repr({**chosen, "method_options": sorted(settings.method_options.items())})

@@ -252,7 +252,7 @@ class CrossVocabulary(CompiledDrafter):
         rows = [row for row, node in enumerate(nodes) if node in self._translated and logprobs[row, 0] > -np.inf]
         if rows:
             some, each = np.maximum(tokens[rows], 0), logprobs[rows]
-            if context.sampling.penalised:
+            if context.sampling.shifts_logits:
                 paths = [tree.path_tokens(nodes[row]) for row in rows]
                 about = logsumexp[rows].astype(np.float64), context.sampling, context.counts, paths
                 some, each = penalised_candidates(some, each, *about)

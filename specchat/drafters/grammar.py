@@ -56,7 +56,9 @@ def forced_guess(constraint: Constraint, path: Sequence[int]) -> Sequence[Guess]
 
 
 class WithGrammar(MemberGroup):
-    """A drafter under a constraint: forced tokens come before it, and its guesses lose what is forbidden.
+    """A drafter under a constraint, a ban or both: forced tokens come first, and its guesses lose what is forbidden.
+
+    Banned are tokens whose bias leaves them no chance; see `Sampling.banned`.
 
     It is asked where no token is forced, for more guesses than have a place, since some will go. Draws keep their law:
     whether a draw stays depends on its token only in that this is allowed, and given that, it is distributed as q
@@ -70,22 +72,31 @@ class WithGrammar(MemberGroup):
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         """(F,) guesses that may follow each node."""
-        constraint = context.constraint
-        assert constraint is not None, "made for replies with one"
+        constraint, banned = context.constraint, [*context.sampling.banned]
+        if constraint is None:
+            mask = np.ones(context.vocab_size, dtype=np.bool_)
+            mask[banned] = False
+            said = self._drafter.propose(tree, frontier, 2 * width + 2, context)
+            return [allowed(guesses, mask, width, context.vocab_size) for guesses in said]
         paths = {node: tree.path_tokens(node) for node in frontier}
         forced = {node: forced_guess(constraint, path) for node, path in paths.items()}
         open_ = [node for node in frontier if not forced[node]]
         said = self._drafter.propose(tree, open_, 2 * width + 2, context) if open_ else ()
         asked = dict(zip(open_, said, strict=True))
-        for node, guesses in asked.items():
+        found: list[Sequence[Guess]] = []
+        for node in frontier:
+            if forced[node]:
+                found.append(forced[node])
+                continue
             mask = constraint.mask(paths[node])
-            for guess in guesses[:width]:
+            for guess in asked[node][:width]:
                 if 0 <= guess.token < context.vocab_size and not mask[guess.token]:
                     constraint.note_refused(paths[node], guess.token, guess.proposer)
-        return [
-            forced[node] or allowed(asked[node], constraint.mask(paths[node]), width, context.vocab_size)
-            for node in frontier
-        ]
+            if banned:
+                mask = mask.copy()
+                mask[banned] = False
+            found.append(allowed(asked[node], mask, width, context.vocab_size))
+        return found
 
     def close(self) -> None:
         """Nothing: the drafter outlives the reply."""

@@ -72,7 +72,7 @@ class Jacobi(Drafter):
         if self._tree is not tree:
             self._forget()
             self._tree, self._noisy = tree, not context.sampling.greedy
-            self._scored = self._noisy or context.sampling.penalised
+            self._scored = self._noisy or context.sampling.shifts_logits
             self._line = self._candidates(context)
         return [self._guesses(tree, node, width) for node in frontier]
 
@@ -107,7 +107,7 @@ class Jacobi(Drafter):
         """For each place that something was said about, the candidates in order."""
         if self._said is None:
             return []
-        if context.sampling.penalised:
+        if context.sampling.shifts_logits:
             return self._penalised(self._said, context)
         tokens, logprobs, _ = self._said
         if self._noisy:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from specchat.core.context import Context
@@ -176,8 +177,18 @@ class LikeliestByNode(Generic[Source]):
             float(said.logsumexp[row]) if said.logits else 0.0
         )
 
-    def candidates(self, tree: TokenTree, nodes: Sequence[int], context: Context) -> tuple[Tokens, Scores]:
-        """For each of F nodes the likeliest tokens by the chat's penalties, and log-probabilities: (F, C) each."""
+    def candidates(
+        self, tree: TokenTree, nodes: Sequence[int], context: Context, logits: Callable[[int], Tensor]
+    ) -> tuple[Tokens, Scores]:
+        """For each of F nodes the likeliest tokens by the chat's penalties, and log-probabilities: (F, C) each.
+
+        Under a bias any token may be among them: then all `logits` are looked at.
+        """
+        if context.sampling.bias:
+            rows = torch.stack([context.penalised(tree, node, logits(node)) for node in nodes])
+            highest, found = best_tokens(rows, min(self.rows(nodes).tokens.shape[1], rows.shape[1]))
+            named, scores = to_host(found, highest.double() - rows.double().logsumexp(dim=1, keepdim=True))
+            return named, scores
         said = self.rows(nodes)
         tokens, logsumexp = said.tokens, said.logsumexp.astype(np.float64)
         logprobs: Scores = said.values.astype(np.float64)
@@ -234,12 +245,12 @@ def points_below(
     Args:
         said: the likeliest tokens after every node that was read.
         noisy: whether points are ordered by the target's own noise, not by probability.
-        logits: node → (V,) logits after it, from which points get q where the rule needs that.
+        logits: node → (V,) logits after it, from which points get q where the rule needs that, and which a bias shifts.
     """
-    if not (noisy or context.sampling.penalised):
+    if not (noisy or context.sampling.shifts_logits):
         points: Proposal = said.points(nodes, width, proposer)
     else:
-        tokens, logprobs = said.candidates(tree, nodes, context)
+        tokens, logprobs = said.candidates(tree, nodes, context, logits)
         if noisy:
             positions = [context.position(tree, node) for node in nodes]
             tokens, logprobs = coupled(tokens, logprobs, positions, context)
@@ -266,9 +277,9 @@ def penalised_candidates(
     counts: Counts,
     paths: Sequence[Sequence[int]],
 ) -> tuple[Tokens, Scores]:
-    """Candidates after penalties, the likeliest first, and their log-probabilities.
+    """Candidates after bias and penalties, the likeliest first, and their log-probabilities.
 
-    Penalties are assumed not to change tokens that are not candidates.
+    Both are assumed not to change tokens that are not candidates.
 
     Args:
         tokens, logprobs: (n, C) candidates, and their log-probabilities before penalties.
@@ -279,8 +290,11 @@ def penalised_candidates(
     Returns:
         Two arrays (n, C).
     """
+    logits = logprobs + logsumexp[:, None]
+    for token, amount in sampling.bias:
+        logits = np.where(tokens == token, logits + amount, logits)
     amounts = np.array([counts.often(row, path) for row, path in zip(tokens.tolist(), paths, strict=True)])
-    changed = penalised_logits(logprobs + logsumexp[:, None], amounts, sampling) - logsumexp[:, None]
+    changed = penalised_logits(logits, amounts, sampling) - logsumexp[:, None]
     mass = 1.0 + (np.exp(changed) - np.exp(logprobs)).sum(axis=1, keepdims=True)
     changed -= np.log(np.maximum(mass, 1e-9))
     order = np.argsort(-changed, axis=1, kind="stable")

@@ -11,22 +11,41 @@ from specchat.compiled import machine as host
 from specchat.errors import UsageError, nearest
 from specchat.models.weights.model_files import processor_precision
 
+MOST_PROCESSES = 64
+"""Over which a target is shared out."""
+
 
 def choose_device(wanted: str) -> torch.device:
-    """The device a setting names; `auto` is CUDA if there, else the CPU. UsageError if there is none such here."""
+    """The first of `choose_devices`, on which everything runs that is not shared out."""
+    return choose_devices(wanted)[0]
+
+
+def choose_devices(wanted: str) -> tuple[torch.device, ...]:
+    """The devices a setting names, several where a target is shared out; `auto` is CUDA if there, else the CPU.
+
+    Raises:
+        UsageError: there is none such here.
+    """
     if wanted == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    kind = wanted.split(":")[0]
+        return (torch.device("cuda" if torch.cuda.is_available() else "cpu"),)
+    kind, _, index = wanted.partition(":")
     here = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if kind not in here:
         raise UsageError(f"device = {wanted!r} is not one of its values{nearest(wanted, ['auto', *here])}")
     if not here[kind]:
         available = ", ".join(name for name, there in here.items() if there)
         raise UsageError(f"device = {wanted!r} is not on this machine; available: {available}")
-    index = wanted.partition(":")[2]
-    if index and not (index.isdecimal() and kind == "cuda" and int(index) < torch.cuda.device_count()):
-        raise UsageError(f"device = {wanted!r}: there is no such {kind} device here")
-    return torch.device(wanted)
+    if not index:
+        return (torch.device(kind),)
+    numbers = index.split(",")
+    if not all(number.isdecimal() and len(number) < 4 for number in numbers) or len({*numbers}) < len(numbers):
+        raise UsageError(f"device = {wanted!r} must name each {kind} device once, as in cuda:0,1, or say cpu:2")
+    if kind == "cpu" and len(numbers) == 1 and 0 < int(index) <= MOST_PROCESSES:
+        return (torch.device("cpu"),) * int(index)
+    if kind == "cuda" and max(map(int, numbers)) < torch.cuda.device_count():
+        return tuple(torch.device("cuda", int(number)) for number in numbers)
+    processes = f": 1 to {MOST_PROCESSES} processes" if kind == "cpu" else ""
+    raise UsageError(f"device = {wanted!r}: there is no such {kind} device here{processes}")
 
 
 def choose_precision(wanted: str, device: torch.device, quantised: bool, own: bool) -> str:
@@ -124,6 +143,12 @@ def threads_for(wanted: int) -> int:
     if wanted > cores:
         raise UsageError(f"threads = {wanted} is more than the {cores} cores of this machine: 1 to {cores}, 0 chooses")
     return wanted or default_threads()
+
+
+def threads_of_rank(wanted: int, device: torch.device, ranks: int) -> int:
+    """How many threads each of so many processes gets: on a processor they share them."""
+    threads = threads_for(wanted)
+    return max(1, threads // ranks) if device.type == "cpu" else threads
 
 
 def default_threads() -> int:

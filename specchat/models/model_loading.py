@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,7 +14,7 @@ from specchat.compiled.build import NativeUnavailable
 from specchat.config.values import ModelSpec
 from specchat.core.drafting_networks import Prunable
 from specchat.core.seams import Model
-from specchat.errors import ModelError, NotEnoughMemory, TokenizerMismatch
+from specchat.errors import ModelError, NotEnoughMemory, TokenizerMismatch, UsageError
 from specchat.models.backends.scripted import ScriptedModel, ScriptedVocabulary, scripted_says
 from specchat.models.backends.transformers_model import ReferenceModel
 from specchat.models.backends.transformers_network import load_network, refuse_stateful
@@ -45,6 +45,9 @@ from specchat.models.weights.transformers_cache import (
     remembered_config,
 )
 from specchat.models.weights.weight_source import AdjustedSource, WeightSource
+
+if TYPE_CHECKING:
+    from specchat.models.ranks.leading import Ranks  # not where a GPU is measured: msgspec may be missing there
 
 _LOCAL = {"local_files_only": True, "trust_remote_code": False}
 """Nothing is fetched, no code is run."""
@@ -102,6 +105,7 @@ class Loaded:
 
     Args:
         prunable: its weights, where it runs in our own decoder.
+        ranks: the other processes that hold parts of it.
     """
 
     name: str
@@ -114,6 +118,7 @@ class Loaded:
     notes: tuple[str, ...] = field(default=())
     folder: Path | None = None
     prunable: Prunable | None = None
+    ranks: Ranks | None = None
 
 
 def load_model(
@@ -128,10 +133,12 @@ def load_model(
     backend: str = "auto",
     cards: bool = True,
     limit: WeightLimit | None = None,
+    ranks: Ranks | None = None,
 ) -> Loaded:
     """Load one model from its verified files: into our own decoder where it fits, else through transformers.
 
     Args:
+        ranks: processes over which the weights are shared out; None where all are in this one.
         limit: how much memory the weights may take; what does not fit is read in every pass, where `can_stream`.
         backend: what is to run it, unless the model's own table says so.
         cards: whether llama.cpp may use cards.
@@ -147,6 +154,9 @@ def load_model(
     """
     say("configuration" if path.is_dir() or is_converted(path) else "converting tokenizer")
     backend = chosen_backend(spec, backend)
+    if ranks is not None:
+        refuse_ranks(spec, backend, kernels)
+        cards = False
     if backend == LLAMA:
         return _through_llama(spec, path, say, beside, cards)
     if refusal := describe_model(path).refusal:
@@ -166,13 +176,16 @@ def load_model(
         why_not = unsupported(config)
         if why_not is not None and steps_in(backend, path, cards=cards):
             return _through_llama(spec, path, say, beside, cards)
+        if why_not is not None and ranks is not None:
+            raise ModelError(f"{spec.name} is not shared out over ranks: {why_not}; nearest that works: one device")
         if why_not is not None and backend == "own":
             raise ModelError(f"backend = own does not run {spec.name}: {why_not}; nearest that works: transformers")
         why_not = "backend = transformers" if backend == "transformers" else why_not
         context_tokens, notes = usable_context(spec, config, own=why_not is None)
         drafts, guesses = guesses, guesses and wanted == "auto"
         precision = choose_precision(wanted, device, quantised=path.is_file() or guesses, own=why_not is None)
-        check_memory(spec, path, device, precision, limit=limit, streams=streams)
+        parts = 1 if ranks is None or device.type == "cpu" else ranks.size
+        check_memory(spec, path, device, precision, limit=limit, streams=streams, parts=parts)
         say("tokenizer")
         tokenizer = _tokenizer(folder, config, beside)
         ends = end_tokens(folder, config, tokenizer)
@@ -191,12 +204,19 @@ def load_model(
                     f"rounded to 4 bits, so texts are not those of {spec.name} itself" if rounds else "taken in 8 bits"
                 )
                 notes += (f"the weights of {spec.name} have more than 4 bits: with dtype = 'int4' they are {bits}",)
-            network, why_slow = own_network(shape, source, precision, device, kernels, limit)
+            if ranks is None:
+                network, why_slow = own_network(shape, source, precision, device, kernels, limit)
+            else:
+                from specchat.models.ranks.plan import Load
+
+                load = Load(0, spec.name, str(path), precision, [], "", rounds=rounds, threads=torch.get_num_threads())
+                network, shared = ranks.network(shape, source, load)
+                why_slow = (*network.inner.notes, shared_line(spec.name, shared))
             decoder = Decoder(network, context_tokens, drafts, name=spec.name)
             model: Model = decoder
             opened = partial(open_weights, path, shape, family)
             narrower = partial(_narrower_network, precision, device, kernels)
-            prunable = None if drafts else PrunableFile(decoder, opened, narrower)
+            prunable = None if drafts or ranks is not None else PrunableFile(decoder, opened, narrower)
             weight_bytes, multiplied_by = network.nbytes, network.kernels
             notes += why_slow
         else:
@@ -213,7 +233,30 @@ def load_model(
         raise ModelError(f"{spec.name} cannot be loaded: {first_line(error)}") from None
     except (ValueError, OSError, KeyError, ImportError, AttributeError) as error:
         raise library_error(f"{spec.name} cannot be loaded", error) from None
-    return Loaded(spec.name, model, tokenizer, ends, weight_bytes, precision, multiplied_by, notes, folder, prunable)
+    return Loaded(
+        *(spec.name, model, tokenizer, ends, weight_bytes, precision, multiplied_by, notes, folder, prunable, ranks)
+    )
+
+
+def refuse_ranks(spec: ModelSpec, backend: str, kernels: str) -> None:
+    """Refuse to share out over ranks what runs in one process only.
+
+    Raises:
+        UsageError: says what would work.
+    """
+    if backend in (LLAMA, "transformers"):
+        nearest = "tensor_split or rpc_servers in models.toml" if backend == LLAMA else "backend = own, or one device"
+        raise UsageError(
+            f"backend = {backend} does not share {spec.name} out over ranks; nearest that works: {nearest}"
+        )
+    if kernels == "native":
+        raise UsageError("kernels = native multiplies in one process alone; nearest that works over ranks: torch")
+
+
+def shared_line(name: str, parts: Sequence[int]) -> str:
+    """Says how many bytes of a model's weights each rank holds."""
+    *first, last = (f"{part / 1e6:.1f}" for part in parts)
+    return f"{name} is shared out over {len(parts)} ranks: {', '.join(first)} and {last} MB of weights"
 
 
 def _through_llama(
@@ -377,15 +420,18 @@ def check_memory(
     besides: int = 0,
     limit: WeightLimit | None = None,
     streams: Callable[[], bool] = lambda: False,
+    parts: int = 1,
 ) -> None:
     """Raise NotEnoughMemory, before anything is taken, where a model and `besides` will not fit; says what is free.
 
-    Where weights have a limit they take no more; `streams`: whether they could have one.
+    Where weights have a limit they take no more; `streams`: whether they could have one. On this device there is one of
+    so many parts of them.
     """
     seen = describe_model(path)
     # On CUDA perhaps 8 bits, and a table of embeddings.
     others = "int8" if device.type == "cpu" and multiplies("int8", device) else "bfloat16"
-    needed = besides + needed_bytes(seen.parameters, precision, seen.four_bit if seen.quantised else None, others)
+    weights = needed_bytes(seen.parameters, precision, seen.four_bit if seen.quantised else None, others)
+    needed = besides + weights // parts
     needed = needed if limit is None else min(needed, max(0, limit.left()))
     available = available_bytes(device)
     if available is not None and needed > available:

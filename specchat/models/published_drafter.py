@@ -2,7 +2,8 @@
 
 Two layouts are known. The authors' has a flat configuration and names its layer `midlayer`; that of vLLM's
 `speculators` keeps the layer's configuration in `transformer_layer_config` and names it `layers.0`. Both hold the
-guessable tokens as `d2t`: what is to be added to a row's number to get the target's token.
+guessable tokens as `d2t`: what is to be added to a row's number to get the target's token. EAGLE-3.1's norms of taps
+have factors, which are part of our matrix that fuses the taps.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from specchat.models.weights.foreign_code import one_line
 from specchat.models.weights.safetensors_header import TensorEntry, tensors_in, weight_files
 
 _TAPS_BY_DEFAULT = "eagle_aux_hidden_state_layer_ids"
-_NORMS_WE_LACK = ("norm_before_fc", "fc_norm", "norm_output")
+_TAP_NORMS = {"fc_norm": 1, "norm_before_fc": 2}
+"""Norms in front of the matrix that fuses the taps, each tap's own and one of all, and `unit_taps` of each."""
 _UNUSED = ("t2d",)
 _METHOD = "eagle"
 
@@ -115,8 +117,7 @@ def read_eagle3(folder: Path, target: TargetSizes) -> tuple[EagleSizes, dict[str
     layer = said.get("transformer_layer_config")
     published = layer if isinstance(layer, dict) else said
     shape = _layer_shape(published, folder)
-    if wrong := next((key for key in _NORMS_WE_LACK if said.get(key)), None):
-        raise ModelError(f"{folder / 'config.json'}: {wrong} = {shown(said[wrong])}, which specchat does not run")
+    norms = _norms(said, folder)
     if shape.hidden != target.hidden:
         raise ModelError(f"{folder} guesses with states of {shape.hidden} numbers, the target's have {target.hidden}")
     sizes = EagleSizes(
@@ -127,8 +128,9 @@ def read_eagle3(folder: Path, target: TargetSizes) -> tuple[EagleSizes, dict[str
         heads=shape.heads,
         kv_heads=shape.kv_heads,
         head_dim=shape.head_dim,
-        unit_taps=0,
+        unit_taps=max((_TAP_NORMS[key] for key in norms if key in _TAP_NORMS), default=0),
         norm_residual=int(bool(said.get("norm_before_residual", layer is not None))),
+        norm_fed_back=int("norm_output" in norms),
     )
     tensors = _tensors(_Checkpoint(folder), sizes, target)
     frequencies = shape.attention_kinds[0].frequencies
@@ -164,6 +166,19 @@ def _layer_shape(published: Mapping[str, Any], folder: Path) -> Shape:
     if shape.attention_kinds[0].scale != 1:
         raise ModelError(f"{folder} cannot be run: rotation 'yarn' scales what it rotates, which no network here does")
     return shape
+
+
+def _norms(said: Mapping[str, Any], folder: Path) -> set[str]:
+    """Those of EAGLE-3.1 that a configuration, or its `eagle_config`, asks for."""
+    nested = said.get("eagle_config")
+    about = {**said, **(nested if isinstance(nested, dict) else {})}
+    known = (*_TAP_NORMS, "norm_output")
+    if strange := next((key for key in known if about.get(key) not in (None, False, True)), None):
+        raise ModelError(f"{folder / 'config.json'}: {strange} = {shown(about[strange])} is not true or false")
+    found = {key for key in known if about.get(key)}
+    if found >= _TAP_NORMS.keys():
+        raise ModelError(f"{folder / 'config.json'} asks for both fc_norm and norm_before_fc, which exclude each other")
+    return found
 
 
 def _taps(said: Mapping[str, Any], target: TargetSizes, folder: Path) -> tuple[int, ...]:
@@ -233,7 +248,7 @@ def _tensors(found: _Checkpoint, sizes: EagleSizes, target: TargetSizes) -> dict
     gate_up = [found.take(f"{layer}mlp.{name}_proj.weight", sizes.inner, d) for name in ("gate", "up")]
     head_rows = found.rows("lm_head.weight")
     tensors = {
-        "fuse.weight": found.take("fc.weight", d, len(sizes.taps) * d),
+        "fuse.weight": found.take("fc.weight", d, len(sizes.taps) * d).float() * _tap_factors(found, sizes),
         "token_norm": found.take(f"{layer}input_layernorm.weight", d),
         "state_norm": found.take(f"{layer}hidden_norm.weight", d),
         "qkv.weight": torch.cat(qkv),
@@ -249,6 +264,14 @@ def _tensors(found: _Checkpoint, sizes: EagleSizes, target: TargetSizes) -> dict
         tensors[OWN_EMBED] = found.take("embed_tokens.weight", target.vocab_size, d)
     found.finish()
     return tensors
+
+
+def _tap_factors(found: _Checkpoint, sizes: EagleSizes) -> Tensor:
+    """(taps · d,) factors of the norms in front of the matrix that fuses the taps."""
+    d, taps = sizes.hidden, len(sizes.taps)
+    if sizes.unit_taps == 1:
+        return torch.cat([found.take(f"fc_norm.{tap}.weight", d) for tap in range(taps)])
+    return found.take("input_norm.weight", taps * d) if sizes.unit_taps else torch.ones(taps * d)
 
 
 def _tokens(found: _Checkpoint, rows: int, target: TargetSizes) -> Tensor:

@@ -232,7 +232,7 @@ def _tools(fields: Fields) -> Any:
     functions = map(_function, fields.each("tools"))
     given = read_tools((function, ToolFields("parameters").read(function)) for function in functions)
     chosen = _tool_choice(fields, [*names_of(given)])
-    return tools_asked(given, chosen, single=fields.truth("parallel_tool_calls") is False)
+    return tools_asked(given, chosen, fields.truth("parallel_tool_calls"))
 
 
 def _tool_choice(fields: Fields, named: Collection[str]) -> tuple[str, ...] | None:

@@ -157,8 +157,8 @@ def _tools(fields: Fields) -> Tools | None:
         tools.append((tool, reader.read(tool)))
     given = read_tools(tools)
     choice = fields.inner("tool_choice")
-    single = choice is not None and choice.truth("disable_parallel_tool_use") is True
-    return tools_asked(given, _choice(choice, [*names_of(given)]), single=single)
+    alone = None if choice is None else choice.truth("disable_parallel_tool_use")
+    return tools_asked(given, _choice(choice, [*names_of(given)]), None if alone is None else not alone)
 
 
 def _choice(choice: Fields | None, named: Collection[str]) -> tuple[str, ...] | None:

@@ -13,7 +13,7 @@ from specchat.config.file_reading import UNREADABLE
 from specchat.engine.protocol.commands import Message, ReplyConstraint, ToolCall
 from specchat.errors import nearest
 from specchat.serve.fields import Fields, shown, wrong
-from specchat.serve.tools import Tools, free_calls, required_call
+from specchat.serve.tools import Tools
 from specchat.settings import OPTIONS
 
 Form = Literal["chat.completion", "text_completion", "message", "response"]
@@ -267,18 +267,18 @@ def read_tools(functions: Iterable[tuple[Fields, tuple[str, str | None, dict[str
     return list(found.values())
 
 
-def tools_asked(tools: Sequence[dict[str, Any]], chosen: Sequence[str] | None, *, single: bool) -> Tools | None:
+def tools_asked(tools: Sequence[dict[str, Any]], chosen: Sequence[str] | None, parallel: bool | None) -> Tools | None:
     """The functions of a request; None where there are none, or none may be called.
 
     Args:
         chosen: those one of which must be called, none where none may be; None where the model decides.
-        single: at most one call is wanted.
+        parallel: whether several calls are wanted; where nothing is said, only if none is required.
     """
     if not tools or chosen == ():
         return None
-    named = {tool["function"]["name"]: tool["function"]["parameters"] for tool in tools}
-    held = required_call(named, chosen) if chosen else free_calls(named, single=single)
-    return Tools(tuple(named), msgspec.json.encode(tools).decode(), held, single=single)
+    single = parallel is False or (parallel is None and bool(chosen))
+    held = ReplyConstraint("calls", chosen=tuple(chosen or ()), single=single)
+    return Tools(tuple(names_of(tools)), msgspec.json.encode(tools).decode(), held, single=single)
 
 
 def chosen_tool(name: str, place: str, named: Collection[str]) -> tuple[str, ...]:

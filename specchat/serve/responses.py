@@ -152,7 +152,7 @@ def _tools(fields: Fields) -> Tools | None:
         tools.append((tool, reader.read(tool)))
     given = read_tools(tools)
     chosen = _choice(fields, [*names_of(given)])
-    return tools_asked(given, chosen, single=fields.truth("parallel_tool_calls") is False)
+    return tools_asked(given, chosen, fields.truth("parallel_tool_calls"))
 
 
 def _choice(fields: Fields, named: Collection[str]) -> tuple[str, ...] | None:

@@ -1,25 +1,19 @@
-"""Functions that a reply may call: what holds a reply to their schemas, and calls read from a reply.
+"""Functions that a reply may call, as a request names them, and calls read from a reply.
 
-Calls are read in the forms that models write: `<tool_call>` around JSON (Hermes, Qwen), `<function=name>` before JSON
-(Llama), `[TOOL_CALLS]` before a list (Mistral), and, where a whole reply is made of calls, JSON objects with `name` and
-`arguments` or `parameters`, one by one, in a list, or in a block of code (Llama, Mistral, Gemma).
+Calls are read in every form of `decoding/chat_tools.py`, whichever the model was told of: those with a mark wherever
+they stand, the others where a whole reply is made of calls, one by one, in a list, or in a block of code.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import secrets
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
+from specchat.decoding.chat_tools import FORMS
 from specchat.engine.protocol.commands import ReplyConstraint
-
-_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
-_DEFINITIONS = ("$defs", "definitions")
-"""What references in a schema point to, from the root of the whole."""
-
-_LAID_OUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
 @dataclass(frozen=True)
@@ -28,49 +22,14 @@ class Tools:
 
     Args:
         told: all of them, as JSON for the engine.
-        constraint: calls with arguments that fit: one alone where one must be called.
+        constraint: what holds calls to the parameters' schemas.
         single: what comes after the first call is left out.
     """
 
     names: tuple[str, ...]
     told: str
-    constraint: ReplyConstraint | None = None
+    constraint: ReplyConstraint
     single: bool = False
-
-
-def required_call(tools: Mapping[str, dict[str, Any]], chosen: Sequence[str]) -> ReplyConstraint:
-    """One call of one of these tools, by their parameters' schemas, as a grammar."""
-    return ReplyConstraint("grammar", f'start: "{_OPEN}\\n" {_calls(tools, chosen)}')
-
-
-def free_calls(tools: Mapping[str, dict[str, Any]], *, single: bool) -> ReplyConstraint:
-    """Any text with calls of these tools in it, whose arguments fit the schemas: from the mark that opens a call on."""
-    start = "start: call | TEXT" if single else "start: call* TEXT"
-    marked = f'TEXT: /(.|\\n)*/\ncall_begins[lazy]: TEXT "{_OPEN}"\ncall: call_begins "\\n" {_calls(tools, [*tools])}'
-    return ReplyConstraint("calls", f"{start}\n{marked}")
-
-
-def _calls(tools: Mapping[str, dict[str, Any]], chosen: Sequence[str]) -> str:
-    """The end of a rule, a call behind its mark, and the rules that it needs."""
-    calls = [
-        {
-            "type": "object",
-            "properties": {"name": {"const": name}, "arguments": _without_others(tools[name])},
-            "required": ["name", "arguments"],
-            "additionalProperties": False,
-            "x-guidance": _LAID_OUT,
-            **{key: tools[name][key] for key in _DEFINITIONS if key in tools[name]},
-        }
-        for name in chosen
-    ]
-    names = " | ".join(f"call_{number}" for number in range(len(calls)))
-    rules = "\n".join(f"call_{number}: %json {json.dumps(call)}" for number, call in enumerate(calls))
-    return f'({names}) "\\n{_CLOSE}"\n{rules}'
-
-
-def _without_others(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema of parameters without those that it does not name, unless it speaks of them."""
-    return {"additionalProperties": False, **schema} if "properties" in schema else schema
 
 
 @dataclass(frozen=True)
@@ -83,7 +42,7 @@ class Call:
     arguments: str
 
 
-_MARKS = {_OPEN: _CLOSE, "<function=": "</function>", "[TOOL_CALLS]": ""}
+_MARKS = {form.mark: form.closing.strip() if form.each else "" for form in reversed(FORMS) if form.mark}
 """What opens a call in the middle of a reply, and what closes it; nothing closes what goes on to the reply's end."""
 
 _FENCE = "`" * 3
@@ -130,11 +89,13 @@ class CallReader:
                 return found
             self._give(found, self._held[:at])
             self._held = self._held[at:]
-            inside, closed, after = self._held[len(mark) :].partition(_MARKS[mark] or "\0")
-            if not closed or not _MARKS[mark]:
+            closing = _MARKS[mark]
+            end = _closed(self._held[len(mark) :], closing) if closing else -1
+            if end < 0:
                 return found
-            self._give_calls(found, mark + inside + closed, _named(inside) if mark == "<function=" else inside)
-            self._held = after
+            inside = self._held[len(mark) :][:end]
+            self._give_calls(found, mark + inside + closing, _named(inside) if mark == "<function=" else inside)
+            self._held = self._held[len(mark) + end + len(closing) :]
 
     def finish(self) -> list[str | Call]:
         """The rest, when the reply is over."""
@@ -194,19 +155,36 @@ def _named(inside: str) -> str:
     return f'{{"name": {json.dumps(name)}, "arguments": {arguments}}}'
 
 
+_NAMED = re.compile(r"(?:\[TOOL_CALLS\])?\s*([\w.:/-]+)(?:\[CALL_ID\]\w*)?\[ARGS\]\s*")
+"""A name before its arguments, as Mistral's models write calls since 2025."""
+
+
 def _values(text: str) -> Iterator[object]:
     """The JSON values in a text, one after the other or in a list; none where there is anything else."""
     text = text.strip()
     found: list[object] = []
     decoder = json.JSONDecoder()
     while text:
+        named = _NAMED.match(text)
+        text = text[named.end() :] if named else text
         try:
             value, end = decoder.raw_decode(text)
         except (ValueError, RecursionError):
             return
-        found += value if isinstance(value, list) else [value]
+        found += [{"name": named[1], "arguments": value}] if named else value if isinstance(value, list) else [value]
         text = text[end:].lstrip().removeprefix(";").lstrip()
     yield from found
+
+
+def _closed(inside: str, closing: str) -> int:
+    """Where calls are closed; -1 where they are not. What stands in a JSON string closes nothing."""
+    end = inside.find(closing)
+    while end >= 0 and '"' in _STRING.sub("", inside[:end]):
+        end = inside.find(closing, end + 1)
+    return end
+
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
 def _first_mark(text: str) -> tuple[str, int]:

@@ -10,7 +10,17 @@ from torch import Tensor
 
 from specchat.models.draft_heads.head import Batch, DraftNetwork
 from specchat.models.draft_heads.sizes import NetworkSizes
-from specchat.training.losses import Labels, Laws, divergence, labels_at, laws_of, logits_of
+from specchat.training.losses import (
+    Labels,
+    LawLoss,
+    Laws,
+    divergence,
+    divergence_then_overlap,
+    labels_at,
+    laws_of,
+    log_overlap,
+    logits_of,
+)
 
 DRAWS = 16
 """How many tokens are drawn at every place to estimate the gradient of the total variation."""
@@ -19,9 +29,6 @@ SELECTED = 0.4
 """The share of places that `behind` selects."""
 
 _LEAST = 1e-5
-
-Loss = Callable[[Tensor, Labels, torch.Generator], Tensor]
-"""(n, H) logits, what the target says, randomness → (n,) what is to become small."""
 
 
 def reverse_kl(logits: Tensor, labels: Labels) -> Tensor:
@@ -76,12 +83,14 @@ def policy_gradient(laws: Laws, drawn: Tensor, advantage: Tensor) -> Tensor:
     return -(advantage * laws.log_q.gather(1, drawn)).mean(dim=1)
 
 
-LOSSES: Mapping[str, Loss] = {
+LOSSES: Mapping[str, LawLoss] = {
     "forward_kl": lambda logits, labels, _: divergence(logits, labels),
     "reverse_kl": lambda logits, labels, _: reverse_kl(logits, labels),
     "jsd": lambda logits, labels, _: jensen_shannon(logits, labels),
     "tvd": lambda logits, labels, _: total_variation(logits, labels),
     "tvd_plus_plus": aligned,
+    "lk": lambda logits, labels, _: log_overlap(logits, labels),
+    "lk_mixed": lambda logits, labels, _: divergence_then_overlap(logits, labels),
 }
 """The losses by their names in `--loss`."""
 
@@ -127,7 +136,7 @@ class Distillation:
         select: one of `SELECTIONS`, which says how.
     """
 
-    loss: Loss
+    loss: LawLoss
     reference: DraftNetwork[NetworkSizes] | None = None
     select: Selection = behind
 

@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,15 @@ from specchat.training.checkpoints import Standing
 from specchat.training.corpus import Corpus, shared_with
 from specchat.training.disk import needs_of, only_user
 from specchat.training.fitting import SHARE_OF_START, BatchAcceptance, BatchLoss, Fitting, Schedule
-from specchat.training.limits import CHATS, LOSSES, SELECTIONS, SELF, refuse_other_method, texts_per_batch
+from specchat.training.limits import (
+    CHAIN_SELECTIONS,
+    CHATS,
+    LOSSES,
+    SELECTIONS,
+    SELF,
+    refuse_other_method,
+    texts_per_batch,
+)
 from specchat.training.losses import acceptance, chain_loss
 from specchat.training.mask_learning import FrozenTarget, MaskLearning
 from specchat.training.states import StateReading, grouped, read_shard, shard_file, tapped_layers
@@ -199,17 +208,18 @@ class Job:
         return self._loss(network), acceptance
 
     def _loss(self, network: DraftNetwork[NetworkSizes]) -> BatchLoss:
+        loss = distillation.LOSSES[self.request.loss or LOSSES[0]]
         if not self._recipe.distils:
-            return chain_loss
+            return partial(chain_loss, loss=loss, select=self.request.select or CHAIN_SELECTIONS[0])
         earlier = self._reference
         reference = None if earlier is None else reference_network(earlier, network, self._subject.checksum)
-        loss = distillation.LOSSES[self.request.loss or LOSSES[0]]
         return distillation.Distillation(loss, reference, distillation.SELECTIONS[self.request.select or SELECTIONS[0]])
 
     def _said_of_loss(self) -> dict[str, Any]:
         """The loss as a checkpoint and drafter.toml name it; nothing where there is no choice."""
         if not self._recipe.distils:
-            return {}
+            chosen = {"loss": self.request.loss, "select": self.request.select}
+            return {name: value for name, value in chosen.items() if value}
         said: dict[str, Any] = {"loss": self.request.loss or LOSSES[0]}
         if self._reference is not None:
             said |= {"reference": label_of(self._reference), "select": self.request.select or SELECTIONS[0]}

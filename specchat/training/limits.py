@@ -26,11 +26,14 @@ SELF = "self"
 CHATS = "chats"
 """Prompts that are the user's own messages."""
 
-LOSSES = ("forward_kl", "reverse_kl", "jsd", "tvd", "tvd_plus_plus")
-"""How a draft model's law can be brought to the target's; the first where none is named."""
+LOSSES = ("forward_kl", "reverse_kl", "jsd", "tvd", "tvd_plus_plus", "lk", "lk_mixed")
+"""How a drafter's law can be brought to the target's; the first where none is named."""
 
 SELECTIONS = ("behind", "missed")
 """How a reference can decide what is learnt from; the first where none is named."""
+
+CHAIN_SELECTIONS = ("reached", "confidence", "guessable")
+"""Which guesses of chains are learnt, and how much each counts; see `chain_loss`. The first where none is named."""
 
 _FEWEST_TOKENS = 5200
 """Some 40 texts of the longest replies: fewer cannot be told from chance."""
@@ -129,16 +132,19 @@ def refuse_unknown_method(drafter: str) -> None:
 def refuse_unknown_loss(drafter: str, loss: str, reference: str, select: str) -> None:
     """Raise UsageError for an unknown loss or selection, or either for a drafter that learns in another way."""
     distilled = methods("draft model")
-    if drafter not in distilled and (loss or reference or select):
-        flag = "--loss" if loss else "--reference" if reference else "--select"
+    if drafter in methods("masks") and (loss or select):
+        flag = "--loss" if loss else "--select"
+        raise UsageError(f"{flag} is for networks of their own; {drafter} learns through the target")
+    if drafter not in distilled and reference:
         raise UsageError(
-            f"{flag} is for --drafter {' and '.join(distilled)}; {drafter} learns in chains of its guesses"
+            f"--reference is for --drafter {' and '.join(distilled)}; {drafter} learns in chains of its guesses"
         )
+    selections = SELECTIONS if drafter in distilled else CHAIN_SELECTIONS
     if loss and loss not in LOSSES:
         raise UsageError(f"--loss {short(loss)} is not one that can be learnt with{nearest(loss, LOSSES)}")
-    if select and select not in SELECTIONS:
-        raise UsageError(f"--select {short(select)} is not a way to select tokens{nearest(select, SELECTIONS)}")
-    if select and not reference:
+    if select and select not in selections:
+        raise UsageError(f"--select {short(select)} is not a way to select tokens{nearest(select, selections)}")
+    if select and not reference and drafter in distilled:
         raise UsageError(f"--select {select} needs --reference NAME, an earlier draft model that decides")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -99,6 +100,35 @@ def divergence(logits: Tensor, labels: Labels) -> Tensor:
     return said - (laws.p * laws.log_q).sum(dim=1)
 
 
+def overlap(laws: Laws) -> Tensor:
+    """(n,) the sum of the lesser of both probabilities: how likely a p/q rule accepts one draw."""
+    shared: Tensor = torch.minimum(laws.p, laws.q).sum(dim=1)
+    return shared
+
+
+def log_overlap(logits: Tensor, labels: Labels) -> Tensor:
+    """(n,) the negative logarithm of the overlap: the gradient of the total variation, larger where little is accepted.
+
+    Reference: Samarin et al., LK Losses, arXiv:2602.23881.
+    """
+    return -overlap(laws_of(logits, labels)).clamp_min(_LEAST).log()
+
+
+_KL_DECAY = 3.0
+
+
+def divergence_then_overlap(logits: Tensor, labels: Labels) -> Tensor:
+    """(n,) λ · Kullback-Leibler divergence + (1 − λ) · total variation, λ = exp(−3 · overlap) of the same place.
+
+    The divergence teaches while little is accepted, the total variation refines what is.
+
+    Reference: as `log_overlap`.
+    """
+    accepted = overlap(laws_of(logits, labels))
+    share = (-_KL_DECAY * accepted.detach()).exp()
+    return share * divergence(logits, labels) + (1 - share) * (1 - accepted)
+
+
 def state_distance(normed: Tensor, target: Tensor, epsilon: float) -> Tensor:
     """(n,) mean square of what the network's head input differs by from the target's.
 
@@ -138,6 +168,37 @@ def columns_of(tokens: Tensor, vocab_size: int) -> Tensor:
     return columns
 
 
+_SMOOTHING = 0.5
+
+
+def confidence_weights(said: Tensor) -> Tensor:
+    """(steps, n) weights of the steps of chains: the gain in expected accepted length as a step's log-confidence grows.
+
+    w_j = Σ_{m ≥ j} Π_{i ≤ m} c_i, the confidences smoothed so that later steps learn from the beginning.
+
+    Reference: D-PACE, arXiv:2605.18810. Differs: what is weighted is the distance of laws, not the text's token alone.
+
+    Args:
+        said: (steps, n) the network's probabilities of the text's tokens; below 0 where a chain has ended.
+    """
+    reached = torch.where(said < 0, 0.0, (1 - _SMOOTHING) * said + _SMOOTHING).cumprod(dim=0)
+    return reached.flip(0).cumsum(dim=0).flip(0)
+
+
+_GUESSABLE = 10
+
+
+def guessable(logits: Tensor, labels: Labels) -> Tensor:
+    """(n,) bool, where the target's likeliest token is among the network's ten likeliest.
+
+    Reference: Hu et al., GRIFFIN, arXiv:2502.11018 (token-alignable training). Differs: ten, and the place itself is
+    looked at, since chains end at misses anyhow.
+    """
+    wanted = labels.places.gather(1, labels.p.argmax(dim=1, keepdim=True))
+    near: Tensor = (logits.topk(min(_GUESSABLE, logits.shape[1]), dim=1).indices == wanted).any(dim=1)
+    return near
+
+
 STATE_SHARE = 4.0
 """Weight of the distance between states beside the distance between laws, in nats; measured in
 docs/measurements.md."""
@@ -174,6 +235,10 @@ class Acceptance:
         )
 
 
+LawLoss = Callable[[Tensor, Labels, torch.Generator], Tensor]
+"""(n, H) logits, what the target says, randomness → (n,) what is to become small."""
+
+
 def chain_loss(
     network: DraftNetwork[NetworkSizes],
     batch: Batch,
@@ -182,6 +247,8 @@ def chain_loss(
     generator: torch.Generator,
     glancing: float = 0.0,
     sharpness: float = SHARPNESS,
+    loss: LawLoss = lambda logits, labels, _: divergence(logits, labels),
+    select: str = "reached",
 ) -> tuple[Tensor, int]:
     """The mean loss over the first guesses of all chains, that of deeper ones added, and how many chains there are.
 
@@ -194,12 +261,18 @@ def chain_loss(
         columns: (V,) the column of every token in the network's logits, −1 where it has none.
         glancing: share of its misses that a network which guesses blocks is shown; see `falcon`.
         sharpness: exponent of the target's probabilities in the labels.
+        loss: how far a law is from the target's.
+        select: `reached`, the guesses behind right ones and some near misses; `confidence`, all, by
+            `confidence_weights`; `guessable`, those that are reached and `guessable`. What is left out or weighted is
+            the distance of laws; that of states is not.
     """
     fused = _fused(network, batch)
     states = network.learning_states(fused, batch, columns, steps, glancing, generator)
     anchors = states[0].shape[1]
     going = batch.drafted(1, anchors)
     chains = int(going.sum())
+    said = states[0].new_full((steps, *going.shape), -1.0, dtype=torch.float32)
+    found = list[tuple[tuple[Tensor, Tensor], Tensor]]()
     total = states[0].new_zeros(())
     for step, state in enumerate(states, 1):
         going = going & batch.drafted(step, anchors)
@@ -208,12 +281,22 @@ def chain_loss(
             break
         guessed, at = state[rows, places], places + step
         logits, labels = logits_of(network, guessed), labels_at(batch, rows, at, columns, sharpness)
-        total = total + divergence(logits, labels).sum()
+        wanted, far = columns[batch.tokens[rows, at + 1]], loss(logits, labels, generator)
+        if select == "guessable":
+            far = far * guessable(logits.detach(), labels)
+        found.append(((rows, places), far))
         if batch.features.dim() == 4:
             last, normed = batch.features[rows, at, -1], network.normed(guessed)
             total = total + STATE_SHARE * state_distance(normed, last, network.sizes.epsilon).sum()
-        chance = torch.rand(len(rows), generator=generator).to(logits.device)
-        going = going.index_put((rows, places), followed(logits.detach(), columns[batch.tokens[rows, at + 1]], chance))
+        if select == "confidence":
+            chance_of = torch.log_softmax(logits.detach(), dim=1).gather(1, wanted.clamp_min(0)[:, None])[:, 0].exp()
+            said[step - 1, rows, places] = torch.where(wanted >= 0, chance_of, 0.0).to(said.dtype)
+        else:
+            chance = torch.rand(len(rows), generator=generator).to(logits.device)
+            going = going.index_put((rows, places), followed(logits.detach(), wanted, chance))
+    weights = confidence_weights(said[: len(found)]) if select == "confidence" else None
+    for step, (where, far) in enumerate(found):
+        total = total + (far if weights is None else far * weights[step][where]).sum()
     return total / max(1, chains), chains
 
 

@@ -39,7 +39,8 @@ class TrainingRequest:
         start: the name of a trained drafter with whose weights it begins; empty for random ones.
         loss: how its law is brought to the target's, where that can be chosen; empty for the first of `LOSSES`.
         reference: the name of a trained drafter that decides which places are learnt from; empty for all of them.
-        select: how it decides; empty for the first of `SELECTIONS`.
+        select: how it decides, or which guesses of chains are learnt; empty for the first of `SELECTIONS` or
+            `CHAIN_SELECTIONS`.
     """
 
     pair: str

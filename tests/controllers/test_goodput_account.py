@@ -1,6 +1,7 @@
 """The goodput controller by a simulated clock: small gains are kept, losses noticed, trials bounded."""
 
 import dataclasses
+import json
 import random
 import statistics
 
@@ -219,3 +220,56 @@ def test_a_trial_waits_until_what_it_may_lose_was_set_aside():
             break
         subject.observe(a_round(1, 0, given=given, budget=plan))
     assert plan.why.endswith("trial in 100 rounds")
+
+
+# ------------------------------------------------------------------------------------- from engine to engine
+
+
+def ended(chance, drafting_s, rounds=200):
+    """A controller after so many rounds within a reply."""
+    clock = Clock(controller(), drafting_s=drafting_s)
+    clock.rounds(rounds, chance)
+    return clock.subject
+
+
+def test_a_later_engine_begins_as_the_earlier_one_ended_and_unlearns_it_as_soon():
+    earlier = ended(chance=0.8, drafting_s=1.2)
+    later = Clock(controller(), drafting_s=1.2)
+    later.subject.restore_state(earlier.save_state())
+    begins, ends = later.subject.plan(context(0)), earlier.plan(context(1))
+    assert (begins.depth, begins.nodes) == (ends.depth, ends.nodes)
+    assert begins.depth > controller().plan(context(0)).depth == 1, "one that knows nothing tries a single guess"
+    assert begins.prices == pytest.approx(ends.prices, rel=0.05)
+    assert later.rounds(110, chance=0.0) < 50, "what no longer pays is stopped as soon as ever"
+
+
+def test_what_did_not_pay_may_lose_less_in_a_later_engine_than_in_the_first():
+    found = []
+    for state in (b"", ended(chance=0.0, drafting_s=1.3).save_state()):
+        subject = controller()
+        if state:
+            subject.restore_state(state)
+        found.append(Clock(subject, drafting_s=1.3).rounds(60, chance=0.0))
+    assert found[1] < found[0]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"balance": -1.0}, {"balance": 1e9}, {"verify": [1.0]}, {"verify": [0.0, 1.0, 2.0]}, {"more": 1},
+        {"statistics": {"rate": 1.5}}, {"statistics": {"other_s": 1e30}}, {"free": {"accepted": ["1"]}},
+        {"statistics": {"accepted": [0.5] * 5000}}, {"statistics": {"draft": None}},
+    ],
+)  # fmt: skip
+def test_a_state_that_cannot_be_true_is_refused_and_changes_nothing(wrong):
+    state = json.loads(ended(chance=0.8, drafting_s=1.2).save_state())
+    for name, value in wrong.items():
+        state[name] = state[name] | value if isinstance(value, dict) else value
+    subject = controller()
+    with pytest.raises(ValueError, match=r"\$|contains"):
+        subject.restore_state(json.dumps(state).encode())
+    assert subject.plan(context(0)) == controller().plan(context(0))
+
+
+def test_nothing_is_kept_of_rounds_without_guesses():
+    assert controller().save_state() == b""

@@ -70,8 +70,24 @@ def test_speculation_never_changes_a_biased_text(drafter, policy):
     said = collect(conversation.reply(PROMPT, 7, bias=BIAS))
     assert said.tokens == plainly(Sampling(**settings))
     assert 3 not in said.tokens
+    assert not any(3 in round.tree.tokens[1:] for round in said.rounds), "no row is spent on a banned token"
     free = collect(conversation.reply(PROMPT, 7))
     assert free.tokens != said.tokens, "the next reply has no bias"
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_guesses_stay_right_under_a_strong_bias(temperature):
+    bias = dict.fromkeys((1, 4), -100.0) | {token: (token * 7 % 5 - 2) * 2.0 for token in range(5, V)}
+
+    def acceptance_length(**how):
+        ledgers = []
+        for seed in range(4):
+            parts = {"drafter": "draft_model", "policy": "best_first", "controller": "fixed"}
+            chat = converse(scripted_target(), scripted_draft(), max_tokens=40, temperature=temperature, **parts)
+            ledgers.append(collect(chat.reply(PROMPT, seed, **how)).ledger)
+        return sum(one.tokens for one in ledgers) / sum(one.rounds for one in ledgers)
+
+    assert acceptance_length(bias=bias) > 0.95 * acceptance_length() > 3
 
 
 def test_one_row_or_many_in_c_or_torch_draw_the_same_token():

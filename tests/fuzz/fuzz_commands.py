@@ -20,7 +20,9 @@ from specchat.engine.protocol.commands import (
     Message,
     Pace,
     Quit,
+    ReplyConstraint,
     Statistics,
+    WhatIf,
 )
 from specchat.engine.server.command_queue import CommandQueue
 from specchat.engine.server.host import receive
@@ -32,6 +34,7 @@ CPU_S = 60.0
 _LAST = 999
 _TALK = [Message("user", "hello")]
 _LOAD = Load({"pair": "scripted", "max_tokens": 24, "stop": ["zzz"], "method_options": {}})
+_TOOLS = '[{"type": "function", "function": {"name": "add", "parameters": {"properties": {"a": {"enum": [1]}}}}}]'
 _COMMANDS: list[Command] = [
     _LOAD,
     Pace(1, rounds=2, gap_s=0.001),
@@ -40,6 +43,9 @@ _COMMANDS: list[Command] = [
     Count(2, _TALK),
     Generate(3, [Message("system", "short"), *_TALK], None, {"controller": "off", "max_tokens": 4}),
     Compare(4, _TALK, 7, [1, 2, 3], [1, 2, 4], {"temperature": 0.7}),
+    WhatIf(5, "scripted", _TALK, 7, [1, 2, 3, 4], {"nodes": 4}, {"nodes": 8, "temperature": 0.5}, [1], 2),
+    Generate(5, _TALK, 7, constraint=ReplyConstraint("calls", chosen=("add",)), tools=_TOOLS),
+    Generate(6, _TALK, 7, constraint=ReplyConstraint("calls", single=True), tools=_TOOLS),
     Cancel(9),
     Statistics(),
     Learning(),
@@ -72,4 +78,4 @@ def attempt(seed: int, folder: Path) -> None:
     assert not [told for told in failures if told.message.startswith("internal error")], failures
     if seed % 10 == 0:
         assert not failures, failures
-        assert sum(isinstance(event, ev.Finished) for event in heard) == 2
+        assert sum(isinstance(event, ev.Finished) for event in heard) == 4

@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 from contracts.models import shared_network
-from eagle3_checkpoints import LAYOUTS, checkpoint, said_by
+from eagle3_checkpoints import LAYOUTS, checkpoint, said_by, with_tap_norms
 from rows import each_row
 from tiny_models import tiny_folder
 from typer.testing import CliRunner
@@ -38,8 +38,17 @@ def added(folder, made):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_checkpoint_guesses_what_its_own_formulas_say(layout, tmp_path):
-    tensors = checkpoint(tmp_path / "published", layout, **NAMED)
+@pytest.mark.parametrize("norms", [(), ("fc_norm", "norm_output"), ("norm_before_fc",)])
+def test_a_checkpoint_guesses_what_its_own_formulas_say(layout, norms, tmp_path):
+    """Those of EAGLE-3.1, whose norms' factors are multiplied into a matrix of bfloat16, a little less exactly."""
+
+    def add_norms(tensors):
+        for name in norms:
+            with_tap_norms(tensors, name)
+
+    asked = dict.fromkeys(norms, True)
+    nested = {"eagle_config": asked} if layout == "authors" else asked
+    tensors = checkpoint(tmp_path / "published", layout, change=add_norms, **nested, **NAMED)
     target = ReferenceModel(shared_network("llama"), 64)
     network = LearningNetwork(target, added(tmp_path / "published", tmp_path / "made"), 4)
     taken: list[TextStates] = []
@@ -58,10 +67,15 @@ def test_a_checkpoint_guesses_what_its_own_formulas_say(layout, tmp_path):
         return target.embed(tokens) if own is None else own.bfloat16().float()[tokens]
 
     features = torch.cat([taken[0].layers[layer] for layer in (0, 1, 2)], dim=-1)
-    truth = said_by(tensors, features, embed(TEXT[1:]), embed([8, 40]), norm_first=layout == "speculators")
+    about = features, embed(TEXT[1:]), embed([8, 40]), layout == "speculators"
+    truth = said_by(tensors, *about, norm_output="norm_output" in norms)
+    allowed = 2e-2 if norms else 1e-3
     for one, other in zip(got, truth, strict=True):
         assert one.possible.tolist() == list(range(0, 60, 3)), "the tokens that d2t names, and no others"
-        torch.testing.assert_close(one.logits[0], other, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(one.logits[0], other, rtol=allowed, atol=allowed)
+    if norms:
+        without = said_by({k: t for k, t in tensors.items() if "_norm." not in k or "hidden" in k}, *about)
+        assert (without[-1] - truth[-1]).abs().max() > 10 * allowed, "the norms change what it says"
 
 
 def test_states_are_taken_where_the_authors_take_them_unless_the_file_says_otherwise(tmp_path):
@@ -113,7 +127,11 @@ def test_a_rotation_that_is_stretched_is_kept(layout, tmp_path):
         ({"layer": {"model_type": "qwen3"}}, "model_type = 'qwen3' is not 'llama'"),
         ({"layer": {"hidden_act": "relu"}}, "activation relu"),
         ({"layer": {"rope_scaling": {"rope_type": "yarn", "factor": 2.0}}}, "rotation 'yarn'"),
-        ({"norm_output": True}, "norm_output = True, which specchat does not run"),
+        ({"norm_output": "yes"}, "norm_output = 'yes' is not true or false"),
+        ({"fc_norm": True}, "has no tensor fc_norm.0.weight"),
+        ({"norm_before_fc": True}, "has no tensor input_norm.weight"),
+        ({"fc_norm": True, "norm_before_fc": True}, "both fc_norm and norm_before_fc"),
+        ({"change": lambda t: t.update({"fc_norm.0.weight": torch.ones(32)})}, "is not part of an EAGLE-3 layer"),
         ({"eagle_aux_hidden_state_layer_ids": [2, 1, 3]}, "not ascending layers of a target with 3"),
         ({"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}, "not ascending layers"),
         ({"eagle_aux_hidden_state_layer_ids": [1, 2, 9]}, "not ascending layers"),

@@ -18,7 +18,6 @@ from specchat.serve.api_error import ApiError, anthropic_error
 from specchat.serve.completions import Form, read_request
 from specchat.serve.requests import CheckedRequest
 from specchat.serve.scheduler import generate
-from specchat.serve.tools import free_calls
 
 ADD = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -70,14 +69,16 @@ def test_tools_are_told_and_a_choice_becomes_a_constraint() -> None:
     assert (asked.tools.names, json.loads(asked.tools.told), asked.constraint) == (
         ("add",),
         [ADD],
-        free_calls({"add": ADD["function"]["parameters"]}, single=False),
+        ReplyConstraint("calls"),
     )
     assert chat(tools=[ADD], tool_choice="none") == chat(tools=[]) == chat()
     for choice in ("required", {"type": "function", "function": {"name": "add"}}):
-        held = chat(tools=[ADD], tool_choice=choice, parallel_tool_calls=False).constraint
-        assert held is not None
-        assert held.kind == "grammar"
-        assert '"const": "add"' in held.text
+        for parallel, single in ((None, True), (False, True), (True, False)):
+            held = chat(tools=[ADD], tool_choice=choice, parallel_tool_calls=parallel)
+            assert held.constraint == ReplyConstraint("calls", chosen=("add",), single=single)
+            assert held.tools is not None
+            assert held.tools.single == single
+    assert chat(tools=[ADD], parallel_tool_calls=False).constraint == ReplyConstraint("calls", single=True)
 
 
 def test_calls_and_results_are_told_apart_from_texts() -> None:

@@ -7,10 +7,7 @@ import json
 import pytest
 from rows import each_row
 
-from specchat.core.constraint import ConstraintSource, compiled
-from specchat.engine.protocol.commands import ReplyConstraint
-from specchat.models.backends.scripted import ScriptedVocabulary
-from specchat.serve.tools import Call, CallReader, free_calls, required_call
+from specchat.serve.tools import Call, CallReader
 
 NAMES = ["add", "get"]
 ONE = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
@@ -64,6 +61,9 @@ ADD, GET = ("add", {"a": 1}), ("get", {"what": "</x> {"})
         ('So: <function=add>{"a": 1}</function> <function=add>{"a": 1}</function>', "So: ", [ADD, ADD]),
         ("<function=add>{</function>", "<function=add>{</function>", []),
         (f"[{BARE}, 1]", f"[{BARE}, 1]", []),
+        ('So [TOOL_CALLS]add[ARGS]{"a": 1}[TOOL_CALLS]add[CALL_ID]x1[ARGS] {"a": 1}', "So ", [ADD, ADD]),
+        ("[TOOL_CALLS]add[ARGS]{", "[TOOL_CALLS]add[ARGS]{", []),
+        (ONE.replace("1", '"</tool_call>"'), "", [("add", {"a": "</tool_call>"})]),
         ("[a link](b) <function", "[a link](b) <function", []),
         ("```python\nprint(1)\n```", "```python\nprint(1)\n```", []),
         ("```json\n[1]\n```", "```json\n[1]\n```", []),
@@ -91,43 +91,3 @@ def test_of_several_calls_one_is_given_where_one_is_wanted(size: int) -> None:
         found += reader.finish()
         assert "".join(piece for piece in found if isinstance(piece, str)) == "Well. "
         assert [piece.name for piece in found if isinstance(piece, Call)] == ["add"]
-
-
-ARGUMENTS = {
-    "type": "object",
-    "properties": {"a": {"$ref": "#/$defs/whole"}},
-    "required": ["a"],
-    "$defs": {"whole": {"type": "integer"}},
-}
-
-
-@pytest.mark.parametrize(
-    ("text", "free", "single"),
-    [
-        ("Hello <b> {there} <tool_", True, True),
-        (ONE, True, True),
-        (f"I add.\n{ONE}\n{ONE} So.", True, False),
-        (f"{ONE} So.", True, False),
-        (ONE.replace("1", '"one"'), False, False),
-        (ONE.replace('"a": 1', ""), False, False),
-        (ONE.replace("add", "sub"), False, False),
-        (ONE.replace("1}", '1, "b": 1}'), False, False),
-        (ONE.removesuffix("</tool_call>"), False, False),
-        ("<tool_call>\nnonsense", False, False),
-    ],
-)
-def test_calls_that_may_stand_in_a_text_fit_their_schemas(text: str, free: bool, single: bool) -> None:
-    table = ScriptedVocabulary()
-
-    def fits(held: ReplyConstraint) -> bool:
-        constraint = compiled(ConstraintSource(held.kind, held.text), table, table.size)
-        for token in [*table.encode(text), *table.eos_ids]:
-            if not constraint.allows((), token):
-                return False
-            constraint.advance([token])
-        return True
-
-    tools = {"add": ARGUMENTS, "get": {"type": "object"}}
-    assert fits(free_calls(tools, single=False)) == free
-    assert fits(free_calls(tools, single=True)) == single
-    assert fits(required_call(tools, ["add"])) == (text == ONE)

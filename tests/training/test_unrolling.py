@@ -6,11 +6,11 @@ from training_kit import V, some_texts, target
 
 from specchat.models.draft_heads.head import Batch, DraftNetwork, SharedWeights
 from specchat.models.draft_heads.sizes import Sizes
-from specchat.training import fitting
+from specchat.training import fitting, losses
 from specchat.training.checkpoints import Standing
 from specchat.training.corpus import Corpus, shared_with
 from specchat.training.fitting import Fitting
-from specchat.training.losses import SHARPNESS, STATE_SHARE, acceptance, chain_loss, columns_of
+from specchat.training.losses import SHARPNESS, STATE_SHARE, acceptance, chain_loss, columns_of, confidence_weights
 from specchat.training.states import StateReading
 
 WORDS, LENGTH, STEPS = 6, 9, 2
@@ -93,6 +93,51 @@ def test_a_guess_learns_the_last_state_of_the_target_at_its_own_place():
     wanted = sum((logits[0][0, place] - last[place + 1]).square().mean() for place in range(ANCHORS))
     wanted += sum((logits[1][0, place] - last[place + 2]).square().mean() for place in right)
     assert float(loss(states) - loss()) == pytest.approx(STATE_SHARE * float(wanted) / ANCHORS, rel=1e-4)
+
+
+def test_guesses_are_weighted_by_the_gain_in_expected_length_as_their_confidence_grows():
+    said = torch.tensor([[0.5, 0.2], [0.25, 0.4], [0.8, -1.0]], dtype=torch.float64)  # the second chain has two steps
+    smooth = (0.5 + 0.5 * said).where(said >= 0, 0.0).requires_grad_()
+    expected = smooth.cumprod(0).sum(0)
+    (slope,) = torch.autograd.grad(expected.sum(), smooth)
+    torch.testing.assert_close(confidence_weights(said), (slope * smooth).detach())
+    assert not torch.allclose(confidence_weights(said), (0.5 + 0.5 * said).cumprod(0).where(said >= 0, 0.0))
+
+
+def test_every_guess_of_a_chain_is_learnt_by_its_confidence_if_so_chosen():
+    law = torch.rand(1, LENGTH, WORDS, generator=torch.Generator().manual_seed(4)).softmax(2)
+    logits = told({0, 1, 4})
+    about = batch(law), torch.arange(WORDS), STEPS, torch.Generator().manual_seed(0)
+    loss, _ = chain_loss(Told(logits), *about, select="confidence")
+    ends = {1: ANCHORS, 2: ANCHORS - 1}  # from the last anchor one token is left
+    said = torch.full((STEPS, ANCHORS), -1.0)
+    for step in (1, 2):
+        for place in range(ends[step]):
+            said[step - 1, place] = torch.softmax(logits[step - 1][0, place], 0)[TOKENS[place + step + 1]]
+    weights = confidence_weights(said)
+    wanted = sum(
+        float(weights[step - 1, place]) * divergence(logits[step - 1][0, place], law[0, place + step])
+        for step in (1, 2)
+        for place in range(ends[step])
+    )
+    assert float(loss) == pytest.approx(wanted / ANCHORS, rel=1e-4)
+    unweighted, _ = chain_loss(Told(logits), *about)
+    assert float(unweighted) != pytest.approx(float(loss), rel=0.05)
+
+
+def test_places_whose_likeliest_token_is_out_of_reach_are_left_out_if_so_chosen(monkeypatch):
+    monkeypatch.setattr(losses, "_GUESSABLE", 1)
+    law = torch.rand(1, LENGTH, WORDS, generator=torch.Generator().manual_seed(4)).softmax(2)
+    right, logits = {0, 1, 4}, told({0, 1, 4})
+    about = batch(law), torch.arange(WORDS), STEPS, torch.Generator().manual_seed(0)
+    found, _ = chain_loss(Told(logits), *about, select="guessable")
+    places = [(0, place) for place in range(ANCHORS)] + [(1, place) for place in right]
+    hit = [
+        (step, at) for step, at in places if int(logits[step][0, at].argmax()) == int(law[0, at + step + 1].argmax())
+    ]
+    assert 0 < len(hit) < len(places)
+    wanted = sum(divergence(logits[step][0, place], law[0, place + step + 1]) for step, place in hit)
+    assert float(found) == pytest.approx(wanted / ANCHORS, rel=1e-4)
 
 
 def test_acceptance_counts_chains_that_say_what_the_text_says():

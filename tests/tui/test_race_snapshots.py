@@ -6,6 +6,7 @@ import pytest
 from driving import connected
 from fake import FakeLink, hello, ready
 from races import Clock, answer, fast_heat, plain_heat, warm_up
+from test_racing_models import race_to_the_end
 from test_snapshots import app_of
 
 from specchat.tui.state.races import BenchQuestion
@@ -33,6 +34,18 @@ def test_a_race(snap_compare, size, upto):
     links: list[FakeLink] = []
     app = app_of(links, clock=Clock())
     assert snap_compare(app, terminal_size=size, run_before=lambda pilot: race(pilot, links, upto))
+
+
+def test_a_race_of_two_models(snap_compare):
+    links: list[FakeLink] = []
+    app = app_of(links, clock=Clock())
+
+    async def before(pilot) -> None:
+        d = await connected(pilot, links)
+        await d.hear(hello(), ready(settings=ready().settings | {"seed": 7}))
+        await race_to_the_end(d, "qwen", "How does speculative decoding work?")
+
+    assert snap_compare(app, terminal_size=(80, 24), run_before=before)
 
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)], ids=lambda size: f"{size[0]}x{size[1]}")

@@ -19,8 +19,10 @@ from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError
 from specchat.settings import GREEDY
 
-Side = Literal["plain", "speculative"]
-RacePhase = Literal["warming", "racing", "comparing", "over", "stopped", "failed"]
+Side = Literal["plain", "speculative", "own", "other"]
+"""A column of a race: of two methods, or of two models; see `model_race`."""
+
+RacePhase = Literal["loading", "warming", "racing", "comparing", "over", "stopped", "failed"]
 
 SIDES: tuple[Side, Side] = ("plain", "speculative")
 

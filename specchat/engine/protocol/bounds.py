@@ -12,6 +12,9 @@ LONGEST_LINE_BYTES = 16 * 2**20
 MOST_NODES = 4096
 """Nodes of one tree, at most; the settings allow 512."""
 
+MOST_REDONE = 4096
+"""Tokens of a reply that is done once more under other settings, at most; the app asks for fewer."""
+
 MOST_FORBIDDEN = 256
 """Forbidden guesses of one round that are told, at most; the engine tells a quarter of them."""
 
@@ -40,4 +43,5 @@ KeptName = Annotated[str, Meta(pattern="^([A-Za-z0-9][A-Za-z0-9_-]{0,63})?$")]
 Kind = Annotated[str, Meta(pattern="^(int|float|str|bool)$")]
 Name = Annotated[str, Meta(max_length=4096)]
 Words = Annotated[str, Meta(max_length=65536)]
-FewWords = Annotated[str, Meta(max_length=64)]
+LONGEST_FEW_WORDS = 64
+FewWords = Annotated[str, Meta(max_length=LONGEST_FEW_WORDS)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import IO, Any, TypeVar
 
 import msgspec
@@ -14,7 +15,7 @@ from msgspec import ValidationError
 
 from specchat.config.file_reading import UNREADABLE
 from specchat.engine.protocol.bounds import LONGEST_LINE_BYTES
-from specchat.engine.protocol.commands import Change, Command, Compare, Count, Generate, Load
+from specchat.engine.protocol.commands import Change, Command, Compare, Count, Generate, Load, WhatIf
 from specchat.engine.protocol.events import (
     PROTOCOL,
     Changed,
@@ -32,6 +33,7 @@ from specchat.engine.protocol.events import (
     Started,
     Stats,
     Totals,
+    WouldBe,
 )
 from specchat.engine.protocol.round_parts import Tree, Verdict
 from specchat.engine.protocol.text import one_line
@@ -152,6 +154,10 @@ def check(message: Command | Event) -> None:
             _tools.decode(message.tools or "[]")
         case Compare():
             _wishes(message.apart or {})
+        case WhatIf():
+            _wishes(message.own)
+            _wishes(message.changes)
+            _demand(message.at is None or message.at < len(message.tokens), "a round begins behind the reply's end")
         case Hello():
             for option in [*message.settings, *(option for method in message.methods for option in method.options)]:
                 _option(option)
@@ -163,6 +169,13 @@ def check(message: Command | Event) -> None:
             _pieces(message)
         case Finished() | Totals():
             _stats(message.stats)
+        case WouldBe():
+            both = [one for one in (message.own, message.other) if one is not None]
+            _demand(message.stopped or len(both) == 2, "a reply that was done once more has rounds of both kinds")
+            for one in both:
+                _demand(0 < one.rounds <= one.tokens, f"{one.rounds} rounds have {one.tokens} tokens")
+            if message.round is not None:
+                check(message.round)
         case Learnt():
             _demand(len(message.before) == len(message.now), "two networks are compared at the same depths")
             _demand(max([0, *message.before, *message.now]) <= message.chains, "more chains are right than there are")
@@ -251,6 +264,13 @@ def _pieces(round: RoundDone) -> None:
             _demand(piece.origin == "drafted", "a token of the target's own has a source")
             at, count = piece.source.token, round.context_tokens
             _demand(at < count, f"a token is a copy of token {at} in a text of {count}")
+        if piece.lens is not None:
+            layers = [top.layer for top in piece.lens.tops]
+            ordered = all(one < other for one, other in pairwise(layers))
+            _demand(
+                ordered and layers[0] == 1 and layers[-1] <= piece.lens.layers,
+                f"layers {layers[:4]}… are not a way from the first of {piece.lens.layers} on",
+            )
 
 
 def _stats(stats: Stats) -> None:

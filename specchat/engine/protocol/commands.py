@@ -6,11 +6,12 @@ what types cannot say.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from specchat.engine.protocol.bounds import (
+    MOST_REDONE,
     Bias,
     ConstraintKind,
     Id,
@@ -61,10 +62,17 @@ class SecondReply(Struct, frozen=True):
 
 class ReplyConstraint(Struct, frozen=True):
     """What a reply must be: JSON that fits a schema, any JSON object (no text), a match of an expression, or a text
-    of a grammar in Lark's notation; `calls` is a grammar that holds only where the model writes calls in its form."""
+    of a grammar in Lark's notation.
+
+    With `calls`, calls of the command's tools fit their schemas, in the form that the model's template writes. The
+    reply is calls of the `chosen` tools, at least one; without any it is free up to what opens a call. `single`: one
+    call.
+    """
 
     kind: ConstraintKind
     text: str = ""
+    chosen: tuple[Name, ...] = ()
+    single: bool = False
 
 
 class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
@@ -174,6 +182,31 @@ class Compare(Struct, frozen=True, tag_field="type", tag="compare"):
     apart: dict[str, Any] | None = None
 
 
+class WhatIf(Struct, frozen=True, tag_field="type", tag="what_if"):
+    """What would the rounds of this reply have been under other settings? Answered by WouldBe or Failed.
+
+    The reply to these messages is done twice along its `tokens`, with `own`, the settings that it was written with, and
+    with `changes` besides; by parts that know nothing of other replies and are forgotten. Chat, settings and what
+    drafters have learnt stay as they are. Only where the tokens do not decide the guesses by themselves is the target
+    asked, with the noise of `seed`.
+
+    `plain` are the numbers of its rounds that were plain in order to measure its speed. With `at`, a round begins
+    behind so many of the tokens, and is told with its tree. `pair` must be the one that is loaded. A Cancel of its
+    id ends it, and so does each command that would have to wait for it.
+    """
+
+    id: Id
+    pair: Name
+    messages: list[Message]
+    seed: Seed
+    tokens: Annotated[list[Token], Meta(min_length=1, max_length=MOST_REDONE)]
+    own: dict[str, Any]
+    changes: dict[str, Any]
+    plain: Annotated[list[Whole], Meta(max_length=MOST_REDONE)] = []
+    at: Whole | None = None
+    constraint: ReplyConstraint | None = None
+
+
 class Statistics(Struct, frozen=True, tag_field="type", tag="statistics"):
     """Ask for totals since the pair was loaded. Answered by Totals."""
 
@@ -188,4 +221,4 @@ class Quit(Struct, frozen=True, tag_field="type", tag="quit"):
     """Leave. Closing standard input means the same."""
 
 
-Command = Load | Generate | Cancel | Change | Pace | Count | Compare | Statistics | Learning | Quit
+Command = Load | Generate | Cancel | Change | Pace | Count | Compare | WhatIf | Statistics | Learning | Quit

@@ -260,6 +260,38 @@ class Compared(Struct, frozen=True, tag_field="type", tag="compared"):
     tie: bool = False
 
 
+class RedoneRounds(Struct, frozen=True):
+    """The rounds of a reply that was done once more: how many, their tokens, their guesses.
+
+    `round_s` is what a mean one takes: its pass by its rows, and drafting as it was timed meanwhile.
+    """
+
+    rounds: Whole
+    tokens: Whole
+    drafted: Whole
+    round_s: Seconds
+
+
+class WouldBe(Struct, frozen=True, tag_field="type", tag="would_be"):
+    """Answer to WhatIf: the rounds under the reply's own settings, and under the others.
+
+    `decided`: the reply's tokens decided every guess; else the target judged, and its text would have become another.
+    `measured`: what passes cost by their rows was measured on this machine when it was idle; else it comes from these
+    rounds alone. `full`: every round guessed all it may, since the controller of both goes by time and would
+    decide otherwise in the next run. `stopped`: another command came before it was done. `round` is the one that
+    was asked for.
+    """
+
+    id: Id
+    own: RedoneRounds | None = None
+    other: RedoneRounds | None = None
+    decided: bool = False
+    measured: bool = False
+    full: bool = False
+    stopped: bool = False
+    round: RoundDone | None = None
+
+
 class Totals(Struct, frozen=True, tag_field="type", tag="totals"):
     """Answer to Statistics."""
 
@@ -329,6 +361,7 @@ Event = (
     | Finished
     | Counted
     | Compared
+    | WouldBe
     | Totals
     | Learnt
     | Notice

@@ -18,13 +18,14 @@ from typing import Annotated
 import msgspec
 
 from specchat import __version__
-from specchat.config import load_catalog
+from specchat.config import cache_dir, load_catalog
 from specchat.config.kept_files import read_json, write_whole
 from specchat.core.costs import Costs
 from specchat.core.seams import Model
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.profiling import CONTEXT_TOKENS, VERIFY_ROWS, measure_costs
 from specchat.drafters.parts import PairResources
+from specchat.engine.server.kept_accounts import KeptAccounts
 from specchat.engine.server.kept_drafters import KeptDrafters
 from specchat.engine.server.kept_prompts import KeptPrompts
 from specchat.engine.server.loaded_pair import LoadedPair
@@ -138,11 +139,13 @@ class IdleTime:
         self.measuring = IdleMeasuring(store, pair)
         target = pair.target.name  # not the pair: its draft models may go
         self.kept = KeptDrafters(lambda: checksum.weights_sha256(load_catalog().model(target)), say)
+        file = cache_dir() / "controllers.json"
+        self.accounts = KeptAccounts(file, pair, lambda: checksum.known_sha256(load_catalog().model(target)))
 
     @property
     def due(self) -> bool:
         """Whether there is anything to do."""
-        return self.prompts.due or self.measuring.due or self.kept.due
+        return self.prompts.due or self.measuring.due or self.accounts.due or self.kept.due
 
     def work(self, conversation: Conversation, interrupted: Callable[[], bool]) -> None:
         """Do what is due, until a command arrives."""
@@ -151,6 +154,8 @@ class IdleTime:
                 self.prompts.save(interrupted)
         elif self.measuring.due:
             self.measuring.measure(conversation, interrupted)
+        elif self.accounts.due:
+            self.accounts.save(conversation.controllers)
         else:
             with background_priority():
                 self.kept.work(interrupted)
@@ -158,6 +163,12 @@ class IdleTime:
     def measure_with(self, pair: LoadedPair) -> None:
         """Measure the pair as it is now, where it was not measured so before."""
         self.measuring = IdleMeasuring(self._store, pair)
+        self.accounts.use(pair)
+
+    def replied(self) -> None:
+        """A reply has ended: there is something to keep."""
+        self.accounts.due = True
+        self.kept.replied()
 
     def resources(self, pair: LoadedPair) -> PairResources:
         """The pair's resources for its drafters; those drafters that learn are kept."""

@@ -81,7 +81,7 @@ class JointReplies:
             self.running = False
             self._waiting.clear()
             self._places.clear()
-        self._pair.open.idle.kept.replied()
+        self._pair.open.idle.replied()
 
     def _admit(self, together: Together) -> None:
         """Begin those that wait, the oldest first, while there is a place for the next one."""

@@ -20,7 +20,7 @@ from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.recorded_network import GraphNetwork
 from specchat.models.draft_heads.masks import mask_rows
 from specchat.models.llama_loading import LLAMA
-from specchat.models.machine import threads_for
+from specchat.models.machine import threads_of_rank
 from specchat.models.model_loading import Loaded, streaming_line, streaming_network
 from specchat.settings import Settings
 from specchat.training.learning_network import LearningNetwork
@@ -78,7 +78,7 @@ class LoadedPair:
         Native kernels and llama.cpp bring threads of their own. torch then gets one: what is left to it is small, and
         waking a second thread takes longer than the work (0.3 ms a round).
         """
-        threads = threads_for(threads)
+        threads = threads_of_rank(threads, self.device, 1 if self.target.ranks is None else self.target.ranks.size)
         for loaded in (self.target, *self.drafts):
             if isinstance(loaded.model, Decoder):
                 loaded.model.network.threads = threads
@@ -186,9 +186,16 @@ class LoadedPair:
 
     @property
     def unreadable(self) -> bool:
-        """Whether layers of the target could not be read any more, so that it has to be loaded anew."""
+        """Whether layers of the target could not be read any more, or ranks were lost: it has to be loaded anew."""
+        if self.target.ranks is not None and self.target.ranks.lost:
+            return True
         network = streaming_network(self.target.model)
         return network is not None and network.streamed is not None and network.streamed.failed
+
+    def close_ranks(self) -> None:
+        """End the other processes that hold parts of the target."""
+        if self.target.ranks is not None:
+            self.target.ranks.close()
 
     @property
     def exact(self) -> bool:

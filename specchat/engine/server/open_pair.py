@@ -12,6 +12,7 @@ from specchat.core.round import Ledger
 from specchat.core.seams import Model
 from specchat.decoding.combinations import refuse_unknown_drafts
 from specchat.decoding.conversation import Conversation
+from specchat.decoding.kept_parts import ControllerCache
 from specchat.drafters.choice import choose_drafter
 from specchat.drafters.parts import PairResources
 from specchat.engine.protocol import events
@@ -78,7 +79,8 @@ class OpenPair:
         goes_on = before if before is not None and before.conversation.target is loaded.target.model else None
         idle = IdleTime(store, loaded, say, goes_on.prompts if goes_on else KeptPrompts(loaded, settings))
         if goes_on is not None:
-            idle.kept = goes_on.idle.kept
+            idle.kept, idle.accounts = goes_on.idle.kept, goes_on.idle.accounts
+            idle.accounts.use(loaded)
             idle.prompts.use(loaded)
             idle.prompts.change(settings)
         conversation = Conversation(
@@ -90,7 +92,7 @@ class OpenPair:
             idle.resources(loaded),
             plain_rounds=True,
             drafters=goes_on.conversation.drafters if goes_on else None,
-            controllers=goes_on.conversation.controllers if goes_on else None,
+            controllers=goes_on.conversation.controllers if goes_on else ControllerCache(idle.accounts.saved),
         )
         idle.kept.learn(settings.learn)
         if goes_on is not None:
@@ -102,10 +104,10 @@ class OpenPair:
         before = self.conversation.settings
         fixed = (name for name, option in OPTIONS.items() if not option.live and name != "threads")
         same = all(getattr(before, name) == getattr(settings, name) for name in fixed)
-        if not (same and settings.memory):
-            return same
-        if self.loaded.unreadable:
+        if not same or self.loaded.unreadable:
             return False
+        if not settings.memory:
+            return True
         # what drafters make of the target's weights counts when the context is limited, and so do draft models
         made = choose_drafter(before).makers == choose_drafter(settings).makers
         return made and not self.loaded.missing_drafts(settings)
@@ -251,6 +253,8 @@ class OpenPair:
         """Save what was read, and what drafters have learnt, and let them go."""
         self.save_prompts()
         self.idle.kept.save()
+        if self.idle.accounts.due:
+            self.idle.accounts.save(self.conversation.controllers)
         for chat in (self.conversation, *self._others):
             chat.drafters.close()
 
@@ -294,6 +298,7 @@ class CurrentPair:
     def close(self) -> None:
         if self._open is not None:
             self._open.close()
+            self._open.loaded.close_ranks()
             self._open = None
 
     # ------------------------------------------------------------------------------------------- loading
@@ -310,7 +315,9 @@ class CurrentPair:
         return self._take(loaded, settings)
 
     def _loader(self, cancelled: Callable[[], bool]) -> Loader:
-        return Loader(load_catalog(), self._emit, cancelled, LoadTimes(state_dir() / "load_times.json"))
+        ranks = self._open.loaded.target.ranks if self._open is not None else None
+        times = LoadTimes(state_dir() / "load_times.json")
+        return Loader(load_catalog(), self._emit, cancelled, times, ranks=ranks)
 
     def _take(self, loaded: LoadedPair, settings: Settings) -> OpenPair:
         """Use these models from now on; where the settings do not fit them, nothing has changed."""
@@ -321,6 +328,8 @@ class CurrentPair:
         now = OpenPair.open(loaded, settings, self._store, lambda text: self._emit(events.Notice(text)), before)
         if before is not None and now.totals is not before.totals:
             before.conversation.drafters.close()
+        if before is not None and before.loaded.target.ranks is not loaded.target.ranks:
+            before.loaded.close_ranks()
         self._open = now
         return now
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -36,7 +37,7 @@ from specchat.models.hub.disk import Cancelled, Progress, megabytes
 from specchat.models.hub.pair_check import check_pair
 from specchat.models.hub.trained_drafters import drafters_fitting, found_drafters
 from specchat.models.llama_loading import LLAMA
-from specchat.models.machine import choose_device, threads_for, unused_card
+from specchat.models.machine import choose_devices, threads_for, threads_of_rank, unused_card
 from specchat.models.model_loading import (
     Loaded,
     compare_tokenizers,
@@ -48,6 +49,9 @@ from specchat.models.model_loading import (
 from specchat.models.trained_draft_model import load_trained_draft
 from specchat.settings import Settings
 
+if TYPE_CHECKING:
+    from specchat.models.ranks.leading import Ranks
+
 
 @dataclass(frozen=True)
 class Loader:
@@ -55,6 +59,7 @@ class Loader:
 
     Args:
         streams: whether layers of a target may stay on the disk that `memory` has no room for.
+        ranks: those of the pair before, which serve the next one too where the devices are the same.
     """
 
     catalog: Catalog
@@ -62,6 +67,7 @@ class Loader:
     cancelled: Callable[[], bool]
     times: LoadTimes | None = None
     streams: bool = True
+    ranks: Ranks | None = None
 
     def load(self, settings: Settings, others: Sequence[Settings] = ()) -> LoadedPair:
         """The pair the settings name, on their device, in their number format, with the draft models they use.
@@ -72,7 +78,8 @@ class Loader:
         began = time.perf_counter()
         torch.set_num_threads(threads_for(settings.threads))
         pair = self.catalog.pair(settings.pair)
-        device = choose_device(settings.device)
+        devices = choose_devices(settings.device)
+        device, ranks = devices[0], None
         for one in (settings, *others):
             refuse_unknown_drafts(one, self.draft_names(pair))
         used = {name for one in (settings, *others) for name in drafts_used(one, pair.drafts)}
@@ -92,7 +99,16 @@ class Loader:
         files, besides = _trained_bytes(settings, trained), 0
         if settings.memory:
             besides = bytes_besides([model_state.locate(spec) for spec in specs[1:] if not spec.scripted], files)
-        target = self._load(specs[0], device, settings, progress.say, besides=besides)
+        if len(devices) > 1 and not specs[0].scripted:
+            threads = threads_of_rank(settings.threads, device, len(devices))
+            torch.set_num_threads(threads)
+            ranks = self._ranks([str(one) for one in devices], threads, progress.say)
+        try:
+            target = replace(self, ranks=ranks)._load(specs[0], device, settings, progress.say, besides=besides)
+        except BaseException:
+            if ranks is not None and ranks is not self.ranks:
+                ranks.close()
+            raise
         drafts = [self._load_draft(spec, device, settings, progress.say, target, alike) for spec in specs[1:]]
         drafts += self._trained_drafts(used, trained, pair.drafts, target, progress.say)
         vocabulary = self._vocabulary(target)
@@ -189,6 +205,7 @@ class Loader:
     ) -> Loaded:
         """A target, after which comes what takes `besides` bytes, or the draft model of the target `beside` it."""
         guesses = beside is not None
+        ranks = None if guesses else self.ranks
         if self.cancelled():
             raise Cancelled(f"stopped before {spec.name} was read")
         if spec.scripted:
@@ -196,7 +213,7 @@ class Loader:
         say(spec.name)
         path = model_state.locate(spec)
         limit = None
-        if self.streams and not guesses:
+        if self.streams and not guesses and ranks is None:
             hashed = partial(checksum.weights_sha256, spec, self._report, self.cancelled)
             limit = weight_limit(settings, spec, path, device, besides, hashed)
         if limit is None:
@@ -207,8 +224,18 @@ class Loader:
 
         backend, cards = settings.backend, settings.device != "cpu"
         return load_model(
-            spec, path, device, settings.dtype, say_part, settings.kernels, guesses, beside, backend, cards, limit
+            *(spec, path, device, settings.dtype, say_part, settings.kernels, guesses, beside, backend, cards, limit),
+            ranks=ranks,
         )
+
+    def _ranks(self, devices: list[str], threads: int, say: Callable[[str], None]) -> Ranks:
+        """A process for each of these devices: those that are there, or new ones."""
+        from specchat.models.ranks.processes import start_here
+
+        if self.ranks is not None and not self.ranks.lost and self.ranks.devices == tuple(devices):
+            return self.ranks
+        say(f"starting {len(devices) - 1} more processes")
+        return start_here(devices, threads, self.cancelled)
 
     def _load_draft(
         self,

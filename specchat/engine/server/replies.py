@@ -85,7 +85,7 @@ class ReplyWriter:
                     self._rest(watch, cancelled)
         self._pair.used(settings)
         now.prompts.replied(command.keep, chat)
-        now.idle.kept.replied()
+        now.idle.replied()
 
     def _write_two(self, command: Generate, beside: SecondReply) -> None:
         """Two replies by turns. The plain one has the target's weights with a cache of its own."""

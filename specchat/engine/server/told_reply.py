@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from specchat.core.constraint import Constraint, ConstraintSource
@@ -21,20 +20,16 @@ from specchat.engine.server.event_conversion import (
     stats_message,
 )
 from specchat.engine.server.open_pair import OpenPair
-from specchat.errors import ConstraintError, InstallationError
 
 
-def _constraint(conversation: Conversation, command: Generate) -> Constraint | None:
-    """What the reply is held to. Calls are free where the model writes them in another form, or they cannot be held."""
+def _constraint(conversation: Conversation, command: Generate, prompt: Sequence[int]) -> Constraint | None:
+    """What the reply is held to."""
     held = command.constraint
     if held is None:
         return None
-    source = ConstraintSource(held.kind, held.text)
-    if held.kind != "calls":
-        return conversation.compile(source)
-    with suppress(ConstraintError, InstallationError):
-        return conversation.compile(source) if conversation.calls_in_words(command.tools) else None
-    return None
+    if held.kind == "calls":
+        return conversation.hold_calls(command.tools, prompt, chosen=held.chosen, single=held.single)
+    return conversation.compile(ConstraintSource(held.kind, held.text))
 
 
 class ToldReply:
@@ -72,7 +67,7 @@ class ToldReply:
             "reference": conversation.encode_reference(command.reference),
             "begun": conversation.encode_begun(command.begun, command.begun_tokens),
             "shown": shown | (LIKELIEST if command.top_logprobs else FIRST),
-            "constraint": _constraint(conversation, command),
+            "constraint": _constraint(conversation, command, prompt),
             "bias": command.logit_bias,
             "own": command.own,
         }

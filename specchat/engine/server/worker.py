@@ -19,6 +19,7 @@ from specchat.engine.protocol.commands import (
     Pace,
     Quit,
     Statistics,
+    WhatIf,
 )
 from specchat.engine.server.command_queue import CommandQueue
 from specchat.engine.server.event_conversion import (
@@ -32,6 +33,7 @@ from specchat.engine.server.kept_drafters import learning_report
 from specchat.engine.server.memory import no_memory_left
 from specchat.engine.server.open_pair import CurrentPair, ReplyTotals
 from specchat.engine.server.replies import ReplyWriter
+from specchat.engine.server.what_if import WhatIfAnswers
 from specchat.errors import NotNumbers, SpecchatError
 
 _IDLE_S = 0.4
@@ -49,6 +51,7 @@ class Worker:
         self._pair = CurrentPair(emit, lambda: commands.cancelled(None))
         self._deferred: list[Command] = []
         self._replies = ReplyWriter(self._pair, commands, emit, self._answer_meanwhile, self._reply_failed)
+        self._what_if = WhatIfAnswers(self._pair, commands, self._waits_for_end)
 
     def run(self) -> None:
         while not self._commands.quitting.is_set():
@@ -98,6 +101,8 @@ class Worker:
                     self._count(command)
                 case Compare():
                     self._emit(self._pair.open.compare(command))
+                case WhatIf():
+                    self._emit(self._what_if.answer(command))
                 case Learning():
                     now = self._pair.open
                     report = learning_report(now.conversation, now.loaded.trained, now.idle.kept, command.forget)
@@ -141,6 +146,15 @@ class Worker:
             self._replies.joint.join(command)
         elif not isinstance(command, Cancel):  # that acted when it arrived
             self._deferred.append(command)
+
+    def _waits_for_end(self, command: Command) -> bool:
+        """Answer a command that came while a reply is done once more; True where it waits for the end of that."""
+        if isinstance(command, Pace | Count | Statistics):
+            self.answer(command)
+        elif not isinstance(command, Cancel):
+            self._deferred.append(command)
+            return True
+        return False
 
     @property
     def _may_join(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -31,7 +31,7 @@ from specchat.models.cpu_kernels.streamed_weights import (
     aligned,
     packed_layers,
 )
-from specchat.models.decoder.kv_cache import KVCache, RowCopies, zeroed_bytes
+from specchat.models.decoder.kv_cache import KVCache, zeroed_bytes
 from specchat.models.decoder.network import Pass, layers_then_head
 from specchat.models.decoder.shape import Shape
 from specchat.models.decoder.trimmed_head import TrimmedHead
@@ -103,7 +103,6 @@ class NativeNetwork:
         self.key_interleave = KEYS
         self.threads = torch.get_num_threads()
         self._kernels = kernels_for(processor)
-        self.row_copies: RowCopies | None = self._kernels
         self._source: WeightSource = prepared(source, shape)
         packer = Packer(self._kernels, self._source, precision)
         with ThreadPoolExecutor(self.threads) as pool:
@@ -149,6 +148,9 @@ class NativeNetwork:
             # What C was told lies elsewhere now, and the buffer can go.
             self._layers = [layer.without_weights() for layer in self._layers]
         return taken
+
+    def new_cache(self, layers: Collection[int], max_rows: int, beside: KVCache | None = None) -> KVCache:
+        return KVCache(layers, max_rows, KEYS, self._kernels, beside)
 
     def embed(self, tokens: Sequence[int]) -> Tensor:
         return self._source.embed(list(tokens)) if self.embedding is None else self.embedding.rows(tokens)

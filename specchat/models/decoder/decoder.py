@@ -55,13 +55,7 @@ class Decoder(CachedModel["Decoder"]):
         self.context_tokens = context_tokens
         self.counters = Counters()
         self.device = network.device
-        self.cache: KVCache = KVCache(
-            self._parts.attention,
-            context_tokens,
-            network.key_interleave,
-            network.row_copies,
-            source.cache if source else None,
-        )
+        self.cache: KVCache = network.new_cache(self._parts.attention, context_tokens, source.cache if source else None)
         super().__init__(self.cache, source)
         self._like, self._same_bits = network.like, network.kernels == "native"
         tables = RotationTables(shape, self.device, context_tokens) if source is None else source.rotations
@@ -251,8 +245,7 @@ class TextBatch:
         self._parts = SubLayers.of_all(self.network.shape.layers)
         self._room = -(-self.longest_tokens // _TOGETHER) * _TOGETHER
         self._held = [0] * texts
-        together, copies = self.network.key_interleave, self.network.row_copies
-        self._cache = KVCache(self._parts.attention, texts * self._room, together, copies)
+        self._cache = self.network.new_cache(self._parts.attention, texts * self._room)
 
     def held(self, text: int) -> int:
         """How many tokens of a text were read."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from weakref import WeakKeyDictionary
@@ -17,7 +17,8 @@ from specchat.core.reading import HeadOutput, HeadTensors
 from specchat.core.request import EVERYTHING, Adapter, HeadNeeds, HeadOfSome
 from specchat.models.decoder.adapters import Adapted, AdaptedWhere, Factors, checked, paired, sizes_of
 from specchat.models.decoder.fused_ops import PLAIN, FusedOps
-from specchat.models.decoder.kv_cache import RowCopies
+from specchat.models.decoder.kv_cache import KVCache
+from specchat.models.decoder.layer_hooks import LayerWatch
 from specchat.models.decoder.layer_weights import DecoderWeights, Layer
 from specchat.models.decoder.network import Pass, PassSizes, SubLayers, layers_then_head
 from specchat.models.decoder.trimmed_head import TorchHead, TrimmedHead
@@ -68,7 +69,7 @@ def _unfolded(mixed: Tensor, rows: int) -> Tensor:
     return mixed.view(kv, rows, -1, head_dim).transpose(0, 1).reshape(rows, -1)
 
 
-_WHOLE_O, _WHOLE_DOWN = {"o": slice(None)}, {"down": slice(None)}
+WHOLE_O, WHOLE_DOWN = {"o": slice(None)}, {"down": slice(None)}
 
 
 @dataclass
@@ -113,7 +114,6 @@ class EagerNetwork:
         self.nbytes = weights.nbytes
         self.kernels = "torch"
         self.key_interleave = 1
-        self.row_copies: RowCopies | None = None
         self.threads = torch.get_num_threads()  # torch's own; nothing here changes them
         shape = weights.shape
         queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
@@ -122,6 +122,9 @@ class EagerNetwork:
         self._gate_up = {"gate": slice(0, shape.inner), "up": slice(shape.inner, 2 * shape.inner)}
         self._adapters: WeakKeyDictionary[Adapter, Factors] = WeakKeyDictionary()
         self.like = torch.empty(shape.kv_heads, shape.head_dim, dtype=weights.activations, device=weights.device)
+
+    def new_cache(self, layers: Collection[int], max_rows: int, beside: KVCache | None = None) -> KVCache:
+        return KVCache(layers, max_rows, beside=beside)
 
     def embed(self, tokens: Sequence[int]) -> Tensor:
         return self.weights.embed(list(tokens))
@@ -181,7 +184,7 @@ class EagerNetwork:
             hidden, added = self.layer(index, hidden, added, tensors)
             if watch is not None and watch.wants(index):
                 hidden, added = hidden if added is None else hidden + added, None
-                stay = watch.after_layer(index, hidden)
+                stay = self._stay(watch, index, hidden)
                 if stay is not None:
                     hidden, seen = hidden[stay], [mask[stay] for mask in seen]
                     tensors.rotations = [
@@ -190,6 +193,10 @@ class EagerNetwork:
                     tensors.places = tensors.places[stay]
                     tensors.masks = [self._mask(mask) for mask in seen]
         return hidden if added is None else hidden + added
+
+    def _stay(self, watch: LayerWatch, index: int, hidden: Tensor) -> list[int] | None:
+        """Show a layer's states to those who want them; the places of the rows that go on, None where all do."""
+        return watch.after_layer(index, hidden)
 
     def joins(self, running: Pass) -> bool:
         hooked = running.watch is not None and running.watch.hooked
@@ -230,13 +237,13 @@ class EagerNetwork:
         if index in tensors.parts.attention:
             hidden, normed = ops.add_norm(hidden, added, layer.input_norm, epsilon)
             mixed = self._attend(index, layer, normed, tensors)
-            added = self._adapted(tensors, index, _WHOLE_O, mixed, layer.o(mixed))
+            added = self._adapted(tensors, index, WHOLE_O, mixed, layer.o(mixed))
             added = self._normed(added, layer.post_attention_norm)
         if index in tensors.parts.mlp:
             hidden, normed = ops.add_norm(hidden, added, layer.mlp_norm, epsilon)
             gate_up = self._adapted(tensors, index, self._gate_up, normed, layer.gate_up(normed))
             inner = ops.gated(gate_up, self.shape.gate == "gelu")
-            added = self._adapted(tensors, index, _WHOLE_DOWN, inner, layer.down(inner))
+            added = self._adapted(tensors, index, WHOLE_DOWN, inner, layer.down(inner))
             added = self._normed(added, layer.post_mlp_norm)
         return hidden, added
 

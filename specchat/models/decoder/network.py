@@ -16,7 +16,7 @@ from specchat.core.reading import Counters, HeadOutput
 from specchat.core.record import record
 from specchat.core.request import EVERYTHING, ExtraRow, HeadNeeds, HeadOfSome
 from specchat.models.decoder.cache_rows import PassPlan
-from specchat.models.decoder.kv_cache import KVCache, RowCopies
+from specchat.models.decoder.kv_cache import KVCache
 from specchat.models.decoder.layer_hooks import LayerWatch
 from specchat.models.decoder.shape import AttentionKind, Shape
 
@@ -163,12 +163,13 @@ class Network(Protocol):
     """The name of the matrix kernels."""
     key_interleave: int
     """Keys of how many rows lie side by side in the cache it is handed."""
-    row_copies: RowCopies | None
-    """Copies rows of a cache where `key_interleave` says that C lays it out."""
     threads: int
     """How many threads it may use, where it has threads of its own."""
     like: Tensor
     """(kv_heads, head_dim), whose format and device the rows of the cache have."""
+
+    def new_cache(self, layers: Collection[int], max_rows: int, beside: KVCache | None = None) -> KVCache:
+        """A cache for keys and values of these layers, empty; `beside` is another one of this network."""
 
     def embed(self, tokens: Sequence[int]) -> Tensor:
         """(n, d) rows in the activations' format."""

@@ -38,12 +38,15 @@ class EagleSizes(LayerSizes):
     """Sizes of `eagle`. The defaults are those of our own training.
 
     Args:
-        unit_taps: 1 where every tapped state is brought to a mean square of 1 before the taps are fused, else 0.
+        unit_taps: 1 where every tapped state is brought to a mean square of 1 before the taps are fused, 2 where they
+            are all together, else 0.
         norm_residual: 1 where the attention's output is added to the normed state, 0 where to the state itself.
+        norm_fed_back: 1 where a later step takes the input of the head, 0 where the layer's output itself.
     """
 
-    unit_taps: int = size(1, least=0, default=1)
+    unit_taps: int = size(2, least=0, default=1)
     norm_residual: int = size(1, least=0, default=0)
+    norm_fed_back: int = size(1, least=0, default=0)
 
 
 class Eagle(DraftHead[LayerSizes]):
@@ -53,7 +56,8 @@ class Eagle(DraftHead[LayerSizes]):
     follows. Drafting goes on from there with pairs of its own output and the token guessed. Both halves are normed
     and go into queries, keys and values side by side.
 
-    Reference: Li et al., EAGLE-3, arXiv:2503.01840. Differs in what we train ourselves: every tapped state is normed
+    Reference: Li et al., EAGLE-3, arXiv:2503.01840; the norms of taps and of what is fed back are those of EAGLE-3.1,
+    arXiv:2605.09992. Differs in what we train ourselves: every tapped state is normed
     before the taps are fused (`unit_taps`), and the head is the target's. The loss has EAGLE's distance of states too,
     which EAGLE-3 dropped, and a chain counts only as long as its guesses were right or nearly so (see `chain_loss`).
     """
@@ -64,7 +68,8 @@ class Eagle(DraftHead[LayerSizes]):
     def __init__(self, sizes: LayerSizes, shared: SharedWeights) -> None:
         super().__init__(sizes, shared, token_norm=True)
         published = sizes if isinstance(sizes, EagleSizes) else None
-        self._unit_taps = published is None or bool(published.unit_taps)
+        self._unit_taps = 1 if published is None else published.unit_taps
+        self._norm_fed_back = published is not None and bool(published.norm_fed_back)
         self._norm_residual = published is not None and bool(published.norm_residual)
         d, queries = sizes.hidden, sizes.heads * sizes.head_dim
         self.state_norm = nn.Parameter(torch.ones(d))
@@ -99,9 +104,14 @@ class Eagle(DraftHead[LayerSizes]):
             self.rotation.frequencies = tensors[FREQUENCIES]
 
     def fused(self, features: Tensor) -> Tensor:
-        taken = rms_normalize(features, self.sizes.epsilon) if self._unit_taps else features
-        fused: Tensor = self.fuse(taken.flatten(-2))
+        taken = rms_normalize(features, self.sizes.epsilon) if self._unit_taps == 1 else features
+        together = taken.flatten(-2)
+        fused: Tensor = self.fuse(rms_normalize(together, self.sizes.epsilon) if self._unit_taps == 2 else together)
         return fused
+
+    def fed_back(self, states: Tensor) -> Tensor:
+        """(…, d) input of a later step, from (…, d) outputs of the layer."""
+        return self.normed(states) if self._norm_fed_back else states
 
     def before_attention(
         self, inputs: Tensor, tokens: Tensor, positions: Tensor
@@ -133,10 +143,11 @@ class Eagle(DraftHead[LayerSizes]):
     def states(self, fused: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
         anchors = tokens.shape[1] - steps
         taken = self.of_tokens(self.shared.embed(tokens))
-        found, before = [fused[:, :anchors]], list[KeysValues]()
+        inputs, found, before = fused[:, :anchors], list[Tensor](), list[KeysValues]()
         for step in range(1, steps + 1):
-            found.append(self._step(found[-1], taken[:, step : anchors + step], before))
-        return found[1:]
+            found.append(self._step(inputs, taken[:, step : anchors + step], before))
+            inputs = self.fed_back(found[-1])
+        return found
 
     def _step(self, inputs: Tensor, tokens: Tensor, before: list[KeysValues]) -> Tensor:
         """(B, A, d) one step at every place: each sees the text's entries up to its own, then its own guesses.
@@ -213,7 +224,7 @@ class EagleDrafting(Drafting):
     """
 
     def __init__(self, network: Eagle, given: DraftingInputs) -> None:
-        self._reading = LayerReading(network, given)
+        self._reading, self._fed_back = LayerReading(network, given), network.fed_back
         super().__init__(network.sizes.taps, given, self._reading)
         self._row_of: dict[int, int] = {}  # nodes below the root → row behind the entries
         self._states = torch.empty(0)
@@ -238,6 +249,6 @@ class EagleDrafting(Drafting):
         before = self._reading.root() if first == 0 else self._states
         tokens = self._given.tokens.of([tree.tokens[node] for node in nodes])
         positions = torch.full((len(nodes),), entries - 1 + tree.depths[nodes[0]])
-        states = self._reading.step(rows_of(before, parents), tokens, positions, entries + first, seen)
+        states = self._reading.step(self._fed_back(rows_of(before, parents)), tokens, positions, entries + first, seen)
         self._states = torch.cat([before, states])
         return self._given.guessed(states)

@@ -18,6 +18,7 @@ from specchat.tui.commands import registry as view_commands
 from specchat.tui.screens.bench import BenchScreen
 from specchat.tui.screens.chat_screen import ChatScreen
 from specchat.tui.screens.help_and_log import HelpScreen, LogScreen
+from specchat.tui.screens.model_race import race_models, split_pair
 from specchat.tui.screens.race import RaceScreen
 from specchat.tui.services.key_bindings import key_sections
 from specchat.tui.state.prompt_text import values_of_usage
@@ -57,8 +58,10 @@ async def speed(screen: ChatScreen, speed: str) -> None:
         screen.context.app.say(screen.context.speed.describe())
 
 
-async def race(screen: ChatScreen, prompt: str) -> None:
-    screen.context.app.push_screen(RaceScreen(screen.context, prompt))
+async def race(screen: ChatScreen, words: str) -> None:
+    context = screen.context
+    pair, prompt = split_pair(context, words)
+    context.app.push_screen(await race_models(context, pair, prompt) if pair else RaceScreen(context, prompt))
 
 
 async def benchmark(screen: ChatScreen, amount: str) -> None:
@@ -131,6 +134,13 @@ COMMANDS: dict[str, SlashCommand] = {
             values=setting_commands.setting_and_value,
         ),
         SlashCommand(
+            "whatif",
+            "what other settings would have meant for the last reply; changes nothing",
+            setting_commands.what_if,
+            "[NAME=VALUE…]",
+            values=setting_commands.settings_to_try,
+        ),
+        SlashCommand(
             "save", "keep the settings as default, or for this pair only", setting_commands.save_settings, "[pair]"
         ),
         *(
@@ -159,6 +169,9 @@ COMMANDS: dict[str, SlashCommand] = {
         ),
         SlashCommand("speed", "rounds per second, or full", view_commands.speed, "[full|NUMBER]"),
         SlashCommand(
+            "lens", "show at which layer of the model each token was decided", setting_commands.lens, "[on|off]"
+        ),
+        SlashCommand(
             "stats", "all figures, none, or the most important ones", lambda on, _: on.side_panel.turn_stats()
         ),
         SlashCommand("tokens", "flip a reply between Markdown and tokens", lambda on, _: on.transcript.toggle_tokens()),
@@ -174,7 +187,13 @@ COMMANDS: dict[str, SlashCommand] = {
         ),
         SlashCommand("fork", "say this in place of your last message", chat_commands.fork, "[TEXT]"),
         SlashCommand("copy", "copy the last reply, or its last code block", chat_commands.copy, "[reply|code]"),
-        SlashCommand("race", "plain decoding and speculation side by side", view_commands.race, "[PROMPT]"),
+        SlashCommand(
+            "race",
+            "plain decoding and speculation side by side, or two models",
+            view_commands.race,
+            "[PAIR] [PROMPT]",
+            values=setting_commands.pair_names,
+        ),
         SlashCommand(
             "bench",
             "measure these settings against plain decoding, on this many questions or for this long",

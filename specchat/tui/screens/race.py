@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from textual.app import ComposeResult
@@ -12,7 +12,7 @@ from textual.containers import Container, VerticalScroll
 from textual.events import Resize
 from textual.screen import ModalScreen
 
-from specchat.engine.client.race import RACE_DEFAULTS, SIDES, Race, Side, fresh_seed, refuse_plain
+from specchat.engine.client.race import RACE_DEFAULTS, Race, Side, fresh_seed, refuse_plain
 from specchat.engine.protocol.commands import Command, Message
 from specchat.engine.protocol.events import Event, RoundDone
 from specchat.engine.protocol.text import visible
@@ -28,7 +28,8 @@ from specchat.tui.state.race_lines import (
     outcome_text,
     status_lines,
 )
-from specchat.tui.state.races import RacePlayback, RaceSeries, RaceSetup
+from specchat.tui.state.races import Playback, RacePlayback, RaceSeries, RaceSetup
+from specchat.tui.text.cells import ScreenLine
 from specchat.tui.widgets.painted_lines import LinesView
 from specchat.tui.widgets.tinted_text import TintedText
 from specchat.tui.widgets.tree_panel import TreePanel
@@ -41,14 +42,16 @@ class RunScreen(ModalScreen[None]):
 
     def __init__(self, context: AppServices) -> None:
         """Raises UsageError if the engine is not free, or the settings are plain decoding."""
-        if context.session.player is not None:
-            raise UsageError("a recording cannot race: there is no engine")
-        context.session.require_free()
-        refuse_plain(context.chat.engine.settings)
+        require_engine(context)
+        self.refuse_settings(context.chat.engine.settings)
         super().__init__()
         self.context = context
         ready, settings = context.chat.engine.ready, {**context.chat.engine.settings, **changes(context.chat)}
         self.setup = RaceSetup(ready.pair if ready else "", ready.dtype if ready else "", settings)
+
+    def refuse_settings(self, settings: Mapping[str, Any]) -> None:
+        """Raises UsageError if a run says nothing with these settings."""
+        refuse_plain(settings)
 
     @abstractmethod
     def show(self) -> None:
@@ -82,6 +85,13 @@ class RunScreen(ModalScreen[None]):
         while (top := self.app.screen) is not self:  # help, or a list of commands
             top.dismiss(None)
         self.dismiss(None)
+
+
+def require_engine(context: AppServices) -> None:
+    """Raises UsageError if the engine is not free for a run, or there is none."""
+    if context.session.player is not None:
+        raise UsageError("a recording cannot race: there is no engine")
+    context.session.require_free()
 
 
 def changes(chat: Chat) -> dict[str, Any]:
@@ -178,6 +188,8 @@ class RaceScreen(RunScreen):
     RaceScreen.-h0 RaceColumn, RaceScreen.-h8 RaceColumn { border: none; border-top: solid $border; }
     """
     AUTO_FOCUS = ""
+    playback: Playback
+    with_tree = True
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q", "leave", "stop and leave", show=False, id="race.leave"),
         Binding("r", "again", "run it again", show=False, id="race.again"),
@@ -191,33 +203,43 @@ class RaceScreen(RunScreen):
         Raises UsageError if the engine is not free, there is no question, or the settings are plain decoding.
         """
         super().__init__(context)
-        self._begin(_messages(context.chat, prompt), seed(context.chat))
-        setup = self.setup
         self._copied = False
-        self._columns: dict[Side, RaceColumn] = {side: RaceColumn(id=side) for side in SIDES}
-        pair, dtype, settings = setup.pair, setup.dtype, setup.settings
+        self._begin(question(context.chat, prompt), seed(context.chat))
+        dtype = self.setup.dtype
+        self._columns = {side: RaceColumn(id=side) for side in self.playback.race.heats}
         self._tree = TreePanel(id="race-tree")
-        self._head = LinesView(lambda w, h: head_lines(self.playback, pair, dtype, settings, w), id="head")
+        self._head = LinesView(lambda w, h: self.head(w), id="head")
         self._bars = LinesView(lambda w, h: bar_lines(self.playback, w), id="bars")
         self._outcome = LinesView(lambda w, h: status_lines(self.playback, dtype, w, h), id="outcome")
         self._keys = LinesView(lambda w, h: [keys_line("copied" if self._copied else "", self._hint(), w)], id="keys")
 
     def compose(self) -> ComposeResult:
+        first, second = self._columns.values()
         yield self._head
         with Container(id="columns"):
-            yield self._columns["plain"]
+            yield first
             yield self._tree
-            yield self._columns["speculative"]
+            yield second
         yield self._bars
         yield self._outcome
         yield self._keys
+
+    def head(self, width: int) -> list[ScreenLine]:
+        """The question, and what is compared."""
+        setup = self.setup
+        assert isinstance(self.playback, RacePlayback), "a race of two models has a head of its own"
+        return head_lines(self.playback, setup.pair, setup.dtype, setup.settings, width)
+
+    def title_of(self, side: Side) -> str:
+        return NAMES[side]
 
     def on_mount(self) -> None:
         self._refresh_timer = self.set_interval(_REFRESH_S, self.show)
         self.show()
 
     def on_resize(self, event: Resize) -> None:
-        self._tree.display = event.size.width >= TREE_FROM_COLUMNS and event.size.height >= TREE_FROM_LINES
+        roomy = event.size.width >= TREE_FROM_COLUMNS and event.size.height >= TREE_FROM_LINES
+        self._tree.display = self.with_tree and roomy
         self.show()
 
     def show(self) -> None:
@@ -229,7 +251,7 @@ class RaceScreen(RunScreen):
             tail = heat.finished.tail if heat.finished is not None and playback.done(side) else ""
             running = playback.race.running == side
             rounds = heat.rounds[: playback.shown_rounds(side)]
-            column.show(NAMES[side], rounds, tail, running=running)
+            column.show(self.title_of(side), rounds, tail, running=running)
             if side == "speculative" and self._tree.display:
                 self._tree.show(rounds, None, frozen=playback.finished, empty="the trees of speculation")
         size = self.size
@@ -243,8 +265,8 @@ class RaceScreen(RunScreen):
 
     def _begin(self, messages: Sequence[Message], seed: int) -> None:
         race = Race(messages, seed, self.context.race_ids, changes(self.context.chat))
-        self.playback = RacePlayback(race, self.context.setup.clock)
-        self.begin_run(self.playback, race.begin())
+        playback = self.playback = RacePlayback(race, self.context.setup.clock)
+        self.begin_run(playback, race.begin())
 
     def action_leave(self) -> None:
         self.leave()
@@ -252,8 +274,8 @@ class RaceScreen(RunScreen):
     def action_again(self) -> None:
         race = self.playback.race
         if race.ended and self.context.chat.can_generate:
-            self._begin(race.messages, race.seed)
             self._copied = False
+            self._begin(race.messages, race.seed)
             self._refresh_timer.resume()
             self.show()
 
@@ -272,14 +294,15 @@ class RaceScreen(RunScreen):
         keys = [(key("race.leave").split(",")[0], "leaves")]
         if playback.race.ended:
             keys.append((key("race.again"), "again"))
-        if playback.race.running is None and playback.moving and playback.race.phase != "warming":
+        if playback.race.running is None and playback.moving and playback.race.phase not in ("loading", "warming"):
             keys.append((key("race.end"), "shows the end"))
         if playback.race.phase == "over":
             keys.append((key("race.copy"), "copies"))
         return " · ".join(f"{name} {does}" for name, does in keys if name)
 
 
-def _messages(chat: Chat, prompt: str) -> list[Message]:
+def question(chat: Chat, prompt: str) -> list[Message]:
+    """The chat up to its last question, or with this prompt behind it; UsageError where there is neither."""
     messages = chat.messages()
     if prompt:
         return [*messages, Message("user", prompt)]

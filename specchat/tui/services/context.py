@@ -40,6 +40,7 @@ class AppSetup:
         server: lets other programs use the engine; None lets none.
         serve_on: the port on which they may from the start; None: not before they are let in.
         training: what it takes to train drafters on this machine; None where none can be.
+        second_engine: starts an engine beside the chat's; None: `link_factory` does.
     """
 
     link_factory: LinkFactory
@@ -57,6 +58,7 @@ class AppSetup:
     server: StartServer | None = None
     serve_on: int | None = None
     training: TrainingHere | None = None
+    second_engine: LinkFactory | None = None
 
     @property
     def has_demo(self) -> bool:

@@ -132,6 +132,15 @@ class EngineSession:
         self.player, self._chat.background.replaying = None, False
         return played
 
+    async def start_beside(self, factory: LinkFactory | None) -> Link:
+        """Another engine beside this one, which the caller closes; None: started as this one was.
+
+        Raises:
+            SpecchatError: it cannot be started.
+        """
+        start = factory or self._factory
+        return await self._priority.start(lambda: start(self._pump.wake))
+
     def close(self) -> None:
         if self.link is not None:
             self.link.close()

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specchat.engine.client.race import SIDES, Kind, Side, race_result, settings_line
+from specchat.engine.client.model_race import MODEL_SIDES, ModelRace
+from specchat.engine.client.race import Kind, Race, Side, race_result, settings_line
 from specchat.engine.protocol.text import visible
-from specchat.tui.state.races import ALL, CategoryFigures, RacePlayback, RaceSeries
+from specchat.tui.state.races import ALL, CategoryFigures, Playback, RacePlayback, RaceSeries
 from specchat.tui.text import numbers
-from specchat.tui.text.cells import ScreenLine, bar, clip, cut, width_of, wrap
+from specchat.tui.text.cells import ScreenLine, bar, clip, cut, padded, width_of, wrap
 
 NAMES: dict[Side, str] = {"plain": "plain decoding", "speculative": "speculation"}
 MARKS: dict[Kind, tuple[str, str]] = {
@@ -20,7 +21,7 @@ MARKS: dict[Kind, tuple[str, str]] = {
 
 _OUTCOME = "★ "
 _LABEL = 16
-_ROLES: dict[Side, str] = {"plain": "target", "speculative": "drafted"}
+_ROLES: dict[Side, str] = {"plain": "target", "speculative": "drafted", "own": "drafted", "other": "target"}
 
 
 def head_lines(
@@ -36,33 +37,67 @@ def head_lines(
     ]
 
 
-def bar_lines(playback: RacePlayback, width: int) -> list[ScreenLine]:
+def model_head_lines(playback: Playback, settings: Mapping[str, Any], width: int) -> list[ScreenLine]:
+    """The question, and what is the same for both models."""
+    race = playback.race
+    asked = " ".join(visible(race.messages[-1].content).split())
+    warmth = settings.get("temperature", 0)
+    how = f"temperature {warmth:g}" if warmth else "greedy"
+    same = (
+        f"{how} · up to {settings.get('max_tokens', 0)} tokens · seed {race.seed} · each guesses in its pair's own way"
+    )
+    return [
+        [("race of two models ", "accepted"), ("❯ ", "dim"), (cut(asked, max(1, width - 21)), "strong")],
+        [(cut(same, width), "dim")],
+    ]
+
+
+def column_title(race: ModelRace, side: Side) -> str:
+    """The model, and once it has begun, who guesses for it."""
+    name, begun = visible(race.names[side]), race.heats[side].started
+    if begun is None:
+        return name
+    plain = begun.settings.get("controller") == "off" or not begun.settings.get("nodes")
+    return f"{name} · {'no guesses' if plain else begun.settings.get('drafter', '')}"
+
+
+def bar_lines(playback: Playback, width: int) -> list[ScreenLine]:
     """One bar for each side: the tokens it has written, on one scale, and a line to where the reply ends."""
-    return [_bar_line(playback, side, width) for side in SIDES]
+    return [_bar_line(playback, side, width) for side in playback.race.heats]
 
 
-def _bar_line(playback: RacePlayback, side: Side, width: int) -> ScreenLine:
+def _bar_line(playback: Playback, side: Side, width: int) -> ScreenLine:
     elapsed = playback.elapsed(side)
     tokens = playback.tokens(side)
     figures = f"{tokens:>6,} tok {elapsed:>7.2f} s" if tokens else " " * 20
+    models = isinstance(playback.race, ModelRace)
     if width >= 60:
         figures += f" {numbers.rate(tokens / elapsed):>5} tok/s" if tokens and elapsed > 0 else " " * 12
-        length = f"  τ {tokens / seen:.1f}" if (seen := playback.shown_rounds(side)) and side == "speculative" else ""
+        length = f"  τ {tokens / seen:.1f}" if (seen := playback.shown_rounds(side)) and side != "plain" else ""
         figures += length.ljust(7)
-    label = NAMES[side] if width >= 60 else side
-    label = label.ljust(_LABEL if width >= 60 else 12)
+    elif models:  # without room for a bar, the speed and τ
+        seen = playback.shown_rounds(side)
+        figures = f"{numbers.rate(tokens / elapsed)} tok/s  τ {tokens / seen:.1f}" if seen and elapsed > 0 else ""
+    label = _name(playback, side) if width >= 60 or models else side
+    cells = _LABEL if width >= 60 else 12
+    label = "".join(text for text, _ in padded([(cut(label, cells - 1), "")], cells))
     room = width - len(label) - len(figures) - 1
     running = playback.race.running == side
     line: ScreenLine = [(label, "strong" if running else "text")]
     if room >= 4:
         full = playback.full_bar_tokens
         done = bar(tokens / full, room).rstrip()
-        ahead = "╌" * (round(playback.length / full * room) - len(done))
+        ahead = "" if models else "╌" * (round(playback.length / full * room) - len(done))
         line += [(done, _ROLES[side]), (ahead, "line"), (" " * (room - len(done) - len(ahead) + 1), "")]
     return clip([*line, (figures, "text")], width)
 
 
-def status_lines(playback: RacePlayback, dtype: str, width: int, height: int) -> list[ScreenLine]:
+def _name(playback: Playback, side: Side) -> str:
+    race = playback.race
+    return visible(race.names[side]) if isinstance(race, ModelRace) else NAMES[side]
+
+
+def status_lines(playback: Playback, dtype: str, width: int, height: int) -> list[ScreenLine]:
     lines = _status(playback, dtype)
     screen_lines: list[ScreenLine] = []
     for mark, text, role in lines:
@@ -72,10 +107,13 @@ def status_lines(playback: RacePlayback, dtype: str, width: int, height: int) ->
     return screen_lines[:height]
 
 
-def _status(playback: RacePlayback, dtype: str) -> list[tuple[str, str, str]]:
+def _status(playback: Playback, dtype: str) -> list[tuple[str, str, str]]:
     """The lines of the state, each as (mark, text, role of the mark)."""
     race = playback.race
     match race.phase:
+        case "loading":
+            assert isinstance(race, ModelRace), "a race of methods has nothing to load"
+            return [("◌ ", _loading(race), "dim")]
         case "failed":
             return [("✕ ", visible(race.problem), "bad")]
         case "stopped":
@@ -91,14 +129,39 @@ def _status(playback: RacePlayback, dtype: str) -> list[tuple[str, str, str]]:
             return [("● ", "all is written; the slower side goes on at its recorded pace", "target")]
         case "comparing":
             return [("◌ ", "the tokens differ; asking the engine by what margin", "dim")]
+    if isinstance(race, ModelRace):
+        return [(_OUTCOME, _models_outcome(race), "bonus"), ("≈ ", _MODELS_CAVEAT, "dim")]
     found = race_result(race, dtype)
     mark, role = MARKS[found.kind]
-    return [(_OUTCOME, _outcome(playback), "bonus"), (mark, found.line, role)]
+    return [(_OUTCOME, _outcome(race), "bonus"), (mark, found.line, role)]
 
 
-def _outcome(playback: RacePlayback) -> str:
+def _loading(race: ModelRace) -> str:
+    """`loading qwen-coder beside smol, which stays: reading qwen2.5-coder 43 % about 2 s left`."""
+    lead = f"loading {visible(race.names['other'])} beside {visible(race.names['own'])}, which stays as it is"
+    if race.loading is None:
+        return lead
+    what, share, figures = numbers.loading(race.loading)
+    done = f"{share:.0%}".replace("%", " %") if share is not None else ""
+    return f"{lead}: " + " ".join(part for part in (visible(what), done, figures.wordings[0]) if part)
+
+
+_MODELS_CAVEAT = (
+    "two models write two texts, so neither speed says how much guessing gains; "
+    "neither reply is kept: the chat stays as it was"
+)
+
+
+def _models_outcome(race: ModelRace) -> str:
+    """`smol 61.2 tok/s, τ 2.90 · qwen-coder 11.3 tok/s, τ 2.10`."""
+    return " · ".join(
+        f"{visible(race.names[side])} {numbers.rate(heat.tokens_per_s)} tok/s, τ\u00a0{heat.acceptance_length:.2f}"
+        for side, heat in race.heats.items()
+    )
+
+
+def _outcome(race: Race) -> str:
     """`speculation won by 1.84 s · 2.30× plain decoding · τ 3.41`."""
-    race = playback.race
     ratio = f"{race.ratio:.2f}× plain decoding · τ\u00a0{race.speculative.acceptance_length:.2f}"
     return f"{_winner(race.plain.decode_s, race.speculative.decode_s)} · {ratio}"
 
@@ -112,10 +175,13 @@ def _winner(plain_s: float, speculative_s: float) -> str:
     return f"{name} won by {abs(ahead_s):.2f} s"
 
 
-def outcome_text(playback: RacePlayback, pair: str, dtype: str) -> str:
+def outcome_text(playback: Playback, pair: str, dtype: str) -> str:
     """The whole result as lines to copy."""
     race = playback.race
-    lines = [f"{pair} · {settings_line(race.settings, race.seed, dtype)}"]
+    if isinstance(race, ModelRace):
+        lines = [" | ".join(column_title(race, side) for side in MODEL_SIDES) + f" · seed {race.seed}"]
+    else:
+        lines = [f"{pair} · {settings_line(race.settings, race.seed, dtype)}"]
     lines += ["".join(text for text, _ in screen_line).rstrip() for screen_line in bar_lines(playback, 60)]
     return "\n".join([*lines, *(text for _, text, _ in _status(playback, dtype))])
 

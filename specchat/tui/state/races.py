@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from specchat.engine.client.model_race import ModelRace
 from specchat.engine.client.race import SIDES, Heat, Race, Side
 from specchat.engine.protocol.commands import Command, Message
 from specchat.engine.protocol.events import Event
@@ -30,7 +31,7 @@ class RaceSetup:
         return int(self.settings.get("max_tokens", 0))
 
 
-class RacePlayback:
+class Playback:
     """Which rounds of a race are shown now.
 
     The engine decodes both sides alternately. Shown is the state of both after the same decoding time. While they are
@@ -40,22 +41,16 @@ class RacePlayback:
         clock: seconds; only differences count.
     """
 
-    def __init__(self, race: Race, clock: Callable[[], float]) -> None:
+    def __init__(self, race: Race | ModelRace, clock: Callable[[], float]) -> None:
         self.race = race
         self._clock = clock
         self._written_at: tuple[float, float] | None = None  # when both were complete, and the decoding time shown then
         self._skipped = False
 
-    def apply(self, event: Event) -> Command | None:
-        """Take one event; returns the next command to send, if any."""
-        command = self.race.hear(event)
+    def heard(self) -> None:
+        """The race has taken an event."""
         if self._written_at is None and all(heat.finished for heat in self.race.heats.values()):
             self._written_at = self._clock(), min(heat.decode_s for heat in self.race.heats.values())
-        return command
-
-    def stop(self) -> Command | None:
-        """The command that stops it; None if nothing runs."""
-        return self.race.stop()
 
     @property
     def moving(self) -> bool:
@@ -105,6 +100,22 @@ class RacePlayback:
             then, shown_s = self._written_at
             return shown_s + self._clock() - then
         return min((heat.decode_s for heat in self.race.heats.values() if heat.finished is None), default=math.inf)
+
+
+class RacePlayback(Playback):
+    """The playback of a race of two methods."""
+
+    race: Race
+
+    def apply(self, event: Event) -> Command | None:
+        """Take one event; returns the next command to send, if any."""
+        command = self.race.hear(event)
+        self.heard()
+        return command
+
+    def stop(self) -> Command | None:
+        """The command that stops it; None if nothing runs."""
+        return self.race.stop()
 
 
 ALL = "all"

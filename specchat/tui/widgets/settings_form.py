@@ -184,6 +184,12 @@ class SettingsForm(PaintedLines, can_focus=True):
             self.repaint()
         self._effect, self._effect_version = effect, effect.version
 
+    def show_preview(self, name: str, words: str) -> None:
+        """Say under a changed setting what it would have meant for the last reply; no words: nothing."""
+        if (name, words) != self.editor.preview:
+            self.editor.preview = name, words
+            self.repaint()
+
     def fail(self, name: str, message: str) -> None:
         """Say beside a field why its change was refused; the value in force is shown again."""
         self.editor.fail(name, message)

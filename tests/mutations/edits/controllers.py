@@ -10,6 +10,30 @@ PASSES = ("tests/controllers/test_goodput_passes.py",)
 
 EDITS = (
     Mutation(
+        "controller goodput",
+        "trusts an earlier engine's account without end",
+        "DraftingAccount.recall",
+        "min(_CREDIT, max(balance, min(self.balance, _CREDIT_AGAIN)))",
+        "12 * _CREDIT",
+        ("tests/controllers/test_goodput_account.py", "-k", "unlearns or lose_less"),
+    ),
+    Mutation(
+        "controller goodput",
+        "forgets how deep guesses stood",
+        "RoundStatistics.recall",
+        "self.accepted[: len(kept.accepted)] = map(recalled, kept.accepted[: len(self.accepted)])",
+        "pass",
+        ("tests/controllers/test_goodput_account.py", "-k", "unlearns"),
+    ),
+    Mutation(
+        "controller goodput",
+        "finds the account of other weights",
+        "KeptAccounts._key",
+        "(__version__, processor_name(pair.device), pair.key, target, trained, made_with(settings))",
+        "(__version__, processor_name(pair.device), pair.key, trained, made_with(settings))",
+        ("tests/engine/test_kept_accounts.py", "-k", "other_weights"),
+    ),
+    Mutation(
         "controller search",
         "searches without end",
         "Search.plan",

@@ -1,0 +1,257 @@
+"""One rank's share of a decoder's layers, and what follows the first rank's plan with it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specchat.core.reading import Counters
+from specchat.core.request import Adapter, ExtraRow, LayerHook, PassRequest
+from specchat.models.decoder.adapters import MOST_RANK, Factors, checked, paired, sizes_of
+from specchat.models.decoder.eager import WHOLE_DOWN, WHOLE_O, EagerNetwork, PassTensors
+from specchat.models.decoder.kv_cache import KVCache, RotationTables
+from specchat.models.decoder.layer_hooks import LayerWatch
+from specchat.models.decoder.layer_weights import Builder
+from specchat.models.decoder.network import Pass
+from specchat.models.decoder.shape import Shape
+from specchat.models.decoder.weight_check import check_weights
+from specchat.models.ranks import plan as p
+from specchat.models.ranks.group import Group
+from specchat.models.ranks.plan import demand
+from specchat.models.ranks.shares import ShardSource, Share, shares_of
+from specchat.models.weights.weight_source import WeightSource
+
+
+class RankNetwork(EagerNetwork):
+    """Computes a pass with one share of every matrix; every rank ends up with the states of all rows.
+
+    What a half of a layer adds is summed over the ranks, and so are embeddings, of which each rank has some rows. Of
+    the logits each rank has those of its own part of the vocabulary.
+    """
+
+    def __init__(self, builder: Builder, whole: Shape, shares: Sequence[Share], group: Group) -> None:
+        super().__init__(builder.build())
+        self.whole, self.shares, self.share, self.group = whole, shares, shares[group.rank], group
+        self.notes = builder.notes
+
+    def embed(self, tokens: Sequence[int]) -> Tensor:
+        vocab = self.share.vocab
+        ours = torch.tensor([token in vocab for token in tokens], dtype=torch.bool, device=self.device)
+        rows = self.weights.embed([token - vocab.start if token in vocab else 0 for token in tokens])
+        return self.group.all_reduce(rows * ours[:, None])
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(n, share of V) of (n, d) states after the last layer."""
+        return super().head(hidden).logits.contiguous()
+
+    def chunk_scores(self, running: Pass, chunk_tokens: int) -> Tensor:
+        scores = super().chunk_scores(running, chunk_tokens)
+        return self.group.all_reduce(scores * (self.shape.heads / self.whole.heads))
+
+    def prepared(self, adapter: Adapter) -> Factors:
+        if adapter not in self._adapters:
+            factors = paired(adapter.factors, self.whole.head_dim)
+            self._adapters[adapter] = {
+                (layer, name): self._share_of(name, down, up) for (layer, name), (down, up) in factors.items()
+            }
+        return self._adapters[adapter]
+
+    def _share_of(self, name: str, down: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
+        units = self.share.units(name, self.whole)
+        down, up = (down[:, units], up) if name in ("o", "down") else (down, up[units])
+        return down.to(self.like), up.to(self.like)
+
+    def _adapted(
+        self, tensors: PassTensors, index: int, columns: Mapping[str, slice], x: Tensor, out: Tensor
+    ) -> Tensor:
+        out = super()._adapted(tensors, index, columns, x, out)
+        return self.group.all_reduce(out.contiguous()) if columns is WHOLE_O or columns is WHOLE_DOWN else out
+
+    def _stay(self, watch: LayerWatch, index: int, hidden: Tensor) -> list[int] | None:
+        """The first rank asks the hooks, and tells the others which rows go on."""
+        if index not in watch.hooked:
+            return super()._stay(watch, index, hidden)
+        if self.group.rank == 0:
+            rows = super()._stay(watch, index, hidden)
+            self.group.announce(p.Envelope([], p.Stay(rows)))
+            return rows
+        while isinstance(told := self.group.announced().message, p.Head):  # which a hook may ask for
+            self.head_for_first(told)
+        if not isinstance(told, p.Stay):
+            raise p.PlanRefused("a plan was refused: no rows that stay after a hook")
+        p.check_stay(told, len(hidden))
+        return told.rows
+
+    def head_for_first(self, message: p.Head) -> None:
+        """Send the first rank this rank's logits for states that it sends."""
+        demand(0 < message.rows <= p.MOST_ROWS, f"a head of {message.rows} rows")
+        states = self.group.broadcast(self.like.new_zeros(message.rows, self.whole.hidden))
+        self.group.send(self.logits(states))
+
+
+def rank_network(shape: Shape, source: WeightSource, precision: str, device: torch.device, group: Group) -> RankNetwork:
+    """This rank's share, read from the source.
+
+    Raises:
+        UsageError: so many ranks cannot share the weights.
+        DamagedModel: the source's weights are not those of the shape.
+    """
+    shares = shares_of(shape, group.size)
+    check_weights(source, shape)
+    share = shares[group.rank]
+    builder = Builder(share.shape(shape), ShardSource(source, share, shape), precision, device)
+    return RankNetwork(builder, shape, shares, group)
+
+
+def fingerprint(shape: Shape, source: WeightSource) -> str:
+    """Sizes and norms of a model in few characters: two models that agree in all of them are the same."""
+    told = hashlib.sha256(repr(shape.matrix("down") + shape.matrix("embed") + (shape.layers,)).encode())
+    for layer in (None, *range(shape.layers)):
+        norm = source.dense("norm" if layer is None else "input_norm", layer)
+        told.update(norm.float().contiguous().numpy().tobytes())
+    return told.hexdigest()
+
+
+@dataclass
+class _HeldCache:
+    network: int
+    cache: KVCache
+    tables: RotationTables
+
+
+class Follower:
+    """Does what the first rank's plan says, until it says stop."""
+
+    def __init__(self, group: Group, load: Callable[[p.Load, Group], RankNetwork]) -> None:
+        """Nothing held yet.
+
+        Args:
+            load: reads this rank's share of a model; what it raises is reported, and the rank goes on.
+        """
+        self._group, self._load = group, load
+        self._networks: dict[int, RankNetwork] = {}
+        self._caches: dict[int, _HeldCache] = {}
+        self._adapters: dict[int, Adapter] = {}
+
+    @torch.inference_mode()
+    def run(self) -> None:
+        """Follow.
+
+        Raises:
+            RanksLost: the first rank, or another, has gone.
+            PlanRefused: the plan contradicts itself, or what is held here.
+        """
+        while True:
+            envelope = self._group.announced()
+            for held in (self._caches, self._adapters, self._networks):
+                for number in envelope.gone:
+                    held.pop(number, None)
+            if isinstance(envelope.message, p.Stop):
+                return
+            self._do(envelope.message)
+
+    def _do(self, message: p.Message) -> None:
+        match message:
+            case p.Load():
+                self._report(message)
+            case p.NewCache():
+                network = self._network(message.network)
+                p.check_cache(message, network.shape.layers)
+                cache = network.new_cache(message.layers, message.max_rows)
+                tables = RotationTables(network.shape, network.device, message.context_tokens)
+                self._caches[message.cache] = _HeldCache(message.network, cache, tables)
+            case p.Run():
+                self._run(message)
+            case p.Embed():
+                network = self._network(message.network)
+                demand(all(token < network.whole.vocab_size for token in message.tokens), "a token that there is not")
+                network.embed(message.tokens)
+            case p.Head():
+                self._network(message.network).head_for_first(message)
+            case p.Keep():
+                cache = self._cache(message.cache).cache
+                p.check_keep(message, cache.capacity)
+                cache.keep_rows_(message.start, message.rows)
+            case p.Copy():
+                cache, source = self._cache(message.cache).cache, self._cache(message.source).cache
+                p.check_copy(message, source.capacity, cache.max_rows, (list(cache.place_of), list(source.place_of)))
+                cache.copy_rows_(source, message.rows, message.known, message.layers)
+            case p.Block():
+                self._block(message)
+            case p.NewAdapter():
+                self._take_adapter(message)
+            case _:
+                raise p.PlanRefused("a plan was refused: rows that stay after no hook")
+
+    def _report(self, load: p.Load) -> None:
+        p.check_load(load, self._group.size)
+        try:
+            network = self._load(load, self._group)
+        except Exception as error:  # told to the first rank, which raises it
+            self._group.report(p.Report(0, " ".join(str(error).split())[:1000] or type(error).__name__))
+        else:
+            self._networks[load.network] = network
+            self._group.report(p.Report(network.nbytes))
+
+    def _run(self, run: p.Run) -> None:
+        held = self._cache(run.cache)
+        network, cache = self._network(held.network), held.cache
+        whole = network.whole
+        plan = p.plan_of(run, whole.vocab_size, cache.max_rows)
+        parts = p.parts_of(run, whole.layers, cache.place_of)
+        hook = LayerHook(frozenset(run.hooked), lambda *_: None)  # the first rank asks
+        watch = LayerWatch(plan, PassRequest(hooks=(hook,))) if run.hooked else None
+        extra_rows: list[ExtraRow] = []
+        if run.extra_rows:
+            rows = self._group.broadcast(network.like.new_zeros(len(run.extra_rows), whole.hidden))
+            adapters = [self._adapter(number) if number else None for number in run.extra_rows]
+            extra_rows = [ExtraRow(0, row, adapter=one) for row, one in zip(rows, adapters, strict=True)]
+        tables = held.tables.until(plan.end)
+        running = Pass(plan, network.embed, tables, cache, Counters(), parts, watch, extra_rows)
+        if run.chunk_tokens:
+            network.chunk_scores(running, run.chunk_tokens)
+            return
+        states = network.run(running)
+        if run.head:
+            self._group.send(network.logits(states[plan.missing :]))
+
+    def _block(self, block: p.Block) -> None:
+        held = self._cache(block.cache)
+        network, cache = self._network(held.network), held.cache
+        demand(block.first + block.rows <= cache.max_rows + p.PAST_CONTEXT, "rows outside the cache")
+        demand(block.put or block.first < cache.capacity, "rows outside the cache")
+        if block.put:
+            room = torch.zeros(cache.block_bytes(block.rows, network.like), dtype=torch.uint8)
+            cache.put_block_(block.first, block.rows, self._group.receive(room), network.like)
+        else:
+            self._group.send(cache.block(block.first, block.rows))
+
+    def _take_adapter(self, new: p.NewAdapter) -> None:
+        whole = self._network(new.network).whole
+        sizes = sizes_of(whole)
+        for layer, name, rank in new.factors:
+            demand(name in sizes and layer < whole.layers and 0 < rank <= MOST_RANK, "an adapter that does not fit")
+        shapes = [(layer, name, (r, sizes[name][1]), (sizes[name][0], r)) for layer, name, r in new.factors]
+        factors = {
+            (layer, name): (self._group.broadcast(torch.zeros(down)), self._group.broadcast(torch.zeros(up)))
+            for layer, name, down, up in shapes
+        }
+        adapter = Adapter(factors)
+        checked(adapter, whole.layers, sizes)
+        self._adapters[new.adapter] = adapter
+
+    def _network(self, number: int) -> RankNetwork:
+        demand(number in self._networks, f"network {number}, which is not here")
+        return self._networks[number]
+
+    def _cache(self, number: int) -> _HeldCache:
+        demand(number in self._caches, f"cache {number}, which is not here")
+        return self._caches[number]
+
+    def _adapter(self, number: int) -> Adapter:
+        demand(number in self._adapters, f"adapter {number}, which is not here")
+        return self._adapters[number]

@@ -1,0 +1,306 @@
+"""What the first rank tells the others: which pass to compute, which rows to keep. Checked in one place, here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import pairwise
+from typing import Annotated, TypeVar
+
+import msgspec
+import numpy as np
+import torch
+
+from specchat.errors import EngineError
+from specchat.models.decoder.cache_rows import OwnRows, PassPlan
+from specchat.models.decoder.network import Pass, SubLayers
+
+MOST_BYTES = 64 << 20
+"""Of a message."""
+
+MOST_ROWS = 1 << 16
+"""Of a pass."""
+
+PAST_CONTEXT = 1 << 12
+"""Rows and positions by which a tree may reach beyond the longest text."""
+
+Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+Numbers = list[Number]
+Above = list[Annotated[int, msgspec.Meta(ge=-1, lt=1 << 31)]]
+
+
+class PlanRefused(EngineError):
+    """A message to a rank that contradicts itself, or what the rank holds."""
+
+
+class _Message(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """One message. Networks, caches and adapters have numbers, each its own."""
+
+
+class Load(_Message, tag=0):
+    """Load this rank's share of a model's weights, and report.
+
+    Args:
+        path: where they lie on the first rank's machine.
+        devices: of each rank.
+        fingerprint: of the weights, to compare.
+        rounds: whether all weights are had in 4 bits.
+    """
+
+    network: Number
+    name: str
+    path: str
+    precision: str
+    devices: list[str]
+    fingerprint: str
+    rounds: bool
+    threads: Number
+
+
+class NewCache(_Message, tag=1):
+    """Hold keys and values of these layers."""
+
+    cache: Number
+    network: Number
+    layers: Numbers
+    max_rows: Number
+    context_tokens: Number
+
+
+class Own(_Message, tag=2):
+    """`OwnRows`, with a bit for each place of the mask."""
+
+    positions: Numbers
+    places: Numbers
+    seen: Number
+    mask: bytes
+
+
+class Run(_Message, tag=3):
+    """Compute a pass: a `PassPlan`, and what of the layers is computed.
+
+    Args:
+        attention, mlp: as in `SubLayers`.
+        hooked: layers after which the first rank says which rows stay.
+        extra_rows: for each extra row its adapter's number, 0 for none. Their embeddings are sent next.
+        head: whether the head follows.
+        chunk_tokens: score chunks of so many rows instead; 0 for none.
+    """
+
+    cache: Number
+    start: Number
+    missing: Number
+    tokens: Numbers
+    common: Number
+    above: Above
+    first: Number
+    copied: Numbers
+    own: Own | None
+    attention: Numbers
+    mlp: Numbers
+    hooked: Numbers
+    extra_rows: Numbers
+    head: bool
+    chunk_tokens: Number = 0
+
+
+class Stay(_Message, tag=4):
+    """The places of the rows that go on after a hook; None where all do."""
+
+    rows: Numbers | None
+
+
+class Embed(_Message, tag=5):
+    """Look up these tokens."""
+
+    network: Number
+    tokens: Numbers
+
+
+class Head(_Message, tag=6):
+    """Compute the head of so many states, which are sent next."""
+
+    network: Number
+    rows: Number
+
+
+class Keep(_Message, tag=7):
+    """`KVCache.keep_rows_`."""
+
+    cache: Number
+    start: Number
+    rows: Numbers
+
+
+class Copy(_Message, tag=8):
+    """`KVCache.copy_rows_`."""
+
+    cache: Number
+    source: Number
+    rows: Numbers
+    known: Number
+    layers: Numbers | None
+
+
+class Block(_Message, tag=9):
+    """Send these rows as they lie; or take them, where they are `put`."""
+
+    cache: Number
+    first: Number
+    rows: Number
+    put: bool
+
+
+class NewAdapter(_Message, tag=10):
+    """Hold an adapter, whose factors are sent next: layer, product, rank of each."""
+
+    adapter: Number
+    network: Number
+    factors: list[tuple[Number, str, Number]]
+
+
+class Stop(_Message, tag=11):
+    """There is nothing more to do."""
+
+
+Message = Load | NewCache | Run | Stay | Embed | Head | Keep | Copy | Block | NewAdapter | Stop
+
+
+class Envelope(_Message):
+    """A message, and the numbers of what is no longer used."""
+
+    gone: Numbers
+    message: Message
+
+
+class Report(_Message):
+    """A rank's answer to `Load`: bytes of its share of the weights, or what is wrong, in one line."""
+
+    nbytes: Number
+    error: str = ""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_envelopes, _reports = msgspec.msgpack.Decoder(Envelope), msgspec.msgpack.Decoder(Report)
+
+
+def encoded(message: Envelope | Report) -> bytes:
+    return _encoder.encode(message)
+
+
+def envelope_of(data: bytes) -> Envelope:
+    """A message that arrived; PlanRefused: it is none."""
+    return _decoded(_envelopes.decode, data)
+
+
+def report_of(data: bytes) -> Report:
+    """A rank's report; PlanRefused: it is none."""
+    return _decoded(_reports.decode, data)
+
+
+_Decoded = TypeVar("_Decoded", Envelope, Report)
+
+
+def _decoded(decode: Callable[[bytes], _Decoded], data: bytes) -> _Decoded:
+    try:
+        return decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise PlanRefused(f"a message between ranks is none: {error}") from None
+
+
+def demand(holds: object, what: str) -> None:
+    """Refuse a plan in which something does not hold; PlanRefused says what."""
+    if not holds:
+        raise PlanRefused(f"a plan was refused: {what}")
+
+
+def run_message(cache: int, running: Pass, adapters: Iterable[int], *, head: bool, chunk_tokens: int = 0) -> Run:
+    """The message about a pass."""
+    plan, parts = running.plan, running.parts
+    own = None
+    if plan.own is not None:
+        mask = plan.own.mask
+        bits = np.packbits(mask.numpy()).tobytes()
+        own = Own(list(plan.own.positions), list(plan.own.places), mask.shape[1], bits)
+    hooked = running.watch.hooked.intersection(range(parts.layers)) if running.watch is not None else ()
+    return Run(
+        *(cache, plan.start, plan.missing, list(plan.tokens), plan.common, list(plan.above), plan.first),
+        *(list(plan.copied), own, sorted(parts.attention), sorted(parts.mlp), sorted(hooked), list(adapters)),
+        *(head, chunk_tokens),
+    )
+
+
+def plan_of(run: Run, vocab_size: int, max_rows: int) -> PassPlan:
+    """The plan that a message tells, for a cache of so many rows; PlanRefused where it would reach beyond anything."""
+    rows, most = len(run.tokens) + len(run.extra_rows), max_rows + PAST_CONTEXT
+    demand(0 < rows <= MOST_ROWS, f"a pass of {rows} rows")
+    demand(all(token < vocab_size for token in run.tokens), "a token that the vocabulary does not have")
+    demand(run.missing <= len(run.tokens), "more missing tokens than tokens")
+    demand(len(run.copied) <= run.common and _below(run.copied, most), "copied rows that are not there")
+    own = None
+    if run.own is None:
+        demand(run.common <= run.start and run.start + rows <= most, "rows outside the cache")
+        demand(run.common + len(run.above) - run.start == rows, "rows that are not those of its tokens")
+        demand(all(above < row for row, above in enumerate(run.above)), "a row that follows a later one")
+        demand(run.first + len(run.above) <= most, "positions beyond the context")
+    else:
+        own = _own_rows(run.own, rows, most)
+    return PassPlan(
+        *(run.start, run.missing, tuple(range(len(run.tokens) - run.missing)), run.tokens, run.common, run.above),
+        *(run.first, tuple(run.copied), own),
+    )
+
+
+def _own_rows(own: Own, rows: int, most: int) -> OwnRows:
+    demand(len(own.positions) == len(own.places) == rows, "rows that are not those of its tokens")
+    demand(_below(own.positions, most) and _below(own.places, min(most, own.seen)), "rows outside the cache")
+    demand(0 < own.seen <= most and len(own.mask) == -(-rows * own.seen // 8), "a mask of another size")
+    bits = np.unpackbits(np.frombuffer(own.mask, np.uint8), count=rows * own.seen)
+    mask = torch.from_numpy(bits.astype(np.bool_).reshape(rows, own.seen))
+    demand(bool(mask.any(dim=1).all()), "a row that sees nothing")
+    return OwnRows(own.positions, own.places, mask)
+
+
+def parts_of(run: Run, layers: int, held: Collection[int]) -> SubLayers:
+    """The halves of layers that are computed; PlanRefused: a layer that there is not, or whose rows are not held."""
+    demand(_below([*run.mlp, *run.hooked], layers), "a layer that there is not")
+    demand(set(run.attention) <= set(held), "attention in a layer whose rows are not held")
+    return SubLayers(layers, frozenset(run.attention), frozenset(run.mlp))
+
+
+def check_load(load: Load, ranks: int) -> None:
+    """Refuse to load what has no place here."""
+    demand(load.precision in ("float32", "bfloat16", "int8", "int4"), f"a number format {load.precision[:20]!r}")
+    demand(len(load.devices) == ranks, "devices of other ranks")
+    demand(0 < load.threads <= 1024, f"{load.threads} threads")
+
+
+def check_cache(new: NewCache, layers: int) -> None:
+    """Refuse a cache of other layers, or without bounds."""
+    demand(_below(new.layers, layers), "a layer that there is not")
+    demand(new.max_rows <= 1 << 30 and new.context_tokens <= 1 << 27, "a cache without bounds")
+
+
+def check_keep(keep: Keep, capacity: int) -> None:
+    """Refuse to move rows that are not there."""
+    demand(_below(keep.rows, capacity) and all(row >= keep.start for row in keep.rows), "rows that are not there")
+    demand(_ascend(keep.rows) and keep.start + len(keep.rows) <= capacity, "rows that are not there")
+
+
+def check_copy(copy: Copy, capacity: int, max_rows: int, layers: Sequence[Collection[int]]) -> None:
+    """Refuse to copy rows that are not there, or layers that one of the two caches does not hold."""
+    demand(_below(copy.rows, capacity) and len(copy.rows) <= max_rows + PAST_CONTEXT, "rows that are not there")
+    wanted = set(layers[0] if copy.layers is None else copy.layers)
+    demand(all(wanted <= set(held) for held in layers), "a layer whose rows are not held")
+
+
+def check_stay(stay: Stay, rows: int) -> None:
+    """Refuse rows that are not in the pass."""
+    demand(stay.rows is None or (_below(stay.rows, rows) and _ascend(stay.rows)), "rows that are not in the pass")
+
+
+def _below(numbers: Iterable[int], end: int) -> bool:
+    return all(number < end for number in numbers)
+
+
+def _ascend(numbers: Sequence[int]) -> bool:
+    return all(one < other for one, other in pairwise(numbers))

@@ -1,0 +1,299 @@
+"""A model over two processes says what it says in one: the contract of models, replies, what moves, what goes wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import test_adapter_contract
+import test_borrowed_cache
+import test_model_contract
+import test_model_prefill
+import test_model_requests
+import test_parts_by_layer
+import test_view_contract
+import torch
+from contracts.kit import reply
+from contracts.model_checks import CLOSE, PREFIX
+from contracts.models import BUILDERS, V, over_network, own_decoder, shared_network, source_of
+from tiny_models import add_tiny_pair
+
+from specchat.core.tree import TokenTree
+from specchat.decoding.families import ACCEPTANCE_RULES
+from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.commands import Generate, Load, Message
+from specchat.engine.server.command_queue import CommandQueue
+from specchat.engine.server.worker import Worker
+from specchat.errors import ModelError, UsageError
+from specchat.models.decoder.cache_rows import PassPlan
+from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.network import Pass, SubLayers
+from specchat.models.decoder.prompt_cache import KeptTexts, PromptCache
+from specchat.models.decoder.shape import Shape
+from specchat.models.ranks import plan as p
+from specchat.models.ranks import processes
+from specchat.models.ranks.leading import Ranks
+from specchat.models.ranks.network import Follower, rank_network
+from specchat.models.ranks.processes import start_here
+from specchat.models.ranks.shares import shares_of
+
+Build = Callable[[Any, int], Decoder]
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[Ranks]:
+    """Two processes for all tests here: starting one takes as long as most of these."""
+    started = start_here(("cpu", "cpu"), 1)
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="module")
+def over_ranks(ranks, tmp_path_factory) -> Iterator[Build]:
+    """Makes a decoder of a network over both, each network loaded once."""
+    loaded: dict[int, tuple[Any, Any]] = {}
+
+    def build(network: Any, context_tokens: int) -> Decoder:
+        if id(network) not in loaded:
+            folder = tmp_path_factory.mktemp("network")
+            network.save_pretrained(folder)
+            load = message(folder)
+            loaded[id(network)] = network, ranks.network(Shape.of(network.config), source_of(network), load)[0]
+        return Decoder(loaded[id(network)][1], context_tokens)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(BUILDERS, "ranks", build)
+        yield build
+
+
+def message(folder: Path) -> p.Load:
+    return p.Load(0, "tiny", str(folder), "float32", [], "", rounds=False, threads=1)
+
+
+def checks_of(*modules: Any) -> list[Callable[[Any], None]]:
+    """The tests of these modules that take a model and nothing else."""
+    functions = [one for module in modules for name, one in vars(module).items() if name.startswith("test_")]
+    return [one for one in functions if list(inspect.signature(one).parameters) == ["subject"]]
+
+
+def test_it_keeps_the_contract(over_ranks):
+    checks = checks_of(test_model_contract, test_model_prefill, test_model_requests)
+    assert len(checks) > 25
+    for check in checks:
+        check(over_network(over_ranks)("llama", 256))
+
+
+@pytest.mark.parametrize("family", ["qwen2", "qwen3", "smollm3", "gemma3_text"])
+def test_biases_norms_windows_and_layers_without_rotation_are_shared_out(over_ranks, family):
+    test_model_contract.test_many_rounds_in_a_row_keep_the_cache_right(over_network(over_ranks)(family, 256))
+
+
+def test_adapters_views_copied_rows_and_kept_texts(over_ranks):
+    adapters, borrowed = test_adapter_contract, test_borrowed_cache
+    for family, sizes in (("llama", adapters.SIZES), ("gemma3_text", adapters.GEMMA)):
+        adapters.test_a_rider_with_an_adapter_says_what_merged_weights_would_make_it_say(
+            "ranks", adapters.SETS["all"], family, sizes
+        )
+        borrowed.test_of_a_borrowed_part_only_that_part_is_seen_at_its_positions("ranks", family, borrowed.KEPT[0])
+    adapters.test_an_adapter_stays_with_its_rider_when_nodes_are_dropped("ranks")
+    borrowed.test_a_cache_is_borrowed_through_views_with_fewer_layers_and_past_the_first_capacity(over_ranks)
+    views = [
+        build(shared_network("llama"), 256).view(skip_attention=(1,), skip_mlp=(2,))
+        for build in (own_decoder, over_ranks)
+    ]
+    torch.testing.assert_close(*map(test_view_contract.rounds, views), **CLOSE)
+    test_parts_by_layer.test_scores_are_the_products_of_queries_with_the_mean_keys_of_chunks("ranks", "llama")
+
+
+def test_rows_of_a_text_that_gave_way_come_back_on_both(over_ranks):
+    model, kept = over_ranks(shared_network("llama"), 512), KeptTexts(PromptCache(64 << 20), "tiny")
+    assert model.keep_texts_in(kept)
+    texts = [[(7 * i + 3 * turn) % V for i in range(150)] for turn in range(2)]
+    said = []
+    for text in (*texts, texts[0]):
+        before = model.counters.rows
+        model.prefill(text)
+        said.append((model.read(TokenTree(1, V).freeze()).logits, model.counters.rows - before))
+        model.keep(())
+    assert said[2][1] < 30 < said[0][1]
+    torch.testing.assert_close(said[2][0], said[0][0], **CLOSE)
+
+
+DRAFTERS = [
+    "prompt_lookup", "suffix", "token_recycling", "draft_model", "lookahead", "jacobi", "hydra", "medusa", "eagle",
+    "prompt_tokens", "mtp", "layer_skip", "early_exit", "sparse_context", "merge",
+]  # fmt: skip
+SPOKEN: list[dict[str, Any]] = [
+    *({"drafter": name} for name in DRAFTERS),
+    *({"drafter": "draft_model", "rule": rule} for rule in ACCEPTANCE_RULES if rule != "nest"),
+    {"drafter": "prompt_lookup", "rule": "nest"},
+    {"drafter": "draft_model", "prune_layer": 1, "policy": "expansion"},
+    {"drafter": "suffix", "temperature": 0.0},
+    {"controller": "off"},
+]
+
+
+def test_replies_are_those_of_one_process(over_ranks):
+    network, parted = shared_network("llama"), []
+    for changes in SPOKEN:
+        settings = {"controller": "fixed", "nodes": 6, "depth": 3, "temperature": 0.8, "max_tokens": 8, **changes}
+        one, two = (
+            reply(build(network, 256), own_decoder(network, 256), **settings) for build in (own_decoder, over_ranks)
+        )
+        if one.tokens != two.tokens:
+            parted.append((changes, one.tokens, two.tokens))
+    assert parted == []
+
+
+def test_each_rank_holds_its_part_of_the_weights(over_ranks):
+    """Of heads that cannot be halved one rank has more, and fewer channels of the MLP for it."""
+    network = over_ranks(shared_network("llama"), 256).network
+    whole = own_decoder(shared_network("llama"), 256).network.nbytes
+    assert 0.45 < network.nbytes / whole < 0.55
+    smol = dataclasses.replace(network.shape, layers=30, hidden=576, heads=9, kv_heads=3, head_dim=64, inner=1536)
+    first, second = shares_of(smol, 2)
+    assert (first.heads(smol), second.heads(smol)) == (range(6), range(6, 9))
+    assert [len(part.channels) for part in (first, second)] == [672, 864]
+    for count in (1, 2, 3):
+        shares = shares_of(smol, count)
+        for kind, units in (("kv_heads", 3), ("channels", 1536), ("vocab", V)):
+            assert [unit for share in shares for unit in getattr(share, kind)] == list(range(units))
+    with pytest.raises(UsageError, match="4 ranks cannot share 3 heads of keys and values; nearest that works: 3"):
+        shares_of(smol, 4)
+
+
+class _Alone:
+    """Half of a group whose other half says nothing: every sum lacks a part."""
+
+    rank, size = 0, 2
+
+    def all_reduce(self, values):
+        return values
+
+
+def test_without_the_other_half_logits_are_far_away(over_ranks):
+    network = shared_network("llama")
+    whole, tree = own_decoder(network, 256), TokenTree(3, V).freeze()
+    whole.prefill(PREFIX)
+    expected = whole.read(tree).logits
+    led = over_ranks(network, 256)
+    led.prefill(PREFIX)
+    assert (led.read(tree).logits - expected).abs().max() < CLOSE["atol"]
+    half = Decoder(rank_network(whole.network.shape, source_of(network), "float32", whole.device, _Alone()), 256)
+    half.prefill(PREFIX)
+    columns = half.network.share.vocab
+    assert (half.read(tree).logits - expected[:, columns.start : columns.stop]).abs().max() > 0.1
+
+
+def test_a_model_that_a_rank_cannot_load_is_named_and_the_ranks_go_on(ranks, over_ranks, tmp_path):
+    network = shared_network("llama")
+    shape, source = Shape.of(network.config), source_of(network)
+    with pytest.raises(ModelError, match=r"rank 1 could not load its share: .*no-such"):
+        ranks.network(shape, source, message(tmp_path / "no-such"))
+    shared_network("qwen3").save_pretrained(tmp_path / "other")
+    with pytest.raises(ModelError, match="rank 1 could not load its share: the weights of tiny here are others"):
+        ranks.network(shape, source, message(tmp_path / "other"))
+    assert reply(over_ranks(network, 256), controller="off", max_tokens=3).tokens
+    assert not ranks.lost
+
+
+RUN = p.run_message(
+    1,
+    Pass(
+        PassPlan(3, 1, (0, 1), [5, 6, 7], 3, [-1, 0, 1], 3),
+        lambda t: torch.empty(0),
+        (),
+        None,
+        None,
+        SubLayers.of_all(3),
+    ),
+    [],
+    head=True,
+)
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"tokens": []}, "a pass of 0 rows"),
+    ({"tokens": [5, 6, V]}, "a token that the vocabulary does not have"),
+    ({"missing": 4}, "more missing tokens"),
+    ({"start": 1 << 30, "common": 1 << 30}, "rows outside the cache"),
+    ({"common": 4}, "rows outside the cache"),
+    ({"above": [-1, 0]}, "rows that are not those of its tokens"),
+    ({"above": [-1, 2, 1]}, "a row that follows a later one"),
+    ({"first": 1 << 30}, "positions beyond the context"),
+    ({"copied": [0, 1, 2, 3]}, "copied rows that are not there"),
+    ({"own": p.Own([0, 1, 2], [0, 1, 2], 3, b"")}, "a mask of another size"),
+    ({"own": p.Own([0, 1, 2], [0, 1, 3], 3, b"\xff\xff")}, "rows outside the cache"),
+    ({"own": p.Own([0, 1, 2], [0, 1, 2], 3, b"\x00\x00")}, "a row that sees nothing"),
+    ({"attention": [0, 3]}, "attention in a layer whose rows are not held"),
+    ({"mlp": [3]}, "a layer that there is not"),
+]
+
+
+def test_a_plan_that_contradicts_itself_is_refused():
+    def checked(run: p.Run) -> None:
+        p.plan_of(run, V, 256)
+        p.parts_of(run, 3, range(3))
+
+    checked(RUN)
+    for changes, said in BAD:
+        with pytest.raises(p.PlanRefused, match=said):
+            checked(msgspec.structs.replace(RUN, **changes))
+    for data in (b"", b"\xc1", p.encoded(p.Report(3)), b"\x92" * 100_000, p.encoded(p.Envelope([], RUN))[:-1]):
+        with pytest.raises(p.PlanRefused, match="a message between ranks is none"):
+            p.envelope_of(data)
+    for wrong in (p.Keep(9, 0, [1]), p.Copy(1, 9, [0], 0, None), p.Embed(9, [1]), p.Stay(None), RUN):
+        with pytest.raises(p.PlanRefused, match="a plan was refused"):
+            Follower(_Alone(), lambda load, group: pytest.fail("not asked to"))._do(wrong)
+    for keep in (p.Keep(1, 5, [4]), p.Keep(1, 0, [7, 6]), p.Keep(1, 0, [8])):
+        with pytest.raises(p.PlanRefused, match="rows that are not there"):
+            p.check_keep(keep, 8)
+
+
+class Engine:
+    """A worker without a process."""
+
+    def __init__(self):
+        self.events: list[Any] = []
+        self.worker = Worker(CommandQueue(), self.events.append)
+
+    def answer(self, command):
+        self.events.clear()
+        self.worker.answer(command)
+        return list(self.events)
+
+    def says(self, id=1):
+        events = self.answer(Generate(id, [Message("user", "hello")], seed=3))
+        assert isinstance(events[-1], ev.Finished), events[-1]
+        return [piece.token for one in events if isinstance(one, ev.RoundDone) for piece in one.pieces]
+
+
+def test_a_killed_rank_is_one_line_and_the_next_load_goes_on(ranks, tmp_path, monkeypatch):
+    """Comes last: the process that all tests share is the one that is killed."""
+    monkeypatch.setenv("SPECCHAT_HOME", str(tmp_path))
+    add_tiny_pair(tmp_path)
+    monkeypatch.setattr(processes, "start_here", lambda *_: ranks)
+    settings = {"pair": "tiny", "dtype": "float32", "max_tokens": 12, "drafter": "suffix", "temperature": 0.7}
+    engine = Engine()
+    engine.answer(Load({**settings, "device": "cpu"}))
+    expected = engine.says()
+    ready = engine.answer(Load({**settings, "device": "cpu:2"}))[-1]
+    assert any("tiny-model is shared out over 2 ranks" in note for note in ready.notes)
+    assert engine.says() == expected
+    os.kill(ranks.processes[0], signal.SIGKILL)
+    began = time.monotonic()
+    failed = engine.answer(Generate(2, [Message("user", "hello")], seed=3))[-1]
+    assert time.monotonic() - began < 10
+    assert failed.kind == "RanksLost"
+    assert f"rank 1 (process {ranks.processes[0]}) was ended by SIGKILL; load the pair again" in failed.message
+    monkeypatch.undo()
+    monkeypatch.setenv("SPECCHAT_HOME", str(tmp_path))
+    engine.answer(Load({**settings, "device": "cpu:2"}))
+    assert engine.says() == expected
+    engine.worker._pair.close()
