@@ -46,6 +46,11 @@ def changed(event: ev.Event, *where: Any, to: Any = None) -> bytes:
     return json.dumps(message).encode()
 
 
+def lens(*layers: int, text: str = "x") -> dict[str, Any]:
+    """What a model of four layers held likeliest, with a change at each of these."""
+    return {"layers": 4, "tops": [{"layer": layer, "token": layer, "text": text} for layer in layers]}
+
+
 @each_row(
     ("line", "why"),
     [
@@ -81,6 +86,12 @@ def changed(event: ev.Event, *where: Any, to: Any = None) -> bytes:
         (changed(ROUND, "pieces", 0, "source", to=SOURCE | {"number": 0}), "number"),
         (changed(ROUND, "pieces", 0, "source", to=SOURCE | {"before": "a" * 65}), "before"),
         (changed(ROUND, "pieces", 0, "source", to=[]), "source"),
+        (changed(ROUND, "pieces", 0, "lens", to=lens(3, 2, 4)), "not a way from the first of 4 on"),
+        (changed(ROUND, "pieces", 0, "lens", to=lens(1, 3, 2)), "not a way"),
+        (changed(ROUND, "pieces", 0, "lens", to=lens(1, 5)), "not a way"),
+        (changed(ROUND, "pieces", 0, "lens", to=lens()), "length >= 1"),
+        (changed(ROUND, "pieces", 0, "lens", to=lens(1) | {"layers": 10**6}), "layers"),
+        (changed(ROUND, "pieces", 0, "lens", to=lens(1, text="x" * 65)), "text"),
         (changed(ROUND, "context_tokens", to=-1), "context_tokens"),
         (changed(ROUND, "timings", "draft_s", to=-1), "draft_s"),
         (changed(ROUND, "timings", "draft_s", to=1e300), "draft_s"),

@@ -19,7 +19,7 @@ from specchat.tui.screens.pairs import AddPairScreen, PairsScreen
 
 
 async def until(d: Driver, words: str) -> None:
-    for _ in range(400):
+    for _ in range(3_000):
         if words in d.screen():
             return
         await d.pilot.pause(0.02)

@@ -169,6 +169,9 @@ COMMANDS: dict[str, SlashCommand] = {
         ),
         SlashCommand("speed", "rounds per second, or full", view_commands.speed, "[full|NUMBER]"),
         SlashCommand(
+            "lens", "show at which layer of the model each token was decided", setting_commands.lens, "[on|off]"
+        ),
+        SlashCommand(
             "stats", "all figures, none, or the most important ones", lambda on, _: on.side_panel.turn_stats()
         ),
         SlashCommand("tokens", "flip a reply between Markdown and tokens", lambda on, _: on.transcript.toggle_tokens()),

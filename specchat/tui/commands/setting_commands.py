@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from specchat.errors import SpecchatError, UsageError, cut, meant
+from specchat.errors import SpecchatError, UsageError, cut, meant, nearest
 from specchat.tui.screens.chat_screen import ChatScreen
 from specchat.tui.state.settings_fields import Field, field_not_in_use, fields_of, methods_of
 from specchat.tui.state.what_if import may_be_asked, pairs_of
@@ -63,6 +63,22 @@ async def save_settings(screen: ChatScreen, what: str) -> None:
     words = f"saved {count} setting{'s' if count > 1 else ''}" if count else "nothing to save: it starts like this"
     screen.context.app.say(words)
     screen.form.show_remark(words)
+
+
+async def lens(screen: ChatScreen, what: str) -> None:
+    """Have the target's layers looked at from the next round on, or no longer; without a word the other of the two."""
+    app, engine = screen.context.app, screen.chat.engine
+    if what not in ("", "on", "off"):
+        raise UsageError(f"/lens does not know {cut(what, 40)!r}{nearest(what, ('on', 'off'))}")
+    if screen.chat.background.replaying:
+        raise UsageError(app.recording_reason)
+    on = what == "on" or (not what and not engine.settings.get("lens"))
+    screen.context.session.change("lens", on)
+    if engine.phase == "ready":
+        app.say(LENS_ON if on else "the layers are not looked at any more")
+
+
+LENS_ON = "each token now says at which layer it was decided: choose one in the tree · replies take longer, /lens off"
 
 
 async def choose_method(screen: ChatScreen, name: str, *, setting: str) -> None:
