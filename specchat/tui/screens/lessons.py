@@ -9,10 +9,10 @@ from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError
 from specchat.tui.screens.chat_view import ChatView
 from specchat.tui.services.key_bindings import every_key
-from specchat.tui.state.lessons import TITLES, Entries, LessonFacts, asks, lesson_page
 from specchat.tui.state.turn import Reply
 from specchat.tui.state.what_if import QUICK_TOKENS, RedoneReply
 from specchat.tui.tree import ASCII, UNICODE
+from specchat.tui.tree.lessons import TITLES, Entries, LessonFacts, asks, lesson_page
 from specchat.tui.tree.picture import Marks
 from specchat.tui.widgets.tour import TourView
 

@@ -26,6 +26,9 @@ _SHOWN_TOKENS = 24
 _FEW = 3
 """Rounds that a time must be the median of."""
 
+_ROOMY = 48
+"""Columns from which times are told with how many passes they are of."""
+
 _EVEN = 0.05
 """A gain or loss that is less is none."""
 
@@ -185,10 +188,11 @@ def _checking(facts: LessonFacts, width: int, _: Marks) -> tuple[Entries, str]:
     most = max(seconds for seconds, _ in passes.values())
     chosen = list(passes.items())
     chosen = [*chosen[:2], *chosen[-2:]] if len(chosen) > 4 else chosen
-    room = max(4, min(24, width - 40))
+    roomy = width >= _ROOMY
+    room = max(3, min(24, width - (40 if roomy else 24)))
     rows: list[ScreenLine] = [
         [(f"{numbers.tokens(rows):>10} ", "text"), (bar(seconds / most, room), "bar"),
-         (f" {numbers.milliseconds(seconds)}", "text"), (f"  {times} passes", "dim")]
+         (f" {numbers.milliseconds(seconds)}", "text"), (f"  {times} passes" if roomy else "", "dim")]
         for rows, (seconds, times) in chosen
     ]  # fmt: skip
     fewest, widest = chosen[0], chosen[-1]
