@@ -130,8 +130,8 @@ class MaskRowsDrafter(Drafter):
             return None
         said = logits[numbers.start : numbers.stop, : self._vocab_size].float()
         values, tokens = said.topk(min(_CANDIDATES, said.shape[1]), dim=1)
-        found, logits, logsumexp = to_host(tokens, values, torch.logsumexp(said, dim=1))
-        return Likeliest(found, logits, logsumexp, logits=True), said
+        found, highest, logsumexp = to_host(tokens, values, torch.logsumexp(said, dim=1))
+        return Likeliest(found, highest, logsumexp, logits=True), said
 
     def _logits(self, node: int) -> Tensor:
         """(V,) logits after a node."""

@@ -146,6 +146,7 @@ class CWholePass(ctypes.Structure):
     _anonymous_ = ("asked",)
     _fields_ = [
         *[(name, ctypes.c_int32) for name in ("rows", "missing", "start", "common", "first", "count", "tapped")],
+        ("scale", ctypes.c_float),
         *[(name, ctypes.c_void_p) for name in ("numbers", "embedding", "tap_of", "taps", "states")],
         ("asked", CHeadAsked),
     ]

@@ -239,7 +239,8 @@ class WholePasses:
 
     def __init__(self, shape: Shape, like: Tensor, embedding: RowReader) -> None:
         self._shape, self._like = shape, like
-        self._whole = CWholePass(embedding=ctypes.addressof(embedding.as_c))  # written anew in every pass
+        # Written anew in every pass.
+        self._whole = CWholePass(embedding=ctypes.addressof(embedding.as_c), scale=shape.embedding_scale)
         self._narrowest = min((kind.window for kind in shape.attention_kinds if kind.window), default=None)
         self._about = CRows()
         self._of: tuple[weakref.ref[Tensor] | None, object, object] = None, None, None  # what `_about` tells of

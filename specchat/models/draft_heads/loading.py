@@ -305,7 +305,9 @@ class HeadOfTarget:
             to.copy_(head.of_tokens(embedded.to(like)))
 
         product = head.token_product
-        embedding = None if self._compiled is None else self._compiled.embedding
+        compiled = self._compiled
+        scaled = compiled is None or compiled.shape.embedding_scale != 1.0
+        embedding = None if compiled is None or scaled else compiled.embedding
         writing: Callable[[Sequence[int], Tensor], None] = write
         if isinstance(product, NativeLinear) and embedding is not None:
             writing = EmbeddedProduct(product, embedding, head.sizes.epsilon).write

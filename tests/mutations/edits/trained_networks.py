@@ -453,28 +453,8 @@ else:
         "training",
         "leaves out texts that were begun, for later ones to be put before others",
         "TextWriting.run",
-        """
-while self._writer.busy or self._store.reply_tokens < reply_tokens:
-    while self._store.reply_tokens < reply_tokens and self._writer.idle_places:
-        if (index := self._unwritten()) is None:
-            break
-        self._start(index)
-    if not self._writer.busy:
-        return
-    self._writer.step()
-    progress(self._store.reply_tokens)
-""",
-        """
-while self._store.reply_tokens < reply_tokens:
-    while self._store.reply_tokens < reply_tokens and self._writer.idle_places:
-        if (index := self._unwritten()) is None:
-            break
-        self._start(index)
-    if not self._writer.busy:
-        return
-    self._writer.step()
-    progress(self._store.reply_tokens)
-""",
+        "if not together:\n    return",
+        "if not together or self._store.reply_tokens >= reply_tokens:\n    return",
         (WRITING, "-k", "stand_behind"),
     ),
     Mutation(
