@@ -257,6 +257,12 @@ COMMANDS: dict[str, SlashCommand] = {
             "[stop|resume]",
         ),
         SlashCommand("tour", "see the tour of the first start again", view_commands.tour),
+        SlashCommand(
+            "lesson",
+            "five short lessons on your own question: tokens, passes, guesses, trees, and when it pays",
+            lambda on, number: on.lessons.run(number),
+            "[1-5]",
+        ),
         SlashCommand("log", "the end of the engine's log, and the path of its file", view_commands.show_log),
         SlashCommand("exit", "leave", lambda on, _: on.context.app.exit(), binding="quit"),
         SlashCommand("quit", "the same as /exit", lambda on, _: on.context.app.exit()),
