@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import accumulate, pairwise
@@ -185,8 +186,6 @@ class NativeNetwork:
         return said
 
     def joins(self, running: Pass) -> bool:
-        if self.streamed is not None:
-            return False
         whole = self._whole_passes(running.cache)
         return whole is not None and whole.joins(running)
 
@@ -199,7 +198,8 @@ class NativeNetwork:
             together.append((whole, running))
         ends = [0, *accumulate(len(running.plan.nodes) for running in passes)]
         said = self._logits_buffer(ends[-1], False, reduce(or_, needs))
-        read_together(together, self._kernels, self.threads, self._c, said)
+        with nullcontext() if self.streamed is None else self.streamed.layer_by_layer() as ready:
+            read_together(together, self._kernels, self.threads, self._c, said, ready)
         return [said.part(range(first, last)) for first, last in pairwise(ends)]
 
     def head(self, hidden: Tensor, logsumexp: bool = False) -> HeadOutput:

@@ -86,6 +86,8 @@ static int embed(const WholePass *w, float *hidden) {
     return outcome;
 }
 
+typedef int LayerReady(int layer);
+
 enum { MOST_TEXTS = 64 };
 
 /* Of the texts that a pass reads together: all rows, those that have logits, and the longest cache prefix that any sees. */
