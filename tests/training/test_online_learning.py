@@ -179,8 +179,15 @@ def test_each_reply_is_judged_by_what_the_replies_before_it_taught_and_some_chan
     assert not network.learnt.judged[0].changed, "nothing had been learnt yet"
     assert newest.became_right > newest.became_wrong, "it is a narrow stream"
     assert 1 <= len(newest.changed) <= 3
-    if newest.became_wrong:
-        assert any(guess.before == guess.wrote for guess in newest.changed), "losses are told too"
+
+    learner = network._learner
+    learner.original, learner.network = learner.network, learner.original  # what was gained is lost now
+    spoken(conversation, NARROW[:1], network)
+    while len(network.learnt.judged) == 4:
+        network.idle(0.0)
+    worse = network.learnt.judged[-1]
+    assert worse.became_wrong > worse.became_right
+    assert any(guess.before == guess.wrote for guess in worse.changed), "losses are told too"
 
 
 def test_learning_uses_one_thread_and_gives_the_others_back(model, monkeypatch):

@@ -314,7 +314,7 @@ def help_sections(changed: Mapping[str, str] | None = None) -> list[tuple[str, l
              ("◌ pending  ² agreed", "not judged yet · proposed by two drafters"),
              ("▧ forbidden", "does not fit the /schema that the reply is held to"),
              ("τ", "mean tokens per round, the bonus included"),
-             ("2.7× ± 0.1", "against plain decoding, by plain rounds of the same reply")]  # fmt: skip
+             ("2.7× ± 0.1", "sooner than without guesses, by rounds of the same reply that made none")]  # fmt: skip
     return [*key_sections(changed or {}), ("Commands", slashed), ("What the tree says", marks)]
 
 

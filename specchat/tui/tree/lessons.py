@@ -215,7 +215,7 @@ def _trees(facts: LessonFacts, width: int, marks: Marks) -> tuple[Entries, str]:
         width,
         "If one guess is wrong, all behind it are lost. So the helper also lays down its second and third choice, each "
         "with a continuation of its own: a tree. One pass checks every branch.",
-        f"In your answer {kept} guesses were kept, and {later} of them were not the helper's first choice.",
+        f"Guesses that your answer kept: {kept}. Not the helper's first choice: {later} of them.",
     )
     both = facts.chain
     if both is not None and both.own is not None and both.other is not None:

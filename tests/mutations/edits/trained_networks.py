@@ -288,7 +288,7 @@ if self.size_bytes > 2 * self.most_bytes:
     Mutation(
         "training",
         "counts a guess as right that is one place early",
-        "accepted_lengths",
+        "guessed_chains",
         "batch.tokens[rows, places + step + 1]",
         "batch.tokens[rows, places + step]",
         UNROLLING,
@@ -505,5 +505,13 @@ if better:  # first: an interrupt must not leave figures beside weights that are
         "math.log(chance)",
         "0.0",
         ("tests/acceptance/test_trained_draws.py", "-k", "made_as_the_targets_is and hydra"),
+    ),
+    Mutation(
+        "training",
+        "tells of gains alone",
+        "_judged",
+        "(one == wrote) & (other != wrote)",
+        "(one == wrote) & (other != wrote) & False",
+        (ONLINE, "-k", "some_changed_guesses_are_told"),
     ),
 )
