@@ -87,6 +87,16 @@ def test_speculation_never_changes_a_constrained_text(drafter, policy, settings)
     assert re.fullmatch(LONG.text, said.text)
 
 
+@each_row(("drafter", "policy"), [*zip(DRAFTERS, itertools.cycle(TREE_POLICIES), strict=False)])
+def test_forced_text_is_guessed_beyond_the_depth_of_trees(drafter, policy):
+    how = {"drafter": drafter, "policy": policy, "controller": "fixed", "nodes": 4, "depth": 2, "width": 2}
+    forced = ConstraintSource("regex", "ABCDEFGHIJKL[A-M]{4}(NOPQ|OPQR)[A-H]{2,5}")
+    said = constrained(forced, **how)
+    assert said.tokens == constrained(forced, controller="off").tokens
+    assert max(max(round.tree.depths) for round in said.rounds) == 7
+    assert all(len(round.tree) <= 8 for round in said.rounds)
+
+
 LOSSY = [name for name, method in ACCEPTANCE_RULES.items() if not make_rule(method).lossless]
 
 
