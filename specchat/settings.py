@@ -97,6 +97,11 @@ class Settings:
         "the most disk that what was read of chats and long prompts may take, so that it is not read again; or off",
         check=parse_amount_or_off,
     )
+    prompt_cache_8bit: bool = option(
+        False,
+        "round what the prompt cache keeps on the disk to 8 bits: smaller, but lossy: replies from it are not exact",
+        live=False,
+    )
     learn: bool = option(
         False,
         "let the trained drafter in use learn from your replies while the engine is idle; they stay on this machine",

@@ -407,7 +407,8 @@ class Conversation:
 
         self._keep_states(speculator)
         reused = speculator.feed.recall(self.target, context.history[:-1])
-        yield ReplyStarted(len(history), reused, seed)
+        lossy = isinstance(self.target, CachedModel) and self.target.is_lossy(context.history[:-1])
+        yield ReplyStarted(len(history), reused, seed, lossy)
 
         def on_chunk(done: int, total: int) -> None:
             on_prefill(PromptRead(done, total, watch.seconds))

@@ -16,11 +16,12 @@ from specchat.decoding.layer_lens import LayerChoices
 
 @dataclass(frozen=True)
 class ReplyStarted:
-    """The reply begins: which seed it uses and how much of the prompt the cache held."""
+    """The reply begins: which seed it uses and how much of the prompt the cache held; `lossy`: rounded to 8 bits."""
 
     prompt_tokens: int
     reused_tokens: int
     seed: int
+    lossy: bool = False
 
 
 @dataclass(frozen=True)

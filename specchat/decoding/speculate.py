@@ -18,6 +18,7 @@ from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, Tree
 from specchat.core.tree import ROOT, TokenTree
 from specchat.decoding.layer_lens import lens_taps
 from specchat.decoding.state_feed import StateFeed, wants_states
+from specchat.drafters.grammar import with_forced
 
 Cut = Callable[[Sequence[int]], int]
 """Emitted tokens → how many of them the reply still takes."""
@@ -133,6 +134,7 @@ class Speculator:
         refused: tuple[Refused, ...] = ()
         if context.constraint is not None:
             tree = context.constraint.without_forbidden(tree)
+            tree = with_forced(tree, context.constraint, plan.budget.nodes, context.vocab_size)
             refused = context.constraint.refused(tree)
         needs = self.rule.needs(context.sampling) | self._drafter_needs | context.shown
         request = self.request(tree, plan.budget, needs, lens_taps(self.target) if context.lens else _NO_LAYERS)

@@ -153,6 +153,8 @@ async def test_settings_are_previewed_on_the_last_reply_while_nothing_is_asked_f
         lines = d.drawn(d.view.settings_form).splitlines()
         here = next(at for at, line in enumerate(lines) if "2.4 instead of" in line)
         assert "nodes" in lines[here - 1]
+        doubtful = d.view.what_ifs._words(ev.WouldBe(1, OWN, MORE, measured=True))
+        assert doubtful.startswith("an estimate for the last reply: 2.4 instead of 2.1"), "so it says even if it is cut"
         await change(d, nodes=32, depth=3)
         await wait_for(d.pilot, lambda: len(asked(d)) == 3)
         assert asked(d)[2].changes == {"nodes": 32, "depth": 3}

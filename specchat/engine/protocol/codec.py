@@ -179,6 +179,9 @@ def check(message: Command | Event) -> None:
         case Learnt():
             _demand(len(message.before) == len(message.now), "two networks are compared at the same depths")
             _demand(max([0, *message.before, *message.now]) <= message.chains, "more chains are right than there are")
+            for reply in message.judged:
+                changed = reply.became_right + reply.became_wrong
+                _demand(changed <= reply.chains, "more guesses changed than there are places")
         case Died():
             raise ValidationError("a died event is made on the near side, never sent")
 

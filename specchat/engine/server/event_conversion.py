@@ -82,6 +82,9 @@ def loss_message(claim: LosslessClaim, pair: LoadedPair) -> events.Losslessness:
 
 def started_message(command: Generate, started: ReplyStarted, settings: Settings, pair: LoadedPair) -> events.Started:
     """A reply begins, with the settings that hold for it."""
+    claim = losslessness(settings)
+    if started.lossy and claim.lossless:
+        claim = LosslessClaim(False, "it goes on from a prompt cache that was rounded to 8 bits (prompt_cache_8bit)")
     return events.Started(
         id=command.id,
         messages=command.messages,
@@ -89,7 +92,7 @@ def started_message(command: Generate, started: ReplyStarted, settings: Settings
         reused_tokens=started.reused_tokens,
         seed=started.seed,
         settings=settings_message(settings),
-        loss=loss_message(losslessness(settings), pair),
+        loss=loss_message(claim, pair),
         pair=settings.pair,
         text=command.text,
         begun=command.begun or texts_of(pair.vocabulary, command.begun_tokens),

@@ -16,6 +16,7 @@ from specchat.tui.screens.context_limit import ContextLimit, put_back
 from specchat.tui.screens.current_chat import CurrentChat
 from specchat.tui.screens.engine_events import EngineEvents
 from specchat.tui.screens.learning import LearningCommand
+from specchat.tui.screens.lessons import Lessons
 from specchat.tui.screens.pairs import PairsScreen
 from specchat.tui.screens.replies import Replies
 from specchat.tui.screens.search import SearchScreen
@@ -47,9 +48,14 @@ class ChatScreen(ChatView):
         self.show_mode = ShowMode(self, self.side_panel, self.replies)
         self.trainings = Trainings(self)
         self.learning = LearningCommand(context)
-        self.what_ifs = WhatIfs(self)
+        self.what_ifs, self.lessons = WhatIfs(self), Lessons(self)
         self.events = EngineEvents(
-            self, self.side_panel, self.context_limit, self.current_chat, self.learning, self.what_ifs
+            self,
+            self.side_panel,
+            self.context_limit,
+            self.current_chat,
+            self.learning,
+            (self.what_ifs.take, self.lessons.take),
         )
 
     def draw(self) -> None:

@@ -17,7 +17,7 @@ from specchat.errors import UsageError
 from specchat.tui.screens.chat_view import ChatView
 from specchat.tui.services.context import AppServices
 from specchat.tui.state.turn import Reply
-from specchat.tui.state.what_if import QUICK_TOKENS, RedoneReply, changes_since, changes_text, sentence
+from specchat.tui.state.what_if import QUICK_TOKENS, RedoneReply, changes_since, changes_text, comparison, sentence
 from specchat.tui.text.cells import ScreenLine, clip, padded, titled_rule, wrapped_lines
 from specchat.tui.text.key_names import hint
 from specchat.tui.tree import ASCII, UNICODE, SteadyDrawing, picture_of
@@ -260,7 +260,10 @@ class WhatIfs:
         self._context.session.send(redone.ask(self._chat, self._asked, changes))
 
     def _words(self, answer: WouldBe) -> str:
-        return "the last reply: " + sentence({}, answer, self._part).removeprefix(": ")
+        """The sentence without what is known from above it; what is an estimate is called so first, if it is cut."""
+        sure = answer.decided and answer.measured
+        told = ", ".join(filter(None, (comparison(answer), self._part)))
+        return f"{'the last reply' if sure else 'an estimate for the last reply'}: {told}"
 
     def _cancel(self) -> None:
         if self._asked:

@@ -151,7 +151,7 @@ class Form:
 
 
 _ERROR_LINES = 3
-_PREVIEW_LINES = 3
+_PREVIEW_LINES = 5
 _ACTIONS = ("save", "save_pair", "reload")
 
 
