@@ -14,6 +14,9 @@ from specchat.registry import Option, option, options_of
 COLDEST = 1e-6
 """The least temperature above 0: log-probabilities divided by it stay finite numbers, on every path."""
 
+MOST_LAYERS = 1024
+"""Layers of a target that settings and messages speak of, at most."""
+
 MOST_TOGETHER = 8
 """Replies that are written at once, at most."""
 
@@ -50,7 +53,7 @@ class Settings:
     seed: int = option(-1, "same seed, same text; -1 draws a fresh one for every reply", minimum=-1)
     max_tokens: int = option(2048, "longest reply", unit="tokens", minimum=1)
     prune_layer: int = option(
-        0, "drop unlikely nodes after this layer of the target; 0 never", unit="layers", minimum=0, maximum=1024
+        0, "drop unlikely nodes after this layer of the target; 0 never", unit="layers", minimum=0, maximum=MOST_LAYERS
     )
     prune_keep: int = option(
         64, "most likely tokens that early pruning keeps below a node", unit="tokens", minimum=1, maximum=65536
@@ -94,9 +97,18 @@ class Settings:
         "the most disk that what was read of chats and long prompts may take, so that it is not read again; or off",
         check=parse_amount_or_off,
     )
+    prompt_cache_8bit: bool = option(
+        False,
+        "round what the prompt cache keeps on the disk to 8 bits: smaller, but lossy: replies from it are not exact",
+        live=False,
+    )
     learn: bool = option(
         False,
         "let the trained drafter in use learn from your replies while the engine is idle; they stay on this machine",
+    )
+    lens: bool = option(
+        False,
+        "show at which of its layers the target decided each token; not counted in figures, but replies take longer",
     )
     stop: tuple[str, ...] = ()
     method_options: Mapping[str, Any] = field(default_factory=dict)

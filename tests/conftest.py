@@ -13,6 +13,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes are sta
 import gc
 import itertools
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +26,8 @@ from hypothesis import settings as hypothesis_settings
 from preloading import preloaded, preloaded_app, preloaded_server, whole_app  # noqa: F401
 
 from specchat.compiled.build import NativeUnavailable, find_compiler
+
+sys.dont_write_bytecode = False  # and this one rewrites the assertions of 440 files, which takes 10 s
 
 hypothesis_settings.register_profile("specchat", deadline=None, derandomize=True)
 hypothesis_settings.load_profile("specchat")

@@ -48,10 +48,11 @@ class DeviceTensor(Tensor):
 
     @staticmethod
     def __new__(cls, held: Tensor, requires_grad: bool = False) -> DeviceTensor:
-        made = Tensor._make_wrapper_subclass(
-            cls, held.shape, strides=held.stride(), storage_offset=held.storage_offset(), dtype=held.dtype,
-            layout=held.layout, device=torch.device("meta"), requires_grad=requires_grad,
-        )  # fmt: skip
+        with torch.inference_mode(False):  # a part of a tensor that was made in the other mode has a version
+            made = Tensor._make_wrapper_subclass(
+                cls, held.shape, strides=held.stride(), storage_offset=held.storage_offset(), dtype=held.dtype,
+                layout=held.layout, device=torch.device("meta"), requires_grad=requires_grad,
+            )  # fmt: skip
         made.held = held
         return made  # type: ignore[no-any-return]
 

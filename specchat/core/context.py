@@ -33,6 +33,7 @@ class Context:
         round: rounds done so far in this reply.
         budget: of this round.
         constraint: what the reply must be, where something is asked of it.
+        lens: whether the states after all layers of the target are wanted.
     """
 
     history: list[int]
@@ -46,6 +47,7 @@ class Context:
     round: int = 0
     budget: Budget = field(default=Budget(0))
     constraint: Constraint | None = None
+    lens: bool = False
     _counts: Counts = field(init=False, default_factory=Counts)
 
     @property

@@ -12,12 +12,12 @@ from torch import Tensor
 
 
 def to_device(host: Tensor, device: torch.device) -> Tensor:
-    """The same values, of any shape (…,), on a device.
+    """The same values, of any shape (…,), on a device; themselves where they are there.
 
     A copy from pageable memory waits until the device has done everything before it. A copy from pinned memory does
     not; torch's allocator lends the pinned block out again only once the copy is done.
     """
-    if device.type == "cuda":
+    if device.type == "cuda" and host.is_cpu:
         return host.pin_memory().to(device, non_blocking=True)
     return host.to(device)
 

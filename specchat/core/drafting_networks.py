@@ -114,6 +114,45 @@ class TrainedNetwork(Protocol):
 
 
 @dataclass(frozen=True)
+class ChangedGuess:
+    """A place of a reply where learning changed the first guess, which was made without having seen that place.
+
+    Args:
+        place: which token of the reply is guessed, from 1.
+        text: the last tokens before it.
+        before, now, wrote: the guess by the weights as they were trained, that by the learnt ones, the target's token.
+    """
+
+    place: int
+    text: tuple[int, ...]
+    before: int
+    now: int
+    wrote: int
+
+
+@dataclass(frozen=True)
+class JudgedReply:
+    """One reply, judged before it was learnt from, by the weights as they were trained and as the replies before left
+    them.
+
+    Args:
+        chains: places that were asked about.
+        before, now: guesses that were right in all chains together.
+        updates: of the weights until then.
+        became_right, became_wrong: places whose first guess did.
+        changed: some of them, in their order.
+    """
+
+    chains: int
+    before: int
+    now: int
+    updates: int = 0
+    became_right: int = 0
+    became_wrong: int = 0
+    changed: tuple[ChangedGuess, ...] = ()
+
+
+@dataclass(frozen=True)
 class LearningFigures:
     """What was learnt, and what it was worth on the most recent text, measured before that was learnt from.
 
@@ -125,6 +164,7 @@ class LearningFigures:
         chains: places in the most recent replies from which both networks were asked.
         before, now: for each depth, how many of the chains were right that far: with the original weights, and with
             those in use when the reply was written.
+        judged: the last replies since the engine began, the newest at the end.
     """
 
     replies: int = 0
@@ -136,6 +176,7 @@ class LearningFigures:
     chains: int = 0
     before: tuple[int, ...] = ()
     now: tuple[int, ...] = ()
+    judged: tuple[JudgedReply, ...] = ()
 
 
 @runtime_checkable

@@ -22,6 +22,7 @@ from specchat.core.request import FIRST, HeadNeeds
 from specchat.core.round import Ledger, Round
 from specchat.core.seams import Drafter, Model
 from specchat.core.speedup import RoundIntervals
+from specchat.core.tree import ROOT
 from specchat.decoding.assemble import assemble, sampling
 from specchat.decoding.chat_tools import (
     HERMES,
@@ -37,6 +38,7 @@ from specchat.decoding.chat_tools import (
 from specchat.decoding.combinations import LosslessClaim, check_settings, losslessness
 from specchat.decoding.emission import Emission, Limits, Stop, tokens_of
 from specchat.decoding.kept_parts import ControllerCache, DrafterCache
+from specchat.decoding.layer_lens import LayerChoices, layer_choices
 from specchat.decoding.reply_events import Event, PromptRead, ReplyEnded, ReplyStarted, RoundWritten, Stopwatch
 from specchat.decoding.speculate import Draft, Speculator, Submitted
 from specchat.decoding.teacher_forcing import chain
@@ -44,11 +46,19 @@ from specchat.decoding.vocabulary import Vocabulary
 from specchat.drafters.grammar import WithGrammar
 from specchat.drafters.parts import PairResources
 from specchat.drafters.reference import ExpectedReply, WithReference
-from specchat.errors import ConstraintError, InstallationError, ModelError, PromptEmpty, PromptTooLong, UsageError
+from specchat.errors import (
+    CombinationError,
+    ConstraintError,
+    InstallationError,
+    ModelError,
+    PromptEmpty,
+    PromptTooLong,
+    UsageError,
+)
 from specchat.models.decoder.cache_rows import LAZY_TOKENS
 from specchat.models.decoder.cached_model import CachedModel
 from specchat.models.decoder.prompt_cache import KeptText
-from specchat.settings import SPECULATION, Settings
+from specchat.settings import MOST_LAYERS, SPECULATION, Settings
 
 
 class _Cancelled(Exception):
@@ -120,6 +130,7 @@ class Conversation:
         self._resources = resources or PairResources(vocabulary)
         self.drafters = DrafterCache() if drafters is None else drafters
         self.controllers = ControllerCache() if controllers is None else controllers
+        self._refuse_lens(settings)
         self.speculator = self._put_together()
         self._assembled: Settings | None = settings
 
@@ -161,6 +172,16 @@ class Conversation:
         resources, here = self._resources, self._draft is not None
         drafts = dict.fromkeys(offered, True) | (resources.draft_models if here else {})
         check_settings(settings, here or bool(offered), resources.trained, resources.datastores, drafts)
+        self._refuse_lens(settings)
+
+    def _refuse_lens(self, settings: Settings) -> None:
+        if settings.lens and not self.target.flexible_passes:
+            raise CombinationError(
+                "lens = true needs the head on the states of early layers, which llama.cpp does not allow; "
+                "nearest that works: backend = own"
+            )
+        if settings.lens and self.target.layers > MOST_LAYERS:
+            raise CombinationError(f"lens = true is for models of up to {MOST_LAYERS} layers; this one has more")
 
     def build_parts(self) -> None:
         """Build what the settings in force ask for now, where the next reply would have to."""
@@ -376,6 +397,7 @@ class Conversation:
             constraint.advance(begun)
             context.constraint = constraint
         room = self.target.context_tokens - len(history)
+        context.lens = self.lens_of(own)
         spelled = frozenset[int]() if constraint is None else constraint.spelled
         emission = Emission(self.vocabulary, _limits(in_force, room), begun, spelled)
         expected = ExpectedReply(reference) if reference else None
@@ -385,7 +407,8 @@ class Conversation:
 
         self._keep_states(speculator)
         reused = speculator.feed.recall(self.target, context.history[:-1])
-        yield ReplyStarted(len(history), reused, seed)
+        lossy = isinstance(self.target, CachedModel) and self.target.is_lossy(context.history[:-1])
+        yield ReplyStarted(len(history), reused, seed, lossy)
 
         def on_chunk(done: int, total: int) -> None:
             on_prefill(PromptRead(done, total, watch.seconds))
@@ -405,6 +428,7 @@ class Conversation:
                     settings, in_force = self._settings, self.with_own(own)
                     context.sampling = sampling(in_force, bias)
                     emission.limit(_limits(in_force, room))
+                    context.lens = self.lens_of(own)
                     with watch.stopped():  # drafters may be built for a change, and read what there is
                         self._current_speculator(context)
                 speculator = with_reference(self._current_speculator(context), expected)
@@ -417,6 +441,10 @@ class Conversation:
         at_s = watch.seconds
         gaps.end(at_s)
         yield ReplyEnded(emission.ended, tail, ledger, gaps, prefill_s, at_s, emission.stop_string)
+
+    def lens_of(self, own: Mapping[str, Any] | None) -> bool:
+        """Whether a reply says where it was decided. Those with settings of their own do not: others wait for them."""
+        return self._settings.lens and own is None
 
     def with_own(self, own: Mapping[str, Any] | None) -> Settings:
         """The settings in force, with those of one reply."""
@@ -452,7 +480,12 @@ class Conversation:
         submitted = yield Drafted(speculator, draft)
         round = speculator.settle(submitted, context, cut)
         ledger.add(round)
-        return RoundWritten(round, tuple(texts), watch.seconds, emission.ended is not None)
+        layers: list[LayerChoices] = []
+        if context.lens:
+            with watch.stopped():  # it is for watching, and no part of writing
+                nodes = (ROOT, *round.verdict.path)[: len(round.emitted)]
+                layers = layer_choices(self.target, round.reading, nodes)
+        return RoundWritten(round, tuple(texts), watch.seconds, emission.ended is not None, tuple(layers))
 
     def _current_speculator(self, context: Context | None) -> Speculator:
         """The speculator for the settings in force; the drafters used last keep what they have learnt."""

@@ -11,15 +11,17 @@ from specchat.core.record import record
 from specchat.core.round import Ledger, Round
 from specchat.core.speedup import RoundIntervals
 from specchat.decoding.emission import Stop
+from specchat.decoding.layer_lens import LayerChoices
 
 
 @dataclass(frozen=True)
 class ReplyStarted:
-    """The reply begins: which seed it uses and how much of the prompt the cache held."""
+    """The reply begins: which seed it uses and how much of the prompt the cache held; `lossy`: rounded to 8 bits."""
 
     prompt_tokens: int
     reused_tokens: int
     seed: int
+    lossy: bool = False
 
 
 @dataclass(frozen=True)
@@ -33,12 +35,16 @@ class PromptRead:
 
 @record
 class RoundWritten:
-    """A round was done. `texts[i]` is what became readable with the i-th emitted token; `last`: none will follow."""
+    """A round was done. `texts[i]` is what became readable with the i-th emitted token; `last`: none will follow.
+
+    `layers[i]` says where the i-th emitted token's place was decided, where that was asked for.
+    """
 
     round: Round
     texts: tuple[str, ...]
     at_s: float
     last: bool = False
+    layers: tuple[LayerChoices, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,9 @@ from specchat.core.request import EVERYTHING, HeadNeeds, PassRequest
 from specchat.core.round import JointPass, Round, RoundTimings
 from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, TreePolicy
 from specchat.core.tree import ROOT, TokenTree
+from specchat.decoding.layer_lens import lens_taps
 from specchat.decoding.state_feed import StateFeed, wants_states
+from specchat.drafters.grammar import with_forced
 
 Cut = Callable[[Sequence[int]], int]
 """Emitted tokens → how many of them the reply still takes."""
@@ -25,6 +27,9 @@ Cut = Callable[[Sequence[int]], int]
 def take_all(emitted: Sequence[int]) -> int:
     """A reply that does not end here."""
     return len(emitted)
+
+
+_NO_LAYERS = frozenset[int]()
 
 
 @record
@@ -129,17 +134,24 @@ class Speculator:
         refused: tuple[Refused, ...] = ()
         if context.constraint is not None:
             tree = context.constraint.without_forbidden(tree)
+            tree = with_forced(tree, context.constraint, plan.budget.nodes, context.vocab_size)
             refused = context.constraint.refused(tree)
         needs = self.rule.needs(context.sampling) | self._drafter_needs | context.shown
-        request = self.request(tree, plan.budget, needs)
+        request = self.request(tree, plan.budget, needs, lens_taps(self.target) if context.lens else _NO_LAYERS)
         return Draft(plan, tree, request, self.drafter.passes - passes, time.perf_counter() - began, refused)
 
-    def request(self, tree: TokenTree, budget: Budget, needs: HeadNeeds = EVERYTHING) -> PassRequest:
-        """What drafter, policy and rule together ask of the target's pass over this tree; `needs` of its head."""
+    def request(
+        self, tree: TokenTree, budget: Budget, needs: HeadNeeds = EVERYTHING, shown: frozenset[int] = _NO_LAYERS
+    ) -> PassRequest:
+        """What drafter, policy and rule together ask of the target's pass over this tree; `needs` of its head.
+
+        Args:
+            shown: layers whose states are wanted besides.
+        """
         tap = self.drafter.hidden_state_sink
         layers = tap.layers if tap is not None and wants_states(tap, budget) else frozenset()
         drafting, running = budget.nodes > 0, budget.nodes > 0 and budget.passes
-        others = [*(self.drafter.taps if running else ()), *self.policy.taps, *self.rule.taps]
+        others = [*(self.drafter.taps if running else ()), *self.policy.taps, *self.rule.taps, *shown]
         taps = layers.union(others) if others else layers
         extra_rows = tuple(self.drafter.extra_rows(tree)) if drafting else ()
         hooks = tuple(self.policy.hooks(tree))

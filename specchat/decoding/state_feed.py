@@ -47,7 +47,7 @@ class StateFeed:
             self.kept = None
             return
         beside = kept.beside(f"states {' '.join(map(str, sorted(tap.layers)))}")
-        if self.kept is None or self.kept.name != beside.name:
+        if self.kept is None or (self.kept.name, self.kept.eight_bits) != (beside.name, beside.eight_bits):
             self.kept = beside
 
     def recall(self, target: Model, text: Sequence[int]) -> int:

@@ -32,6 +32,22 @@ def text_decides(own: Settings, other: Settings) -> bool:
     return own.rule == other.rule == "follow" and sampling(own) == sampling(other)
 
 
+_BY_TIME = ("goodput", "cost_model")
+"""Controllers that guess less where that takes too long."""
+
+
+def in_full(own: Settings, other: Settings) -> tuple[Settings, Settings] | None:
+    """The same with every round guessing all it may; None where they differ in their controllers, or do so anyway.
+
+    Controllers that go by time decide otherwise in the next run, so what they guess says little about a tree's shape.
+    """
+    names = own.controller.split("+")
+    if own.controller != other.controller or not set(names) & set(_BY_TIME):
+        return None
+    controller = "+".join(dict.fromkeys("fixed" if name in _BY_TIME else name for name in names))
+    return replace(own, controller=controller), replace(other, controller=controller)
+
+
 class AlongText(AcceptanceRule):
     """Accepts what the text has, whatever another rule says, so that each round goes on along the text.
 
@@ -73,18 +89,29 @@ class AlongText(AcceptanceRule):
         return Verdict(tuple(path), self._text[-1], tree, reading.pruned)  # the reply is cut before this bonus
 
 
-class PlainAt(Controller):
-    """Makes these rounds plain, as those of the reply were by which its speed was measured."""
+class Replanned(Controller):
+    """Plans as a controller does that no other program disturbs: two runs differ by their settings alone.
 
-    def __init__(self, controller: Controller, plain: Collection[int]) -> None:
-        self._controller, self._plain = controller, frozenset(plain)
+    It is told what passes cost here by their rows, where that was measured, and not what they took.
+
+    Args:
+        plain: the numbers of rounds that are plain, as those of the reply were by which its speed was measured.
+        never_plain: the place at which a round is looked at, which is not plain for that reason.
+    """
+
+    def __init__(
+        self, controller: Controller, costs: Costs | None, plain: Collection[int], never_plain: int | None = None
+    ) -> None:
+        self._controller, self._costs, self._plain, self._never_plain = controller, costs, plain, never_plain
 
     def plan(self, context: Context) -> Budget:
-        if context.round in self._plain:
+        if context.round in self._plain and len(context.history) != self._never_plain:
             return Budget(nodes=0, depth=0, width=0, why="to compare with")
         return self._controller.plan(context)
 
     def observe(self, round: Round) -> None:
+        if self._costs is not None:
+            round.timings.verify_s = self._costs.verify_s(round.rows)
         self._controller.observe(round)
 
 
@@ -104,9 +131,11 @@ def redo(
     seed: int,
     *,
     decides: bool,
+    costs: Costs | None = None,
     plain: Collection[int] = (),
     constraint: Constraint | None = None,
     boundary: int | None = None,
+    guesses_there: bool = False,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Iterator[RedoneRound]:
     """The rounds of a conversation that writes this text. It must be one that stands apart, and has written nothing.
@@ -114,14 +143,17 @@ def redo(
     Args:
         seed: of the reply, so that all that is drawn is drawn with the same noise.
         decides: see `text_decides`.
+        costs: what passes cost on this machine, as far as it was measured.
         plain: the numbers of rounds that are plain.
-        boundary: see `AlongText`.
+        boundary: see `AlongText`; `guesses_there`: the round that begins there is none of those.
     """
     conversation.change(conversation.settings.but({"max_tokens": len(text)}))
     conversation.build_parts()
     speculator = conversation.speculator
     rule = AlongText(speculator.rule, text, len(prompt), decides=decides, boundary=boundary)
-    speculator.rule, speculator.controller = rule, PlainAt(speculator.controller, plain)
+    speculator.rule, controller = rule, speculator.controller
+    there = len(prompt) + boundary if boundary is not None and guesses_there else None
+    speculator.controller = Replanned(controller, costs, frozenset(plain), there)
 
     def on_prefill(_: PromptRead) -> None:
         """The prompt is read in silence."""
@@ -143,12 +175,14 @@ class RoundTotals:
 
     Attributes:
         whole: whether it was done to its end.
+        plain_places: where rounds without guesses began.
     """
 
     rounds: int = 0
     tokens: int = 0
     drafted: int = 0
     whole: bool = False
+    plain_places: set[int] = field(default_factory=set)
     _passes: list[tuple[int, float]] = field(default_factory=list)  # rows and seconds
     _drafting_s: list[float] = field(default_factory=list)  # of rounds with guesses
 
@@ -161,6 +195,8 @@ class RoundTotals:
         self._passes.append((round.rows, round.timings.verify_s))
         if round.budget.nodes:
             self._drafting_s.append(round.timings.draft_s + round.timings.learn_s)
+        else:
+            self.plain_places.add(redone.place)
 
     def round_s(self, costs: Costs | None, beside: RoundTotals) -> float:
         """Seconds of a mean round: passes by what they cost on this machine, where that was measured, and drafting.

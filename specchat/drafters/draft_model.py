@@ -13,6 +13,7 @@ from torch import Tensor
 
 from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.context import Context
+from specchat.core.device_copy import to_device
 from specchat.core.drafting_networks import GuessesSome
 from specchat.core.noise import Noise, Stream
 from specchat.core.reading import Reading
@@ -305,5 +306,5 @@ class FrequentHead:
 def over_vocabulary(tokens: Tensor, logits: Tensor, vocab_size: int) -> Tensor:
     """(V,) logits of (H,) those of some tokens; what cannot be guessed is impossible."""
     spread = logits.new_full((vocab_size,), -torch.inf)
-    spread[tokens] = logits
+    spread[to_device(tokens, logits.device)] = logits
     return spread

@@ -13,7 +13,7 @@ from torch import Tensor
 from specchat.core.constraint import Constraint
 from specchat.core.context import Context
 from specchat.core.seams import Drafter, Proposal
-from specchat.core.tree import DrawKind, Guess, TokenTree
+from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.drafters import GRAMMAR
 from specchat.drafters.combine import MemberGroup
 from specchat.drafters.parts import Parts
@@ -53,6 +53,34 @@ def forced_guess(constraint: Constraint, path: Sequence[int]) -> Sequence[Guess]
     if not forced or not mask[forced[0]]:
         return ()
     return (Guess(forced[0], logprob=_LIKELY, proposer=GRAMMAR),)
+
+
+def with_forced(tree: TokenTree, constraint: Constraint, nodes: int, vocab_size: int) -> TokenTree:
+    """The frozen tree with more of the text that must follow the root.
+
+    A tree ends at a depth, and at a number of nodes, because guesses become unlikely with it. Forced ones do not, and a
+    row costs a small part of a pass, so they may be nearly twice as many.
+
+    Args:
+        nodes: that a round's budget has.
+    """
+    most = 2 * nodes - 1
+    node, path = ROOT, list[int]()
+    while (guesses := forced_guess(constraint, path)) and (child := tree.child(node, guesses[0].token)) is not None:
+        node = child
+        path.append(guesses[0].token)
+    if not guesses or len(tree) > most or any(True for _ in tree.draws(node)):
+        return tree
+    grown, place = TokenTree(tree.tokens[ROOT], vocab_size), {ROOT: ROOT}
+    for parent in range(len(tree)):
+        for draw in tree.draws(parent):
+            place[draw.child] = grown.add(place[parent], draw.guess)
+    node = place[node]
+    while guesses and len(grown) <= most:
+        node = grown.add(node, guesses[0])
+        path.append(guesses[0].token)
+        guesses = forced_guess(constraint, path)
+    return grown.freeze()
 
 
 class WithGrammar(MemberGroup):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from specchat.core.context import Context
+from specchat.core.device_copy import to_host
 from specchat.core.request import LOGITS, ExtraRow, HeadNeeds
 from specchat.core.round import Round
 from specchat.core.seams import Drafter, Proposal
@@ -129,8 +130,8 @@ class MaskRowsDrafter(Drafter):
             return None
         said = logits[numbers.start : numbers.stop, : self._vocab_size].float()
         values, tokens = said.topk(min(_CANDIDATES, said.shape[1]), dim=1)
-        logsumexp = torch.logsumexp(said, dim=1)
-        return Likeliest(tokens.cpu().numpy(), values.cpu().numpy(), logsumexp.cpu().numpy(), logits=True), said
+        found, highest, logsumexp = to_host(tokens, values, torch.logsumexp(said, dim=1))
+        return Likeliest(found, highest, logsumexp, logits=True), said
 
     def _logits(self, node: int) -> Tensor:
         """(V,) logits after a node."""

@@ -317,20 +317,31 @@ def acceptance(network: DraftNetwork[NetworkSizes], batch: Batch, columns: Tenso
     return Acceptance.of(accepted_lengths(network, batch, columns, steps), steps)
 
 
-@torch.no_grad()
 def accepted_lengths(network: DraftNetwork[NetworkSizes], batch: Batch, columns: Tensor, steps: int) -> Tensor:
     """(n,) int64, for each place from which something is drafted, how many guesses of its chain are right."""
+    return guessed_chains(network, batch, columns, steps)[0]
+
+
+@torch.no_grad()
+def guessed_chains(
+    network: DraftNetwork[NetworkSizes], batch: Batch, columns: Tensor, steps: int
+) -> tuple[Tensor, Tensor]:
+    """(n,) int64 each, for the places from which something is drafted: how many guesses of the chain are right, and the
+    column of the first guess."""
     states = network.states(_fused(network, batch), batch.tokens, steps)
     going = begun = batch.drafted(1, states[0].shape[1])
     lengths = torch.zeros_like(begun, dtype=torch.int64)
+    first = lengths[begun]
     for step, state in enumerate(states, 1):
         rows, places = (going & batch.drafted(step, going.shape[1])).nonzero(as_tuple=True)
         going = torch.zeros_like(going)
         if len(rows):
             wanted = columns[batch.tokens[rows, places + step + 1]]
-            going[rows, places] = right(network.logits(state[rows, places]), wanted)
+            guesses = network.logits(state[rows, places]).argmax(dim=1)
+            going[rows, places] = guesses == wanted
+            first = guesses if step == 1 else first
         lengths += going
-    return lengths[begun]
+    return lengths[begun], first
 
 
 def _fused(network: DraftNetwork[NetworkSizes], batch: Batch) -> Tensor:

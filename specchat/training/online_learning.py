@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specchat.core.drafting_networks import LearningFigures
+from specchat.core.drafting_networks import ChangedGuess, JudgedReply, LearningFigures
 from specchat.core.seams import Weights
 from specchat.indexes.reply_buffer import RecordedReply, ReplyBuffer
 from specchat.models.draft_heads.head import Batch, DraftHead, below
 from specchat.models.draft_heads.sizes import Sizes
-from specchat.training.losses import accepted_lengths, chain_loss, columns_of
+from specchat.training.losses import chain_loss, columns_of, guessed_chains
 
 
 @dataclass(frozen=True)
@@ -143,6 +143,46 @@ class Judgement:
         return judgement
 
 
+MOST_JUDGED = 8
+"""Replies of which it is told how both networks did, one by one."""
+
+MOST_CHANGED = 3
+"""Changed guesses that are told of a reply."""
+
+_TEXT_TOKENS = 6
+"""Tokens before a changed guess that are told with it."""
+
+
+def _judged(
+    reply: RecordedReply, before: Tensor, now: Tensor, guesses: tuple[Tensor, Tensor], places: Tensor, updates: int
+) -> JudgedReply:
+    """How both networks did on a reply.
+
+    Args:
+        before, now: (n,) guesses of each chain that were right.
+        guesses: (n,) the tokens that were guessed first, by each.
+        places: (n,) where in the reply's tokens these stand.
+    """
+    tokens, (one, other) = reply.tokens.long(), guesses
+    wrote = tokens[places]
+    right, wrong = (other == wrote) & (one != wrote), (one == wrote) & (other != wrote)
+    # Of each kind the first ones: a choice of gains alone would flatter.
+    order = [int(at) for kind in (right, wrong, (one != other) & ~right & ~wrong) for at in kind.nonzero()[:, 0]]
+    told = [*order[: MOST_CHANGED - 1], *([int(wrong.nonzero()[0])] if bool(wrong.any()) else []), *order]
+    chosen = sorted(list(dict.fromkeys(told))[:MOST_CHANGED])
+    changed = tuple(
+        ChangedGuess(
+            int(places[at]) - 1,
+            tuple(tokens[max(0, int(places[at]) - _TEXT_TOKENS) : int(places[at])].tolist()),
+            int(one[at]), int(other[at]), int(wrote[at]),
+        )
+        for at in chosen
+    )  # fmt: skip
+    return JudgedReply(
+        len(now), int(before.sum()), int(now.sum()), updates, int(right.sum()), int(wrong.sum()), changed
+    )
+
+
 LEARNING_RATE = 1e-4
 """At higher rates other subjects are forgotten; measured in docs/measurements.md."""
 
@@ -198,6 +238,7 @@ class OnlineLearner:
         self.buffer = ReplyBuffer()
         self._target = target
         self._judgement = Judgement()
+        self._judged_replies: deque[JudgedReply] = deque(maxlen=MOST_JUDGED)
         self._replies = self._tokens = self._updates = self._went_back = 0
         self._new = 0  # replies at the end of the buffer that are to be judged
         self._owed = 0  # updates that are to be made
@@ -210,7 +251,7 @@ class OnlineLearner:
         total, buffer = self._judgement.total, self.buffer
         return LearningFigures(
             self._replies, self._tokens, buffer.tokens, buffer.size_bytes, self._updates, self._went_back,
-            total.chains, total.before[: self._judged], total.now[: self._judged],
+            total.chains, total.before[: self._judged], total.now[: self._judged], tuple(self._judged_replies),
         )  # fmt: skip
 
     @property
@@ -240,6 +281,7 @@ class OnlineLearner:
         self.network = _copy(self.original)
         self._optimisers = []
         self._judgement = Judgement()
+        self._judged_replies.clear()
         self._went_back += 1
 
     def drafting_copy(self) -> DraftHead[Sizes]:
@@ -280,15 +322,18 @@ class OnlineLearner:
     def _judge(self, reply: RecordedReply) -> Iterator[None]:
         """Compare both networks on a reply."""
         self._make_learnable(reply)
-        found: list[tuple[Tensor, Tensor]] = []
+        found: list[tuple[Tensor, ...]] = []
         for window in windows_of(reply, ANCHORS):
             batch = window.batch(self._judged)
             networks = self.original, self.network
-            before, now = (accepted_lengths(each, batch, self._columns, self._judged) for each in networks)
-            found.append((before, now))
+            (before, one), (now, other) = (guessed_chains(net, batch, self._columns, self._judged) for net in networks)
+            tokens = self.original.shared.tokens  # rows of the head may be others for the next reply
+            places = batch.drafted(1, batch.tokens.shape[1])[0].nonzero()[:, 0] + window.place + 2
+            found.append((before, now, tokens[one], tokens[other], places))
             yield
-        before, now = (torch.cat(lengths) for lengths in zip(*found, strict=True))
+        before, now, *guesses, places = (torch.cat(parts) for parts in zip(*found, strict=True))
         self._judgement.add(ChainComparison.of(before, now))
+        self._judged_replies.append(_judged(reply, before, now, (guesses[0], guesses[1]), places, self._updates))
 
     def _update(self) -> Iterator[None]:
         """One update from some pieces of replies, tensor by tensor."""

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from specchat.acceptance.follow import Follow
+from specchat.controllers.fixed import Off
+from specchat.core.budget import Budget
+from specchat.core.context import Context
 from specchat.core.noise import Noise
 from specchat.core.sampling import Sampling
+from specchat.decoding.conversation import Drafted, Steps
+from specchat.decoding.speculate import Speculator, Submitted
+from specchat.decoding.together import JoinedReply, Together
 from specchat.decoding.vocabulary import Vocabulary
+from specchat.drafters.nothing import Nothing
+from specchat.drafters.parts import Parts
 from specchat.errors import TrainingError
-from specchat.models.decoder.decoder import Decoder, TextBatch
-from specchat.training.batch_writer import BatchWriter, Writing
+from specchat.models.decoder.decoder import Decoder
+from specchat.registry import NoOptions
 from specchat.training.prompts import encoded_prompt, opening_of, text_of, usable
+from specchat.trees.chain import Chain
 
 
 @dataclass(frozen=True)
@@ -143,9 +153,9 @@ class TextWriting:
     def __init__(self, plan: TextPlan, target: Decoder, store: TextStore) -> None:
         self._plan = plan
         self._store = store
-        longest = _LONGEST_PROMPT + REPLY_TOKENS
-        self._writer = BatchWriter(TextBatch(target, TEXTS_TOGETHER, longest), TEXTS_TOGETHER, plan.vocabulary.eos_ids)
+        self._longest = min(_LONGEST_PROMPT + REPLY_TOKENS, target.context_tokens)
         self._opening = opening_of(plan.vocabulary) if plan.prompts is None else []
+        self._free = [_plain(target.for_joint_passes()) for _ in range(TEXTS_TOGETHER)]
         self._next = 0
 
     def run(self, reply_tokens: int, progress: Callable[[int], None]) -> None:
@@ -157,14 +167,15 @@ class TextWriting:
         Args:
             progress: told the number after every pass; may raise to stop. Finished texts are kept.
         """
-        while self._writer.busy or self._store.reply_tokens < reply_tokens:
-            while self._store.reply_tokens < reply_tokens and self._writer.idle_places:
+        together = Together()
+        while True:
+            while self._store.reply_tokens < reply_tokens and self._free:
                 if (index := self._unwritten()) is None:
                     break
-                self._start(index)
-            if not self._writer.busy:
+                together.add(JoinedReply(self._text(index), lambda event: None, _fail))
+            if not together:
                 return
-            self._writer.step()
+            together.turn()
             progress(self._store.reply_tokens)
 
     def _unwritten(self) -> int | None:
@@ -175,30 +186,45 @@ class TextWriting:
         self._next += 1
         return self._next - 1
 
-    def _start(self, index: int) -> None:
-        plan = self._plan
-        if plan.prompts is not None:
-            self._reply(index, plan.prompts[index])
-            return
-        turn = Writing(
-            index, self._opening, _TURN, plan.noise(index, "prompt"), _PROMPT_TOKENS, done=self._turn_written
-        )
-        self._writer.waiting.append(turn)
+    def _text(self, index: int) -> Steps:
+        """Write a text into the store: its prompt first, where no file has that, and the reply."""
+        plan, parts = self._plan, self._free.pop()
+        try:
+            if plan.prompts is not None:
+                prompt = plan.prompts[index]
+            else:
+                noise = plan.noise(index, "prompt")
+                turn = yield from self._written(parts, self._opening, _TURN, noise, _PROMPT_TOKENS)
+                prompt = text_of(plan.vocabulary, turn) if turn[-1] in plan.vocabulary.eos_ids else ""
+            tokens = encoded_prompt(plan.vocabulary, prompt) if usable(prompt) else []
+            if not 0 < len(tokens) <= min(_LONGEST_PROMPT, self._longest - 1):
+                self._store.append(TrainingText(index, [], [], greedy=True))
+                return
+            sampling, noise = plan.reply_sampling(index), plan.noise(index, "reply")
+            reply = yield from self._written(parts, tokens, sampling, noise, REPLY_TOKENS)
+            self._store.append(TrainingText(index, tokens, reply, sampling.greedy))
+        finally:
+            self._free.append(parts)
 
-    def _turn_written(self, turn: Writing) -> None:
-        text = text_of(self._plan.vocabulary, turn.written)
-        self._reply(turn.index, text if turn.ended else "")
+    def _written(
+        self, parts: Speculator, prompt: list[int], sampling: Sampling, noise: Noise, most_tokens: int
+    ) -> Generator[Drafted, Submitted, list[int]]:
+        """What plain decoding writes behind these tokens, the token that ends it included."""
+        context = Context([*prompt], len(prompt), parts.target.vocab_size, sampling, noise)
+        parts.start(context.history)
+        end = min(len(prompt) + most_tokens, self._longest)
+        while True:
+            submitted = yield Drafted(parts, parts.propose(context, parts.plan(context)))
+            parts.settle(submitted, context)
+            if context.history[-1] in self._plan.vocabulary.eos_ids or len(context.history) >= end:
+                return context.history[len(prompt) :]
 
-    def _reply(self, index: int, prompt: str) -> None:
-        plan = self._plan
-        tokens = encoded_prompt(plan.vocabulary, prompt) if usable(prompt) else []
-        if not 0 < len(tokens) <= _LONGEST_PROMPT:
-            self._store.append(TrainingText(index, [], [], greedy=True))
-            return
-        sampling, noise = plan.reply_sampling(index), plan.noise(index, "reply")
-        # In front of those that have not begun: a text is finished before another one is started.
-        self._writer.waiting.appendleft(Writing(index, tokens, sampling, noise, REPLY_TOKENS, self._replied))
 
-    def _replied(self, writing: Writing) -> None:
-        text = TrainingText(writing.index, writing.prompt, writing.written, writing.sampling.greedy)
-        self._store.append(text)
+def _plain(target: Decoder) -> Speculator:
+    """Parts that guess nothing."""
+    none = NoOptions()
+    return Speculator(target, Nothing(none, Parts(target)), Chain(none), Follow(none), Off(none, Budget(nodes=0)))
+
+
+def _fail(error: Exception) -> None:
+    raise error

@@ -136,6 +136,8 @@ class SpecchatApp(TerminalApp):
         """Asks the app to take the events that arrived."""
 
     async def on_specchat_app_tick(self) -> None:
+        if not self.screen_stack:  # the app is ending, and nothing shows events any more
+            return
         await self.chat_screen.events.take()
         if self._what_runs() != self._stopping:
             self._stopping = None

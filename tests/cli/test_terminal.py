@@ -37,4 +37,4 @@ def test_a_terminal_that_goes_away_takes_the_app_along(tmp_path):
         painted += os.read(ours, 4096)
     os.close(ours)
     app.send_signal(signal.SIGHUP)
-    assert app.wait(timeout=20) == 129
+    assert app.wait(timeout=60) == 129

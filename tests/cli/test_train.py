@@ -94,7 +94,11 @@ def error_of(*arguments: str) -> SpecchatError:
             ("smol", "--drafter", "draft_model", "--loss", "forwardkl"),
             "--loss 'forwardkl' is not one that can be learnt with; did you mean 'forward_kl'",
         ),
-        (("smol", "--loss", "tvd"), "--loss is for --drafter draft_model; hydra learns in chains of its guesses"),
+        (
+            ("smol", "--drafter", "mtp", "--loss", "tvd"),
+            "--loss is for networks of their own; mtp learns through the target",
+        ),
+        (("smol", "--select", "behind"), "--select 'behind' is not a way to select tokens"),
         (
             ("smol", "--drafter", "draft_model", "--reference", "smol-hydra"),
             "--reference 'smol-hydra' is a 'hydra', and --drafter says 'draft_model'",

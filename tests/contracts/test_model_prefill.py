@@ -110,7 +110,7 @@ def test_the_cache_grows_past_its_first_capacity(choice):
     check_next(subject, subject.model, text)
     tree = random_tree(V, 20, 6)  # reaches over the 1024th row in the middle of a round
     subject.model.prefill(text)
-    check(subject, subject.model.read(tree), text, tree, range(0, len(tree), 4))
+    check(subject, subject.model.read(tree), text, tree, range(0, len(tree), 8))
     path = deepest(tree)
     subject.model.keep(path)
     check_next(subject, subject.model, [*text, 3, *(tree.tokens[n] for n in path), 8])

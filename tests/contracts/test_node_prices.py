@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import itertools
+from functools import cache
 
 import pytest
 from contracts.covering import covering
@@ -55,7 +57,14 @@ def worths(tree: TokenTree) -> list[float]:
 
 
 def taught_drafter(drafter: Method) -> tuple[Drafter, Context]:
-    """A drafter that has seen a repetitive text and some rounds of it, and where the text stands."""
+    """A drafter that has seen a repetitive text and some rounds of it, and where the text stands: the same for all."""
+    made, context = _taught_drafter(drafter.name)
+    return made, copy.copy(context)
+
+
+@cache
+def _taught_drafter(name: str) -> tuple[Drafter, Context]:
+    drafter = DRAFTERS[name]
     rows = {"rows": 32} if drafter.in_target_pass else {}  # enough for masks behind every node
     made, context = make_drafter(drafter, scripted_draft(), **rows), context_for(prompt=PROMPT * 4)
     parts = (scripted_target(), made, make_policy(TREE_POLICIES["chain"]), make_rule(ACCEPTANCE_RULES["follow"]))

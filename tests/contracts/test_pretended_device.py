@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 import torch
 from contracts.kit import Reply, reply, scripted_target
 from contracts.models import own_decoder, perturbed, shared_network, source_of
-from contracts.tiny_networks import tiny_resources
+from contracts.tiny_networks import tiny_resources, tiny_trained
 from pretended_device import RecordsNothing, pretended, waits
 from rows import each_row
 
@@ -26,6 +26,8 @@ from specchat.models.decoder.eager import EagerNetwork
 from specchat.models.decoder.layer_weights import Builder
 from specchat.models.decoder.recorded_network import GraphNetwork
 from specchat.models.decoder.shape import Shape
+from specchat.models.draft_heads import methods
+from specchat.models.draft_heads.loading import HeadOfTarget
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
 
@@ -33,8 +35,8 @@ CONTEXT = 512
 ROUNDS: dict[str, Any] = {"controller": "fixed", "nodes": 8, "depth": 5, "width": 2}
 
 
-def on_device(network: Any, device: torch.device) -> Decoder:
-    weights = Builder(Shape.of(network.config), source_of(network), "float32", device).build()
+def on_device(network: Any, device: torch.device, dtype: str = "float32") -> Decoder:
+    weights = Builder(Shape.of(network.config), source_of(network), dtype, device).build()
     eager = EagerNetwork(weights)
     return Decoder(GraphNetwork(eager, RecordsNothing()) if device.type == "cuda" else eager, CONTEXT)
 
@@ -51,9 +53,11 @@ def text_of_the_host(networks: tuple[Any, Any], settings: tuple[tuple[str, Any],
     return reply(*models, **ROUNDS, **dict(settings), max_tokens=8).tokens
 
 
-def said_there(networks: tuple[Any, Any], kind: str, **settings: Any) -> tuple[Reply, Counter[str]]:
+def said_there(
+    networks: tuple[Any, Any], kind: str, dtype: str = "float32", **settings: Any
+) -> tuple[Reply, Counter[str]]:
     with pretended(kind) as device:
-        models = [on_device(network, device) for network in networks]
+        models = [on_device(network, device, dtype) for network in networks]
         with waits() as counted:
             said = reply(*models, **settings)
         return said, counted
@@ -108,12 +112,16 @@ def test_the_text_is_the_hosts(networks, kind, settings):
     assert there.tokens == text_of_the_host(networks, tuple(settings.items()))
 
 
-def a_round(networks: tuple[Any, Any], **settings: Any) -> Callable[[str], float]:
+class Waited(Protocol):
+    def __call__(self, where: str = "", /) -> float: ...
+
+
+def a_round(networks: tuple[Any, Any], dtype: str = "float32", **settings: Any) -> Waited:
     """Waits a round of a reply, of those lines of the product that have this in their name."""
-    said, counted = said_there(networks, "cuda", **{**ROUNDS, **settings}, max_tokens=24)
+    said, counted = said_there(networks, "cuda", dtype, **{**ROUNDS, **settings}, max_tokens=24)
     once = ("synchronize",)  # the clock of the prompt
     lines = {line: times for line, times in counted.items() if not line.startswith(once)}
-    return lambda where="": sum(times for line, times in lines.items() if where in line) / len(said.rounds)
+    return lambda where="", /: sum(times for line, times in lines.items() if where in line) / len(said.rounds)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
@@ -141,6 +149,38 @@ def test_a_draft_model_waits_once_a_level(networks, temperature, vocabulary):
     waited = a_round(networks, drafter="draft_model", temperature=temperature, method_options=options)
     assert waited("drafters/") + waited("trimmed_head") <= ROUNDS["depth"]
     assert waited() <= ROUNDS["depth"] + 1
+
+
+TRAINED = [
+    ({"drafter": drafter, "temperature": temperature}, dtype)
+    for drafter, (temperature, dtype) in zip(
+        methods("head", "masks"), itertools.cycle(((0.0, "bfloat16"), (0.8, "float32"))), strict=False
+    )
+]
+
+
+@each_row(("settings", "dtype"), TRAINED)
+def test_a_trained_network_waits_once_a_level(networks, settings, dtype):
+    """One that guesses a whole tree at once waits once. Its tensors, and its table of rotations, are sent once."""
+    whole_trees = settings["drafter"] in {"medusa", "amphista", "parallel_spec", *methods("masks")}
+    levels = 1 if whole_trees else ROUNDS["depth"]
+    waited = a_round(networks, dtype, **settings)
+    assert 0 < waited("copy to the host") <= levels
+    once = ("draft_heads/loading", "draft_heads/masks", "draft_heads/layers", "decoder/eager")
+    sent = sum(waited(f"pageable memory models/{file}") for file in once)
+    assert waited() - sent <= levels + 1
+
+
+def test_trained_networks_are_where_the_target_is_and_in_its_format(networks):
+    with pretended() as device:
+        target = on_device(networks[0], device, "bfloat16")
+        for method in methods("head"):
+            loaded = HeadOfTarget(target, tiny_trained(method, target), target.vocab_size)
+            head = loaded.load()
+            given = loaded.ready(head).inputs
+            tensors = [*head.parameters(), given.tokens.of([3, 5]), given.head.after(head.norm[None]).logits]
+            assert {tensor.device for tensor in tensors} == {device}, method
+            assert {tensor.dtype for tensor in tensors[:-1]} == {torch.bfloat16}, method
 
 
 RULES = [

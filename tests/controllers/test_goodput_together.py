@@ -7,6 +7,7 @@ import pytest
 from goodput_rounds import a_round, context, controller, costs
 
 from specchat.core.budget import Budget
+from specchat.core.costs import Costs
 from specchat.core.round import JointPass
 
 
@@ -17,8 +18,11 @@ def accepted_of(depth, rate, noise):
     return accepted
 
 
-def run(texts, rate, given, rounds=600, fixed=None):
-    """Guesses of a text's round, and tokens a second of all, over the second half of so many rounds."""
+def run(texts, rate, given, rounds=600, fixed=None, costs_of=None):
+    """Guesses of a text's round, and tokens a second of all, over the second half of so many rounds.
+
+    Passes take what `costs_of` says, by default the costs that are given to the controllers.
+    """
     noise = random.Random(4)
     subjects = [controller(given, nodes=8, memory=64) for _ in range(texts)]
     guesses = tokens = 0
@@ -26,7 +30,7 @@ def run(texts, rate, given, rounds=600, fixed=None):
     for index in range(rounds):
         plans = [s.plan(context(index)) if fixed is None else Budget(fixed, fixed, 1) for s in subjects]
         drafted = [min(plan.nodes, plan.depth) for plan in plans]
-        took = given.verify_s(texts + sum(drafted))
+        took = (costs_of or given).verify_s(texts + sum(drafted))
         joint = JointPass(texts, texts + sum(drafted), took) if texts > 1 else None
         for subject, plan, depth in zip(subjects, plans, drafted, strict=True):
             accepted = accepted_of(depth, rate, noise)
@@ -56,6 +60,18 @@ def test_all_texts_get_as_many_tokens_a_second_as_with_the_best_length_for_all(t
     given = costs(per_row=per_row)
     best = max(run(texts, rate, given, fixed=depth)[1] for depth in range(7))
     assert run(texts, rate, given)[1] >= 0.93 * best
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.85])
+def test_trees_get_smaller_as_texts_come_and_no_text_more_makes_all_slower(rate):
+    """Rows that no profile reaches cost more than its last ones: eight texts with trees of their own are there."""
+    profile = Costs(((1, 1.0), (2, 1.1), (4, 1.25), (8, 1.6), (16, 2.4), (32, 4.2)))
+    given = Costs((*profile.verify, (64, 9.0), (128, 19.0)))
+    found = [run(texts, rate, profile, costs_of=given) for texts in (1, 2, 4, 8)]
+    guesses, speeds = ([one[part] for one in found] for part in (0, 1))
+    assert guesses == sorted(guesses, reverse=True)
+    assert guesses[-1] < guesses[0] / 2
+    assert speeds == sorted(speeds)
 
 
 def test_a_text_that_goes_on_alone_pays_its_own_rows_again():

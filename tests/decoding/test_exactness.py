@@ -142,12 +142,12 @@ def test_speculation_never_changes_the_text_of_a_network(drafter, name, family, 
         vocabulary=Letters(NETWORK_V),
         drafter=drafter.name,
         policy="expansion",
-        max_tokens=24,
+        max_tokens=16,
         **settings,
     )
     # Its numbers are rounded, so only its own plain decoding says what the native target would have written.
     alone = "native" if name == "native" else "reference"
-    assert said.tokens == truth_of_a_network(alone, family, tuple(settings.items()))
+    assert said.tokens == truth_of_a_network(alone, family, tuple(settings.items()))[:16]
     if drafter.needs_draft_model:
         assert said.ledger.accepted > 0
 

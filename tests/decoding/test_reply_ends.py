@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from contracts.covering import covering, named
 from contracts.kit import (
     PROMPT,
     Letters,
@@ -175,9 +176,14 @@ def test_a_shorter_limit_ends_a_running_reply_at_the_next_token():
     assert tokens == TRUTH[:7]
 
 
-@each_row("kept", [1, 4, 6, 7, 9, 12])
-@each_row("family", ["llama", "qwen2", "mistral"])
-@each_row("name", [name for name in MODELS if name != "scripted"])
+@each_row(
+    ("name", "family", "kept"),
+    covering(
+        named(name for name in MODELS if name != "scripted"),
+        named(["llama", "qwen2", "mistral"]),
+        [pytest.param(kept, id=str(kept)) for kept in (1, 4, 6, 7, 9, 12)],
+    ),
+)
 def test_a_network_goes_on_after_a_cut_as_if_the_rest_had_never_been_drafted(name, family, kept):
     make = lambda: MODELS[name](family, 256).model  # noqa: E731
     target = make()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -89,10 +90,12 @@ def plain(sampling: Sampling) -> list[int]:
     return plain_text(target(), 30, sampling, prompt=PROMPT)
 
 
-def sample(speculator: Callable[[], Speculator], sampling: Sampling = WARM, seeds: int = SEEDS) -> list[list[int]]:
+def sample(
+    speculator: Callable[[], Speculator], sampling: Sampling = WARM, seeds: int = SEEDS, first: int = 0
+) -> list[list[int]]:
     """The first tokens of many replies, each with a seed of its own."""
     whole = speculator()
-    return [speak(whole, LENGTH, context_for(sampling, seed, V, PROMPT))[0] for seed in range(seeds)]
+    return [speak(whole, LENGTH, context_for(sampling, first + seed, V, PROMPT))[0] for seed in range(seeds)]
 
 
 def engine(drafter, policy, rule, budget=None) -> Callable[[], Speculator]:
@@ -121,21 +124,36 @@ SAMPLERS = [drafter for drafter in SPEAKING if len(choose(drafter.id, Settings()
 DRAWING = [one for one in SAMPLERS if not one.values[0].needs_weights or one.id == "hydra"]
 """Trained networks share one drafter."""
 
-NAMES = ("drafter", "policy", "rule")
+
+def test_speculation_samples_from_the_target():
+    """Few replies of each combination, and hundreds of each drafter, of each policy and of each rule.
+
+    tests/acceptance/test_policy_laws.py tries every policy and rule exactly.
+    """
+    texts: dict[str, list[list[int]]] = defaultdict(list)
+    for number, row in enumerate(covering(DRAWING, every(TREE_POLICIES), PQ_RULES)):
+        drafter, policy, rule = row.values
+        speculative = engine(lambda: make_drafter(drafter, draft(), V), make_policy(policy), make_rule(rule))  # noqa: B023
+        said = sample(speculative, seeds=45, first=45 * number)
+        for method in ("all", f"drafter {drafter.name}", f"policy {policy.name}", f"rule {rule.name}"):
+            texts[method] += said
+    assert min(map(len, texts.values())) >= 300
+    plausible = {method: worst(said) for method, said in texts.items()}
+    assert {method: p for method, p in plausible.items() if p <= PLAUSIBLE} == {}
 
 
-@each_row(NAMES, covering(DRAWING, every(TREE_POLICIES), PQ_RULES))
-def test_speculation_samples_from_the_target(drafter, policy, rule):
-    """With few replies: tests/acceptance/test_policy_laws.py tries every policy and rule exactly."""
-    speculative = engine(lambda: make_drafter(drafter, draft(), V), make_policy(policy), make_rule(rule))
-    assert worst(sample(speculative, seeds=120)) > PLAUSIBLE
-
-
-@each_row(NAMES, covering([d for d in SPEAKING if d not in SAMPLERS], every(TREE_POLICIES), PQ_RULES))
-def test_a_drafter_that_proposes_points_alone_never_changes_the_text_under_any_rule(drafter, policy, rule):
+@each_row(
+    ("drafter", "policy", "rule", "sampling"),
+    covering(
+        [drafter for drafter in SPEAKING if drafter not in SAMPLERS],
+        every(TREE_POLICIES),
+        PQ_RULES,
+        [pytest.param(WARM, id="warm"), pytest.param(TRUNCATED, id="everything")],
+    ),
+)
+def test_a_drafter_that_proposes_points_alone_never_changes_the_text_under_any_rule(drafter, policy, rule, sampling):
     speculative = engine(lambda: make_drafter(drafter, draft(), V), make_policy(policy), make_rule(rule))()
-    for sampling in (WARM, TRUNCATED):
-        assert speak(speculative, 30, context_for(sampling, 7, V, PROMPT))[0] == plain(sampling)
+    assert speak(speculative, 30, context_for(sampling, 7, V, PROMPT))[0] == plain(sampling)
 
 
 # ------------------------------------------------------------------------- draws with probabilities
@@ -176,10 +194,11 @@ def test_the_residual_recursion_samples_from_the_target(wanted, drafter, budget)
 
 KEPT = [
     pytest.param(method, kind, id=f"{name}-{kind.value}")
-    for kind in (DrawKind.IID, DrawKind.WOR)
-    for name, method in TREE_POLICIES.items()
-    if keeps_draws(method, kind)
+    for place, (name, method) in enumerate(TREE_POLICIES.items())
+    if (kinds := [kind for kind in (DrawKind.IID, DrawKind.WOR) if keeps_draws(method, kind)])
+    for kind in (kinds if name == "rsd_s" else [kinds[place % len(kinds)]])
 ]
+"""One kind of each: tests/acceptance/test_policy_laws.py tries both exactly, but of one that has noise of its own."""
 
 
 @pytest.mark.parametrize(("policy", "wanted"), KEPT)

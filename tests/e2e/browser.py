@@ -102,7 +102,7 @@ async def chromium(profile: Path, size: tuple[int, int] = (1200, 800)) -> AsyncI
     finally:
         process.terminate()
         try:
-            process.wait(10)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -26,7 +26,7 @@ from tests.preloading import PRELOADED
 
 pytestmark = pytest.mark.e2e
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 class Served:

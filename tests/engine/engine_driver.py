@@ -13,7 +13,7 @@ from specchat.engine.client.client import Engine
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Command, Generate, Load, Message
 
-PATIENCE_S = 30
+PATIENCE_S = 120
 SCRIPTED = {"pair": "scripted", "max_tokens": 60}
 HELLO = [Message("user", "What are you?")]
 

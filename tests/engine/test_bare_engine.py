@@ -44,6 +44,6 @@ def test_an_engine_needs_neither_typer_nor_textual_nor_rich(tmp_path):
         if isinstance(seen[-1], events.Finished | events.Failed):
             break
     process.stdin.close()
-    process.wait(30)
+    process.wait(120)
     assert isinstance(seen[-1], events.Finished), seen[-1]
     assert seen[-1].stats.tokens == 5

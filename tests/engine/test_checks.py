@@ -32,6 +32,8 @@ FINISHED = ev.Finished(1, "end", "", stats_of(ROUNDS), 9.0)
 
 LEARNT = ev.Learnt("smol-hydra", True, chains=100, before=[40, 20], now=[50, 30])
 
+JUDGED = ev.Learnt("smol-hydra", judged=[ev.ReplyJudged(100, 40, 50, 3, 20, 20)])
+
 
 def changed(event: ev.Event, *where: Any, to: Any = None) -> bytes:
     """The event's line with one value replaced, or without it where `to` is `...`."""
@@ -44,6 +46,11 @@ def changed(event: ev.Event, *where: Any, to: Any = None) -> bytes:
     else:
         holder[where[-1]] = to
     return json.dumps(message).encode()
+
+
+def lens(*layers: int, text: str = "x") -> dict[str, Any]:
+    """What a model of four layers held likeliest, with a change at each of these."""
+    return {"layers": 4, "tops": [{"layer": layer, "token": layer, "text": text} for layer in layers]}
 
 
 @each_row(
@@ -81,6 +88,14 @@ def changed(event: ev.Event, *where: Any, to: Any = None) -> bytes:
         (changed(ROUND, "pieces", 0, "source", to=SOURCE | {"number": 0}), "number"),
         (changed(ROUND, "pieces", 0, "source", to=SOURCE | {"before": "a" * 65}), "before"),
         (changed(ROUND, "pieces", 0, "source", to=[]), "source"),
+        (changed(ROUND, "pieces", 0, "lens", to=lens(3, 2, 4)), "not a way from the first of 4 on"),
+        (changed(ROUND, "pieces", 0, "lens", to=lens(1, 3, 2)), "not a way"),
+        (changed(ROUND, "pieces", 0, "lens", to=lens(1, 5)), "not a way"),
+        (changed(ROUND, "pieces", 0, "lens", to=lens()), "length >= 1"),
+        (changed(ROUND, "pieces", 0, "lens", to=lens(1) | {"layers": 10**6}), "layers"),
+        (changed(ROUND, "pieces", 0, "lens", to=lens(1, text="x" * 65)), "text"),
+        (changed(JUDGED, "judged", 0, "became_right", to=90), "more guesses changed than there are places"),
+        (changed(JUDGED, "judged", to=[{"chains": 1, "before": 0, "now": 0}] * 65), "length <="),
         (changed(ROUND, "context_tokens", to=-1), "context_tokens"),
         (changed(ROUND, "timings", "draft_s", to=-1), "draft_s"),
         (changed(ROUND, "timings", "draft_s", to=1e300), "draft_s"),

@@ -36,7 +36,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, list[Path]]:
     go, files, compile_ = threading.Event(), [], build._compile
 
     def compile_late(sources: Sources, file: Path) -> None:
-        assert go.wait(20), "compiling is let go"
+        assert go.wait(120), "compiling is let go"
         files.append(file)
         compile_(sources, file)
 

@@ -304,7 +304,7 @@ def test_a_signal_that_comes_just_before_a_wait_ends_the_wait_all_the_same(tmp_p
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     # this marks the signal as arrived and wakes nobody, as a signal does that is handled just before the wait begins
-    signalled, patience = threading.Timer(0.2, _thread.interrupt_main), threading.Timer(10.0, give_up)
+    signalled, patience = threading.Timer(0.2, _thread.interrupt_main), threading.Timer(60.0, give_up)
     signalled.start()
     patience.start()
     try:

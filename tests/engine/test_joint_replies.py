@@ -96,11 +96,12 @@ def test_each_reply_is_the_one_that_it_is_alone(engine, monkeypatch):
 
 
 def test_events_of_replies_alternate_round_by_round_and_name_their_reply(engine):
-    """Until the first ends, no reply is more than the slices of the prompts ahead of another."""
+    """Until the first ends, no reply is more than the slices of the prompts ahead of another, and once all are being
+    written each gets a round in every pass."""
     events = engine.answer(
         *(generate(id, "What are you?", {"max_tokens": 30, "temperature": 0.7}) for id in range(1, 5))
     )
-    done = dict.fromkeys(range(1, 5), 0)
+    done, before = dict.fromkeys(range(1, 5), 0), {}
     for event in events:
         if isinstance(event, ev.Finished):
             break
@@ -109,6 +110,10 @@ def test_events_of_replies_alternate_round_by_round_and_name_their_reply(engine)
             assert event.index == done[event.id] - 1
             if min(done.values()):
                 assert max(done.values()) - min(done.values()) <= 8
+                before = before or dict(done)
+                since = [done[id] - before[id] for id in done]
+                assert max(since) - min(since) <= 1
+    assert min(since) >= 5
     started = {event.id: event.settings for event in events if isinstance(event, ev.Started)}
     assert {settings["temperature"] for settings in started.values()} == {0.7}
     assert engine.worker._pair.open.conversation.settings.max_tokens == 40

@@ -61,6 +61,22 @@ def test_the_next_engine_goes_on_where_a_chat_was_left(pair):
     assert Engine(prompt_cache="off").reply(LONG)[::2] == (plain, 0)
 
 
+def test_a_reply_from_a_rounded_cache_is_not_told_to_be_exact(pair):
+    def loss(engine):
+        return next(event.loss for event in engine.heard if isinstance(event, ev.Started))
+
+    first = Engine(prompt_cache_8bit=True)
+    first.reply(LONG, keep="chat1")
+    assert loss(first).lossless, "it was read"
+    again = Engine(prompt_cache_8bit=True)
+    assert again.reply(LONG)[2] >= 384
+    assert not loss(again).lossless
+    assert "8 bits" in loss(again).reason
+    exact = Engine()
+    assert exact.reply(LONG)[2] == 0
+    assert loss(exact).lossless
+
+
 def test_nothing_is_written_where_it_is_not_to_be(pair):
     engine = Engine()
     engine.reply(LONG)

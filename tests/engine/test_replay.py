@@ -37,7 +37,7 @@ def recording(step_s: float = 0.01, replies: int = 1) -> Recording:
     return Recording.parse(data(HEADER, hello(), ready(), *events), "demo.jsonl")
 
 
-def collect(player: Player, until: type, patience_s: float = 5.0) -> list[ev.Event]:
+def collect(player: Player, until: type, patience_s: float = 60.0) -> list[ev.Event]:
     heard: list[ev.Event] = []
     end = time.monotonic() + patience_s
     while time.monotonic() < end and not any(isinstance(e, until) for e in heard):

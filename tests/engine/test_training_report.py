@@ -13,6 +13,7 @@ from specchat.engine.protocol.training_report import (
     Trained,
     decode_report,
     encode_report,
+    verdict_line,
 )
 
 CURVE = Curve([0, 900], [1.0, 1.25])
@@ -63,3 +64,11 @@ def test_a_curve_has_a_measurement_for_each_number_of_tokens():
     line = encode_report(Trained("mine", "hydra", "tiny", "/folder", 5, True, 900, 1.25, [0.2], CURVE))
     with pytest.raises(msgspec.DecodeError, match="2 numbers of tokens for 1 measurements"):
         decode_report(line.replace(b"[1.0,1.25]", b"[1.0]"))
+
+
+def test_the_verdict_says_tokens_a_round_before_and_after_where_both_were_measured():
+    known = Judged([MeasuredWay("default", 1.32, tau=1.6), MeasuredWay("alone", 1.4, tau=2.1)], "alone", SETTINGS)
+    ends = "τ 1.60 → 2.10 on questions that it did not learn from"
+    assert verdict_line(known, "mine", "smol").endswith(ends)
+    unknown = Judged([MeasuredWay("default", 1.32), MeasuredWay("alone", 1.4, tau=2.1)], "alone", SETTINGS)
+    assert "τ" not in verdict_line(unknown, "mine", "smol")

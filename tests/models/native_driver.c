@@ -116,9 +116,9 @@ static void print_whole_passes(Team *team, const Decoder *decoder, const float *
     for (int i = 0; i < TREE; i++) numbers_of_tree[i] = (int32_t)(next() % VOCAB), numbers_of_tree[TREE + i] = above_tree[i];
     float highest[TREE * BEST], logsumexp[TREE], *logits = room(TREE * VOCAB * sizeof(float)), states[TREE * HIDDEN];
     HeadAsked asked = {tokens, BEST, BEST, highest, logits, logsumexp};
-    WholePass text = {.rows = TEXT, .missing = TEXT - 1, .count = 2 * TEXT, .numbers = numbers_of_text, .embedding = &embedding, .asked = asked};
+    WholePass text = {.rows = TEXT, .missing = TEXT - 1, .count = 2 * TEXT, .numbers = numbers_of_text, .embedding = &embedding, .scale = 1, .asked = asked};
     WholePass tree = {.rows = TREE, .start = TEXT, .common = TEXT, .first = TEXT, .count = 2 * TREE, .numbers = numbers_of_tree,
-                      .embedding = &embedding, .states = states, .asked = asked};
+                      .embedding = &embedding, .scale = 1, .states = states, .asked = asked};
     must(decoder_read(team, decoder, &about, &text));
     must(decoder_read(team, decoder, &about, &tree));
     print("states of a tree", states, sizeof states);

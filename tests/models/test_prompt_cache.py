@@ -14,7 +14,7 @@ from native_kit import needs_native
 from specchat.config.prompt_files import PromptFiles
 from specchat.core.tree import TokenTree
 from specchat.models.backends.transformers_model import ReferenceModel
-from specchat.models.decoder.prompt_cache import BLOCK_TOKENS, KeptTexts, PromptCache
+from specchat.models.decoder.prompt_cache import BLOCK_TOKENS, KeptTexts, PromptCache, restored, rounded, rounded_bytes
 
 ROOM = 64 << 20
 GEMMA = "gemma3_text"  # some of its layers see a window of the text alone
@@ -221,3 +221,59 @@ def test_any_byte_of_a_file_may_be_wrong(tmp_path, caplog):
         assert len(caplog.records) == 1
         assert not block.exists()
     assert torch.allclose(said(made, tokens)[0], wanted, atol=1e-5)
+
+
+@every_kernel
+def test_what_was_rounded_is_told_apart_from_what_was_read(kernels, tmp_path):
+    """Rows that follow from rounded ones are lossy, in memory too; what is read anew is not."""
+
+    def eight(cache):
+        made = MAKERS[kernels](shared_network("llama"), 1024)
+        made.keep_texts_in(KeptTexts(cache, "tiny", eight_bits=True))
+        return made
+
+    tokens, other = text(1), text(2)
+    files = PromptFiles(tmp_path / "prompts", ROOM)
+    exact, first = model(kernels, PromptCache(ROOM)), eight(PromptCache(ROOM))
+    wanted = said(exact, tokens)[0]
+    assert same(kernels, said(first, tokens)[0], wanted)
+    assert not first.is_lossy(tokens)
+    save(first, files)
+    small = sum(file.stat().st_size for file in (tmp_path / "prompts/blocks").iterdir())
+    save(exact, files)
+    whole = sum(file.stat().st_size for file in (tmp_path / "prompts/blocks").iterdir()) - small
+    assert small < {"eager": 0.29, "native": 0.55}[kernels] * whole, "32 or 16 bits before"
+    again = eight(PromptCache(ROOM, files))
+    logits, rows = said(again, tokens)
+    assert rows <= 18
+    assert again.is_lossy(tokens)
+    assert not torch.equal(logits, wanted)
+    assert (logits - wanted).abs().max() < 0.05 * wanted.abs().max()
+    said(again, other)
+    assert not again.is_lossy(other)
+    said(again, tokens)
+    assert again.is_lossy(tokens), "it came back from memory"
+    said(again, tokens[:3] + other)
+    assert again.is_lossy(tokens[:3] + other), "three rows of it stayed"
+    said(again, text(3))
+    assert not again.is_lossy(text(3))
+    said(again, tokens)
+    again.keep_texts_in(KeptTexts(again.kept.cache, "tiny"))
+    logits, rows = said(again, tokens)
+    assert not again.is_lossy(tokens)
+    assert same(kernels, logits, wanted), "exact blocks are taken alone"
+
+
+def test_rounded_numbers_are_near_and_of_a_known_size():
+    for seed, dtype in enumerate([torch.float32, torch.bfloat16, torch.float16] * 7):
+        numbers = torch.randn(40, 64, generator=torch.Generator().manual_seed(seed)) * 10.0 ** (seed % 5 - 2)
+        numbers[seed % 40] = 0.0
+        content = numbers.to(dtype).view(-1).view(torch.uint8)
+        stored = rounded(content, dtype)
+        assert len(stored) == rounded_bytes(len(content), dtype)
+        back = restored(stored, dtype).view(dtype).float().view(40, 64)
+        step = numbers.abs().amax(dim=1, keepdim=True) / 127
+        assert ((back - numbers).abs() <= 0.5 * step + 2.0**-7 * numbers.abs() + 1e-30).all()
+        damaged = stored.clone()
+        damaged[seed * 7 % len(damaged)] ^= 255
+        assert len(restored(damaged, dtype)) == len(content), "any bytes are numbers"

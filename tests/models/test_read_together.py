@@ -7,7 +7,6 @@ import torch
 from contracts.pass_requests import requested
 from native_kit import FourBitSource, native, needs_native
 from test_decoder import FAMILIES, V, branching_tree, decoder, network
-from test_text_batch import texts
 
 from specchat.core.request import FIRST, LOGITS, PassRequest
 from specchat.core.tree import Guess, TokenTree
@@ -15,6 +14,11 @@ from specchat.errors import NotNumbers
 from specchat.models.decoder.decoder import read_together
 
 LENGTHS = (9, 130, 40, 1)
+
+
+def texts(lengths):
+    noise = torch.Generator().manual_seed(3)
+    return [[int(t) for t in torch.randint(0, V, (length,), generator=noise)] for length in lengths]
 
 
 def chain(root, tokens):
@@ -73,7 +77,14 @@ def one_by_one(jobs):
     return [model.read(tree, request=request) for model, tree, request in jobs]
 
 
+def scaled_embeddings():
+    net = network("gemma3")
+    net.config.sliding_window = 2048  # which no text here fills
+    return native(net, context_tokens=2048)
+
+
 NATIVE = {
+    "scaled embeddings": scaled_embeddings,
     "8 bits": lambda: native(network("llama"), context_tokens=2048),
     "normed heads": lambda: native(network("qwen3"), context_tokens=2048),
     "4 bits": lambda: native(

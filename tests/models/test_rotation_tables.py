@@ -12,7 +12,7 @@ from tiny_models import tiny_folder, tiny_gguf
 from specchat.config import ModelSpec, PathSource
 from specchat.core.tree import TokenTree
 from specchat.models.decoder import kv_cache as module
-from specchat.models.decoder.decoder import Decoder, TextBatch
+from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.kv_cache import RotationTables
 from specchat.models.decoder.recorded_network import GraphNetwork
 from specchat.models.decoder.shape import Shape
@@ -61,15 +61,14 @@ def test_little_more_is_made_than_the_context_holds(monkeypatch):
 def test_a_text_that_outgrows_them_is_read_as_if_they_had_been_long_enough(name, monkeypatch):
     def said(model):
         found = []
-        view, batch = model.view(layers=[0, 1]), TextBatch(model, 2, 100)
+        models = [model, model.view(layers=[0, 1]), model.for_joint_passes()]
         for length in (20, 21, 40, 90):
-            model.prefill(prompt(length))
-            view.prefill(prompt(length))
             root = TokenTree(length % V, V).freeze()
-            found += [model.read(root).logits.clone(), view.read(root).logits.clone()]
-            model.keep([])
-            view.keep([])
-        return torch.cat([*found, batch.read({0: prompt(70), 1: prompt(95)}).logits])
+            for own in models:
+                own.prefill(prompt(length))
+                found.append(own.read(root).logits.clone())
+                own.keep([])
+        return torch.cat(found)
 
     whole = said(MODELS[name]())
     monkeypatch.setattr(module, "_FIRST_POSITIONS", 16)

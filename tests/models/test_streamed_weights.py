@@ -28,7 +28,7 @@ from specchat.models.backends.scripted import ScriptedVocabulary
 from specchat.models.cpu_kernels import streamed_weights
 from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.cpu_kernels.streamed_weights import WeightLimit, aligned
-from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.decoder import Decoder, read_together
 from specchat.models.decoder.shape import Shape
 from specchat.models.model_loading import Loaded, streaming_line
 from specchat.settings import Settings
@@ -128,6 +128,31 @@ def test_a_pass_reads_the_layers_that_do_not_stay_into_two_buffers(streamed, mon
     assert 0 <= ahead <= 2 * one, "nothing but the layers of the next pass is read besides"
     assert len(into) == 2
     assert len(compared) == 5, "once each: a checksum takes as long as a read"
+
+
+def test_one_read_of_the_weights_serves_the_texts_of_a_joint_pass(net, streamed):
+    """And each text gets the bits that it gets alone."""
+    network, one = streamed()
+    network.keep_layers(3 * one)
+    models, alone = ([Decoder(made, 256) for _ in range(3)] for made in (network, network_of(net)))
+    texts = [prompt(40), prompt(9), prompt(70)]
+    for own, other, text in zip(models, alone, texts, strict=True):
+        own.prefill(text)
+        other.prefill(text)
+    tree, layers = branching_tree()[0], network.streamed
+    before = layers.bytes_read
+    for _ in range(20):
+        readings = read_together([(own, tree, PassRequest(frozenset({1, 6}))) for own in models])
+        assert [*readings] == [0, 1, 2]
+        for own in models:
+            own.keep([])
+            own.rows.rewind(own.rows.prefix[:-1])
+    ahead = layers.bytes_read - before - 20 * layers.pass_bytes
+    assert abs(ahead) <= 2 * one, "each pass reads the layers once, not once for each text"
+    for reading, other in zip(readings.values(), alone, strict=True):
+        said = other.read(tree, request=PassRequest(frozenset({1, 6})))
+        assert torch.equal(reading.logits, said.logits)
+        assert torch.equal(reading.taps[6], said.taps[6])
 
 
 def test_reading_works_where_the_page_cache_cannot_be_avoided_and_ends_with_the_network(net, streamed, monkeypatch):

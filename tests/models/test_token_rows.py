@@ -82,9 +82,9 @@ def test_of_all_frequent_tokens_of_the_target_it_is_known_beforehand_what_steps_
     save_file(tensors, tmp_path / WEIGHTS)
     begin = TokenInputs.__init__
 
-    def noted(self, write, vocab_size, width, tokens):
+    def noted(self, write, vocab_size, width, tokens, *like):
         known.append(list(tokens))
-        begin(self, write, vocab_size, width, tokens)
+        begin(self, write, vocab_size, width, tokens, *like)
 
     monkeypatch.setattr(TokenInputs, "__init__", noted)
     LearningNetwork(target, replace(trained, folder=tmp_path), tokens=2)

@@ -457,7 +457,7 @@ def test_a_full_queue_is_told_with_when_to_try_again_and_empties_when_they_leave
 
 def until(server: Server, wanted: type[openai.APIError] | None) -> Any:
     """Ask again and again, without waiting for a turn, until the outcome is this error, or none."""
-    with server.make_client(timeout=2) as client:
+    with server.make_client(timeout=30) as client:
         for _ in range(60):
             outcome: openai.APIError | None = None
             try:

@@ -10,21 +10,19 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
-from training_kit import REPLY, USER, V, recipe, some_texts, subject, target
+from training_kit import REPLY, USER, V, plainly, recipe, some_texts, subject, target
 
 from specchat.config import cache_dir, data_dir
 from specchat.config.trained_drafters import read_drafter
 from specchat.core.noise import Noise
 from specchat.core.sampling import Sampling
 from specchat.errors import CheckpointError, NotEnoughMemory, TrainingError
-from specchat.models.decoder.decoder import TextBatch
 from specchat.models.draft_heads import FAMILIES, methods
 from specchat.models.draft_heads.head import FURTHER_RATE, STEPS, DraftHead, SharedWeights
 from specchat.models.draft_heads.loading import load_network, new_network
 from specchat.training import disk as needs
 from specchat.training import fitting, job, losses
 from specchat.training import texts as text_writing
-from specchat.training.batch_writer import BatchWriter, Writing
 from specchat.training.corpus import Corpus, shared_with
 from specchat.training.disk import only_user
 from specchat.training.distillation import LOSSES
@@ -40,14 +38,9 @@ OF_A_CHAIN = methods("head", "draft model")
 
 
 def own_texts(model, count=60, reply=24):
-    done = []
-    writer = BatchWriter(TextBatch(model, 16, 64), 16, {0})
-    for index in range(count):
-        prompt = [USER, 3 + index % 7, 3 + index // 7, 9, REPLY]
-        writer.waiting.append(Writing(index, prompt, Sampling(), Noise(0), reply, done.append))
-    while writer.busy:
-        writer.step()
-    return [TrainingText(text.index, text.prompt, text.written, True) for text in sorted(done, key=lambda t: t.index)]
+    prompts = [[USER, 3 + index % 7, 3 + index // 7, 9, REPLY] for index in range(count)]
+    written = [plainly(model, prompt, Sampling(), Noise(0), reply) for prompt in prompts]
+    return [TrainingText(index, prompts[index], written[index], True) for index in range(count)]
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +161,7 @@ def begun(model, shard, tmp_path_factory):
 
 @pytest.mark.parametrize("method", OF_A_CHAIN)
 def test_a_trained_network_beats_its_untrained_self(method, model, shard, tmp_path):
-    fit = fitted(method, model, shard, tmp_path, 6000 if method == "draft_model" else 12_000)
+    fit = fitted(method, model, shard, tmp_path, 4000, schedule=Schedule(4000, 0.0, 2e-2, 2000))  # in large steps
     standing = fit.run(lambda standing: None)
     before, after = standing.curve[0]["tau"], standing.best
     assert after > before + 0.3, standing.curve

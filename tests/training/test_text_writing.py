@@ -3,66 +3,42 @@
 import json
 
 import pytest
-from training_kit import END, REPLY, USER, V, Words, target
+from training_kit import REPLY, USER, V, Words, plainly, target
 
-from specchat.acceptance.follow import Follow
 from specchat.bench.workloads import own_workload
-from specchat.controllers.fixed import Off
-from specchat.core.budget import Budget
-from specchat.core.context import Context
-from specchat.core.noise import Noise
 from specchat.core.sampling import Sampling
-from specchat.decoding.speculate import Speculator
-from specchat.drafters.nothing import Nothing
-from specchat.drafters.parts import Parts
+from specchat.decoding.together import read_together
 from specchat.errors import TrainingError, UsageError
-from specchat.models.decoder.decoder import TextBatch
-from specchat.registry import NoOptions
 from specchat.training import texts as text_writing
-from specchat.training.batch_writer import BatchWriter, Writing
 from specchat.training.prompts import opening_of, overlaps_benchmark, prompts_of
 from specchat.training.states import grouped
-from specchat.training.texts import TextPlan, TextStore, TextWriting, TrainingText
+from specchat.training.texts import REPLY_TOKENS, TEXTS_TOGETHER, TextPlan, TextStore, TextWriting, TrainingText
 
 PROMPTS = [f"w{a} w{b} w{a + 3} w9" for a in range(3, 30, 3) for b in (4, 40)]
 
 
-def plainly(model, prompt, sampling, noise, count):
-    none = NoOptions()
-    plain = Speculator(model, Nothing(none, Parts(model)), plain_policy(), Follow(none), Off(none, Budget(nodes=0)))
-    context = Context(list(prompt), len(prompt), V, sampling, noise)
-    plain.start(context.history)
-    while len(context.history) < len(prompt) + count and context.history[-1] != END:
-        plain.round(context)
-    return context.history[len(prompt) :]
-
-
-def plain_policy():
-    from specchat.trees.chain import Chain
-
-    return Chain(NoOptions())
-
-
-def test_texts_written_together_are_those_written_one_at_a_time():
-    model = target()
-    samplings = [Sampling(), Sampling(temperature=0.7), Sampling(temperature=1.0, top_p=0.95)]
-    prompts = [Words().encode_chat([{"content": prompt}]) for prompt in PROMPTS[:9]]
-    done = []
-    writer = BatchWriter(TextBatch(model, 3, 64), 3, {END})
-    writer.waiting.extend(
-        Writing(index, prompt, samplings[index % 3], Noise(index), 8 + index, done.append)
-        for index, prompt in enumerate(prompts)
-    )
-    while writer.busy:
-        writer.step()
-    assert len(done) == 9
-    for text in done:
-        alone = plainly(model, text.prompt, text.sampling, text.noise, 8 + text.index)
-        assert text.written == alone
-
-
 def plan(prompts=PROMPTS, seed=0):
     return TextPlan(Words(), prompts, Sampling(), seed)
+
+
+def test_texts_written_together_are_those_written_one_at_a_time(tmp_path, monkeypatch):
+    """One pass reads all that are being written; the first is longer than the longest that is written."""
+    sizes, model, writing = [], target(), plan(["w9 " * 500, *PROMPTS])
+
+    def counted(trees):
+        readings = read_together(trees)
+        sizes.append((len(trees), len(readings)))
+        return readings
+
+    monkeypatch.setattr("specchat.decoding.together.read_together", counted)
+    store = TextStore(tmp_path / "texts.jsonl", V)
+    TextWriting(writing, model, store).run(2000, lambda done: None)
+    assert max(sizes) == (TEXTS_TOGETHER, TEXTS_TOGETHER)
+    assert all(read == asked for asked, read in sizes if asked > 1)
+    assert len(store.texts) >= 16
+    for text in store.texts.values():
+        sampling, noise = writing.reply_sampling(text.index), writing.noise(text.index, "reply")
+        assert text.reply == plainly(model, text.prompt, sampling, noise, REPLY_TOKENS)
 
 
 def test_writing_that_was_cut_off_anywhere_goes_on_to_the_same_texts(tmp_path):

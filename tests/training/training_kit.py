@@ -7,7 +7,14 @@ from weakref import WeakKeyDictionary
 import torch
 import transformers
 
+from specchat.acceptance.follow import Follow
+from specchat.controllers.fixed import Off
+from specchat.core.budget import Budget
+from specchat.core.context import Context
 from specchat.core.sampling import Sampling
+from specchat.decoding.speculate import Speculator
+from specchat.drafters.nothing import Nothing
+from specchat.drafters.parts import Parts
 from specchat.models import draft_heads
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.eager import EagerNetwork
@@ -16,8 +23,10 @@ from specchat.models.decoder.shape import Shape
 from specchat.models.decoder.weight_check import prepared
 from specchat.models.weights import families
 from specchat.models.weights.tensor_source import TensorSource
+from specchat.registry import NoOptions
 from specchat.training.job import Subject
 from specchat.training.texts import TrainingText
+from specchat.trees.chain import Chain
 
 V = 64
 END, USER, REPLY = 0, 1, 2
@@ -90,3 +99,14 @@ def recipe(method):
 def unroll(network, features, tokens, steps):
     """(B, S − steps, H) logits for each step, from (B, S, taps, d) states of the target; see `DraftNetwork.states`."""
     return [network.logits(states) for states in network.states(network.fused(features), tokens, steps)]
+
+
+def plainly(model, prompt, sampling, noise, count):
+    """What plain decoding writes behind these tokens."""
+    none = NoOptions()
+    plain = Speculator(model, Nothing(none, Parts(model)), Chain(none), Follow(none), Off(none, Budget(nodes=0)))
+    context = Context(list(prompt), len(prompt), V, sampling, noise)
+    plain.start(context.history)
+    while len(context.history) < len(prompt) + count and context.history[-1] != END:
+        plain.round(context)
+    return context.history[len(prompt) :]

@@ -9,6 +9,7 @@ from dataclasses import fields
 from typing import Any
 
 from fake import FakeLink, hello, ready, rounds_of, started, stats_of
+from textual import events
 from textual.pilot import Pilot
 
 from specchat.engine.protocol import events as ev
@@ -75,6 +76,12 @@ class Driver:
         self.app.chat_screen.prompt.write(text)
         await self.pilot.press("enter")
         await self.pilot.pause()
+
+    async def burst(self, *keys: str) -> None:
+        """Keys that arrive all at once, as those of a fast hand do at a busy app."""
+        for key in keys:
+            self.app.post_message(events.Key(key, key if len(key) == 1 else {"slash": "/", "space": " "}.get(key)))
+        await self.settle()
 
     async def reply(self, text: str | None = None, upto: int | None = None, finish: bool = True) -> list[ev.RoundDone]:
         """The engine answers the last Generate with rounds."""

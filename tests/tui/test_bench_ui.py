@@ -31,7 +31,7 @@ def test_the_scripted_engine_answers_and_ends():
     link = ScriptedLink(lambda: None, TEXTS["prose"], 20, 10_000.0)
     link.send(Load({}))
     link.send(Generate(3, []))
-    assert link.done.wait(10)
+    assert link.done.wait(60)
     kinds = [type(event) for event in link.drain()]
     assert kinds[:3] == [ev.Hello, ev.Ready, ev.Started]
     assert kinds[-1] is ev.Finished

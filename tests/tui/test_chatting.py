@@ -217,7 +217,7 @@ async def test_no_speed_up_is_claimed_without_plain_rounds():
     async with driving() as d:
         await d.say("hi")
         rounds = await d.reply(upto=6, finish=False)
-        assert "—  0 of 8 rounds without guesses" in d.drawn(d.view.stats)
+        assert "too few rounds to say (0 of 8)" in d.drawn(d.view.stats)
         await d.hear(ev.Finished(1, "end", "", stats_of(rounds, speedup=None, plain_rounds=0), 1.0))
         assert "too\u00a0few\u00a0rounds\u00a0to\u00a0say" in d.app.query_one(ReplyView).figures_text
 

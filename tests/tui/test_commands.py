@@ -96,6 +96,31 @@ async def test_a_command_that_is_refused_stays_selected_with_the_reason(said, wh
         assert why not in d.drawn(d.view.notice)
 
 
+async def test_what_is_typed_behind_the_enter_key_begins_the_next_text():
+    def keys(text: str) -> list[str]:
+        return [{" ": "space", "/": "slash"}.get(letter, letter) for letter in text]
+
+    async with driving() as d:
+        prompt = d.view.prompt
+        prompt.write("/set width 4")
+        await d.burst("enter", *keys("tell me more"))
+        assert prompt.text == "tell me more"
+        assert d.link.last(Change).settings == {"width": 4}
+        await d.burst("enter", *keys("and then"))
+        assert (prompt.text, d.link.last(Generate).messages[-1].content) == ("and then", "tell me more")
+        prompt.write("/set width 5")
+        await d.burst("enter", *keys("/set width 6"), "enter", *keys("so"))
+        assert prompt.text == "so"
+        changes = [command.settings for command in d.link.sent if isinstance(command, Change)]
+        assert changes == [{"width": width} for width in (4, 5, 6)]
+        prompt.write("/set wdith 4")
+        await d.burst("enter", *keys("never mind"))
+        assert prompt.text == "never mind", "typing replaces a command that was refused"
+        prompt.write("see @nowhere.txt")
+        await d.burst("enter", *keys("yes"))
+        assert prompt.text == "see @nowhere.txt\nyes", "no message is lost"
+
+
 async def test_what_is_typed_takes_the_place_of_a_command_that_was_refused():
     async with driving() as d:
         await d.say("/rety")

@@ -262,6 +262,15 @@ async def test_nothing_ticks_while_nothing_happens():
         assert ticks == []
 
 
+async def test_what_the_engine_says_while_the_app_ends_is_left():
+    async with driving() as d:
+        app, link = d.app, d.link
+    assert not app.screen_stack
+    link.waiting.append(hello())
+    await app.on_specchat_app_tick()
+    assert link.waiting
+
+
 async def test_a_notice_of_the_engine_stands_in_the_chat_whether_a_pair_is_ready_or_not():
     async with driving(loaded=False) as d:
         await d.hear(hello(), ev.Notice("first of them"), ready(), ev.Notice("drafter hydra: it starts with nothing"))

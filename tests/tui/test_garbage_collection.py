@@ -95,15 +95,15 @@ async def test_views_that_left_the_page_are_freed(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_what_replies_leave_behind_does_not_grow_with_their_number(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(mounted_page, "KEPT_LINES", 40)
-    monkeypatch.setattr(mounted_page, "SLACK_LINES", 10)
+    monkeypatch.setattr(mounted_page, "KEPT_LINES", 20)
+    monkeypatch.setattr(mounted_page, "SLACK_LINES", 5)
     monkeypatch.setattr(event_pump, "IDLE_S", 0.1)
-    async with driving((80, 24)) as d:
+    async with driving((80, 16)) as d:
         alive: list[int] = []
-        for number in range(18):
+        for number in range(9):
             await d.say("Go on.")
             await d.reply(f"Again, for the {number + 1}th time.\n\n- one\n- two\n\nThat is **all**.\n")
-            if number % 6 == 5:
+            if number % 3 == 2:
                 await d.settle()
                 await asyncio.sleep(2 * event_pump.IDLE_S)
                 gc.collect()

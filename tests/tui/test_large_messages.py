@@ -19,7 +19,7 @@ from specchat.tui.state.turn import Reply, Turn
 from specchat.tui.text.cells import clip, cut, first_lines, first_runs
 from specchat.tui.text.markdown_blocks import MOST_PARSED, MOST_WIDGETS, STEP_WIDGETS, drawing_steps
 from specchat.tui.widgets import messages
-from specchat.tui.widgets.reply_view import FinishedMarkdown
+from specchat.tui.widgets.reply_view import FinishedMarkdown, ReplyView
 
 DIGITS = f'hi\n\n<file path="x" lines="{"9" * 4_301}">\na\n</file>'
 """More digits than Python makes an int of."""
@@ -144,6 +144,18 @@ async def test_messages_that_are_too_large_are_cut_and_take_few_widgets():
             assert len(d.app.screen.walk_children()) < 100, name
             (view,) = [view for view in d.view.transcript.views if view.turn is d.app.chat.turns[-1]]
             assert " more " in "".join(plain.text for plain in view.query(".plain").results()), name
+
+
+async def test_a_view_that_is_asked_for_its_reply_before_it_has_parts_shows_it_when_it_has():
+    async with driving() as d:
+        reply = reply_turn("hello").reply
+        assert reply is not None
+        view = ReplyView(reply)
+        mounted = d.view.transcript.mount(view)
+        await view.show_new()
+        await mounted
+        await d.settle()
+        assert "hello" in d.screen()
 
 
 async def test_a_long_reply_is_mounted_step_by_step():

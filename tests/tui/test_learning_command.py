@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from driving import Driver, driving
 from fake import LOSS, SETTINGS, ready
@@ -49,6 +50,21 @@ async def test_alone_it_says_what_was_learnt_and_what_that_is_worth():
         await d.hear(LEARNT)
         for words in ("12 replies of 1,834 tokens, in 140 updates", "14.0 MB on the disk", "τ 1.78 → 2.03"):
             assert words in notes(d)
+
+
+def test_the_last_replies_are_told_one_by_one_with_guesses_that_changed():
+    judged = [
+        ev.ReplyJudged(100, 60, 60),
+        ev.ReplyJudged(200, 120, 160, 12, 14, 6, [ev.GuessChange(31, " the sky", " is", " appears", " appears")]),
+    ]
+    first, *lines = learning_report(msgspec.structs.replace(LEARNT, judged=judged)).split("\n")
+    assert "12 replies" in first
+    assert "before it was learnt from" in lines[0]
+    assert lines[0].endswith("chains of 4: 1.60 → 1.60, 1.60 → 1.80")
+    assert lines[1] == "in the newest reply, of 200 first guesses 14 became right and 6 wrong"
+    assert lines[2] == "token 31 behind ' the sky': ' is' → ' appears', the target wrote ' appears'"
+    alone = learning_report(msgspec.structs.replace(LEARNT, judged=judged[:1])).split("\n")
+    assert alone[2:] == ["nothing had been learnt yet when the newest reply was measured"]
 
 
 async def test_forgetting_asks_first():

@@ -226,7 +226,7 @@ def changed(drafter: str, draft: str | None = None, memory: int = 0) -> ev.Chang
 
 async def sent_after(d: Driver, count: int) -> None:
     """Wait until the engine was sent something more."""
-    for _ in range(500):
+    for _ in range(3_000):
         if len(d.link.sent) > count:
             return
         await d.pilot.pause(0.02)

@@ -13,13 +13,13 @@ from models_without_weights import gguf
 from specchat.cli.pair_states import judged, known_pairs
 from specchat.config import load_catalog, private_dir, user_settings, users_config, users_models
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.commands import Cancel, Generate, Load
+from specchat.engine.protocol.commands import Cancel, Change, Generate, Load
 from specchat.errors import WeightsError
 from specchat.tui.screens.pairs import AddPairScreen, PairsScreen
 
 
 async def until(d: Driver, words: str) -> None:
-    for _ in range(400):
+    for _ in range(3_000):
         if words in d.screen():
             return
         await d.pilot.pause(0.02)
@@ -255,3 +255,15 @@ async def test_a_file_of_the_user_that_broke_meanwhile_is_a_notice(text):
         await until(d, "models.toml")
         await d.pilot.press("x", "enter", "escape")
         assert d.app.is_running
+
+
+async def test_letters_that_follow_the_search_key_at_once_are_searched_for():
+    async with driving() as d:
+        await d.pilot.press("f4")
+        await d.until("smol-1.7b")
+        await d.burst("slash", *"qwen")
+        assert "smol-1.7b" not in d.screen()
+        assert "qwen" in d.screen()
+        await d.pilot.press("escape", "escape", "f2")
+        await d.burst("slash", *"depth", "enter", "right")
+        assert d.link.last(Change).settings == {"depth": 7}

@@ -82,13 +82,13 @@ def test_below_eight_plain_rounds_no_speed_up_is_shown():
     figures = counted(rounds_of())
     figures.finish(ev.Finished(1, "end", "", stats_of(rounds_of(), speedup=None, plain_rounds=7), 1.0))
     assert figures.line().endswith(" · speed-up: too few rounds to say")
-    assert panel(figures)[1] == "speed-up —  7 of 8 rounds without guesses"
+    assert panel(figures)[1] == "speed-up too few rounds to say (7 of 8)"
 
 
 def test_a_speed_up_that_was_withheld_says_so():
     figures = counted(rounds_of())
     figures.finish(ev.Finished(1, "end", "", stats_of(rounds_of(), speedup=None, plain_rounds=9), 1.0))
-    assert panel(figures)[1] == "speed-up —  too uncertain to say"
+    assert panel(figures)[1] == "speed-up too uncertain to say"
 
 
 def test_a_speed_up_without_its_interval_is_not_believed():

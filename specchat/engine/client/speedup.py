@@ -25,7 +25,7 @@ def source_of(speedup: Speedup | None, plain_rounds: int) -> str:
     if speedup is not None:
         return f"{speedup.plain_rounds:,} plain rounds here"
     if plain_rounds < FEWEST_PLAIN_ROUNDS:
-        return f"{plain_rounds} of {FEWEST_PLAIN_ROUNDS} rounds without guesses"
+        return f"too few rounds to say ({plain_rounds} of {FEWEST_PLAIN_ROUNDS})"
     return "too uncertain to say"
 
 

@@ -43,4 +43,5 @@ KeptName = Annotated[str, Meta(pattern="^([A-Za-z0-9][A-Za-z0-9_-]{0,63})?$")]
 Kind = Annotated[str, Meta(pattern="^(int|float|str|bool)$")]
 Name = Annotated[str, Meta(max_length=4096)]
 Words = Annotated[str, Meta(max_length=65536)]
-FewWords = Annotated[str, Meta(max_length=64)]
+LONGEST_FEW_WORDS = 64
+FewWords = Annotated[str, Meta(max_length=LONGEST_FEW_WORDS)]

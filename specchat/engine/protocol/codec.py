@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import IO, Any, TypeVar
 
 import msgspec
@@ -178,6 +179,9 @@ def check(message: Command | Event) -> None:
         case Learnt():
             _demand(len(message.before) == len(message.now), "two networks are compared at the same depths")
             _demand(max([0, *message.before, *message.now]) <= message.chains, "more chains are right than there are")
+            for reply in message.judged:
+                changed = reply.became_right + reply.became_wrong
+                _demand(changed <= reply.chains, "more guesses changed than there are places")
         case Died():
             raise ValidationError("a died event is made on the near side, never sent")
 
@@ -263,6 +267,13 @@ def _pieces(round: RoundDone) -> None:
             _demand(piece.origin == "drafted", "a token of the target's own has a source")
             at, count = piece.source.token, round.context_tokens
             _demand(at < count, f"a token is a copy of token {at} in a text of {count}")
+        if piece.lens is not None:
+            layers = [top.layer for top in piece.lens.tops]
+            ordered = all(one < other for one, other in pairwise(layers))
+            _demand(
+                ordered and layers[0] == 1 and layers[-1] <= piece.lens.layers,
+                f"layers {layers[:4]}… are not a way from the first of {piece.lens.layers} on",
+            )
 
 
 def _stats(stats: Stats) -> None:

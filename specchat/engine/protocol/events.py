@@ -7,11 +7,12 @@ what types cannot say.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from specchat.engine.protocol.bounds import (
+    Count,
     ExitCode,
     Id,
     Kind,
@@ -277,7 +278,9 @@ class WouldBe(Struct, frozen=True, tag_field="type", tag="would_be"):
 
     `decided`: the reply's tokens decided every guess; else the target judged, and its text would have become another.
     `measured`: what passes cost by their rows was measured on this machine when it was idle; else it comes from these
-    rounds alone. `stopped`: another command came before it was done. `round` is the one that was asked for.
+    rounds alone. `full`: every round guessed all it may, since the controller of both goes by time and would
+    decide otherwise in the next run. `stopped`: another command came before it was done. `round` is the one that
+    was asked for.
     """
 
     id: Id
@@ -285,6 +288,7 @@ class WouldBe(Struct, frozen=True, tag_field="type", tag="would_be"):
     other: RedoneRounds | None = None
     decided: bool = False
     measured: bool = False
+    full: bool = False
     stopped: bool = False
     round: RoundDone | None = None
 
@@ -294,6 +298,35 @@ class Totals(Struct, frozen=True, tag_field="type", tag="totals"):
 
     replies: Whole
     stats: Stats
+
+
+class GuessChange(Struct, frozen=True):
+    """A guess that learning changed: of the reply's token `place`, from 1, behind the text `behind`.
+
+    `before` is the guess by the weights as they were trained, `now` by the learnt ones, `wrote` the target's token.
+    """
+
+    place: Count
+    behind: Words
+    before: Words
+    now: Words
+    wrote: Words
+
+
+class ReplyJudged(Struct, frozen=True):
+    """A reply, judged before it was learnt from: by the weights as trained, and as the replies before it left them.
+
+    `chains` counts places, `before` and `now` the right guesses of all chains together. `updates` of the weights were
+    made until then. `became_right` and `became_wrong` count first guesses, of which `changed` tells some.
+    """
+
+    chains: Whole
+    before: Whole
+    now: Whole
+    updates: Whole = 0
+    became_right: Whole = 0
+    became_wrong: Whole = 0
+    changed: Annotated[list[GuessChange], Meta(max_length=16)] = []
 
 
 class Learnt(Struct, frozen=True, tag_field="type", tag="learnt"):
@@ -318,6 +351,7 @@ class Learnt(Struct, frozen=True, tag_field="type", tag="learnt"):
     freed_bytes: Whole = 0  # by forgetting
     most_bytes: Whole = 0  # that kept replies may take
     why: Words = ""  # what stands in the way, and what to do about it
+    judged: Annotated[list[ReplyJudged], Meta(max_length=64)] = []  # the last replies, the newest at the end
 
 
 class Notice(Struct, frozen=True, tag_field="type", tag="notice"):

@@ -20,6 +20,7 @@ from specchat.engine.protocol.bounds import (
     Whole,
     Words,
 )
+from specchat.settings import MOST_LAYERS
 
 Origin = Literal["drafted", "target"]
 Part = Literal["system", "user", "assistant", "reply", "prompt"]
@@ -102,11 +103,34 @@ class TokenLogprob(Likely, frozen=True):
     top: Annotated[list[Likely], Meta(max_length=20)] = []
 
 
+class LayerTop(Struct, frozen=True):
+    """After this layer, counted from 1, and later ones until the next entry, this token was the target's likeliest."""
+
+    layer: Annotated[int, Meta(ge=1, le=MOST_LAYERS)]
+    token: Token
+    text: FewWords
+
+
+class Lens(Struct, frozen=True):
+    """What the target's norm and head make of its states after each of its layers, at the place of one token.
+
+    The last entry is the target's likeliest token, which sampling, a penalty or a constraint may replace, and the layer
+    from which on it stayed so.
+    """
+
+    layers: Annotated[int, Meta(ge=1, le=MOST_LAYERS)]
+    tops: Annotated[list[LayerTop], Meta(min_length=1, max_length=MOST_LAYERS)]
+
+    @property
+    def decided(self) -> int:
+        return self.tops[-1].layer
+
+
 class Piece(Struct, frozen=True, omit_defaults=True):
     """One emitted token, where it came from, and the text that became readable with it (may be empty).
 
     `source` is there where the acceptance rule took the token as a copy from the text, `likely` where the reply was
-    asked for with `top_logprobs`.
+    asked for with `top_logprobs`, `lens` where the setting of that name was on.
     """
 
     token: Token
@@ -114,6 +138,7 @@ class Piece(Struct, frozen=True, omit_defaults=True):
     origin: Origin
     source: Source | None = None
     likely: TokenLogprob | None = None
+    lens: Lens | None = None
 
 
 class Timings(Struct, frozen=True, omit_defaults=True):

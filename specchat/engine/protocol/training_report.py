@@ -143,7 +143,12 @@ def verdict_line(judged: Judged, name: str, pair: str) -> str:
     default = ratios.get(DEFAULT, 0.0)
     if not judged.best:
         return f"{pair}'s default stays the quickest: {default:.2f} × plain; nothing was changed"
-    return f"quickest: {name} {judged.best}, {ratios[judged.best]:.2f} × plain, {pair}'s default {default:.2f} ×"
+    said = f"quickest: {name} {judged.best}, {ratios[judged.best]:.2f} × plain, {pair}'s default {default:.2f} ×"
+    lengths = {way.name: way.tau for way in judged.ways}
+    before, after = lengths.get(DEFAULT), lengths[judged.best]
+    if before is None or after is None:
+        return said
+    return f"{said}; τ {before:.2f} → {after:.2f} on questions that it did not learn from"
 
 
 def curve_lines(curve: Curve, most: int = 64) -> list[str]:

@@ -15,10 +15,12 @@ from specchat.decoding.assemble import sampling
 from specchat.decoding.combinations import LosslessClaim, losslessness
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.emission import texts_of
+from specchat.decoding.layer_lens import LayerChoices
 from specchat.decoding.reply_events import ReplyEnded, ReplyStarted, RoundWritten
 from specchat.decoding.teacher_forcing import Comparer, FirstDivergence
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.engine.protocol import events, round_parts
+from specchat.engine.protocol.bounds import LONGEST_FEW_WORDS
 from specchat.engine.protocol.commands import Compare, Generate, Message
 from specchat.engine.protocol.describe import settings_message
 from specchat.engine.server.copy_sources import CopySources
@@ -80,6 +82,9 @@ def loss_message(claim: LosslessClaim, pair: LoadedPair) -> events.Losslessness:
 
 def started_message(command: Generate, started: ReplyStarted, settings: Settings, pair: LoadedPair) -> events.Started:
     """A reply begins, with the settings that hold for it."""
+    claim = losslessness(settings)
+    if started.lossy and claim.lossless:
+        claim = LosslessClaim(False, "it goes on from a prompt cache that was rounded to 8 bits (prompt_cache_8bit)")
     return events.Started(
         id=command.id,
         messages=command.messages,
@@ -87,7 +92,7 @@ def started_message(command: Generate, started: ReplyStarted, settings: Settings
         reused_tokens=started.reused_tokens,
         seed=started.seed,
         settings=settings_message(settings),
-        loss=loss_message(losslessness(settings), pair),
+        loss=loss_message(claim, pair),
         pair=settings.pair,
         text=command.text,
         begun=command.begun or texts_of(pair.vocabulary, command.begun_tokens),
@@ -146,7 +151,12 @@ def round_message(
             bonus_logprob=bonus_logprob,
             reasons=[reason.value for reason in verdict.reasons],
         ),
-        pieces=_pieces(written, copies, None if top is None else token_logprobs(round, vocabulary, top)),
+        pieces=_pieces(
+            written,
+            copies,
+            None if top is None else token_logprobs(round, vocabulary, top),
+            vocabulary,
+        ),
         timings=round_parts.Timings(
             round.timings.draft_s, round.timings.verify_s, round.timings.other_s, round.timings.learn_s
         ),
@@ -156,7 +166,10 @@ def round_message(
 
 
 def _pieces(
-    written: RoundWritten, copies: CopySources, likely: Sequence[round_parts.TokenLogprob] | None
+    written: RoundWritten,
+    copies: CopySources,
+    likely: Sequence[round_parts.TokenLogprob] | None,
+    vocabulary: Vocabulary,
 ) -> list[round_parts.Piece]:
     """The emitted tokens: those of the path, with the sources of those that were copied, and the bonus."""
     round = written.round
@@ -168,9 +181,18 @@ def _pieces(
             "drafted" if place < drafted else "target",
             None if (source := sources.get(place)) is None else copies.describe(round.history, source),
             None if likely is None else likely[place],
+            _lens(written.layers[place], vocabulary) if place < len(written.layers) else None,
         )
         for place, (token, text) in enumerate(zip(round.emitted, written.texts, strict=True))
     ]
+
+
+def _lens(decided: LayerChoices, vocabulary: Vocabulary) -> round_parts.Lens:
+    tops = [
+        round_parts.LayerTop(one.layer, one.token, vocabulary.token_label(one.token)[:LONGEST_FEW_WORDS])
+        for one in decided.choices
+    ]
+    return round_parts.Lens(decided.layers, tops)
 
 
 def target_logprobs(round: Round) -> tuple[list[float | None], float | None]:

@@ -11,7 +11,7 @@ from functools import cache
 
 from specchat.config.drafter_states import DrafterStateFile, erase_state, kept_states
 from specchat.config.trained_drafters import TrainedDrafters
-from specchat.core.drafting_networks import IdleWorker, KeepsState, LearningFigures, LearnsFromReplies
+from specchat.core.drafting_networks import IdleWorker, JudgedReply, KeepsState, LearningFigures, LearnsFromReplies
 from specchat.core.seams import Drafter
 from specchat.decoding.combinations import trained_in_use
 from specchat.decoding.conversation import Conversation
@@ -204,6 +204,24 @@ def learning_report(
         freed_bytes=freed,
         most_bytes=MOST_BYTES,
         why="" if name else _why_not(settings, trained),
+        judged=[_told(one, conversation.vocabulary.token_label) for one in learnt.judged],
+    )
+
+
+def _told(judged: JudgedReply, label: Callable[[int], str]) -> events.ReplyJudged:
+    return events.ReplyJudged(
+        judged.chains,
+        judged.before,
+        judged.now,
+        judged.updates,
+        judged.became_right,
+        judged.became_wrong,
+        [
+            events.GuessChange(
+                one.place, "".join(map(label, one.text)), label(one.before), label(one.now), label(one.wrote)
+            )
+            for one in judged.changed
+        ],
     )
 
 

@@ -49,6 +49,7 @@ class KeptPrompts:
         self.cache = PromptCache(0 if settings.memory else min(_MOST_IN_MEMORY, free // _SHARE))
         self._unwritten: list[tuple[str, list[KeptText]]] = []  # chats, and what was read of them
         self._unnamed: list[Loaded] = []
+        self._eight_bits = settings.prompt_cache_8bit
         self.use(pair)
         self.change(settings)
 
@@ -61,11 +62,17 @@ class KeptPrompts:
                 if name is None:
                     self._unnamed.append(loaded)
                 if name is not None or loaded.model.kept is None:
-                    loaded.model.keep_texts_in(KeptTexts(self.cache, name or secrets.token_hex(), name is not None))
+                    known, name = name is not None, name or secrets.token_hex()
+                    loaded.model.keep_texts_in(KeptTexts(self.cache, name, known, self._eight_bits))
         self._pair = pair
 
     def change(self, settings: Settings) -> None:
-        """Keep as much on the disk as the settings say."""
+        """Keep as much on the disk as the settings say, in the form that they say."""
+        if settings.prompt_cache_8bit != self._eight_bits:
+            self._eight_bits = settings.prompt_cache_8bit
+            for loaded in (self._pair.target, *self._pair.drafts):
+                if isinstance(loaded.model, Decoder) and (kept := loaded.model.kept) is not None:
+                    loaded.model.keep_texts_in(KeptTexts(self.cache, kept.name, kept.on_disk, self._eight_bits))
         most = parse_amount_or_off(settings.prompt_cache)
         if most != (0 if self.cache.files is None else self.cache.files.most_bytes):
             self.cache.files = PromptFiles(state_dir() / FOLDER, most) if most else None
@@ -108,7 +115,7 @@ class KeptPrompts:
             name = _name(loaded, self._pair, lambda spec: checksum.weights_sha256(spec, cancelled=interrupted))
             assert isinstance(loaded.model, Decoder), "only decoders keep texts"
             if name is not None:
-                loaded.model.keep_texts_in(KeptTexts(self.cache, name))
+                loaded.model.keep_texts_in(KeptTexts(self.cache, name, eight_bits=self._eight_bits))
             self._unnamed.pop()
 
 

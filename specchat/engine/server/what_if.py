@@ -9,7 +9,7 @@ from specchat.core.constraint import ConstraintSource
 from specchat.core.costs import Costs
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.reply_events import RoundWritten
-from specchat.decoding.what_if import RedoneRound, RoundTotals, redo, text_decides
+from specchat.decoding.what_if import RedoneRound, RoundTotals, in_full, redo, text_decides
 from specchat.engine.protocol import events
 from specchat.engine.protocol.commands import Command, WhatIf
 from specchat.engine.server.command_queue import CommandQueue
@@ -54,25 +54,30 @@ class WhatIfAnswers:
             chat.check(settings, now.loaded.offered)
             self._pair.add_drafts(settings)
         try:
-            return self._answer(command, now.conversation, own, other, prompt, text)
+            return self._answer(command, own, other, prompt, text)
         finally:
             self._commands.forget_cancel(command.id)
 
     def _answer(
-        self, command: WhatIf, chat: Conversation, own: Settings, other: Settings, prompt: list[int], text: list[int]
+        self, command: WhatIf, own: Settings, other: Settings, prompt: list[int], text: list[int]
     ) -> events.WouldBe:
-        decided, profile = text_decides(own, other), self._pair.open.idle.measuring.profile
+        now, full = self._pair.open, in_full(own, other)
+        own, other = full or (own, other)
+        plain = () if full else command.plain
+        chat, decided, profile = now.conversation, text_decides(own, other), now.idle.measuring.profile
         costs = None if profile is None else profile.costs
         told: list[events.RoundDone] = []
 
-        def done(settings: Settings, boundary: int | None) -> RoundTotals:
+        def done(settings: Settings, boundary: int | None, *, guesses_there: bool = False) -> RoundTotals:
             totals = RoundTotals()
             held = command.constraint
             constraint = None if held is None else chat.compile(ConstraintSource(held.kind, held.text))
             with chat.apart(settings) as apart:
                 for redone in redo(
-                    apart, prompt, text, command.seed, decides=decided, plain=command.plain,
-                    constraint=constraint, boundary=boundary, cancelled=lambda: self._ends(command.id),
+                    apart, prompt, text, command.seed, decides=decided,
+                    costs=costs, plain=plain,
+                    constraint=constraint, boundary=boundary,
+                    guesses_there=guesses_there, cancelled=lambda: self._ends(command.id),
                 ):  # fmt: skip
                     totals.add(redone)
                     if redone.place == boundary:
@@ -87,14 +92,15 @@ class WhatIfAnswers:
             command.seed,
             command.plain,
             command.constraint,
-            self._pair.open.loaded.trained,
+            now.loaded.trained,
         )
         if self._before is None or self._before[0] != key:
             totals = done(own, None)
             if not totals.whole:
                 return events.WouldBe(command.id, stopped=True)
             self._before = key, totals
-        before, after = self._before[1], done(other, command.at)
+        before = self._before[1]
+        after = done(other, command.at, guesses_there=command.at not in before.plain_places)
         if not after.whole:
             return events.WouldBe(command.id, stopped=True)
         return events.WouldBe(
@@ -103,6 +109,7 @@ class WhatIfAnswers:
             _told_totals(after, costs, before),
             decided,
             measured=costs is not None,
+            full=full is not None,
             round=told[0] if told else None,
         )
 

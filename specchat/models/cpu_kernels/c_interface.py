@@ -146,6 +146,7 @@ class CWholePass(ctypes.Structure):
     _anonymous_ = ("asked",)
     _fields_ = [
         *[(name, ctypes.c_int32) for name in ("rows", "missing", "start", "common", "first", "count", "tapped")],
+        ("scale", ctypes.c_float),
         *[(name, ctypes.c_void_p) for name in ("numbers", "embedding", "tap_of", "taps", "states")],
         ("asked", CHeadAsked),
     ]
@@ -159,6 +160,9 @@ class CHeads(ctypes.Structure):
 
 _POINTER, _INTEGER = ctypes.c_void_p, ctypes.c_int
 
+LAYER_READY = ctypes.CFUNCTYPE(_INTEGER, _INTEGER)
+"""`LayerReady` of whole_pass.h."""
+
 
 def declare_functions(library: ctypes.CDLL) -> None:
     """Tell ctypes the types of every function that Python calls."""
@@ -168,7 +172,7 @@ def declare_functions(library: ctypes.CDLL) -> None:
     library.decoder_check.argtypes = [_POINTER]
     library.decoder_layers.argtypes = [_POINTER, _POINTER, _POINTER, _INTEGER, _INTEGER]
     library.decoder_read.argtypes = [*(_POINTER,) * 4]
-    library.decoder_read_together.argtypes = [*(_POINTER,) * 4, _INTEGER]
+    library.decoder_read_together.argtypes = [*(_POINTER,) * 4, _INTEGER, _POINTER]
     library.decoder_bytes.restype = ctypes.c_size_t
     library.decoder_bytes.argtypes = [_INTEGER, _POINTER, _INTEGER, _INTEGER]
     library.decoder_head.argtypes = [*(_POINTER,) * 3, _INTEGER, _POINTER]

@@ -6,7 +6,7 @@ import ctypes
 import itertools
 import weakref
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from threading import RLock
 from typing import Any
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from specchat.errors import ModelError, NotNumbers
 from specchat.models.cpu_kernels.build import load
-from specchat.models.cpu_kernels.c_interface import CHeadAsked, CHeads, declare_functions, pointer
+from specchat.models.cpu_kernels.c_interface import LAYER_READY, CHeadAsked, CHeads, declare_functions, pointer
 from specchat.models.cpu_kernels.logits_buffer import LogitsBuffer
 from specchat.models.decoder.kv_cache import KeysValues
 
@@ -63,14 +63,37 @@ class Kernels:
             about = ctypes.byref(decoder), ctypes.byref(cache), ctypes.byref(whole)
             self._done(self._library.decoder_read(self._team_of(threads), *about))
 
-    def read_together(self, threads: int, decoder: Any, caches: Sequence[Any], wholes: Sequence[Any]) -> None:
-        """`read` of several texts in one pass; what is asked of the head is what the first of `wholes` says."""
+    def read_together(
+        self,
+        threads: int,
+        decoder: Any,
+        caches: Sequence[Any],
+        wholes: Sequence[Any],
+        ready: Callable[[int], None] | None = None,
+    ) -> None:
+        """`read` of several texts in one pass; what is asked of the head is what the first of `wholes` says.
+
+        `ready` is called before each layer, for its weights to be there; what it raises ends the pass.
+        """
         count = len(caches)
         addresses = (_POINTER * count)(*map(ctypes.addressof, caches))
         together = (type(wholes[0]) * count)(*wholes)
+        failed: list[BaseException] = []
+
+        def told(layer: int) -> int:
+            try:
+                assert ready is not None, "it is told where there is somebody to tell"
+                ready(layer)
+            except BaseException as error:
+                failed.append(error)
+            return len(failed)
+
+        about = ctypes.byref(decoder), addresses, together, count, LAYER_READY(told) if ready else None
         with self._passing:
-            team = self._team_of(threads)
-            self._done(self._library.decoder_read_together(team, ctypes.byref(decoder), addresses, together, count))
+            outcome = self._library.decoder_read_together(self._team_of(threads), *about)
+        if failed:
+            raise failed[0]
+        self._done(outcome)
 
     def move_rows(self, keys: Tensor, values: Tensor, moves: Sequence[tuple[int, int]]) -> None:
         """Copy rows of a cache onto others, one after another: (to, from) of each.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import accumulate, pairwise
@@ -113,10 +114,10 @@ class NativeNetwork:
             if not shape.tied:  # as the head it was looked at while it was packed
                 packer.check("embed", share_out=pool.map)
         self._norm = self._source.dense("norm")
-        stored = self._source.stored("embed") if shape.embedding_scale == 1.0 else None
+        stored = self._source.stored("embed")
         plain = stored is not None and self._kernels.packs(stored.kind) and stored.length == shape.hidden
         self.embedding = RowReader(self._kernels, stored) if stored is not None and plain else None
-        """Rows of tokens as the first layer gets them; None where the source computes them."""
+        """Rows of tokens, without the factor on embeddings; None where the source computes them."""
         self.like = torch.empty(shape.kv_heads, shape.head_dim, dtype=torch.bfloat16)
         products = [self._head, *(product for layer in self._layers for product in layer.products)]
         self.nbytes = sum(product.nbytes for product in products)
@@ -152,8 +153,15 @@ class NativeNetwork:
     def new_cache(self, layers: Collection[int], max_rows: int, beside: KVCache | None = None) -> KVCache:
         return KVCache(layers, max_rows, KEYS, self._kernels, beside)
 
+    @property
+    def unrecorded(self) -> NativeNetwork:
+        return self
+
     def embed(self, tokens: Sequence[int]) -> Tensor:
-        return self._source.embed(list(tokens)) if self.embedding is None else self.embedding.rows(tokens)
+        if self.embedding is None:
+            return self._source.embed(list(tokens))
+        rows, scale = self.embedding.rows(tokens), self.shape.embedding_scale
+        return rows if scale == 1.0 else rows * scale
 
     def head_rows(self, tokens: Sequence[int]) -> Tensor:
         rows = head_rows(self._source, self.shape.tied, tokens)
@@ -178,8 +186,6 @@ class NativeNetwork:
         return said
 
     def joins(self, running: Pass) -> bool:
-        if self.streamed is not None:
-            return False
         whole = self._whole_passes(running.cache)
         return whole is not None and whole.joins(running)
 
@@ -192,7 +198,8 @@ class NativeNetwork:
             together.append((whole, running))
         ends = [0, *accumulate(len(running.plan.nodes) for running in passes)]
         said = self._logits_buffer(ends[-1], False, reduce(or_, needs))
-        read_together(together, self._kernels, self.threads, self._c, said)
+        with nullcontext() if self.streamed is None else self.streamed.layer_by_layer() as ready:
+            read_together(together, self._kernels, self.threads, self._c, said, ready)
         return [said.part(range(first, last)) for first, last in pairwise(ends)]
 
     def head(self, hidden: Tensor, logsumexp: bool = False) -> HeadOutput:

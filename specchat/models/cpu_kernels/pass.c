@@ -249,8 +249,10 @@ int decoder_read(Team *team, const Decoder *decoder, const Rows *about, const Wh
 }
 
 /* The same for several texts in one pass, each with `about` and `whole` of its own. What is asked of the head and its states
- * are those of the first `whole`, for the rows of all that have logits, text by text. An Outcome. */
-int decoder_read_together(Team *team, const Decoder *decoder, const Rows *const *about, const WholePass *whole, int texts) {
+ * are those of the first `whole`, for the rows of all that have logits, text by text. Where `ready` is given, it is called
+ * before each layer, whose weights are there once it returns 0; anything else ends the pass. An Outcome. */
+int decoder_read_together(Team *team, const Decoder *decoder, const Rows *const *about, const WholePass *whole, int texts,
+                          LayerReady *ready) {
     JointSizes sizes;
     if (joint_check(decoder, about, whole, texts, &sizes)) return REFUSED;
     size_t count = (size_t)sizes.rows, width = (size_t)decoder->hidden * sizeof(float);
@@ -271,7 +273,9 @@ int decoder_read_together(Team *team, const Decoder *decoder, const Rows *const 
     Rows rows = joint_rows(about, texts, decoder->kinds, &sizes, hidden, mask, places, positions);
     rows.text = text;
     rows.text_of = text_of;
-    if (outcome == DONE) outcome = decoder_layers(team, decoder, &rows, 0, decoder->layers);
+    if (outcome == DONE && !ready) outcome = decoder_layers(team, decoder, &rows, 0, decoder->layers);
+    for (int i = 0; outcome == DONE && ready && i < decoder->layers; i++)
+        outcome = ready(i) ? REFUSED : decoder_layers(team, decoder, &rows, i, i + 1);
     float *to = last;
     for (int i = 0; i < texts; i++) {
         size_t first = (size_t)(text[i].first + whole[i].missing), said = (size_t)(whole[i].rows - whole[i].missing);

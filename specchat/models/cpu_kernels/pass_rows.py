@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -221,14 +221,23 @@ def as_floats(states: Tensor) -> Tensor:
 
 
 def read_together(
-    passes: Sequence[tuple[WholePasses, Pass]], kernels: Kernels, threads: int, decoder: object, said: LogitsBuffer
+    passes: Sequence[tuple[WholePasses, Pass]],
+    kernels: Kernels,
+    threads: int,
+    decoder: object,
+    said: LogitsBuffer,
+    ready: Callable[[int], None] | None,
 ) -> None:
-    """Do the passes of several texts in one call. `said` has room for the rows of all that have logits."""
+    """Do the passes of several texts in one call. `said` has room for the rows of all that have logits.
+
+    `ready` is called before each layer.
+    """
     prepared = [whole.prepare(running) for whole, running in passes]
     first = prepared[0][1]
     first.states = said.states_address
     first.tokens, first.named, first.apart, first.highest, first.logits, first.logsumexp = said.asked
-    kernels.read_together(threads, decoder, [about for about, *_ in prepared], [whole for _, whole, *_ in prepared])
+    caches, wholes = [about for about, *_ in prepared], [whole for _, whole, *_ in prepared]
+    kernels.read_together(threads, decoder, caches, wholes, ready)
     for (_, running), (_, _, taps, _) in zip(passes, prepared, strict=True):
         if running.watch is not None and taps is not None:
             running.watch.keep(taps.states)
@@ -239,7 +248,8 @@ class WholePasses:
 
     def __init__(self, shape: Shape, like: Tensor, embedding: RowReader) -> None:
         self._shape, self._like = shape, like
-        self._whole = CWholePass(embedding=ctypes.addressof(embedding.as_c))  # written anew in every pass
+        # Written anew in every pass.
+        self._whole = CWholePass(embedding=ctypes.addressof(embedding.as_c), scale=shape.embedding_scale)
         self._narrowest = min((kind.window for kind in shape.attention_kinds if kind.window), default=None)
         self._about = CRows()
         self._of: tuple[weakref.ref[Tensor] | None, object, object] = None, None, None  # what `_about` tells of

@@ -12,8 +12,8 @@ import threading
 import time
 import weakref
 import zlib
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -427,19 +427,37 @@ class StreamedLayers:
             takes_part: whether anything of a layer is computed; what is left out is not waited for.
         """
         first = layers.start
-        with self._passing:  # passes of one network take turns
+        with self.layer_by_layer() as ready:
             for layer in filter(takes_part, (layer for layer in self.streamed if layer in layers)):
                 if first < layer:
                     compute(range(first, layer))
-                buffer = self._ahead.take(layer)
-                try:
-                    self._point(layer, buffer.data)
-                    compute(range(layer, layer + 1))
-                finally:
-                    self._ahead.give_back(buffer)
+                ready(layer)
+                compute(range(layer, layer + 1))
+                ready(None)
                 first = layer + 1
             if first < layers.stop:
                 compute(range(first, layers.stop))
+
+    @contextmanager
+    def layer_by_layer(self) -> Iterator[Callable[[int | None], None]]:
+        """For one pass, a function that waits for a layer's weights, and lets go of those that it waited for before.
+
+        Passes of one network take turns.
+        """
+        held: list[_Buffer] = []
+
+        def ready(layer: int | None) -> None:
+            while held:
+                self._ahead.give_back(held.pop())
+            if layer in self.streamed:
+                held.append(self._ahead.take(layer))
+                self._point(layer, held[0].data)
+
+        with self._passing:
+            try:
+                yield ready
+            finally:
+                ready(None)
 
     def _point(self, layer: int, data: Tensor) -> None:
         at = data.data_ptr()

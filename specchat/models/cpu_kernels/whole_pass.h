@@ -12,6 +12,7 @@
 typedef struct {
     int32_t rows, missing; /* of the rows, those of the text: they have no logits */
     int32_t start, common, first, count, tapped; /* `first`: position in the text of a row that follows the common ones */
+    float scale;             /* factor on embeddings */
     const int32_t *numbers;  /* (count): the tokens; of each row from `common` on which of these it follows, or −1 */
     const Stored *embedding; /* the table that rows of tokens are unpacked from */
     const int32_t *tap_of;   /* as Rows has them */
@@ -79,8 +80,13 @@ static int embed(const WholePass *w, float *hidden) {
     Stored tokens = *w->embedding;
     tokens.rows = w->rows;
     tokens.order = w->numbers;
-    return unpack_rows(&tokens, hidden);
+    int outcome = unpack_rows(&tokens, hidden);
+    size_t count = outcome == DONE && w->scale != 1.0f ? (size_t)w->rows * (size_t)tokens.length : 0;
+    for (size_t i = 0; i < count; i++) hidden[i] *= w->scale;
+    return outcome;
 }
+
+typedef int LayerReady(int layer);
 
 enum { MOST_TEXTS = 64 };
 

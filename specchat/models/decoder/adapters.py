@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from specchat.core.device_copy import to_device
 from specchat.core.request import Adapter, ExtraRow
 from specchat.errors import ModelError, nearest
 from specchat.models.decoder.shape import Shape
@@ -103,7 +104,7 @@ class Adapted:
                 rows.setdefault(extra_row.adapter, []).append(place - len(extra_rows))
         if not rows:
             return None
-        return cls([(prepare(adapter), torch.tensor(some, device=device)) for adapter, some in rows.items()])
+        return cls([(prepare(adapter), to_device(torch.tensor(some), device)) for adapter, some in rows.items()])
 
     def add_(self, layer: int, columns: Mapping[str, slice], x: Tensor, out: Tensor) -> None:
         """Add x · downᵀ · upᵀ for the rows of each adapter: (rows, inputs) → (rows, outputs). In place.

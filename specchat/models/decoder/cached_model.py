@@ -56,6 +56,7 @@ class CachedModel(ABC, Generic[Own]):
         self.rows = Rows()
         self._source = source
         self._stored = cache
+        self._lossy_from: int | None = None  # rows from this one on follow from numbers that were rounded
 
     def with_new_cache(self) -> Own:
         return self.view()
@@ -86,9 +87,17 @@ class CachedModel(ABC, Generic[Own]):
 
     def keep_texts_in(self, kept: KeptTexts) -> bool:
         """Keep rows there from now on; False where the model cannot."""
-        if self._like is not None and self._stored is not None:
-            self.kept = kept
-        return self.kept is kept
+        if self._like is None or self._stored is None:
+            return False
+        if self._lossy_from is not None and not kept.eight_bits:
+            self.rows.rewind(self.rows.prefix[: self._lossy_from])
+            self._lossy_from = None
+        self.kept = kept.with_dtype(self._like.dtype)
+        return True
+
+    def is_lossy(self, tokens: Sequence[int]) -> bool:
+        """Whether what is held of this text follows from numbers that were rounded to 8 bits."""
+        return self._lossy_from is not None and self.cached(tokens) > self._lossy_from
 
     @torch.inference_mode()
     def recall(self, tokens: Sequence[int]) -> None:
@@ -105,19 +114,30 @@ class CachedModel(ABC, Generic[Own]):
                 break
             if restored == here:
                 self._give_way(here)
-                self.rows.rewind(tokens[: found.first])
+                self._rewind(tokens[: found.first])
                 stored.room_for(len(tokens), like)  # at once, for all that comes
             stored.put_block_(found.first, BLOCK_TOKENS, found.content, like)
             self.rows.prefix_read(list(tokens[found.first : found.end]))
             from_disk, restored = from_disk or found.stored, found.end
+            if found.lossy and self._lossy_from is None:
+                self._lossy_from = found.first
         if from_disk and not self._last_row_holds():
             kept.drop(tokens[:restored], "its last token, read again, has other keys and values")
-            self.rows.rewind(tokens[:first])
+            self._rewind(tokens[:first])
+
+    def _rewind(self, tokens: Sequence[int]) -> None:
+        self.rows.rewind(tokens)
+        self._forget_lossy(len(tokens))
+
+    def _forget_lossy(self, end: int) -> None:
+        """The rows from this one on are read anew."""
+        if self._lossy_from is not None and end <= self._lossy_from:
+            self._lossy_from = None
 
     def share(self, tokens: Sequence[int]) -> None:
         """Keep the rows that this text shares with the one that is held: another cache of the network takes them."""
         if self.kept is not None and (same := self._held_whole(tokens)) >= _WORTH_TOKENS:
-            self.kept.put(self.rows.prefix[:same], 0, self._block, end=True)
+            self.kept.put(self.rows.prefix[:same], 0, self._block, True, self._lossy_from)
 
     def kept_text(self) -> KeptText | None:
         """The text that is held now; None where nothing of it is kept."""
@@ -137,7 +157,7 @@ class CachedModel(ABC, Generic[Own]):
         """Keep the rows of the text that is held now, of which another text shares the first `same`."""
         kept, rows = self.kept, self.rows
         if kept is not None and rows.whole and not rows.pretended and len(rows.prefix) - same >= _WORTH_TOKENS:
-            kept.put(rows.prefix, same // BLOCK_TOKENS, self._block, end=True)
+            kept.put(rows.prefix, same // BLOCK_TOKENS, self._block, True, self._lossy_from)
 
     def _last_row_holds(self) -> bool:
         """Read the last token again: whether its keys and values come out in all layers as they are."""
@@ -151,7 +171,7 @@ class CachedModel(ABC, Generic[Own]):
         self._read_text(rows.plan_prefix([last]), None)
         rows.prefix_read([last])
         after = stored.block(first, together)
-        if self._same_bits:
+        if self._same_bits and self._lossy_from is None:
             return torch.equal(before, after)
         one, other = (rows.view(self._like.dtype).float() for rows in (before, after))
         return bool((one - other).abs().max() <= _NEAR * one.abs().max())
@@ -175,6 +195,7 @@ class CachedModel(ABC, Generic[Own]):
                 self.recall(tokens)
                 same = self.cached(tokens)
             self._give_way(same)
+            self._forget_lossy(same)
         self.rows.read_prefix(tokens, read, on_chunk)
 
     @torch.inference_mode()

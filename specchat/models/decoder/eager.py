@@ -126,6 +126,10 @@ class EagerNetwork:
     def new_cache(self, layers: Collection[int], max_rows: int, beside: KVCache | None = None) -> KVCache:
         return KVCache(layers, max_rows, beside=beside)
 
+    @property
+    def unrecorded(self) -> EagerNetwork:
+        return self
+
     def embed(self, tokens: Sequence[int]) -> Tensor:
         return self.weights.embed(list(tokens))
 

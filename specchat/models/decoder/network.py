@@ -165,6 +165,11 @@ class Network(Protocol):
     """Keys of how many rows lie side by side in the cache it is handed."""
     threads: int
     """How many threads it may use, where it has threads of its own."""
+
+    @property
+    def unrecorded(self) -> Network:
+        """The network whose passes may read several texts: itself, unless its own were recorded."""
+
     like: Tensor
     """(kv_heads, head_dim), whose format and device the rows of the cache have."""
 

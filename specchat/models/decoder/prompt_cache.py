@@ -34,12 +34,14 @@ class Found:
         first, end: the tokens it holds; fewer than a block's where it is the end of a text.
         content: (bytes,) uint8, as long as that of a whole block.
         stored: whether it was read from the disk.
+        lossy: whether it follows from numbers that were rounded to 8 bits.
     """
 
     first: int
     end: int
     content: Tensor
     stored: bool
+    lossy: bool = False
 
 
 class PromptCache:
@@ -56,14 +58,21 @@ class PromptCache:
         self.most_bytes, self.files = most_bytes, files
         self.held_bytes = 0
         self._blocks: OrderedDict[bytes, tuple[list[int], Tensor]] = OrderedDict()
+        self._lossy: set[bytes] = set()
 
     def get(self, key: bytes) -> tuple[list[int], Tensor] | None:
         """The tokens and the content, (bytes,) uint8, of a block in memory."""
         return self._blocks.get(key)
 
-    def put(self, key: bytes, tokens: list[int], content: Tensor) -> None:
+    def is_lossy(self, key: bytes) -> bool:
+        """Whether a block in memory follows from numbers that were rounded to 8 bits."""
+        return key in self._lossy
+
+    def put(self, key: bytes, tokens: list[int], content: Tensor, lossy: bool = False) -> None:
         """Keep a block, (bytes,) uint8, in memory as long as there is room."""
         self._forget(key)
+        if lossy:
+            self._lossy.add(key)
         self._blocks[key] = tokens, content
         self.held_bytes += content.nbytes
         while self.held_bytes > self.most_bytes:
@@ -92,7 +101,7 @@ class PromptCache:
         """
         if (files := self.files) is None:
             return True
-        each = [text.blocks() for text in texts]
+        each = [text.blocks() for text in texts]  # as they are stored
         new = [block for blocks in each for block in blocks if not files.has(block[0])]
         if any(each):
             files.prepare()
@@ -110,23 +119,43 @@ class PromptCache:
     def _forget(self, key: bytes) -> None:
         if (there := self._blocks.pop(key, None)) is not None:
             self.held_bytes -= there[1].nbytes
+            self._lossy.discard(key)
 
 
 class KeptTexts:
     """The blocks that hold one kind of thing of one model: its keys and values, or its states after some layers."""
 
-    def __init__(self, cache: PromptCache, name: str, on_disk: bool = True) -> None:
+    def __init__(
+        self,
+        cache: PromptCache,
+        name: str,
+        on_disk: bool = True,
+        eight_bits: bool = False,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         """Blocks of this name.
 
         Args:
             name: the model's weights, how it computes, and in which form the content is: all that this follows from.
             on_disk: whether the name means the same in another process.
+            eight_bits: whether numbers are rounded to 8 bits on the disk. Such blocks have keys of their own, in memory
+                too: what follows from them is never taken for what was read.
+            dtype: of the numbers that a block is made of.
         """
         self.cache, self.name, self.on_disk = cache, name, on_disk
+        self.eight_bits, self.dtype = eight_bits, dtype
 
     def beside(self, name: str) -> KeptTexts:
         """Blocks of another kind of the same model."""
-        return KeptTexts(self.cache, f"{self.name}|{name}", self.on_disk)
+        return KeptTexts(self.cache, f"{self.name}|{name}", self.on_disk, self.eight_bits)
+
+    def with_dtype(self, dtype: torch.dtype) -> KeptTexts:
+        """The same for blocks of other numbers."""
+        return KeptTexts(self.cache, self.name, self.on_disk, self.eight_bits, dtype)
+
+    def as_stored(self, content: Tensor) -> Tensor:
+        """A block as it is written, (bytes,) uint8."""
+        return rounded(content, self.dtype) if self.eight_bits else content
 
     def load(self, tokens: Sequence[int], first: int, size: int) -> Iterator[Found]:
         """The blocks of `size` bytes that are here of a text, from its block `first` on, until one is missing.
@@ -141,26 +170,38 @@ class KeptTexts:
             there, stored = cache.get(keys[block]), False
             content = None if there is None else there[1]
             if content is None and files is not None:
-                buffer = buffer or bytearray(size)  # one for all: fresh memory costs more than reading into it
+                # one for all: fresh memory costs more than reading into it
+                buffer = buffer or bytearray(rounded_bytes(size, self.dtype) if self.eight_bits else size)
                 if files.read(keys[block], buffer):
                     content, stored = torch.frombuffer(buffer, dtype=torch.uint8), True
+                    content = restored(content, self.dtype) if self.eight_bits else content
             if content is None or content.nbytes != size:
                 break
-            yield Found(block * BLOCK_TOKENS, (block + 1) * BLOCK_TOKENS, content, stored)
+            lossy = self.eight_bits and (stored or cache.is_lossy(keys[block]))
+            yield Found(block * BLOCK_TOKENS, (block + 1) * BLOCK_TOKENS, content, stored, lossy)
         else:
             block = max(first, len(keys))
         cache.used([*keys[:block], _tail(self._before(keys, block))], self.on_disk)
         end = cache.get(_tail(self._before(keys, block)))
         same = common_prefix(end[0], tokens[block * BLOCK_TOKENS :]) if end is not None else 0
         if end is not None and same and end[1].nbytes == size:
-            yield Found(block * BLOCK_TOKENS, block * BLOCK_TOKENS + same, end[1], False)
+            lossy = cache.is_lossy(_tail(self._before(keys, block)))
+            yield Found(block * BLOCK_TOKENS, block * BLOCK_TOKENS + same, end[1], False, lossy)
 
-    def put(self, tokens: Sequence[int], first: int, content: Callable[[int], Tensor], end: bool = False) -> None:
+    def put(
+        self,
+        tokens: Sequence[int],
+        first: int,
+        content: Callable[[int], Tensor],
+        end: bool = False,
+        lossy_from: int | None = None,
+    ) -> None:
         """Keep a text's blocks from number `first` on in memory, those that are neither there nor on the disk.
 
         Args:
             content: makes that of a block, (bytes,) uint8, by its number.
             end: whether its last tokens are kept too where they are no whole block.
+            lossy_from: from this token on the content follows from numbers that were rounded to 8 bits.
         """
         cache = self.cache
         if not cache.most_bytes:
@@ -169,11 +210,13 @@ class KeptTexts:
         files = cache.files if self.on_disk else None
         left = list(tokens[len(keys) * BLOCK_TOKENS :])
         if end and left:
-            cache.put(_tail(self._before(keys, len(keys))), left, content(len(keys)))
+            lossy = lossy_from is not None
+            cache.put(_tail(self._before(keys, len(keys))), left, content(len(keys)), lossy)
         for block in range(len(keys) - 1, first - 1, -1):  # the beginning last: it is forgotten last
             if cache.get(keys[block]) is None and (files is None or not files.has(keys[block])):
                 some = list(tokens[block * BLOCK_TOKENS : (block + 1) * BLOCK_TOKENS])
-                cache.put(keys[block], some, content(block))
+                lossy = lossy_from is not None and lossy_from < (block + 1) * BLOCK_TOKENS
+                cache.put(keys[block], some, content(block), lossy)
         cache.used(keys[first:], on_disk=False)
 
     def drop(self, tokens: Sequence[int], why: str) -> None:
@@ -190,7 +233,8 @@ class KeptTexts:
         return keys
 
     def _before(self, keys: Sequence[bytes], block: int) -> bytes:
-        return keys[block - 1] if block else hashlib.sha256(self.name.encode()).digest()
+        form = "|8 bits" if self.eight_bits else ""
+        return keys[block - 1] if block else hashlib.sha256((self.name + form).encode()).digest()
 
 
 @record
@@ -217,10 +261,14 @@ class KeptText:
             return found
         for block, key in enumerate(kept.keys(self.tokens)):
             if block < held and self.content is not None:
-                found.append((key, partial(self.content, block)))
+                found.append((key, partial(_stored, kept, self.content, block)))
             elif (there := kept.cache.get(key)) is not None:
-                found.append((key, partial(_same, there[1])))
+                found.append((key, partial(kept.as_stored, there[1])))
         return found
+
+
+def _stored(kept: KeptTexts, content: Callable[[int], Tensor], block: int) -> Tensor:
+    return kept.as_stored(content(block))
 
 
 def _tail(before: bytes) -> bytes:
@@ -228,5 +276,26 @@ def _tail(before: bytes) -> bytes:
     return hashlib.sha256(before + b"end").digest()
 
 
-def _same(content: Tensor) -> Tensor:
-    return content
+_GROUP = 64
+"""Numbers that share a scale: those of a block are a multiple of it."""
+
+
+def rounded_bytes(size: int, dtype: torch.dtype) -> int:
+    """Bytes of `rounded` content of so many bytes."""
+    count = size // dtype.itemsize
+    return count + count // _GROUP * torch.float32.itemsize
+
+
+def rounded(content: Tensor, dtype: torch.dtype) -> Tensor:
+    """Numbers of this type, (bytes,) uint8, as 8 bits each and a scale for every group: (bytes,) uint8."""
+    groups = content.view(dtype).float().view(-1, _GROUP)
+    scales = groups.abs().amax(dim=1, keepdim=True) / 127
+    steps = (groups / scales.clamp_min(1e-30)).round().to(torch.int8)
+    return torch.cat([steps.view(-1).view(torch.uint8), scales.view(-1).view(torch.uint8)])
+
+
+def restored(content: Tensor, dtype: torch.dtype) -> Tensor:
+    """The numbers that `rounded` content stands for, (bytes,) uint8."""
+    count = len(content) * _GROUP // (_GROUP + torch.float32.itemsize)
+    steps, scales = content[:count].view(torch.int8).view(-1, _GROUP), content[count:].clone().view(torch.float32)
+    return (steps * scales[:, None]).to(dtype).view(-1).view(torch.uint8)

@@ -72,6 +72,7 @@ class GraphNetwork(EagerNetwork):
 
     def __init__(self, eager: EagerNetwork, recorder: Recorder, ops: FusedOps = PLAIN) -> None:
         super().__init__(eager.weights)
+        self._eager = eager
         self.kernels = "torch, CUDA graphs"
         self.trouble = ""  # why no more is recorded, or no longer with compiled operations
         self.records = True
@@ -82,6 +83,10 @@ class GraphNetwork(EagerNetwork):
         self._tapped: dict[int, Tensor] = {}
         self._recorded: WeakKeyDictionary[KVCache, _Recorded] = WeakKeyDictionary()
         self._attention: dict[tuple[int, int], Attention] = {}
+
+    @property
+    def unrecorded(self) -> EagerNetwork:
+        return self._eager
 
     def run(self, running: Pass) -> Tensor:
         plan = running.plan
@@ -110,7 +115,7 @@ class GraphNetwork(EagerNetwork):
         return False  # what is recorded reads one text
 
     def _is_special(self, running: Pass) -> bool:
-        """Whether a pass cannot be replayed: it is interrupted, reads several texts, or a window hides part of one."""
+        """Whether a pass cannot be replayed: it is interrupted, rows lie anywhere, or a window hides part of a text."""
         windows = any(kind.window is not None for kind in self.shape.attention_kinds)
         part_seen = windows and bool(running.plan.copied)
         return running.interrupted(self.shape.layers) or running.plan.own is not None or part_seen

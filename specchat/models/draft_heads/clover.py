@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from specchat.core.device_copy import rows_of
 from specchat.core.drafting_networks import Ahead, Guessed
 from specchat.core.tree import ROOT, TokenTree
 from specchat.models.decoder.shape import Shape
@@ -138,7 +139,7 @@ class CloverDrafting(Drafting):
             return self._given.guessed(self._network.at_root(self._running))
         parents = [self._row_of[tree.parents[node]] for node in nodes]
         tokens = self._given.tokens.of([tree.tokens[node] for node in nodes])
-        running, states = self._network.step(self._running[parents], tokens)
+        running, states = self._network.step(rows_of(self._running, parents), tokens)
         self._counted += 1
         self._row_of.update(zip(nodes, range(len(self._running), len(self._running) + len(nodes)), strict=True))
         self._running = torch.cat([self._running, running])

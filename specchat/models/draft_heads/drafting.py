@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from specchat.core.compiled_guessing import CompiledNetwork
+from specchat.core.device_copy import drawable, rows_of, to_host
 from specchat.core.drafting_networks import Ahead, Guessed
 from specchat.core.request import CHUNK_TOKENS
 from specchat.core.states import HostRow, TextStates, host_row_of, row_of, rows_by_token
@@ -35,7 +36,7 @@ class TextInputs:
     """Rows by position in the text. What comes again replaces what was known from there on: the text was changed."""
 
     def __init__(self, taps: Sequence[int], fuse: Callable[[Tensor], Tensor]) -> None:
-        """No text yet; `fuse` makes (n, d) rows of (n, taps, width) states."""
+        """No text yet; `fuse` makes (n, d) rows of (n, taps, width) states as the target has them."""
         self._taps, self._fuse = tuple(taps), fuse
         self._text: list[int] = []
         self._rows = torch.empty(0, 0)
@@ -111,7 +112,7 @@ class TextInputs:
         known = torch.tensor([position not in self._skipped for position in range(first, end)])
         rows = self.rows(first, end)
         copies = torch.zeros(end - first, rows.shape[1])
-        copies[: len(rows)] = rows
+        copies[: len(rows)] = rows.cpu()
         copies[~known] = 0.0
         return copies, known
 
@@ -129,7 +130,7 @@ class TextInputs:
 
     def _write(self, end: int, features: Tensor) -> None:
         """Rows of (n, taps, width) states, the last of which is at `end` − 1."""
-        rows = self._fuse(features.to("cpu", torch.float32))
+        rows = self._fuse(features)
         first = end - len(rows)
         if end > len(self._rows):
             room = rows.new_zeros(max(end, 2 * len(self._rows), 256), rows.shape[1])
@@ -153,10 +154,18 @@ class TokenInputs:
     """
 
     def __init__(
-        self, write: Callable[[Sequence[int], Tensor], None], vocab_size: int, width: int, known: Sequence[int]
+        self,
+        write: Callable[[Sequence[int], Tensor], None],
+        vocab_size: int,
+        width: int,
+        known: Sequence[int],
+        like: Tensor | None = None,
     ) -> None:
-        """`write` makes rows (n, width) of n tokens below `vocab_size`; those of `known` are made now."""
-        rows = torch.empty(len(known) + _MOST_OTHERS, width)
+        """`write` makes rows (n, width) of n tokens below `vocab_size`; those of `known` are made now.
+
+        Rows have the format of `like` and are on its device; float32 on the processor where it is left out.
+        """
+        rows = (torch.empty(0) if like is None else like).new_empty(len(known) + _MOST_OTHERS, width)
         for first in range(0, len(known), _AT_ONCE):
             some = known[first : first + _AT_ONCE]
             write(some, rows[first : first + len(some)])
@@ -182,7 +191,7 @@ class TokenInputs:
 
     def _of(self, tokens: Sequence[int]) -> Tensor:
         table = self.within(tokens)
-        return table.rows[torch.from_numpy(table.places[list(tokens)]).long()]
+        return rows_of(table.rows, table.places[list(tokens)].tolist())
 
     def _learn(self, tokens: Sequence[int]) -> None:
         places = self._places
@@ -231,9 +240,9 @@ class DraftingInputs:
         assert said.likeliest is not None, "every head that guesses names the likeliest"
         assert said.highest is not None, "and their logits"
         assert said.logsumexp is not None, "and what makes log-probabilities of them"
-        logsumexp, logits = said.logsumexp.numpy(), said.logits
-        logprobs = said.highest.numpy().astype(np.float64) - logsumexp[:, None]
-        return Guessed(said.likeliest.numpy(), logprobs, self.head.tokens.numpy(), logsumexp, lambda: logits)
+        tokens, highest, logsumexp = to_host(said.likeliest, said.highest, said.logsumexp)
+        logprobs, logits = highest.astype(np.float64) - logsumexp[:, None], said.logits
+        return Guessed(tokens, logprobs, self.head.tokens.numpy(), logsumexp, lambda: drawable(logits))
 
     def complete(self, history: Sequence[int]) -> bool:
         """Whether this text but its last token is known, and the state of the last but one. The last can be guessed

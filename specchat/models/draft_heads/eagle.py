@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from specchat.core.device_copy import rows_of
 from specchat.core.drafting_networks import Ahead, Guessed
 from specchat.core.tree import ROOT, TokenTree
 from specchat.models.decoder.shape import Shape
@@ -207,8 +208,8 @@ class LayerReading(RootReading):
         Args:
             inputs: (n, d) fused states of the target, or states of this layer.
             tokens: (n, d) outputs of `Eagle.of_tokens` for those that follow them.
-            positions: (n,).
-            seen: (n, place + n) bool, what each row attends to.
+            positions: (n,), on the host.
+            seen: (n, place + n) bool, on the host, what each row attends to.
         """
         residual, queries, keys, values = self._layer.before_attention(inputs, tokens, positions)
         self.passes += 1
@@ -248,6 +249,6 @@ class EagleDrafting(Drafting):
         before = self._reading.root() if first == 0 else self._states
         tokens = self._given.tokens.of([tree.tokens[node] for node in nodes])
         positions = torch.full((len(nodes),), entries - 1 + tree.depths[nodes[0]])
-        states = self._reading.step(self._fed_back(before[parents]), tokens, positions, entries + first, seen)
+        states = self._reading.step(self._fed_back(rows_of(before, parents)), tokens, positions, entries + first, seen)
         self._states = torch.cat([before, states])
         return self._given.guessed(states)

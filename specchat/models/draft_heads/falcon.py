@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from specchat.core.device_copy import rows_of
 from specchat.core.drafting_networks import Ahead, Guessed
 from specchat.core.tree import ROOT, TokenTree
 from specchat.models.decoder.shape import Shape
@@ -261,7 +262,9 @@ class FalconDrafting(Drafting):
             self._rows.write(first, keys, values)
             self._counted += 1
         last = torch.arange(end - self._k, end)
-        self._states = self._attended(end - self._k, self._memory[None, last], last, torch.ones(1, end).bool())
+        self._states = self._attended(
+            end - self._k, self._memory[None, end - self._k : end], last, torch.ones(1, end).bool()
+        )
         self._after = self._memory[None, end - 1]
         self._block_of[ROOT] = 0
         return True
@@ -275,15 +278,15 @@ class FalconDrafting(Drafting):
             self._read_blocks(tree, unread)
         blocks = [self._block_of[node] for node in ends]
         some = list(dict.fromkeys(blocks))  # siblings have one block above them
-        return self._given.guessed(self._states[some, behind]).of([some.index(block) for block in blocks])
+        return self._given.guessed(rows_of(self._states[:, behind], some)).of([some.index(block) for block in blocks])
 
     def _read_blocks(self, tree: TokenTree, ends: Sequence[int]) -> None:
         """One pass for the blocks that end with these nodes of one depth; those above them were read."""
         network, k, text = self._network, self._k, len(self._entries)
         above = [self._block_of[self._above(tree, node, k)] for node in ends]
         tokens = self._given.tokens.of([tree.tokens[part] for node in ends for part in tree.path(node)[-k:]])
-        entries = network.entries(self._states[above], tokens.view(len(ends), k, -1))
-        memory = network.lstm(entries, self._after[above])
+        entries = network.entries(rows_of(self._states, above), tokens.view(len(ends), k, -1))
+        memory = network.lstm(entries, rows_of(self._after, above))
         first, depth = len(self._block_of), tree.depths[ends[0]]
         self._block_of.update(zip(ends, range(first, first + len(ends)), strict=True))
         seen = torch.zeros(len(ends), text + (len(self._block_of) - 1) * k, dtype=torch.bool)

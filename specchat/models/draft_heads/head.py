@@ -54,12 +54,14 @@ class SharedWeights:
         head: (H, d) output-head rows of these tokens, the target's final norm folded in (`Weights.head_rows`): the
             logits are their products with a state of mean square 1.
         own_head: whether the rows are not the target's, so that there are none for other tokens.
+        own_embed: whether the embeddings are not the target's; they stay on the processor.
     """
 
     embed: Callable[[Tensor], Tensor]
     tokens: Tensor
     head: Tensor
     own_head: bool = False
+    own_embed: bool = False
 
     @classmethod
     def of(cls, target: Weights, tokens: Tensor) -> SharedWeights:

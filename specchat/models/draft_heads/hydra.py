@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specchat.core.compiled_guessing import CompiledNetwork
+from specchat.core.device_copy import rows_of
 from specchat.core.drafting_networks import Ahead, Guessed
 from specchat.core.states import HostRow
 from specchat.core.tree import ROOT, TokenTree
@@ -164,12 +165,12 @@ class TorchSteps:
 
     @torch.inference_mode()
     def after(self, parents: Sequence[int], tokens: Sequence[int]) -> None:
-        states = self._step(self._network.fed_back(self._states[list(parents)]), tokens)
+        states = self._step(self._network.fed_back(rows_of(self._states, parents)), tokens)
         self._states = torch.cat([self._states, states])
 
     @torch.inference_mode()
     def said(self, rows: Sequence[int]) -> Guessed:
-        return self._given.guessed(self._states[list(rows)])
+        return self._given.guessed(rows_of(self._states, rows))
 
     def compiled(self, position: int, tokens: Sequence[int], rows: int) -> None:
         return None

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from specchat.core.device_copy import to_device
 from specchat.models.draft_heads.sizes import LayerSizes
 
 
@@ -29,18 +30,22 @@ class Rotation:
         self._table = torch.empty(0)
 
     def __call__(self, heads: Tensor, positions: Tensor) -> Tensor:
-        """(…, A, heads, head_dim) rotated, those of row a as far as the (A,) ascending positions say."""
-        cos, sin = self._turns(positions).unbind(1)
-        return heads * cos + heads.roll(heads.shape[-1] // 2, dims=-1) * sin
+        """(…, A, heads, head_dim) rotated, those of row a as far as the (A,) ascending positions say.
 
-    def _turns(self, positions: Tensor) -> Tensor:
+        On a device nothing waits where the positions are on the host.
+        """
+        cos, sin = self._turns(positions, heads.device).unbind(1)
+        rotated: Tensor = heads * cos + heads.roll(heads.shape[-1] // 2, dims=-1) * sin
+        return rotated.to(heads.dtype)
+
+    def _turns(self, positions: Tensor, device: torch.device) -> Tensor:
         """(A, 2, 1, head_dim) cosines and sines of these positions, those of the first half of a head negative."""
         last = int(positions[-1])
-        if last >= len(self._table):
+        if last >= len(self._table) or self._table.device != device:
             angles = torch.arange(max(2 * last, 512))[:, None] * self.frequencies
             cos, sin = torch.cat([angles.cos()] * 2, -1), torch.cat([-angles.sin(), angles.sin()], -1)
-            self._table = torch.stack([cos, sin], dim=1)[:, :, None].to(positions.device)
-        return self._table[positions]
+            self._table = torch.stack([cos, sin], dim=1)[:, :, None].to(device)
+        return self._table[to_device(positions, device)]
 
 
 class DecoderLayer(nn.Module):
@@ -112,13 +117,12 @@ class AttentionRows:
     """Keys and values of rows that were read: those of a text's entries, and behind them those of one tree."""
 
     def __init__(self, kv_heads: int, head_dim: int) -> None:
-        self._keys = torch.empty(kv_heads, 0, head_dim)
-        self._values = torch.empty(kv_heads, 0, head_dim)
+        self._keys = self._values = torch.empty(kv_heads, 0, head_dim)
 
     def write(self, place: int, keys: Tensor, values: Tensor) -> None:
         """Keep (n, kv_heads, head_dim) keys and values of rows from `place` on, over what was there."""
         end = place + len(keys)
-        self._room_for(end)
+        self._room_for(end, keys)
         self._keys[:, place:end] = keys.transpose(0, 1)
         self._values[:, place:end] = values.transpose(0, 1)
 
@@ -128,16 +132,17 @@ class AttentionRows:
         Args:
             queries: (n, heads, head_dim).
             keys, values: (n, kv_heads, head_dim).
-            seen: (n, place + n) bool, what each row attends to.
+            seen: (n, place + n) bool, on the host, what each row attends to.
         """
         self.write(place, keys, values)
         end = place + len(keys)
-        return _attend(queries, self._keys[:, :end], self._values[:, :end], seen)
+        return _attend(queries, self._keys[:, :end], self._values[:, :end], to_device(seen, queries.device))
 
-    def _room_for(self, rows: int) -> None:
+    def _room_for(self, rows: int, like: Tensor) -> None:
+        """Let so many rows fit, in the format and on the device of the first that were written."""
         if rows > self._keys.shape[1]:
             more = max(rows, 2 * self._keys.shape[1], 512) - self._keys.shape[1]
-            self._keys, self._values = (F.pad(kept, (0, 0, 0, more)) for kept in (self._keys, self._values))
+            self._keys, self._values = (F.pad(kept.to(like), (0, 0, 0, more)) for kept in (self._keys, self._values))
 
 
 def _attend(queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from specchat.config.trained_drafters import TrainedDrafter
+from specchat.core.device_copy import to_device
 from specchat.core.drafting_networks import TrainedNetwork
 from specchat.core.seams import Weights
 from specchat.errors import DamagedWeights, ModelError, WeightsError, nearest
@@ -162,7 +163,7 @@ def _shared(share: Callable[[Tensor], SharedWeights], tokens: Tensor, tensors: M
     if OWN_HEAD in tensors:
         shared = replace(shared, tokens=tokens, head=tensors[OWN_HEAD], own_head=True)
     if OWN_EMBED in tensors:
-        shared = replace(shared, embed=partial(_embedded, tensors[OWN_EMBED]))
+        shared = replace(shared, embed=partial(_embedded, tensors[OWN_EMBED]), own_embed=True)
     return shared
 
 
@@ -231,8 +232,8 @@ class ReadyHead:
 
 
 class HeadOfTarget:
-    """A trained drafter's head for one target. It works on the processor, through the compiled kernels where the target
-    does."""
+    """A trained drafter's head for one target. It drafts on the target's device and in its format; on the processor in
+    float32, through the compiled kernels where the target does."""
 
     def __init__(self, target: Weights, trained: TrainedDrafter, tokens: int) -> None:
         """Nothing is loaded yet.
@@ -250,7 +251,7 @@ class HeadOfTarget:
         self._compiled = network if isinstance(network, NativeNetwork) else None
 
     def load(self) -> DraftHead[Sizes]:
-        """A head in float32, each time a new one.
+        """A head on the processor in float32, each time a new one.
 
         Raises:
             ConfigError: the sizes that its folder names are wrong.
@@ -275,29 +276,42 @@ class HeadOfTarget:
 
     def ready(self, head: DraftHead[Sizes], text: TextInputs | None = None) -> ReadyHead:
         """The head ready to draft; it is changed. `text` holds rows that are known already."""
-        compiled, shared = self._compiled, head.shared
-        product = partial(TorchHead, head.normed) if compiled is None else _native(head)
+        compiled, shared, like = self._compiled, head.shared, self._like()
+        head.to(like)
+        product = partial(TorchHead, head.normed, like) if compiled is None else _native(head)
         given = DraftingInputs(
-            text or TextInputs(head.sizes.taps, head.fused),
-            self._token_inputs(head),
+            text or TextInputs(head.sizes.taps, lambda states: head.fused(states.to(like))),
+            self._token_inputs(head, like),
             TrimmedHead(product, shared.tokens, shared.head, None if shared.own_head else self._target.head_rows),
             1 if compiled is None else compiled.threads,
         )
         return ReadyHead(head.drafting(given), given)
 
-    def _token_inputs(self, head: DraftHead[Sizes]) -> TokenInputs:
+    def _like(self) -> Tensor:
+        """A tensor on the device and in the format that it drafts in."""
+        device = self._target.device
+        dtype = torch.float32 if device.type == "cpu" else self._target.embed([0]).dtype
+        return torch.empty(0, dtype=dtype, device=device)
+
+    def _token_inputs(self, head: DraftHead[Sizes], like: Tensor) -> TokenInputs:
         """The inputs of its steps by token, through the compiled kernels where they have the target's embeddings."""
+        shared, target = head.shared, self._target
 
         @torch.inference_mode()
         def write(some: Sequence[int], to: Tensor) -> None:
-            to.copy_(head.of_tokens(head.shared.embed(torch.tensor(some))))
+            embedded = (
+                to_device(shared.embed(torch.tensor(some)), like.device) if shared.own_embed else target.embed(some)
+            )
+            to.copy_(head.of_tokens(embedded.to(like)))
 
         product = head.token_product
-        embedding = None if self._compiled is None else self._compiled.embedding
+        compiled = self._compiled
+        scaled = compiled is None or compiled.shape.embedding_scale != 1.0
+        embedding = None if compiled is None or scaled else compiled.embedding
         writing: Callable[[Sequence[int], Tensor], None] = write
         if isinstance(product, NativeLinear) and embedding is not None:
             writing = EmbeddedProduct(product, embedding, head.sizes.epsilon).write
-        return TokenInputs(writing, self._target.vocab_size, head.sizes.hidden, self._known)
+        return TokenInputs(writing, target.vocab_size, head.sizes.hidden, self._known, like)
 
 
 def _native(head: DraftHead[Sizes]) -> Callable[[], HeadProduct[Tensor]]:

@@ -171,6 +171,10 @@ class LeadingNetwork:
     def new_cache(self, layers: Collection[int], max_rows: int, beside: KVCache | None = None) -> KVCache:
         return LeadingCache(self, layers, max_rows, beside)
 
+    @property
+    def unrecorded(self) -> LeadingNetwork:
+        return self
+
     def embed(self, tokens: Sequence[int]) -> Tensor:
         if not tokens:
             return self.like.new_zeros(0, self.shape.hidden)

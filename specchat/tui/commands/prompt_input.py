@@ -31,8 +31,9 @@ class PromptInput:
     async def submit(self, text: str) -> None:
         """Run a command, or send a message with the files it mentions; a refused text stays in the prompt.
 
-        A refused command is also selected, so that typing replaces it.
+        A refused command is also selected, so that typing replaces it; what was typed since it was sent does so too.
         """
+        self._screen.prompt.take_sent()
         text = text.strip("\n")
         try:
             if (turn := self._chat.editing) is not None and turn.reply is not None:
@@ -47,8 +48,11 @@ class PromptInput:
                 await self._screen.context_limit.ask(message, lambda: self._accept(text))
         except SpecchatError as error:
             self._app.say(str(error), "warn")
+            prompt = self._screen.prompt
             if is_command(text):
-                self._screen.prompt.restore_refused(text)
+                prompt.restore_refused(text)
+            elif prompt.full_text.strip("\n") != text and prompt.full_text:
+                prompt.write(text + "\n" + prompt.full_text)
 
     def complete(self, line: str) -> Completion | None:
         return complete(line, [self._known(command) for command in COMMANDS.values()], Path.cwd())

@@ -134,6 +134,13 @@ COMMANDS: dict[str, SlashCommand] = {
             values=setting_commands.setting_and_value,
         ),
         SlashCommand(
+            "whatif",
+            "what other settings would have meant for the last reply; changes nothing",
+            setting_commands.what_if,
+            "[NAME=VALUE…]",
+            values=setting_commands.settings_to_try,
+        ),
+        SlashCommand(
             "save", "keep the settings as default, or for this pair only", setting_commands.save_settings, "[pair]"
         ),
         *(
@@ -161,6 +168,9 @@ COMMANDS: dict[str, SlashCommand] = {
             "step", "do one round, or this many, and hold", view_commands.step, "[ROUNDS]", binding="pace.step"
         ),
         SlashCommand("speed", "rounds per second, or full", view_commands.speed, "[full|NUMBER]"),
+        SlashCommand(
+            "lens", "show at which layer of the model each token was decided", setting_commands.lens, "[on|off]"
+        ),
         SlashCommand(
             "stats", "all figures, none, or the most important ones", lambda on, _: on.side_panel.turn_stats()
         ),
@@ -247,6 +257,12 @@ COMMANDS: dict[str, SlashCommand] = {
             "[stop|resume]",
         ),
         SlashCommand("tour", "see the tour of the first start again", view_commands.tour),
+        SlashCommand(
+            "lesson",
+            "five short lessons on your own question: tokens, passes, guesses, trees, and when it pays",
+            lambda on, number: on.lessons.run(number),
+            "[1-5]",
+        ),
         SlashCommand("log", "the end of the engine's log, and the path of its file", view_commands.show_log),
         SlashCommand("exit", "leave", lambda on, _: on.context.app.exit(), binding="quit"),
         SlashCommand("quit", "the same as /exit", lambda on, _: on.context.app.exit()),
@@ -298,7 +314,7 @@ def help_sections(changed: Mapping[str, str] | None = None) -> list[tuple[str, l
              ("◌ pending  ² agreed", "not judged yet · proposed by two drafters"),
              ("▧ forbidden", "does not fit the /schema that the reply is held to"),
              ("τ", "mean tokens per round, the bonus included"),
-             ("2.7× ± 0.1", "against plain decoding, by plain rounds of the same reply")]  # fmt: skip
+             ("2.7× ± 0.1", "sooner than without guesses, by rounds of the same reply that made none")]  # fmt: skip
     return [*key_sections(changed or {}), ("Commands", slashed), ("What the tree says", marks)]
 
 

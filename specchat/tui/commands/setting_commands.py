@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from specchat.errors import SpecchatError, UsageError, cut, meant
+from specchat.errors import SpecchatError, UsageError, cut, meant, nearest
 from specchat.tui.screens.chat_screen import ChatScreen
 from specchat.tui.state.settings_fields import Field, field_not_in_use, fields_of, methods_of
+from specchat.tui.state.what_if import may_be_asked, pairs_of
 from specchat.tui.text import numbers
 
 PAIR = "pair"
@@ -28,6 +29,27 @@ async def set_setting(screen: ChatScreen, text: str) -> None:
     await change_setting(screen, *name_and_value)
 
 
+async def what_if(screen: ChatScreen, text: str) -> None:
+    """Show what other settings would have meant for the reply; without any, those in force, if they are others."""
+    changes = {}
+    for name, value in pairs_of(text) if text else ():
+        fields = _fields(screen)
+        field, hello = fields.get(name), screen.chat.engine.hello
+        if (
+            field is None
+            and hello is not None
+            and (found := field_not_in_use(hello, screen.chat.engine.settings, name))
+        ):
+            field = found[0]
+        if field is None or not may_be_asked(name):
+            known = [one for one in fields if may_be_asked(one)]
+            raise UsageError(
+                f"/whatif asks about how to guess and to sample, not {cut(name, 40)!r}{meant(name, known)}"
+            )
+        changes[name] = field.parse(value)
+    screen.what_ifs.open(changes)
+
+
 async def save_settings(screen: ChatScreen, what: str) -> None:
     if what not in ("", "pair"):
         raise UsageError(f"/save does not know {what!r}; /save keeps the settings as default, /save pair for this pair")
@@ -41,6 +63,22 @@ async def save_settings(screen: ChatScreen, what: str) -> None:
     words = f"saved {count} setting{'s' if count > 1 else ''}" if count else "nothing to save: it starts like this"
     screen.context.app.say(words)
     screen.form.show_remark(words)
+
+
+async def lens(screen: ChatScreen, what: str) -> None:
+    """Have the target's layers looked at from the next round on, or no longer; without a word the other of the two."""
+    app, engine = screen.context.app, screen.chat.engine
+    if what not in ("", "on", "off"):
+        raise UsageError(f"/lens does not know {cut(what, 40)!r}{nearest(what, ('on', 'off'))}")
+    if screen.chat.background.replaying:
+        raise UsageError(app.recording_reason)
+    on = what == "on" or (not what and not engine.settings.get("lens"))
+    screen.context.session.change("lens", on)
+    if engine.phase == "ready":
+        app.say(LENS_ON if on else "the layers are not looked at any more")
+
+
+LENS_ON = "each token now says at which layer it was decided: choose one in the tree · replies take longer, /lens off"
 
 
 async def choose_method(screen: ChatScreen, name: str, *, setting: str) -> None:
@@ -106,6 +144,13 @@ def setting_and_value(screen: ChatScreen, given: list[str]) -> Sequence[str]:
         return ()
     info = fields[given[0]].info
     return ("true", "false") if info.kind == "bool" else info.choices
+
+
+def settings_to_try(screen: ChatScreen, given: list[str]) -> Sequence[str]:
+    """What `/whatif` takes: settings and values by turns."""
+    if len(given) % 2 == 0:
+        return [name for name in setting_and_value(screen, []) if may_be_asked(name)]
+    return setting_and_value(screen, given[-1:]) if given[-1] != PAIR else ()
 
 
 def pair_names(screen: ChatScreen, given: list[str]) -> Sequence[str]:

@@ -16,12 +16,14 @@ from specchat.tui.screens.context_limit import ContextLimit, put_back
 from specchat.tui.screens.current_chat import CurrentChat
 from specchat.tui.screens.engine_events import EngineEvents
 from specchat.tui.screens.learning import LearningCommand
+from specchat.tui.screens.lessons import Lessons
 from specchat.tui.screens.pairs import PairsScreen
 from specchat.tui.screens.replies import Replies
 from specchat.tui.screens.search import SearchScreen
 from specchat.tui.screens.show_mode import ShowMode
 from specchat.tui.screens.side_panel import SidePanel
 from specchat.tui.screens.trainings import Trainings
+from specchat.tui.screens.what_if import WhatIfs
 from specchat.tui.services.context import AppServices
 from specchat.tui.state.turn import Turn
 from specchat.tui.system import desktop
@@ -46,13 +48,22 @@ class ChatScreen(ChatView):
         self.show_mode = ShowMode(self, self.side_panel, self.replies)
         self.trainings = Trainings(self)
         self.learning = LearningCommand(context)
-        self.events = EngineEvents(self, self.side_panel, self.context_limit, self.current_chat, self.learning)
+        self.what_ifs, self.lessons = WhatIfs(self), Lessons(self)
+        self.events = EngineEvents(
+            self,
+            self.side_panel,
+            self.context_limit,
+            self.current_chat,
+            self.learning,
+            (self.what_ifs.take, self.lessons.take),
+        )
 
     def draw(self) -> None:
         """Update everything whose content may have changed; cheap where nothing has."""
         self.trainings.update()
         self.side_panel.update_fields()
         super().draw()
+        self.what_ifs.update()
 
     def show_player(self) -> None:
         """Show a recording's controls in place of the prompt, or the prompt, which must take no key while hidden."""
@@ -244,6 +255,12 @@ class ChatScreen(ChatView):
             self.context.app.say("this token is the end of the prompt: the reply begins behind it")
         else:
             self.open_fork(turn, fork)
+
+    def on_tree_panel_what_if_asked(self, event: TreePanel.WhatIfAsked) -> None:
+        try:
+            self.what_ifs.open({}, event.round)
+        except UsageError as error:
+            self.context.app.say(str(error), "warn")
 
     def open_fork(self, turn: Turn, fork: Fork) -> None:
         """Show what else could stand at a place of a reply, and go on from what the user chooses there."""

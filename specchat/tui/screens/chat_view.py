@@ -100,6 +100,10 @@ class ChatView(MainScreen):
         screen = self.context.app.screen
         return screen.form if isinstance(screen, SettingsScreen) else self.settings_form
 
+    @property
+    def settings_shown(self) -> bool:
+        return self.has_class("-settings") or isinstance(self.context.app.screen, SettingsScreen)
+
     def leave_chat(self) -> None:
         """Stop the running reply, and empty the chat, which stays where chats are kept."""
         self.context.session.leave_chat()

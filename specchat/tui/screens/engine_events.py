@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from specchat.engine.protocol.events import (
@@ -26,6 +26,7 @@ from specchat.tui.screens.current_chat import CurrentChat
 from specchat.tui.screens.learning import LearningCommand
 from specchat.tui.screens.race import RunScreen
 from specchat.tui.screens.side_panel import SidePanel
+from specchat.tui.screens.what_if import WhatIfScreen
 from specchat.tui.services.engine_server import FIRST_RACE_ID
 from specchat.tui.state.repetition import repeats_itself
 
@@ -43,11 +44,13 @@ class EngineEvents:
         context_limit: ContextLimit,
         current_chat: CurrentChat,
         learning: LearningCommand,
+        besides: Sequence[Callable[[Sequence[Event]], None]],
     ) -> None:
+        """`besides`: told of all events, for what they asked the engine."""
         self._view, self._chat, self._context, self._app = view, view.chat, view.context, view.context.app
         self._session = view.context.session
         self._side, self._context_limit, self._current_chat = side_panel, context_limit, current_chat
-        self._learning = learning
+        self._learning, self._besides = learning, besides
         self._looked_at = (0, 0)  # the reply that was last looked at for repetitions, and its tokens then
         self._repeats = 0  # the reply that was said to repeat itself
 
@@ -65,10 +68,12 @@ class EngineEvents:
 
     def _without_those_of_races(self, events: Sequence[Event]) -> list[Event]:
         """Give all events to the page above the chat that asked for some; returns those that are no answers to it."""
-        asking = RunScreen | AlternativesScreen
+        asking = RunScreen | AlternativesScreen | WhatIfScreen
         run = next((screen for screen in self._app.screen_stack if isinstance(screen, asking)), None)
         if run is not None:
             run.take(events)
+        for take in self._besides:
+            take(events)
         return [event for event in events if (getattr(event, "id", None) or 0) < FIRST_RACE_ID]
 
     async def _apply_all(self, events: Sequence[Event]) -> None:

@@ -88,7 +88,7 @@ def learning_report(learnt: Learnt) -> str:
         lines.append(f"it went back to its original weights {times}, because it did worse than they")
     if learnt.disk_bytes:
         lines.append(f"{numbers.size(learnt.disk_bytes)} on the disk; /learn forget erases it")
-    return "; ".join(lines)
+    return "\n".join(["; ".join(lines), *_each_reply(learnt)])
 
 
 def _amount(learnt: Learnt) -> str:
@@ -108,6 +108,32 @@ def _comparison(learnt: Learnt) -> str:
         f"{', '.join(str(depth) for depth in range(1, len(before) + 1))} were right as it was trained, "
         f"and {_percent(now)} % as it was then: τ {lengths[0]:.2f} → {lengths[1]:.2f} in chains of {len(before)}"
     )
+
+
+def _each_reply(learnt: Learnt) -> list[str]:
+    """The last replies one by one, and some guesses of the newest that learning changed."""
+    if not learnt.judged:
+        return []
+    depth = max(1, len(learnt.before))
+    pairs = [
+        f"{1 + one.before / max(1, one.chains):.2f} → {1 + one.now / max(1, one.chains):.2f}" for one in learnt.judged
+    ]
+    newest = learnt.judged[-1]
+    lines = [
+        f"τ of each of the last replies before it was learnt from, by the weights as trained → as the replies before "
+        f"it left them, chains of {depth}: {', '.join(pairs)}"
+    ]
+    if not newest.updates:
+        return [*lines, "nothing had been learnt yet when the newest reply was measured"]
+    lines.append(
+        f"in the newest reply, of {newest.chains:,} first guesses {newest.became_right:,} became right and "
+        f"{newest.became_wrong:,} wrong"
+    )
+    lines += [
+        f"token {one.place:,} behind {one.behind!r}: {one.before!r} → {one.now!r}, the target wrote {one.wrote!r}"
+        for one in newest.changed
+    ]
+    return lines
 
 
 def _shares(chains: int, right: Sequence[int]) -> list[float]:

@@ -21,7 +21,7 @@ from specchat.tui.services.pair_library import PairLibrary
 from specchat.tui.state.pair_list import PairInfo, PairListState, pair_lines
 from specchat.tui.system.processes import OwnProcess
 from specchat.tui.text.cells import ScreenLine
-from specchat.tui.text.key_names import hint
+from specchat.tui.text.key_names import hint, run_bound
 from specchat.tui.widgets.painted_lines import PaintedLines
 from specchat.tui.widgets.prompt import LineInput
 from specchat.tui.widgets.tinted_text import TintedText
@@ -174,7 +174,7 @@ class PairList(PaintedLines, can_focus=True):
         if name in names:
             self._choose(names.index(name))
 
-    def on_key(self, event: events.Key) -> None:
+    async def on_key(self, event: events.Key) -> None:
         """While a confirmation is open, every key answers it; while searching, what is typed is searched for."""
         query = self.list_state.query
         if query is not None and (event.is_printable or event.key in ("backspace", "escape")):
@@ -183,6 +183,8 @@ class PairList(PaintedLines, can_focus=True):
             typed = query[:-1] if event.key == "backspace" else query + (event.character or "")
             searched = None if event.key == "escape" else typed[:_LONGEST_QUERY]
             self.show(replace(self.list_state, query=searched, said=""))
+        elif await run_bound(self, event):
+            return
         if self.list_state.asking:
             event.stop()
             event.prevent_default()

@@ -76,6 +76,7 @@ class SidePanel:
             form.show_effect(self._chat.engine.effect)
             self.show_fields()
             form.focus()
+            self._app.redraw()
         else:
             screen = SettingsScreen(*self._contents(), self._chat.engine.effect)
             self._app.push_screen(screen, lambda _: self._view.focus_chat())

@@ -28,6 +28,7 @@ PLACES = {
     "": "Keys", "prompt": "In the prompt", "transcript": "In the chat", "tree": "In the tree",
     "settings": "In the settings", "pairs": "In the list of pairs", "add_pair": "While a pair is added",
     "chats": "In the list of chats", "alternatives": "Where another token is chosen", "question": "On the empty page",
+    "what_if": "Where a round is done once more",
     "train_form": "Before a training", "training": "In a training",
     "figures": "On the page of all figures", "race": "In a race", "bench": "In a benchmark",
     "pace": "In the chat or the tree, while rounds are written or played",

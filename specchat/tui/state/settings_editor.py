@@ -11,7 +11,7 @@ from specchat.tui.state.settings_fields import Field
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import ScreenLine, cut, padded, width_of, wrap, wrapped_lines
 
-LineKind = Literal["heading", "field", "error", "save", "save_pair", "reload"]
+LineKind = Literal["heading", "field", "error", "preview", "save", "save_pair", "reload"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Form:
     searching: bool = False  # the search is being typed
     errors: dict[str, str] = field(default_factory=dict)
     staged: dict[str, Any] = field(default_factory=dict)  # values that need a reload
+    preview: tuple[str, str] = ("", "")  # a field, and what its change would have meant for the last reply
     _last_change: tuple[str, Any] = ("", None)
     _refused: dict[str, Any] = field(default_factory=dict)  # refused choices: the next step continues from them
 
@@ -64,6 +65,8 @@ class Form:
             lines.append(Line("field", field=replace(one, value=self.staged.get(one.name, one.value))))
             if message := self.errors.get(one.name):
                 lines.append(Line("error", message))
+            if self.preview[1] and self.preview[0] == one.name:
+                lines.append(Line("preview", self.preview[1]))
         actions: list[Line] = []
         if unsaved := self.unsaved:
             actions.append(Line("save", f"save {len(unsaved)} as default"))
@@ -86,7 +89,7 @@ class Form:
 
     @property
     def selectable_lines(self) -> list[Line]:
-        return [line for line in self.lines() if (line.kind not in ("heading", "error"))]
+        return [line for line in self.lines() if line.kind not in ("heading", "error", "preview")]
 
     @property
     def line(self) -> Line | None:
@@ -148,6 +151,7 @@ class Form:
 
 
 _ERROR_LINES = 3
+_PREVIEW_LINES = 5
 _ACTIONS = ("save", "save_pair", "reload")
 
 
@@ -181,6 +185,8 @@ def _lines(line: Line, chosen: bool, form: Form, width: int) -> list[ScreenLine]
             [("  " + ("✕ " if index == 0 else "  ") + screen_line, "bad")]
             for index, screen_line in enumerate(screen_lines)
         ]
+    if line.kind == "preview":
+        return [[("  " + told, "dim")] for told in wrapped_lines(line.text, max(8, width - 2))[:_PREVIEW_LINES]]
     if line.kind in _ACTIONS:
         return [padded([(f"⏎ {line.text}", "selected" if chosen else "warn")], width)]
     assert line.field is not None, "a field's line has its field"

@@ -61,7 +61,7 @@ def _all_lines(facts: StatsFacts, width: int) -> list[tuple[int, ScreenLine]]:
     figures = facts.figures
     if figures is not None and figures.rounds:
         entries.append((0, _fitted(_speed(figures, facts.writing), width)))
-        entries.append((1, _fitted(_speedup(figures), width)))
+        entries.append((1, _fitted(_speedup(figures, width), width)))
         if figures.drafted:
             entries.append((3, _fitted(_acceptance(figures, width), width)))
             entries.append((4, _fitted(_share(figures), width)))
@@ -105,12 +105,14 @@ def _speed(figures: Figures, writing: bool) -> ScreenLine:
     return line
 
 
-def _speedup(figures: Figures) -> ScreenLine:
+def _speedup(figures: Figures, width: int) -> ScreenLine:
     if not figures.drafted:
         return [*_label("speed-up"), ("none: plain decoding", "dim")]
     speedup = figures.speedup
-    source = (f"  {source_of(speedup, figures.plain_rounds)}", "dim")
-    return [*_label("speed-up"), (speedup.text, "bonus") if speedup else ("—", "dim"), source]
+    source = source_of(speedup, figures.plain_rounds)
+    if speedup is None:
+        return [*_label("speed-up"), (source if _LABEL + len(source) <= width else "not known", "dim")]
+    return [*_label("speed-up"), (speedup.text, "bonus"), (f"  {source}", "dim")]
 
 
 def _acceptance(figures: Figures, width: int) -> ScreenLine:

@@ -220,6 +220,13 @@ class Reply:
         temperature = settings.get("temperature") if settings.get("rule") == "follow" else None
         return float(temperature) if isinstance(temperature, int | float) else None
 
+    @property
+    def shows_layers(self) -> bool:
+        """Whether some of its rounds may say where they were decided."""
+        return any(
+            settings.get("lens") for settings in (self.facts.settings, *(c.settings for c in self.facts.changes))
+        )
+
     def add(self, text: str, origin: str) -> None:
         if text:
             self._pieces.append((visible(text), origin))

@@ -10,6 +10,7 @@ from textual.keys import format_key
 
 if TYPE_CHECKING:
     from textual.dom import DOMNode
+    from textual.widget import Widget
 
 KeyTable = Mapping[str, tuple[str, ...]]
 """The keys in force of every binding, by its id."""
@@ -58,3 +59,17 @@ def typed_by(event: Key) -> str:
     """What the key writes; empty where it writes nothing, as with Ctrl or Alt, with which terminals send the letter."""
     writes = event.is_printable and not event.key.startswith(("ctrl+", "alt+"))
     return (event.character or "") if writes else ""
+
+
+async def run_bound(widget: Widget, event: Key) -> bool:
+    """Run what a widget itself binds to a key at once, so that fast typing cannot overtake it; False: nothing is.
+
+    Textual would hand the key up to the app, while the next ones arrive here.
+    """
+    bound = widget.screen.active_bindings.get(event.key)
+    if bound is None or bound.node is not widget:
+        return False
+    event.stop()
+    event.prevent_default()
+    await widget.run_action(bound.binding.action)
+    return True

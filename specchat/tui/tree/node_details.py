@@ -9,6 +9,7 @@ from specchat.engine.protocol.events import RoundDone
 from specchat.engine.protocol.round_nodes import drafted_of, proposers_of
 from specchat.engine.protocol.round_parts import Source
 from specchat.tui.text.cells import ScreenLine, clip, width_of, wrapped_lines
+from specchat.tui.tree.layer_strip import strip_lines
 from specchat.tui.tree.picture import Marks, label, picture_of
 
 _PARTS = {
@@ -39,6 +40,8 @@ def details(
     screen_lines = [_with_probabilities(head, *_probabilities(round, node), width)]
     number = f"token\u00a0{_token(round, node)} ·\u00a0depth\u00a0{depth_of(round, node)} ·\u00a0node\u00a0{node}"
     screen_lines += [[(line, "text")] for line in _wrapped(reason_of(round, node, marks, temperature), width)]
+    for strip, decided in strip_lines(round, parent_of(round, node), width, marks):
+        screen_lines += [strip, *([(line, "text")] for line in _wrapped(decided, width))]
     about = [_origin(round, node), number]
     if temperature and round.verdict.reasons[node : node + 1] == ["rejected"]:
         about.insert(1, DICE)

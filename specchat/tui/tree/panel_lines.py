@@ -14,7 +14,8 @@ from specchat.engine.protocol.text import visible
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import ScreenLine, clip, spark, titled_rule, width_of
-from specchat.tui.tree.node_details import details
+from specchat.tui.tree.layer_strip import lens_at
+from specchat.tui.tree.node_details import details, parent_of
 from specchat.tui.tree.picture import FORCED_BY, Marks, Picture, label
 
 
@@ -70,6 +71,7 @@ EARLIER = 8
 """The most earlier rounds that are shown."""
 
 _DETAILS = 5
+_DETAILS_WITH_LAYERS = 8
 _LEGEND = 2
 _LEGEND_FROM_LINES = 10
 _EARLIER_FROM_LINES = 15
@@ -102,7 +104,8 @@ def node_lines(
     """The details of one node. `roomy`: they may take lines from the tree in a low panel."""
     if height < _DETAILS_FROM_LINES:
         return []
-    room = _DETAILS if height >= _EARLIER_FROM_LINES else min(_DETAILS, height // 2 - 1) if roomy else 1
+    most = _DETAILS if lens_at(round, parent_of(round, node)) is None else _DETAILS_WITH_LAYERS
+    room = most if height >= _EARLIER_FROM_LINES else min(most, height // 2 - 1) if roomy else 1
     lines = details(round, node, width, marks, temperature)[:room]
     return [titled_rule("this token", width), *lines, *([] for _ in range(room - len(lines)))]
 

@@ -14,7 +14,7 @@ from textual.widgets import Input
 
 from specchat.store.prompt_history import History
 from specchat.tui.state.prompt_text import Completion, Pastes, is_long, with_unix_line_ends
-from specchat.tui.text.key_names import typed_by
+from specchat.tui.text.key_names import run_bound, typed_by
 from specchat.tui.textual_patches.fixed_app import Edit, EditResult, FixedTextArea, Location
 
 
@@ -64,6 +64,7 @@ class Prompt(FixedTextArea):
         self.sent = history or History()
         self.completer: Callable[[str], Completion | None] = lambda line: None
         self._pastes = Pastes()
+        self._posted: list[str] = []  # what was sent and nobody has taken yet, as it stands here
         self._recalled: int | None = None
         self._unsent = ""  # the unsent text while a sent message is recalled
         self._offered: tuple[str, tuple[str, ...]] | None = None  # text after the last Tab, and what Tab offers next
@@ -89,15 +90,10 @@ class Prompt(FixedTextArea):
         return self._pastes.unfold(self.text)
 
     async def on_key(self, event: events.Key) -> None:
-        """Run a bound key's action at once, so that fast typing cannot overtake it. Alt and a letter type nothing."""
-        if typed_by(event):
+        """Alt and a letter type nothing."""
+        if typed_by(event) or await run_bound(self, event):
             return
-        bound = self.screen.active_bindings.get(event.key)
-        if bound is not None and bound.node is self:
-            event.stop()
-            event.prevent_default()
-            await self.run_action(bound.binding.action)
-        elif event.key in ("up", "down", "enter"):  # remapped by the user: the text area's own action
+        if event.key in ("up", "down", "enter"):  # remapped by the user: the text area's own action
             event.prevent_default()
             {"up": self.action_cursor_up, "down": self.action_cursor_down, "enter": self.action_newline}[event.key]()
         elif event.is_printable:
@@ -149,7 +145,18 @@ class Prompt(FixedTextArea):
         if menu is not None and not complete and self.text != menu.marked.strip():
             self.take(menu.marked)
             return
-        self.post_message(self.Sent(self.full_text) if self.text.strip() else self.SentEmpty())
+        posted = "".join(self._posted)
+        behind = self.text.removeprefix(posted) or self.text  # a busy app has not taken out yet what was sent before
+        if behind.strip():
+            self._posted.append(behind)
+        self.post_message(self.Sent(self._pastes.unfold(behind)) if behind.strip() else self.SentEmpty())
+
+    def take_sent(self) -> None:
+        """Leave what was typed behind the text that was sent first, where the app was too busy to take that at once."""
+        sent = self._posted.pop(0) if self._posted else ""
+        if sent and self.text.startswith(sent) and len(self.text) > len(sent):
+            self.text = self.text.removeprefix(sent)
+            self.move_cursor(self.document.end)
 
     def action_newline(self) -> None:
         self.insert("\n")

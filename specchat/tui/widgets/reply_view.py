@@ -34,6 +34,7 @@ from specchat.tui.text.markdown_blocks import (
 from specchat.tui.textual_patches.markdown import AlignedTable, append_blocks, without_second_layout
 from specchat.tui.textual_patches.widget_parts import GrowingLines
 from specchat.tui.tree.alternatives import Emitted, emitted_by, readable_pieces
+from specchat.tui.tree.layer_strip import heat_line
 from specchat.tui.widgets.tinted_text import Position, TintedText
 
 LONGEST_GUESSED = 4_000
@@ -307,6 +308,8 @@ class ReplyView(GrowingLines, Vertical):
 
     async def show_new(self) -> None:
         """Show the new pieces of the reply, and its end if it has ended; as plain text if they cannot be drawn."""
+        if not self._tail.is_attached:  # not composed yet: `on_mount` shows them
+            return
         if not self._undrawable:
             try:
                 await self._show_new()
@@ -437,7 +440,9 @@ class ReplyView(GrowingLines, Vertical):
         self._tail.display = False
         line = " · ".join(part for part in (branch_label(self.turn), self.reply.line()) if part)
         self._figures.display = bool(line)
-        self._figures.set([(visible(line).replace(" ", "\u00a0").replace("\u00a0·\u00a0", " ·\u00a0"), "dim")])
+        line = visible(line).replace(" ", "\u00a0").replace("\u00a0·\u00a0", " ·\u00a0")
+        heat = heat_line(self.reply.rounds.list) if self.reply.shows_layers else ""
+        self._figures.set([("\n".join(filter(None, (heat, line))), "dim")])
 
 
 def log_undrawable(turn: Turn) -> None:

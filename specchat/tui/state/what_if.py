@@ -1,0 +1,186 @@
+"""What a reply's rounds would have been under other settings: the question to the engine, and its answer in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from specchat.engine.protocol.commands import WhatIf
+from specchat.engine.protocol.events import RedoneRounds, RoundDone, WouldBe
+from specchat.errors import UsageError
+from specchat.settings import GREEDY, SPECULATION
+from specchat.tui.state.chat import Chat
+from specchat.tui.state.engine_state import change_of
+from specchat.tui.state.setting_effect import differences
+from specchat.tui.state.turn import Reply, Turn
+from specchat.tui.text import numbers
+
+WHOLE_TOKENS = 512
+"""Tokens of a reply that are done once more; of a longer one those before the round that is looked at besides."""
+
+QUICK_TOKENS = 128
+"""The same where nobody waits for it."""
+
+_NAMES = (*SPECULATION, *GREEDY)
+_TO_COMPARE_WITH = "to compare with"
+"""Why a round was plain by which the reply's speed was measured."""
+
+_EQUAL = 0.03
+"""A speed that differs by less is called the same."""
+
+
+@dataclass(frozen=True)
+class RedoneReply:
+    """The part of a reply that is done once more.
+
+    Args:
+        places: for each of its rounds, how many tokens are before it.
+        total: the tokens of the whole reply.
+    """
+
+    turn: Turn
+    reply: Reply
+    rounds: Sequence[RoundDone]
+    places: Sequence[int]
+    tokens: Sequence[int]
+    total: int
+
+    @classmethod
+    def of(cls, chat: Chat, reply: Reply | None, at: int | None = None, most: int = WHOLE_TOKENS) -> RedoneReply:
+        """The first tokens of a reply of the chat, and its round `at` at least.
+
+        Raises:
+            UsageError: it cannot be done once more, and why.
+        """
+        turn = next((turn for turn in chat.turns if reply is not None and turn.reply is reply), None)
+        if reply is None or turn is None:
+            raise UsageError("there is no reply yet to do once more")
+        if chat.background.replaying:
+            raise UsageError("a recording cannot be done once more: that takes its model")
+        if reply.stop is None:
+            raise UsageError("the reply is still being written")
+        if chat.engine.pair != reply.facts.pair:
+            written = reply.facts.pair or "another pair"
+            raise UsageError(f"the reply was written with {written}; /pair {written} loads that")
+        rounds, begun = reply.rounds.list, reply.facts.begun
+        before = len(begun)
+        known = [*(token for token, _ in begun), *(piece.token for round in rounds for piece in round.pieces)]
+        told = "".join(piece.text for round in rounds for piece in round.pieces)
+        if not rounds or not reply.text[sum(count for _, count in begun) :].startswith(told):
+            raise UsageError("not all rounds of this reply were kept, so it cannot be done once more")
+        places = [before]
+        for round in rounds:
+            places.append(places[-1] + len(round.pieces))
+        wanted = 0 if at is None else at + 1
+        count = next((n for n in range(len(rounds), 0, -1) if places[n] <= most), 1)
+        count = max(count, min(wanted, len(rounds)))
+        return cls(turn, reply, rounds[:count], places[:count], known[: places[count]], len(known))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Those that it was written with, as far as they decide what is guessed and drawn."""
+        return {name: value for name, value in self.reply.facts.settings.items() if name in _NAMES}
+
+    def ask(self, chat: Chat, id: int, changes: Mapping[str, Any], at: int | None = None) -> WhatIf:
+        """The question to the engine; round `at` is looked at."""
+        plain = [
+            n for n, round in enumerate(self.rounds) if not round.budget.get("nodes") and round.why == _TO_COMPARE_WITH
+        ]
+        facts = self.reply.facts
+        return WhatIf(
+            id,
+            chat.engine.pair,
+            chat.before_reply(self.turn),
+            facts.seed or 0,
+            list(self.tokens),
+            self.settings,
+            as_settings(changes),
+            [] if facts.begun else plain,
+            None if at is None or at >= len(self.places) else self.places[at],
+            self.reply.constraint,
+        )
+
+    @property
+    def part(self) -> str:
+        """Which part of the reply the figures are of; empty where they are of all of it."""
+        return "" if len(self.tokens) == self.total else f"in its first {numbers.tokens(len(self.tokens))}"
+
+
+def may_be_asked(name: str) -> bool:
+    """Whether a setting decides what is guessed and drawn, and needs no reload."""
+    return (name in _NAMES or "." in name) and name != "method_options"
+
+
+def as_settings(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Changes by name, `METHOD.OPTION` too, as the engine takes them."""
+    settings: dict[str, Any] = {}
+    for name, value in changes.items():
+        for key, told in change_of(name, value).items():
+            settings[key] = {**settings.get(key, {}), **told} if isinstance(told, dict) else told
+    return settings
+
+
+def changes_since(reply: Reply, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What is otherwise in these settings than when the reply was written, of what decides guesses and draws."""
+    had = reply.facts.settings
+    if not had:
+        return {}
+    found = differences(had, settings)
+    return {name: now for name, (_, now) in found.items() if may_be_asked(name) and now is not None}
+
+
+def pairs_of(text: str) -> list[tuple[str, str]]:
+    """`nodes=16 depth 6` → names and values.
+
+    Raises:
+        UsageError: a name without a value.
+    """
+    words = text.replace("=", " ").split()
+    if len(words) % 2 or not words:
+        raise UsageError("/whatif wants settings and their values: /whatif nodes=16 depth=6")
+    return list(zip(words[::2], words[1::2], strict=True))
+
+
+def changes_text(changes: Mapping[str, Any]) -> str:
+    """`16 nodes, depth 6`."""
+    return ", ".join(
+        f"{value} node{'' if value == 1 else 's'}" if name == "nodes" else f"{name} {numbers.setting(value)}"
+        for name, value in changes.items()
+    )
+
+
+def length_of(rounds: RedoneRounds) -> float:
+    return rounds.tokens / max(1, rounds.rounds)
+
+
+def sentence(changes: Mapping[str, Any], answer: WouldBe, part: str = "") -> str:
+    """`16 nodes: 2.4 instead of 2.1 a round, at 1.3 × the price: 12 % slower`, of what, and what is an estimate."""
+    of = ", ".join(filter(None, (part, "guessing in full" if answer.full else "")))
+    return f"{changes_text(changes)}: {comparison(answer)}" + (f", {of}" if of else "") + _reservation(answer)
+
+
+def comparison(answer: WouldBe) -> str:
+    """`2.4 instead of 2.1 a round, at 1.3 × the price: 12 % slower`."""
+    own, other = answer.own, answer.other
+    if own is None or other is None:
+        return "not known"
+    was, now = length_of(own), length_of(other)
+    price = other.round_s / own.round_s if own.round_s > 0 else 1.0
+    digits = 1 if abs(now - was) >= 0.095 else 2
+    tokens = f"{now:.{digits}f} instead of {was:.{digits}f} a round"
+    if f"{now:.2f}" == f"{was:.2f}":
+        tokens = f"{now:.2f} a round as before"
+    gain = now / was / price - 1
+    speed = f"{abs(gain):.0%} {'faster' if gain > 0 else 'slower'}".replace("%", " %")
+    return f"{tokens}, at {price:.1f} × the price: {'as fast' if abs(gain) < _EQUAL else speed}"
+
+
+def _reservation(answer: WouldBe) -> str:
+    """What of the sentence is no more than an estimate; empty where nothing is."""
+    doubts = []
+    if not answer.decided:
+        doubts.append("its text would have become another")
+    if not answer.measured:
+        doubts.append("prices by these rounds alone")
+    return f" (estimate: {'; '.join(doubts)})" if doubts else ""
