@@ -12,7 +12,7 @@ from tiny_models import add_tiny_pair
 
 from specchat.decoding.together import read_together
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.commands import Cancel, Change, Generate, Load, Message
+from specchat.engine.protocol.commands import Cancel, Change, Generate, Load, Message, ReplyConstraint
 from specchat.engine.server import joint_replies, open_pair
 from specchat.engine.server.command_queue import CommandQueue
 from specchat.engine.server.open_pair import OpenPair
@@ -178,26 +178,42 @@ def test_every_cache_counts_as_long_as_the_longest_text(engine, monkeypatch):
     assert pair._room_for(2000) is (wanted == 0)
 
 
-@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
+def mixed(id, noise):
+    """A request of any kind, or one that is refused; sometimes one that is cancelled."""
+    own = {"max_tokens": noise.randrange(1, 5), "temperature": noise.choice([0.0, 0.7, 1.3])}
+    wrong = {"temperature": -1.0} if id % 17 == 3 else {}
+    more = noise.choice([
+        {},
+        {"logit_bias": {5: 2.0, 7: -100.0}},
+        {"logprobs": True, "top_logprobs": 3, "prompt_logprobs": True},
+        {"constraint": ReplyConstraint("regex", "[a-z ]{1,9}")},
+        {"constraint": ReplyConstraint("json_schema", '{"type": ["object", "boolean"]}')},
+        {"constraint": ReplyConstraint("calls", chosen=("add",) * (id % 2)), "tools": TOOLS},
+        {"constraint": ReplyConstraint("grammar", "start: nothing")},
+        {"reference": "Hello there"},
+    ])  # fmt: skip
+    asked = generate(id, "Hello " * noise.randrange(1, 12), {**own, **wrong}, **more)
+    return [asked, *([Cancel(id)] if id % 13 == 5 else [])]
+
+
+TOOLS = '[{"type": "function", "function": {"name": "add", "parameters": {"properties": {"a": {"enum": [1, 2]}}}}}]'
+
+
+@pytest.mark.parametrize("count", [160, pytest.param(1000, marks=pytest.mark.slow)])
 def test_many_mixed_replies_leave_nothing_behind(engine, count):
-    """Texts, samplings, lengths, cancellations and errors in no order: replies are let go as they end, without a search
-    for garbage, and there are never more caches than places."""
+    """Texts, samplings, constraints, tools, lengths, cancellations and errors in no order: replies are let go as they
+    end, without a search for garbage, and there are never more caches than places."""
     noise = random.Random(5)
     gc.collect()
     gc.disable()
     try:
         for first in range(0, count, 20):
-            commands = []
-            for id in range(first, first + 20):
-                own = {"max_tokens": noise.randrange(1, 5), "temperature": noise.choice([0.0, 0.7, 1.3])}
-                wrong = {"temperature": -1.0} if id % 17 == 3 else {}
-                commands.append(generate(id, "Hello " * noise.randrange(1, 12), {**own, **wrong}))
-                commands += [Cancel(id)] if id % 13 == 5 else []
-            events = engine.answer(*commands)
+            events = engine.answer(*(one for id in range(first, first + 20) for one in mixed(id, noise)))
             assert len([event for event in events if isinstance(event, ev.Finished | ev.Failed)]) == 20
         alive = Counter(type(one).__name__ for one in gc.get_objects())
     finally:
         gc.enable()
-    assert [alive[name] for name in ("ToldReply", "JoinedReply", "Together", "Emission")] == [0, 0, 0, 0]
+    let_go = ("ToldReply", "JoinedReply", "Together", "Emission", "CopySources", "Constraint")
+    assert {name: alive[name] for name in let_go} == dict.fromkeys(let_go, 0)
     pair = engine.worker._pair.open
     assert len(pair._others) < MOST_TOGETHER

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from functools import cache
 
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.engine.protocol.commands import Message
@@ -31,7 +30,7 @@ class CopySources:
         self._vocabulary = vocabulary
         self._messages = [{"role": message.role, "content": message.content} for message in messages]
         self._prompt = prompt
-        self._tokens_of = cache(self._find_tokens)
+        self._found: dict[int, range] = {}  # by message
 
     def describe(self, history: Sequence[int], place: int) -> Source:
         """The source of a copy of token `place` of the text, which begins with the prompt."""
@@ -43,6 +42,11 @@ class CopySources:
         role = self._messages[at]["role"]
         number = sum(message["role"] == role for message in self._messages[: at + 1])
         return Source(place, _PARTS[role], number, self._words(history, self._tokens_of(at).start, place))
+
+    def _tokens_of(self, at: int) -> range:
+        if at not in self._found:
+            self._found[at] = self._find_tokens(at)
+        return self._found[at]
 
     def _find_tokens(self, at: int) -> range:
         """The tokens of the prompt that message `at` became."""
