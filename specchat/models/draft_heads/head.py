@@ -284,6 +284,10 @@ class DraftHead(DraftNetwork[H_co]):
         fused: Tensor = self.fuse(rms_normalize(features, self.sizes.epsilon).flatten(-2))
         return fused
 
+    def fused_here(self, features: Tensor) -> Tensor:
+        """`fused` of states of any format on any device, in its own format and on its own device."""
+        return self.fused(features.to(self.norm))
+
     def of_tokens(self, embedded: Tensor) -> Tensor:
         """(…, d) input of a step, from the embeddings (…, d) of tokens."""
         normed, product = rms_normalize(embedded, self.sizes.epsilon), self.token_product

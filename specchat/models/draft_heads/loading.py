@@ -280,7 +280,7 @@ class HeadOfTarget:
         head.to(like)
         product = partial(TorchHead, head.normed, like) if compiled is None else _native(head)
         given = DraftingInputs(
-            text or TextInputs(head.sizes.taps, lambda states: head.fused(states.to(like))),
+            text or TextInputs(head.sizes.taps, head.fused_here),
             self._token_inputs(head, like),
             TrimmedHead(product, shared.tokens, shared.head, None if shared.own_head else self._target.head_rows),
             1 if compiled is None else compiled.threads,
