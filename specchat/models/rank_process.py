@@ -93,7 +93,7 @@ def main() -> None:
     except RanksLost:
         os._exit(0)  # the first rank says it
     except SpecchatError as error:
-        last_words_file(folder, rank).write_text(str(error))
+        last_words_file(folder, rank).write_text(str(error), encoding="utf-8")
         print(error, file=sys.stderr, flush=True)
         os._exit(error.exit_code)
     os._exit(0)

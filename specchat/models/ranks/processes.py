@@ -119,7 +119,7 @@ def last_words_file(folder: Path, rank: int) -> Path:
 
 def _last_words(folder: Path, rank: int) -> str:
     try:
-        return f": {last_words_file(folder, rank).read_text()[:500]}"
+        return f": {last_words_file(folder, rank).read_text(encoding='utf-8', errors='replace')[:500]}"
     except OSError:
         return ""
 
