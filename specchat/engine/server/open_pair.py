@@ -230,6 +230,7 @@ class OpenPair:
         """Build drafters from what this pair has from now on."""
         self.loaded = loaded
         self.prompts.use(loaded)
+        self.idle.accounts.use(loaded)
         self.conversation.supply(loaded.draft.model if loaded.draft else None, self.idle.resources(loaded))
         for chat in self._others:
             chat.supply(*self._own_models())

@@ -70,7 +70,7 @@ class ModelRaceScreen(RaceScreen):
         self._against = name
         self._race: ModelRace | None = None
         self._link: Link | None = None
-        self._closed = False
+        self._race_closed = False
         super().__init__(context, prompt)
 
     def refuse_settings(self, settings: Mapping[str, Any]) -> None:
@@ -94,7 +94,7 @@ class ModelRaceScreen(RaceScreen):
             self._race.phase, self._race.problem = "failed", str(error)
             self.show()
             return
-        if self._closed:
+        if self._race_closed:
             self._close_link()
         else:
             self._send(self._race.begin())
@@ -115,7 +115,7 @@ class ModelRaceScreen(RaceScreen):
         return bool(commands)
 
     def on_unmount(self) -> None:
-        self._closed = True
+        self._race_closed = True
         self._close_link()
 
     def _close_link(self) -> None:
