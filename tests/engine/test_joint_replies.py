@@ -99,7 +99,7 @@ def test_events_of_replies_alternate_round_by_round_and_name_their_reply(engine)
     """Until the first ends, no reply is more than the slices of the prompts ahead of another, and once all are being
     written each gets a round in every pass."""
     events = engine.answer(
-        *(generate(id, "What are you?", {"max_tokens": 60, "temperature": 0.7}) for id in range(1, 5))
+        *(generate(id, "What are you?", {"max_tokens": 90, "temperature": 0.7}) for id in range(1, 5))
     )
     done, before = dict.fromkeys(range(1, 5), 0), {}
     for event in events:
