@@ -98,10 +98,9 @@ def test_each_reply_is_the_one_that_it_is_alone(engine, monkeypatch):
 def test_events_of_replies_alternate_round_by_round_and_name_their_reply(engine):
     """Until the first ends, no reply is more than the slices of the prompts ahead of another, and once all are being
     written each gets a round in every pass."""
-    events = engine.answer(
-        *(generate(id, "What are you?", {"max_tokens": 90, "temperature": 0.7}) for id in range(1, 5))
-    )
-    done, before = dict.fromkeys(range(1, 5), 0), {}
+    ids = (3, 4, 6, 8)  # no reply of these seeds ends by itself
+    events = engine.answer(*(generate(id, "What are you?", {"max_tokens": 90, "temperature": 0.7}) for id in ids))
+    done, before = dict.fromkeys(ids, 0), {}
     for event in events:
         if isinstance(event, ev.Finished):
             break
