@@ -161,7 +161,8 @@ def begun(model, shard, tmp_path_factory):
 
 @pytest.mark.parametrize("method", OF_A_CHAIN)
 def test_a_trained_network_beats_its_untrained_self(method, model, shard, tmp_path):
-    fit = fitted(method, model, shard, tmp_path, 4000, schedule=Schedule(4000, 0.0, 2e-2, 2000))  # in large steps
+    tokens = 6000 if method == "falcon" else 4000  # it learns more slowly
+    fit = fitted(method, model, shard, tmp_path, tokens, schedule=Schedule(tokens, 0.0, 2e-2, 2000))  # in large steps
     standing = fit.run(lambda standing: None)
     before, after = standing.curve[0]["tau"], standing.best
     assert after > before + 0.3, standing.curve
