@@ -238,7 +238,11 @@ def _stop_at_eof() -> None:
     with suppress(OSError):
         while os.read(0, 4096):
             pass
-    os.kill(os.getpid(), signal.SIGTERM)
+    main = threading.main_thread().ident
+    if sys.platform == "win32" or main is None:
+        os.kill(os.getpid(), signal.SIGTERM)
+    else:  # to any thread it may be this one, which wakes first after a pause, and then the other sleeps on
+        signal.pthread_kill(main, signal.SIGTERM)
 
 
 Tell = Callable[["Stage"], None]
