@@ -39,9 +39,6 @@ _WATCHED = 4
 _RESTS = 8
 """Rounds for which a plain plan holds: re-planning each round would cost 2 % of a plain round."""
 
-_KEPT_ROWS = (1, 2, 4)
-"""Rows of the passes whose times are kept."""
-
 _ONE_GUESS = Budget(1, 1, 1, why="a trial: may guesses pay again?")
 
 
