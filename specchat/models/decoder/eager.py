@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from weakref import WeakKeyDictionary
 
 import torch
@@ -21,7 +20,7 @@ from specchat.models.decoder.kv_cache import KVCache
 from specchat.models.decoder.layer_hooks import LayerWatch
 from specchat.models.decoder.layer_weights import DecoderWeights, Layer
 from specchat.models.decoder.network import Pass, PassSizes, SubLayers, layers_then_head
-from specchat.models.decoder.trimmed_head import TorchHead, TrimmedHead
+from specchat.models.decoder.trimmed_head import torch_trimmed_head
 
 Attention = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 """(queries, keys, values, mask) → (rows, heads · head_dim).
@@ -137,11 +136,7 @@ class EagerNetwork:
         return self.weights.head_rows(list(tokens))
 
     def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
-        def normed(states: Tensor) -> Tensor:
-            return F.rms_norm(states.float(), (self.shape.hidden,), eps=self.shape.epsilon)
-
-        empty = partial(TorchHead, normed, self.like)  # the norm's factors are in the rows
-        return TrimmedHead(empty, torch.tensor(tokens), self.head_rows(tokens), self.head_rows)
+        return torch_trimmed_head(tokens, self.head_rows, self.like, self.shape.epsilon)
 
     def head(self, hidden: Tensor, logsumexp: bool = False) -> HeadOutput:
         normed = F.rms_norm(hidden, (self.shape.hidden,), self.weights.norm, self.shape.epsilon)

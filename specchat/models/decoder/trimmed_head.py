@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 import torch
@@ -157,6 +158,22 @@ class TorchHead:
         logits = F.linear(self._normed(states).to(self._like), self._room[: self._count])
         logits = (logits if self._finished is None else self._finished(logits)).float()
         return output_of(logits)
+
+
+def torch_trimmed_head(
+    tokens: Sequence[int], rows: Callable[[Sequence[int]], Tensor], like: Tensor, epsilon: float
+) -> TrimmedHead[Tensor]:
+    """A head of these tokens in torch, for states that are not normed yet.
+
+    Args:
+        rows: makes (n, d) rows of tokens, the final norm's factors in them.
+        like: a tensor in the format and on the device of the rows.
+    """
+
+    def normed(states: Tensor) -> Tensor:
+        return F.rms_norm(states.float(), states.shape[-1:], eps=epsilon)
+
+    return TrimmedHead(partial(TorchHead, normed, like), torch.tensor(tokens), rows(tokens), rows)
 
 
 def output_of(logits: Tensor) -> HeadOutput:

@@ -8,12 +8,10 @@ import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from functools import partial
 from weakref import WeakKeyDictionary
 
 import msgspec
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from specchat.core.device_copy import drawable
@@ -24,7 +22,7 @@ from specchat.models.decoder.adapters import checked, sizes_of
 from specchat.models.decoder.kv_cache import KVCache
 from specchat.models.decoder.network import Pass
 from specchat.models.decoder.shape import Shape
-from specchat.models.decoder.trimmed_head import TorchHead, TrimmedHead
+from specchat.models.decoder.trimmed_head import torch_trimmed_head
 from specchat.models.decoder.weight_check import prepared
 from specchat.models.ranks import plan as p
 from specchat.models.ranks.group import Group
@@ -186,12 +184,7 @@ class LeadingNetwork:
 
     def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
         """Of the first rank alone, which has the states of all rows."""
-
-        def normed(states: Tensor) -> Tensor:
-            return F.rms_norm(states.float(), (self.shape.hidden,), eps=self.shape.epsilon)
-
-        empty = partial(TorchHead, normed, self.like)  # the norm's factors are in the rows
-        return TrimmedHead(empty, torch.tensor(tokens), self.head_rows(tokens), self.head_rows)
+        return torch_trimmed_head(tokens, self.head_rows, self.like, self.shape.epsilon)
 
     def head(self, hidden: Tensor, logsumexp: bool = False) -> HeadOutput:
         hidden = hidden.to(self.like)
