@@ -11,6 +11,7 @@ LEARNING = "tests/training/test_learning.py"
 START = "tests/training/test_training_start.py"
 WRITING = "tests/training/test_text_writing.py"
 DISTILLING = ("tests/training/test_distillation.py",)
+DRAFT_TEXTS = ("tests/training/test_draft_texts.py",)
 DRAFT_MODELS = ("tests/models/test_trained_draft_model.py",)
 UNROLLING = ("tests/training/test_unrolling.py",)
 
@@ -308,6 +309,22 @@ if self.size_bytes > 2 * self.most_bytes:
         "torch.arange(len(tokens), device=tokens.device)",
         "torch.arange(len(tokens), device=tokens.device).flip(0)",
         UNROLLING,
+    ),
+    Mutation(
+        "training",
+        "lets a draft model that writes forget what it wrote before",
+        "written",
+        "torch.cat([seen, torch.ones_like(seen[..., :1])], dim=3)",
+        "torch.cat([seen, seen[..., :1] & (step == max(lengths))], dim=3)",
+        (*DRAFT_TEXTS, "-k", "drawn"),
+    ),
+    Mutation(
+        "training",
+        "takes the target's texts every time",
+        "DraftTexts.__call__",
+        "epoch < self._first",
+        "epoch >= 0",
+        (*DRAFT_TEXTS, "-k", "worth_more"),
     ),
     Mutation(
         "training",
