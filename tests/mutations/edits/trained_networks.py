@@ -176,6 +176,22 @@ EDITS = (
         ("tests/drafters/test_mask_rows.py", "-k", "keep_their_bits"),
     ),
     Mutation(
+        "drafter mtp",
+        "orders guesses by the token after the root, whichever stands before them",
+        "MaskRowsDrafter._sampled",
+        "[tree.tokens[node] for node in nodes]",
+        "[tree.tokens[ROOT] for node in nodes]",
+        ("tests/drafters/test_mask_rows.py", "-k", "sampler_orders"),
+    ),
+    Mutation(
+        "learning",
+        "lets masks learn the states of the tokens before their places",
+        "MaskLearning.loss",
+        "batch.features[rows, before, -1]",
+        "batch.features[rows, before - 1, -1]",
+        ("tests/training/test_mtp_sampler.py", "-k", "consistency"),
+    ),
+    Mutation(
         "learning",
         "puts masks one place too early",
         "FrozenTarget.states",
