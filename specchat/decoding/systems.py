@@ -172,7 +172,14 @@ SYSTEMS: tuple[System, ...] = (
     ),
     System(
         "SpecDec++", "2405.19715", "draft",
-        differs="no head is trained to say when a draft should stop",
+        (
+            "drafters/test_stop_head.py::test_on_new_texts_it_tells_accepted_guesses_from_refused_ones",
+            "drafters/test_stop_head.py::test_no_fixed_length_accepts_as_much_with_as_few_discarded_drafts",
+        ),
+        "its training beforehand on mixed texts: the head learns from the guesses that rounds judge. It reads the state "
+        "before a token, so that draws keep their law and the last token of a branch is not read. One narrow residual "
+        "block, added to the draft's own log odds, where the paper has three as wide as the model",
+        also="`draft_model.stop`",
     ),
     System(
         "PEARL", "2408.11850", "draft",
