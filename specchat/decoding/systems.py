@@ -172,7 +172,14 @@ SYSTEMS: tuple[System, ...] = (
     ),
     System(
         "SpecDec++", "2405.19715", "draft",
-        differs="no head is trained to say when a draft should stop",
+        (
+            "drafters/test_stop_head.py::test_on_new_texts_it_tells_accepted_guesses_from_refused_ones",
+            "drafters/test_stop_head.py::test_no_fixed_length_accepts_as_much_with_as_few_discarded_drafts",
+        ),
+        "its training beforehand on mixed texts: the head learns from the guesses that rounds judge. It reads the state "
+        "before a token, so that draws keep their law and the last token of a branch is not read. One narrow residual "
+        "block, added to the draft's own log odds, where the paper has three as wide as the model",
+        also="`draft_model.stop`",
     ),
     System(
         "PEARL", "2408.11850", "draft",
@@ -261,10 +268,11 @@ SYSTEMS: tuple[System, ...] = (
             "acceptance/test_nest.py::test_the_coefficient_is_the_published_sigmoid_of_the_ratio_of_distances",
             "acceptance/test_nest.py::test_with_gamma_2_a_span_goes_on_with_the_likeliest_token_alone_and_with_0_with_any",
             "acceptance/test_nest.py::test_every_accepted_copy_equals_the_text_at_its_source",
+            "acceptance/test_nest.py::test_every_accepted_copy_from_a_datastore_equals_its_file",
         ),
-        "lossy, as published. Its retrieval: no documents beside the chat, no search for the states nearest to the "
-        "target's, and no choice of passages before it. Copies are found in the text by equal tokens",
-        also="with `prompt_lookup`",
+        "lossy, as published. Its search for the states nearest to the target's, and the choice of passages before it: "
+        "copies are found by equal tokens",
+        also="with `prompt_lookup`, or `datastore` for files",
     ),
     System(
         "RASD", "2503.03434", "model",
