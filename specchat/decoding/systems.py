@@ -268,10 +268,11 @@ SYSTEMS: tuple[System, ...] = (
             "acceptance/test_nest.py::test_the_coefficient_is_the_published_sigmoid_of_the_ratio_of_distances",
             "acceptance/test_nest.py::test_with_gamma_2_a_span_goes_on_with_the_likeliest_token_alone_and_with_0_with_any",
             "acceptance/test_nest.py::test_every_accepted_copy_equals_the_text_at_its_source",
+            "acceptance/test_nest.py::test_every_accepted_copy_from_a_datastore_equals_its_file",
         ),
-        "lossy, as published. Its retrieval: no documents beside the chat, no search for the states nearest to the "
-        "target's, and no choice of passages before it. Copies are found in the text by equal tokens",
-        also="with `prompt_lookup`",
+        "lossy, as published. Its search for the states nearest to the target's, and the choice of passages before it: "
+        "copies are found by equal tokens",
+        also="with `prompt_lookup`, or `datastore` for files",
     ),
     System(
         "RASD", "2503.03434", "model",
