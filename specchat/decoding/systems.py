@@ -360,8 +360,11 @@ SYSTEMS: tuple[System, ...] = (
             "indexes/test_token_translation.py::test_what_is_translated_spells_the_same",
             "drafters/test_cross_vocabulary.py::test_probabilities_of_the_guesses_at_a_node_never_exceed_1_together",
             "drafters/test_cross_vocabulary.py::test_ngrams_that_were_met_raise_what_is_accepted",
+            "training/test_adapted_draft.py::test_with_other_tokens_it_learns_through_the_translation",
+            "training/test_adapted_draft.py::test_what_is_learnt_in_draft_tokens_are_laws_of_shared_tokens_and_the_tokens_of_ngrams",
         ),
-        "its training online, and rules that use probabilities: guesses are points",
+        "training of the draft itself: an adapter of its last states learns (`/learn`). Its head that ends branches is "
+        "SpecDec++'s here (`cross_vocabulary.stop`). Rules that use probabilities: guesses are points",
     ),
     System(
         "Medusa", "2401.10774", "model",
@@ -514,9 +517,13 @@ SYSTEMS: tuple[System, ...] = (
         (
             "training/test_online_learning.py::test_acceptance_on_a_narrow_stream_rises_over_50_updates_and_survives_a_change_of_subject",
             "training/test_online_learning.py::test_the_text_is_the_same_with_learning_on_and_off",
+            "training/test_adapted_draft.py::test_acceptance_on_a_narrow_stream_rises_over_50_updates_and_survives_a_change_of_subject",
+            "training/test_adapted_draft.py::test_prompts_go_to_the_adapter_of_their_topic_which_other_topics_leave_alone",
+            "controllers/test_goodput.py::test_the_depths_that_online_speculative_decoding_publishes_are_found",
         ),
-        "draft models do not learn, trained networks do; a network for each kind of query: one serves all topics",
-        also="`/learn`: the trained drafter in use learns from replies",
+        "a draft model's adapter learns, not all of its weights, and topics (`draft_model.topics`) are told apart by the "
+        "tokens of prompts; one trained network serves all topics",
+        also="`/learn`: the trained drafter or the draft model in use learns from replies",
     ),
     System(
         "S2D", "2407.01955", "model",
