@@ -250,8 +250,8 @@ class LearningDraft(LearnsFromReplies, Protocol):
         """Note places of the reply, to be learnt from.
 
         Args:
-            states: the draft model's last state at each.
-            likeliest, log_p: what `law` says there, in the draft model's tokens; −1 for those that it has not.
+            states: (d,) the draft model's last state at each.
+            likeliest, log_p: (n, K) what `law` says there, in the draft model's tokens; −1 for those that it has not.
             wrote: the draft token that follows.
             sure: whether that token alone is to be learnt.
         """
