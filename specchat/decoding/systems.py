@@ -473,7 +473,9 @@ SYSTEMS: tuple[System, ...] = (
         (
             "drafters/test_trim.py::test_only_frequent_tokens_and_those_of_the_text_are_guessed_in_the_order_of_the_whole_head",
             "drafters/test_trim.py::test_draws_are_distributed_as_their_q_and_q_has_only_tokens_with_a_row",
+            "drafters/test_trim.py::test_operations_and_bytes_of_the_head_fall_to_the_share_that_is_left",
         ),
+        "counts of a calibration text: those of the user's own replies, and before them the tokenizer's order",
         also="`draft_model.trim`",
     ),
     System(
