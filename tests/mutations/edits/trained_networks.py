@@ -433,20 +433,8 @@ if self.size_bytes > 2 * self.most_bytes:
         "training",
         "begins with random weights where a drafter is named",
         "first_network",
-        """
-if start is None:
-    network = new_network(method, sizes, shared, torch.Generator().manual_seed(seed))
-else:
-    network = load_network(start.method, start.options, start.weights, lambda tokens: shared)
-    network.train().requires_grad_(True)
-""",
-        """
-if True:
-    network = new_network(method, sizes, shared, torch.Generator().manual_seed(seed))
-else:
-    network = load_network(start.method, start.options, start.weights, lambda tokens: shared)
-    network.train().requires_grad_(True)
-""",
+        "network = _begun(method, sizes, shared, seed, start)",
+        "network = _begun(method, sizes, shared, seed, None)",
         (START, "-k", "own_figures"),
     ),
     Mutation(
@@ -509,7 +497,7 @@ if better:  # first: an interrupt must not leave figures beside weights that are
     Mutation(
         "training",
         "tells of gains alone",
-        "_judged",
+        "changed_guesses",
         "(one == wrote) & (other != wrote)",
         "(one == wrote) & (other != wrote) & False",
         (ONLINE, "-k", "some_changed_guesses_are_told"),
