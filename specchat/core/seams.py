@@ -205,6 +205,11 @@ class Drafter(ABC):
         """Whether its guesses say which token of the text they are copies of (`Guess.source`)."""
         return False
 
+    def stored_text(self, source: int, most: int) -> tuple[str, int, Sequence[int]] | None:
+        """For a source of its guesses in a datastore: the file, the index there, up to `most` tokens before it in its
+        text; None for other sources."""
+        return None
+
     @property
     def taps(self) -> Collection[int]:
         """Layers of the target whose states it wants to find in the reading of rounds that may draft with passes."""
