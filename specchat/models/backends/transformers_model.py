@@ -216,7 +216,7 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
 
         by_kind = [{"": mask} if isinstance(mask, Tensor) else mask for mask in each]
         masks = {kind: joined([mask for of in by_kind if (mask := of[kind]) is not None]) for kind in by_kind[0]}
-        return masks[""] if "" in masks else masks
+        return masks.get("", masks)
 
     def _of_parts(self, parts: SubLayers) -> ReferenceModel:
         return ReferenceModel(self._whole, self.context_tokens, parts, source=self)

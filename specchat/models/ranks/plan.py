@@ -161,7 +161,7 @@ class Stop(PlanMessage, tag=11):
     """There is nothing more to do."""
 
 
-class RunTogether(_Message, tag=12):
+class RunTogether(PlanMessage, tag=12):
     """Compute passes of several texts at once, each over a cache of its own, and the head of all."""
 
     runs: Annotated[list[Run], msgspec.Meta(min_length=1, max_length=MOST_TEXTS)]
