@@ -144,7 +144,11 @@ def test_kept_rounds_tell_what_smaller_trees_would_have_kept():
     # root ┬ a ┬ b ─ d      b and d are of the text, as e and f, the bonus tokens; x is the likeliest guess, and wrong
     #      └ x └ y
     nodes = [(0, "a", -0.5), (0, "x", -0.1), (1, "b", -0.9), (1, "y", -0.2), (3, "d", -0.1)]
-    rounds = [round_of(nodes, [1, 3, 5], "e", 0.006), round_of([], [], "f", 0.001), round_of(nodes[:2], [1], "g", 0.003)]
+    rounds = [
+        round_of(nodes, [1, 3, 5], "e", 0.006),
+        round_of([], [], "f", 0.001),
+        round_of(nodes[:2], [1], "g", 0.003),
+    ]
     own = {"nodes": 5, "depth": 3, "width": 2}
 
     def told(**changes: int) -> tuple[list[str], str | None, int, float]:

@@ -158,8 +158,10 @@ class WhatIfScreen(ModalScreen[None]):
     def _paint(self, width: int, height: int) -> list[ScreenLine]:
         """The sentence, then both trees side by side, or one above the other where the page is narrow."""
         was = self.redone.rounds[self._at]
-        said = self._state if self.answer is None else sentence(
-            self.changes, self.answer, self.redone.part, alone=bool(self.redone.alone)
+        said = (
+            self._state
+            if self.answer is None
+            else sentence(self.changes, self.answer, self.redone.part, alone=bool(self.redone.alone))
         )
         role = "dim" if self.answer is None else "strong"
         head: list[ScreenLine] = [[(line, role)] for line in wrapped_lines(said, width)[: max(1, height // 3)]]
@@ -206,7 +208,9 @@ class WhatIfs:
         Raises:
             UsageError: it cannot be done once more, and why.
         """
-        reply = (self._chat.shown_rounds.reply or self._chat.last_reply()) if self._chat.visible.served is None else None
+        reply = (
+            (self._chat.shown_rounds.reply or self._chat.last_reply()) if self._chat.visible.served is None else None
+        )
         if reply is None:
             raise UsageError("there is no reply yet to do once more")
         rounds = reply.rounds.list

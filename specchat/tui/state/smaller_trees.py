@@ -17,7 +17,9 @@ SMALLER = ("nodes", "depth", "width")
 """The settings of which a smaller value leaves guesses out of the trees that are there."""
 
 
-def would_have_been(rounds: Sequence[RoundDone], at: int, own: Mapping[str, Any], changes: Mapping[str, Any]) -> WouldBe:
+def would_have_been(
+    rounds: Sequence[RoundDone], at: int, own: Mapping[str, Any], changes: Mapping[str, Any]
+) -> WouldBe:
     """The rounds with the least likely, deepest or last guesses left out; the reply's text decides what is kept.
 
     Where a round keeps less, the next one begins inside its tree, and guesses what that tree has there: no fewer
@@ -59,7 +61,7 @@ def _drafted(round: RoundDone) -> int:
 
 
 def _parts(round: RoundDone, limits: Mapping[str, int]) -> Iterator[RoundDone]:
-    """The rounds that write what this one wrote: the first from its root, each further one from where the last ended."""
+    """The rounds that write what this one wrote: the first from its root, each other one from where the last ended."""
     line = [0, *round.verdict.path]
     at = 0
     while at < len(line) and at < len(round.pieces):

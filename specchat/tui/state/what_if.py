@@ -79,7 +79,9 @@ class RedoneReply:
         known = [*(token for token, _ in begun), *(piece.token for round in rounds for piece in round.pieces)]
         told = "".join(piece.text for round in rounds for piece in round.pieces)
         if not rounds or not reply.text[sum(count for _, count in begun) :].startswith(told):
-            raise UsageError("the rounds of this reply were not kept, so there is nothing to do once more; a new reply has them")
+            raise UsageError(
+                "the rounds of this reply were not kept, so there is nothing to do once more; a new reply has them"
+            )
         places = [before]
         for round in rounds:
             places.append(places[-1] + len(round.pieces))
@@ -179,7 +181,9 @@ def sentence(changes: Mapping[str, Any], answer: WouldBe, part: str = "", *, alo
         alone: whether the kept rounds gave the answer.
     """
     if alone:
-        return f"{changes_text(changes)}: {comparison(answer)} (estimate: by the rounds as they were kept, no model asked)"
+        return (
+            f"{changes_text(changes)}: {comparison(answer)} (estimate: by the rounds as they were kept, no model asked)"
+        )
     of = ", ".join(filter(None, (part, "guessing in full" if answer.full else "")))
     return f"{changes_text(changes)}: {comparison(answer)}" + (f", {of}" if of else "") + _reservation(answer)
 
