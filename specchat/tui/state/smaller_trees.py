@@ -10,7 +10,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from specchat.engine.protocol.events import Piece, RedoneRounds, RoundDone, WouldBe
+from specchat.engine.protocol.events import RedoneRounds, RoundDone, WouldBe
+from specchat.engine.protocol.round_parts import Piece
 from specchat.errors import UsageError
 
 SMALLER = ("nodes", "depth", "width")
