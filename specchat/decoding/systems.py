@@ -435,9 +435,12 @@ SYSTEMS: tuple[System, ...] = (
         "MTP (Your LLM Knows the Future)", "2507.11851", "model",
         (
             "drafters/test_mask_rows.py::test_the_rows_of_the_tree_keep_their_bits_whether_the_adapter_acts_or_not",
-            "drafters/test_mask_rows.py::test_masks_behind_every_node_always_lead_to_a_draft_and_those_behind_the_last_do_not",
+            "drafters/test_mask_rows.py::test_masks_behind_every_node_accept_at_least_as_much_as_those_behind_the_last",
+            "drafters/test_mask_rows.py::test_a_sampler_orders_the_likeliest_tokens_of_a_mask_by_the_token_before",
+            "training/test_mtp_sampler.py::test_a_sampler_that_was_trained_guesses_more_than_the_masks_alone",
         ),
-        "the sampler on top of the masks; adapters of the MLPs",
+        "adapters of the MLPs. The sampler orders a mask's 32 likeliest tokens anew and leaves the others as they are; its "
+        "MLP is half as wide as the states. Masks learn the divergence from the target's law, not the text's own tokens",
     ),
     System(
         "SPACE", "2402.11809", "model",
@@ -486,11 +489,12 @@ SYSTEMS: tuple[System, ...] = (
         (
             "training/test_distillation.py::test_a_loss_has_the_gradient_of_finite_differences",
             "training/test_distillation.py::test_a_training_lowers_the_distance_on_texts_that_were_never_learnt_from",
+            "training/test_draft_texts.py::test_learning_from_its_own_replies_is_worth_more_than_the_same_few_texts_again",
             "acceptance/test_lossy_rules.py::test_lenience_makes_no_token_likelier_than_its_probability_over_lenience",
         ),
-        "texts that the draft model draws itself: all are the target's. Of the target's law 32 tokens are known, all "
-        "others count as one. Its lenience is lossy",
-        also="`draft_model`, trained by `specchat train --loss …`",
+        "the draft model's own replies are written anew once an epoch, not before every step. Of the target's law 32 "
+        "tokens are known, all others count as one. Its lenience is lossy",
+        also="`draft_model`, trained by `specchat train --loss … --texts draft` or `mixed`",
     ),
     System(
         "Direct Alignment (TVD++)", "2403.00858", "model",
