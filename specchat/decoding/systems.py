@@ -467,7 +467,12 @@ SYSTEMS: tuple[System, ...] = (
     ),
     System(
         "STree", "2505.14969", "model",
-        differs="models that keep a recurrent state are refused, since it cannot be rewound to before a rejected draft",
+        (
+            "models/test_hybrids.py::test_a_scan_of_a_tree_is_the_recurrence_along_each_path",
+            "models/test_hybrids.py::test_the_states_after_an_accepted_path_are_those_of_plain_decoding",
+        ),
+        "its kernels: the scan is PyTorch's. Gated delta nets and short convolutions are scanned too",
+        also="models with recurrent layers, under every drafter, policy and rule",
     ),
     System(
         "FR-Spec", "2502.14856", "model",
