@@ -212,8 +212,11 @@ SYSTEMS: tuple[System, ...] = (
         (
             "decoding/test_together.py::test_each_text_is_the_one_that_its_request_alone_would_get",
             "decoding/test_together.py::test_replies_join_and_leave_in_the_middle",
+            "models/test_read_together.py::test_texts_of_equal_lengths_are_one_pass_and_others_join_where_padding_is_cheap",
+            "models/test_read_together.py::test_a_group_whose_positions_are_not_put_right_says_something_else",
         ),
-        "padding and its repair, and groups of one length: every text has a cache of its own, so lengths need not agree",
+        "texts that wait for others of their length: every text gets a round in every turn. Groups of one length are for "
+        "transformers' layers; elsewhere every text has positions and a cache of its own, so lengths need not agree",
         also="`specchat serve` reads the trees of several requests in one pass",
     ),
     System(
@@ -435,9 +438,12 @@ SYSTEMS: tuple[System, ...] = (
         "MTP (Your LLM Knows the Future)", "2507.11851", "model",
         (
             "drafters/test_mask_rows.py::test_the_rows_of_the_tree_keep_their_bits_whether_the_adapter_acts_or_not",
-            "drafters/test_mask_rows.py::test_masks_behind_every_node_always_lead_to_a_draft_and_those_behind_the_last_do_not",
+            "drafters/test_mask_rows.py::test_masks_behind_every_node_accept_at_least_as_much_as_those_behind_the_last",
+            "drafters/test_mask_rows.py::test_a_sampler_orders_the_likeliest_tokens_of_a_mask_by_the_token_before",
+            "training/test_mtp_sampler.py::test_a_sampler_that_was_trained_guesses_more_than_the_masks_alone",
         ),
-        "the sampler on top of the masks; adapters of the MLPs",
+        "adapters of the MLPs. The sampler orders a mask's 32 likeliest tokens anew and leaves the others as they are; its "
+        "MLP is half as wide as the states. Masks learn the divergence from the target's law, not the text's own tokens",
     ),
     System(
         "SPACE", "2402.11809", "model",
@@ -461,7 +467,12 @@ SYSTEMS: tuple[System, ...] = (
     ),
     System(
         "STree", "2505.14969", "model",
-        differs="models that keep a recurrent state are refused, since it cannot be rewound to before a rejected draft",
+        (
+            "models/test_hybrids.py::test_a_scan_of_a_tree_is_the_recurrence_along_each_path",
+            "models/test_hybrids.py::test_the_states_after_an_accepted_path_are_those_of_plain_decoding",
+        ),
+        "its kernels: the scan is PyTorch's. Gated delta nets and short convolutions are scanned too",
+        also="models with recurrent layers, under every drafter, policy and rule",
     ),
     System(
         "FR-Spec", "2502.14856", "model",
@@ -483,11 +494,12 @@ SYSTEMS: tuple[System, ...] = (
         (
             "training/test_distillation.py::test_a_loss_has_the_gradient_of_finite_differences",
             "training/test_distillation.py::test_a_training_lowers_the_distance_on_texts_that_were_never_learnt_from",
+            "training/test_draft_texts.py::test_learning_from_its_own_replies_is_worth_more_than_the_same_few_texts_again",
             "acceptance/test_lossy_rules.py::test_lenience_makes_no_token_likelier_than_its_probability_over_lenience",
         ),
-        "texts that the draft model draws itself: all are the target's. Of the target's law 32 tokens are known, all "
-        "others count as one. Its lenience is lossy",
-        also="`draft_model`, trained by `specchat train --loss …`",
+        "the draft model's own replies are written anew once an epoch, not before every step. Of the target's law 32 "
+        "tokens are known, all others count as one. Its lenience is lossy",
+        also="`draft_model`, trained by `specchat train --loss … --texts draft` or `mixed`",
     ),
     System(
         "Direct Alignment (TVD++)", "2403.00858", "model",

@@ -77,6 +77,7 @@ def test_every_method_of_every_table_has_an_edit():
         "library",
         "prices",
         "prompt cache",
+        "recurrent layers",
         "reference",
         "round",
         "serving",

@@ -143,12 +143,16 @@ class Piece(Struct, frozen=True, omit_defaults=True):
 
 
 class Timings(Struct, frozen=True, omit_defaults=True):
-    """Seconds one round spent drafting, verifying, and on everything else, planning and learning included."""
+    """Seconds one round spent drafting, verifying, and on everything else, planning and learning included.
+
+    `there_s` is the part of verifying that passed on the target's own machine, where that is another one.
+    """
 
     draft_s: Seconds
     verify_s: Seconds
     other_s: Seconds
     learn_s: Seconds = 0.0
+    there_s: Seconds | None = None
 
     @property
     def total_s(self) -> float:
