@@ -315,9 +315,10 @@ class ChunkScores:
 
     Args:
         tokens: so many tokens of the text are held.
-        scores: (layers, chunks) float32, on the host: the product of a query with the mean of a chunk's keys, over the
-            root of the head size; the mean of all heads. Chunks are those that are held whole, from the first token
-            on. All scores are 0 in layers that see only a window of the text.
+        scores: (layers, key heads, chunks) float32, on the host: the product of a query with the mean of a chunk's
+            keys, over the root of the head size; the mean of the heads that share the keys. One for all key heads where
+            a target is shared out. Chunks are those that are held whole, from the first token on. All scores are 0 in
+            layers that see only a window of the text.
     """
 
     tokens: int
@@ -339,6 +340,6 @@ class HoldsPartsByLayer(Model, Protocol):
         """As `copy_rows_from`, with positions for each layer.
 
         Args:
-            positions: (layers, n) int64, ascending; of tokens that the source holds. The same in all layers that see
-                only a window of the text.
+            positions: (layers, n) or (layers, key heads, n) int64, ascending; of tokens that the source holds. The same
+                in all layers that see only a window of the text.
         """

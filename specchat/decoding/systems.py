@@ -340,12 +340,13 @@ SYSTEMS: tuple[System, ...] = (
         "TriForce", "2404.11912", "model",
         (
             "drafters/test_sparse_context.py::test_with_a_budget_for_the_whole_text_every_guess_is_right",
-            "drafters/test_cache_parts.py::test_every_layer_holds_the_chunks_that_brute_force_finds",
+            "drafters/test_cache_parts.py::test_every_head_of_keys_holds_the_chunks_that_brute_force_finds",
             "decoding/test_laws_of_long_texts.py::test_texts_are_distributed_as_the_targets_though_the_drafter_reads_a_part",
+            "drafters/test_draft_window.py::test_it_drafts_as_a_draft_model_does_that_is_given_these_tokens_alone",
         ),
-        "its small draft model with a cache of the first and last tokens (StreamingLLM) under the sparse target: "
-        "`token_recycling` guesses there, or with `sparse_context.below=draft_model` the pair's draft model, which reads "
-        "the whole text. Chunks of its own for every head, and offloading",
+        "offloading. Under the sparse target `token_recycling` guesses by default; the pair's draft model with a cache of "
+        "the first and last tokens is `sparse_context.below=draft_model(window=512)`, which reads those tokens anew when "
+        "the window moves by a quarter",
     ),
     System(
         "RAPID", "2502.20330", "model",

@@ -7,6 +7,7 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -38,6 +39,9 @@ _LEAST_TRIMMED, _MOST_KEPT = 32768, 65536
 """Larger vocabularies lose half of their tokens, and keep so many at most. Of SmolLM2's 49,152 the lower half with the
 text's own are 98 to 99 of 100 tokens of English prose and of Python."""
 
+_SINKS = 16
+"""The first tokens, to which attention goes that has nowhere else to go."""
+
 _CANDIDATES = 64
 """How many of its likeliest tokens are considered as points."""
 
@@ -67,15 +71,15 @@ class DraftModel(CompiledDrafter):
         self,
         options: DraftModelOptions,
         parts: Parts,
-        reads: Callable[[Sequence[int]], Sequence[int]] = lambda text: text,
+        reads: Callable[[Sequence[int]], Sequence[int]] | None = None,
     ) -> None:
-        """Nothing read yet; `reads` says what of a text the draft model gets to see."""
+        """Nothing read yet; `reads` says what of a text the draft model gets to see, if not the option `window`."""
         assert parts.draft_model is not None, "assemble refuses this drafter without a draft model"
         self._model = parts.draft_model
         self._vocab_size = parts.vocab_size
         super().__init__(parts.proposer)
         self._noise = parts.noise
-        self._reads = reads
+        self._reads = reads or partial(first_and_last, window=options.window)
         self._drawing = options.drawing
         self._kinds = self.draw_kinds(options, ())
         self._head = FrequentHead(parts.draft_model, options.trim, parts.vocab_size)
@@ -252,6 +256,21 @@ def drawn_below(
         for token, chance in zip(tokens, chances, strict=True)
         if chance > 0.0
     ]
+
+
+def first_and_last(text: Sequence[int], window: int) -> Sequence[int]:
+    """The first tokens and the last ones, at most `window` together; all of a text within it, or where it is 0.
+
+    What is left out grows by a quarter of the window at a time: in between, a text that goes on is read on.
+
+    Reference: Xiao et al., StreamingLLM, arXiv:2309.17453. Differs: what stays is read anew when the window moves, so
+    nothing that was left out is remembered in it.
+    """
+    if not window or len(text) <= window:
+        return text
+    step = (window - _SINKS) // 4
+    left_out = -(-(len(text) - window) // step) * step
+    return [*text[:_SINKS], *text[_SINKS + left_out :]]
 
 
 class TokenCounts:

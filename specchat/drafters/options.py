@@ -87,6 +87,14 @@ class DraftModelOptions:
         maximum=1.0,
     )
 
+    window: int = option(
+        0,
+        "of a longer text the draft model reads only the first 16 tokens and the last ones, so many together; 0: all",
+        unit="tokens",
+        minimum=0,
+        least_above_zero=32,
+    )
+
 
 @dataclass(frozen=True)
 class CrossVocabularyOptions:
