@@ -166,9 +166,10 @@ SYSTEMS: tuple[System, ...] = (
         (
             "controllers/test_memory.py::test_the_predicted_peak_of_a_pass_is_within_five_per_cent_of_the_bytes_of_its_tensors",
             "controllers/test_memory.py::test_a_limit_is_never_exceeded_and_trees_shrink_with_it",
+            "controllers/test_memory.py::test_texts_that_share_passes_share_a_limit_which_is_never_exceeded",
+            "controllers/test_memory.py::test_a_limited_cache_grows_in_steps_and_never_takes_more_than_one_that_doubles",
         ),
-        "buffers that grow in steps from turn to turn; batches, and the pipeline over several devices. Nodes are "
-        "limited, round by round, and the context when the pair is loaded",
+        "the pipeline over several devices. Nodes are limited, round by round, and the context when the pair is loaded",
     ),
     System(
         "SpecDec++", "2405.19715", "draft",
