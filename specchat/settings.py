@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,17 @@ MOST_LAYERS = 1024
 
 MOST_TOGETHER = 8
 """Replies that are written at once, at most."""
+
+
+_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,250}")
+
+
+def parse_target_at(at: str) -> str:
+    """The host of `ssh:HOST`, a name without anything that ssh would take for an option; empty for an empty text."""
+    kind, _, host = at.partition(":")
+    if at and not (kind == "ssh" and _HOST.fullmatch(host)):
+        raise UsageError(f"target_at = {short(at)} is no place for a target; write it like ssh:box")
+    return host
 
 
 @dataclass(frozen=True)
@@ -92,6 +104,12 @@ class Settings:
         "auto",
         "where the models run: auto, cpu, cuda, cuda:1, mps; the target over cards: cuda:0,1, or processes: cpu:2",
         live=False,
+    )
+    target_at: str = option(
+        "",
+        "draft here and verify on another machine that has specchat, such as ssh:box; empty: the target runs here too",
+        live=False,
+        check=parse_target_at,
     )
     threads: int = option(
         0,

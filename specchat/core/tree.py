@@ -27,6 +27,10 @@ class DrawKind(Enum):
     POINT = "point"
 
 
+STORED = 1 << 32
+"""Sources of guesses from here on stand in a datastore, not in the text."""
+
+
 class Guess(NamedTuple):
     """A token that a drafter proposes to put below a node.
 
@@ -37,7 +41,8 @@ class Guess(NamedTuple):
             for rules that compare; that promises nothing about how the token was chosen.
         logprob: log-probability the drafter gives it, where it knows one; for showing and for ordering.
         proposer: the drafter's name.
-        source: index in the text of the token it is a copy of, for guesses that are copied from there.
+        source: index in the text of the token it is a copy of, for guesses that are copied from there; from `STORED` on
+            a number of a datastore's (see `Drafter.stored_text`). The next token of a source has the next number.
     """
 
     token: int

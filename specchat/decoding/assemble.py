@@ -19,6 +19,7 @@ from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, Nest
 from specchat.core.tree import DrawKind
 from specchat.decoding.combinations import check_settings
 from specchat.decoding.early_pruning import EarlyHead, EarlyPruning, low_rank_bytes
+from specchat.decoding.judged_elsewhere import JudgedElsewhere
 from specchat.decoding.kept_parts import DrafterCache
 from specchat.decoding.overlap import AheadState, Overlapped
 from specchat.decoding.speculate import Speculator
@@ -26,6 +27,7 @@ from specchat.drafters.choice import DrafterChoice, choose_drafter
 from specchat.drafters.parts import NO_RESOURCES, EngineFactory, PairResources, Parts
 from specchat.errors import CombinationError
 from specchat.memory_size import memory_text
+from specchat.models.remote import TargetElsewhere
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
 
@@ -114,9 +116,11 @@ def _refuse_parts_of_passes(speculator: Speculator, settings: Settings) -> None:
     )
     for family, name, taps in named:
         if taps and not speculator.target.flexible_passes:
+            where = "a target on another machine" if isinstance(speculator.target, TargetElsewhere) else "llama.cpp"
+            nearest = "the target here" if isinstance(speculator.target, TargetElsewhere) else "backend = own"
             raise CombinationError(
-                f"{family} {name!r} looks into the middle of a pass, which llama.cpp does not allow; nearest "
-                "that works: drafter 'token_recycling', or backend = own"
+                f"{family} {name!r} looks into the middle of a pass, which {where} does not allow; nearest "
+                f"that works: drafter 'token_recycling', or {nearest}"
             )
 
 
@@ -208,6 +212,10 @@ def _rule(settings: Settings, target: Model, resources: PairResources) -> Accept
     """The rule; one that reads the text in another version is handed the target and its tokens."""
     method = ACCEPTANCE_RULES[settings.rule]
     made, options = method.load(), method.make_options(settings.options_for(method.name))
-    wants_target = getattr(made, "wants_target", False)
-    rule: AcceptanceRule = made(options, target, resources.vocabulary) if wants_target else made(options)
+    if getattr(made, "wants_target", False):
+        by_target: AcceptanceRule = made(options, target, resources.vocabulary)
+        return by_target
+    rule: AcceptanceRule = made(options)
+    if isinstance(target, TargetElsewhere):
+        return JudgedElsewhere(rule, method.name, settings.options_for(method.name))
     return rule

@@ -15,7 +15,7 @@ from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.noise import Stream
 from specchat.core.reading import Reading
-from specchat.core.request import EVERYTHING, HeadNeeds, LayerHook, PassRequest
+from specchat.core.request import EVERYTHING, HeadNeeds, Judging, LayerHook, PassRequest
 from specchat.core.round import Round, Verdict
 from specchat.core.sampling import best_tokens
 from specchat.core.seams import Drafter
@@ -142,11 +142,16 @@ class Overlapped(Speculator):
         return round
 
     def request(
-        self, tree: TokenTree, budget: Budget, needs: HeadNeeds = EVERYTHING, shown: frozenset[int] = frozenset()
+        self,
+        tree: TokenTree,
+        budget: Budget,
+        needs: HeadNeeds = EVERYTHING,
+        shown: frozenset[int] = frozenset(),
+        judging: Judging | None = None,
     ) -> PassRequest:
         if self.early is None or budget.nodes == 0:
-            return super().request(tree, budget, needs, shown)
-        request = super().request(tree, budget, needs, shown | self.early.taps)
+            return super().request(tree, budget, needs, shown, judging)
+        request = super().request(tree, budget, needs, shown | self.early.taps, judging)
         hook = LayerHook(frozenset({self.early_layer - 1}), self._tap)
         return replace(request, hooks=(*request.hooks, hook))
 

@@ -12,7 +12,7 @@ from specchat.core.context import Context
 from specchat.core.device_copy import synchronize
 from specchat.core.reading import Reading
 from specchat.core.record import record
-from specchat.core.request import EVERYTHING, HeadNeeds, PassRequest
+from specchat.core.request import EVERYTHING, FIRST, HeadNeeds, Judging, PassRequest
 from specchat.core.round import JointPass, Round, RoundTimings, Verdict
 from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, TreePolicy
 from specchat.core.tree import ROOT, TokenTree
@@ -135,15 +135,23 @@ class Speculator:
             tree = context.constraint.without_forbidden(tree)
             tree = with_forced(tree, context.constraint, plan.budget.nodes, context.vocab_size)
             refused = context.constraint.refused(tree)
-        needs = self.rule.needs(context.sampling) | self._drafter_needs | context.shown
-        request = self.request(tree, plan.budget, needs, lens_taps(self.target) if context.lens else _NO_LAYERS)
+        judging = self.rule.judging(context)
+        judge_needs = FIRST if judging is not None else self.rule.needs(context.sampling)
+        needs = judge_needs | self._drafter_needs | context.shown
+        shown = lens_taps(self.target) if context.lens else _NO_LAYERS
+        request = self.request(tree, plan.budget, needs, shown, judging)
         return Draft(plan, tree, request, self.drafter.passes - passes, time.perf_counter() - began, refused)
 
     def _grow(self, context: Context, budget: Budget) -> TokenTree:
         return self.policy.grow(self.drafter, context, budget)
 
     def request(
-        self, tree: TokenTree, budget: Budget, needs: HeadNeeds = EVERYTHING, shown: frozenset[int] = _NO_LAYERS
+        self,
+        tree: TokenTree,
+        budget: Budget,
+        needs: HeadNeeds = EVERYTHING,
+        shown: frozenset[int] = _NO_LAYERS,
+        judging: Judging | None = None,
     ) -> PassRequest:
         """What drafter, policy and rule together ask of the target's pass over this tree; `needs` of its head.
 
@@ -157,7 +165,7 @@ class Speculator:
         taps = layers.union(others) if others else layers
         extra_rows = tuple(self.drafter.extra_rows(tree)) if drafting else ()
         hooks = tuple(self.policy.hooks(tree))
-        return PassRequest(taps, extra_rows, hooks, needs=needs)
+        return PassRequest(taps, extra_rows, hooks, needs=needs, judging=judging)
 
     def submit(self, draft: Draft) -> Submitted:
         """Give the target its pass. A device goes on by itself; on the host the pass is over when this returns."""
@@ -195,7 +203,12 @@ class Speculator:
             verdict=verdict,
             emitted=emitted,
             draft_passes=draft.passes,
-            timings=RoundTimings(draft.took_s, verify_s, joint=submitted.joint),
+            timings=RoundTimings(
+                draft.took_s,
+                verify_s,
+                joint=submitted.joint,
+                there_s=None if reading.elsewhere is None else reading.elsewhere.took_s,
+            ),
             extra_rows=len(draft.request.extra_rows),
             refused=refused,
         )

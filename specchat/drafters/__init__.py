@@ -122,8 +122,8 @@ DRAFTERS = Table(
     Method(
         "mtp",
         "specchat.drafters.mask_rows:MaskRowsDrafter",
-        "the same with a trained adapter of the target's attention that acts on these rows alone",
-        "after Your LLM Knows the Future arXiv:2507.11851, SPACE arXiv:2402.11809",
+        "the same with a trained adapter of the target's attention for these rows alone, and a sampler on top",
+        "Your LLM Knows the Future arXiv:2507.11851, SPACE arXiv:2402.11809",
         options=options.MaskRowsOptions,
         requires=(TRAINED_WEIGHTS,),
         in_target_pass=True,

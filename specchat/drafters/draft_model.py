@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 import math
 from collections import Counter
@@ -20,11 +21,12 @@ from specchat.core.reading import Reading
 from specchat.core.request import DEFAULT_REQUEST, HeadOfSome, PassRequest
 from specchat.core.round import Round
 from specchat.core.seams import Model, Proposal
-from specchat.core.tree import DrawKind, Guess, TokenTree
+from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.drafters.compiled_search import CompiledDrafter
 from specchat.drafters.options import DraftModelOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import LikeliestByNode, for_frontier, likeliest_of, named_by, points_below
+from specchat.drafters.stop_head import StopHead, joined_state, split_state
 from specchat.indexes.called_network import CalledNetwork, Named, grow_rows
 
 _MOST = 16384
@@ -46,6 +48,7 @@ class DraftModel(CompiledDrafter):
     it does not depend on the tree at all.
 
     Of a large vocabulary only the tokens in use have rows of the head (`FrequentHead`); q is then a law of these.
+    With `stop` below 1 a branch ends where a head that learns from the rounds expects a refusal (`StopHead`).
 
     Reference: Leviathan et al., Fast Inference from Transformers via Speculative Decoding, arXiv:2211.17192;
     Daliri, Musco, Suresh, Drafter-Invariant Speculative Decoding, arXiv:2408.07978.
@@ -77,6 +80,9 @@ class DraftModel(CompiledDrafter):
         self._room = 0  # depth of the last nodes in its context
         self._said = LikeliestByNode[Reading]()
         self._called = CalledNetwork(self._named)
+        model, self._unused_head = parts.draft_model, b""
+        self._stop = StopHead(model.hidden_size, options.stop) if options.stop < 1.0 else None
+        self._last = model.layers - 1
 
     @property
     def passes(self) -> int:
@@ -98,7 +104,7 @@ class DraftModel(CompiledDrafter):
     def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> CompiledNetwork | None:
         """What compiled code reads a tree of points with, if its context has room for any."""
         without_noise = self._drawing == "top" and not context.sampling.greedy  # which compiled code always adds
-        if self._draws(context) or without_noise:
+        if self._draws(context) or without_noise or self._stop is not None:
             return None
         if not context.passes:
             return CompiledNetwork()
@@ -111,7 +117,10 @@ class DraftModel(CompiledDrafter):
         """
         self._head.learn(round.emitted)
         if self._tree is not None and self._begun == round.start:
-            self._model.keep(self._tree.follow(round.emitted))
+            path = self._tree.follow(round.emitted)
+            if self._stop is not None:
+                self._stop.judge([ROOT, *path], round.emitted)
+            self._model.keep(path)
             self._forget_tree()
 
     def sureness(self, tree: TokenTree, node: int) -> float | None:
@@ -124,21 +133,39 @@ class DraftModel(CompiledDrafter):
         self._forget_tree()
 
     def save_state(self) -> bytes:
-        """How often the target used each token."""
-        return self._head.save_state()
+        """How often the target used each token, and the stopping head."""
+        head = self._unused_head if self._stop is None else self._stop.to_bytes()
+        return joined_state(head, self._head.save_state())
 
     def restore_state(self, state: bytes) -> None:
-        self._head.restore_state(state)
+        head, rest = split_state(state)
+        self._head.restore_state(rest)
+        if self._stop is None:
+            self._unused_head = head
+        elif head:
+            self._stop.restore(head)
 
     def _guesses(self, tree: TokenTree, nodes: Sequence[int], width: int, context: Context) -> Proposal:
         self._read(tree, nodes, on_host=self._draws(context) or context.wants_q)
         if self._draws(context):
             noise = self._noise(context.noise)
-            return [drawn_below(tree, node, width, context, self._logits(node), noise, self.proposer) for node in nodes]
+            return self._first_noted(
+                nodes,
+                [drawn_below(tree, node, width, context, self._logits(node), noise, self.proposer) for node in nodes],
+            )
         noisy = self._drawing != "top" and not context.sampling.greedy  # at temperature 0 noise has no effect
-        return points_below(
+        points = points_below(
             self._said, tree, nodes, width, context, proposer=self.proposer, noisy=noisy, logits=self._logits
         )
+        return self._first_noted(nodes, points)
+
+    def _first_noted(self, nodes: Sequence[int], guesses: Proposal) -> Proposal:
+        """These guesses; the stopping head is told the first after each node."""
+        if self._stop is not None:
+            for node, some in zip(nodes, guesses, strict=True):
+                if some:
+                    self._stop.guessed(node, some[0].token)
+        return guesses
 
     def _draws(self, context: Context) -> bool:
         """Whether children are drawn from q."""
@@ -148,7 +175,8 @@ class DraftModel(CompiledDrafter):
         """The nodes that its context has room for; a tree that it did not know begins."""
         if self._tree is not tree and self._begin(tree, context) < 0:
             return ()
-        return [node for node in frontier if tree.depths[node] <= self._room]
+        nodes = [node for node in frontier if tree.depths[node] <= self._room]
+        return nodes if self._stop is None else [node for node in nodes if self._stop.goes_on(tree, node)]
 
     def _begin(self, tree: TokenTree, context: Context) -> int:
         """Begin a tree; the depth of the last nodes in its context, negative where not even the root is."""
@@ -179,9 +207,14 @@ class DraftModel(CompiledDrafter):
             on_host: whether whole laws will be looked at, for which all logits come to the host.
         """
         if unread := tree.above(frontier, self._said):
-            reading = self._model.read(tree, unread, self._head.request)
+            request = self._head.request
+            if self._stop is not None:
+                request = dataclasses.replace(request, taps=frozenset({self._last}))
+            reading = self._model.read(tree, unread, request)
             reading = reading.on_host if on_host else reading
             self._said.add(unread, likeliest_of(reading, _CANDIDATES, self._vocab_size), reading)
+            if self._stop is not None:
+                self._stop.read(unread, reading.taps[self._last], [self._said.best(node) for node in unread])
 
     def _logits(self, node: int) -> Tensor:
         """(V,) of a node that was read."""
@@ -194,6 +227,8 @@ class DraftModel(CompiledDrafter):
     def _forget_tree(self) -> None:
         self._tree = None
         self._said.clear()
+        if self._stop is not None:
+            self._stop.forget_tree()
 
 
 def draws(context: Context) -> bool:

@@ -79,6 +79,13 @@ class DraftModelOptions:
         unit="tokens",
         minimum=0,
     )
+    stop: float = option(
+        1.0,
+        "a branch ends where a guess is refused with more than this chance, as a head on the draft model's states "
+        "says, which learns from every round; 1: never",
+        minimum=0.0,
+        maximum=1.0,
+    )
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -13,9 +14,15 @@ from torch import Tensor, nn
 from specchat.core.device_copy import drawable
 from specchat.core.reading import Counters, HeadTensors, Reading
 from specchat.core.request import DEFAULT_REQUEST, Adapter, ExtraRow, HeadOfSome, PassRequest
-from specchat.core.tree import TokenTree
+from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.errors import ModelError
-from specchat.models.backends.transformers_network import without_parts
+from specchat.models.backends.recurrent_cache import RecurrentCache
+from specchat.models.backends.transformers_network import (
+    attending_layers,
+    over_states,
+    recurrent_layers,
+    without_parts,
+)
 from specchat.models.decoder.adapters import Adapted, checked
 from specchat.models.decoder.cache_rows import PassPlan
 from specchat.models.decoder.cached_model import CachedModel
@@ -91,7 +98,15 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
         """
         self._whole = network.eval()
         self._parts = parts or SubLayers.of_all(len(network.get_decoder().layers))
+        beside = source.cache if source else None
+        mixed, recurrent = self._parts.attention, recurrent_layers(network)
         self._network = without_parts(network, self._parts)
+        self._states: RecurrentCache | None = None
+        if recurrent:
+            recurrent = {layer: sizes for layer, sizes in recurrent.items() if layer in mixed}
+            self._states = RecurrentCache(attending_layers(network) & mixed, recurrent, context_tokens, beside)
+            self._network = over_states(self._network, self._states)
+        self.cache: KVCache = self._states or KVCache(mixed, context_tokens, beside=beside)
         self._decoder = self._network.get_decoder()
         self._layers = list(self._decoder.layers)
         self.layers = len(self._layers)
@@ -101,9 +116,12 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
         self.counters = Counters()
         self.device: torch.device = network.get_input_embeddings().weight.device
         self.dtype: torch.dtype = network.get_input_embeddings().weight.dtype
-        self.cache: KVCache = KVCache(self._parts.attention, context_tokens, beside=source.cache if source else None)
         super().__init__(self.cache, source)
         config = network.config
+        names = ("norm", "norm_f", "final_layernorm", "embedding_norm")
+        self._norm: Any = next((getattr(self._decoder, name) for name in names if hasattr(self._decoder, name)), None)
+        # Falcon-H1 scales what it embeds itself, but not embeddings that it is given.
+        self._embedding_scale = config.embedding_multiplier if config.model_type == "falcon_h1" else None
         self._sizes = pass_sizes(config.get_text_config(), self.vocab_size, self.dtype)
         windows = windows_of(config) if config.model_type in FAMILIES else ()
         self._window = next((window for window in windows if window is not None), None)
@@ -126,18 +144,18 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
     @torch.inference_mode()
     def embed(self, tokens: Sequence[int]) -> Tensor:
         embedded: Tensor = self._network.get_input_embeddings()(torch.tensor(list(tokens), device=self.device))
-        return embedded
+        return embedded if self._embedding_scale is None else embedded * self._embedding_scale
 
     @torch.inference_mode()
     def head(self, hidden: Tensor) -> Tensor:
-        return drawable(self._head(self._decoder.norm(hidden)))
+        return drawable(self._head(self._norm(hidden)))
 
     @torch.inference_mode()
     def head_rows(self, tokens: Sequence[int]) -> Tensor:
         rows = self._scaled(self._network.get_output_embeddings().weight[list(tokens)])
         # The norm of ±1 is ± its factors, whether it takes the mean away or not; what it adds drops out.
         signs = 1.0 - 2.0 * (torch.arange(self.hidden_size, device=self.device) % 2).to(rows)
-        factors: Tensor = (self._decoder.norm(signs[None]) - self._decoder.norm(-signs[None])) * signs / 2
+        factors: Tensor = (self._norm(signs[None]) - self._norm(-signs[None])) * signs / 2
         return (rows * factors).float().cpu()
 
     @torch.inference_mode()
@@ -159,12 +177,26 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
 
         return TrimmedHead(empty, torch.tensor(tokens), rows(tokens), rows)
 
+    def itself(self, tokens: Sequence[int]) -> Tensor:
+        """(V,) float32 logits after these tokens as the network computes them alone, without our cache."""
+        logits: Tensor = self._whole(torch.tensor([list(tokens)], device=self.device), use_cache=False).logits[0, -1]
+        return logits.float()
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether some of its layers keep a state instead of a row for each token."""
+        return self._states is not None
+
     def cache_bytes(self, tokens: int, longest: int | None = None) -> int:
         like = torch.empty(self._sizes.kv_heads, self._sizes.head_dim, dtype=self.dtype, device="meta")
         return self.cache.bytes_until(tokens, like, longest)
 
     def pass_bytes(self, rows: int, tokens: int, logits: bool = True) -> int:
-        return self._sizes.bytes(rows, tokens + rows, logits)
+        layers = () if self._states is None else self._states.recurrent.values()
+        states = sum(rows * sizes.row_bytes for sizes in layers) + max(
+            (of.pass_bytes(rows) for of in layers), default=0
+        )
+        return self._sizes.bytes(rows, tokens + rows, logits) + states
 
     def limit_context_(self, tokens: int) -> None:
         self.context_tokens = self.cache.max_rows = tokens
@@ -176,7 +208,10 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
         if extra_rows:
             extra = torch.stack([extra_row.embedding for extra_row in extra_rows]).to(embedded)
             embedded = torch.cat([embedded, extra.unsqueeze(0)], dim=1)
-        self.cache.write_at(plan.start)
+        if self._states is None:
+            self.cache.write_at(plan.start)
+        else:
+            self._states.begin(plan)
         with adapted_products(self._whole.get_decoder().layers, extra_rows):
             hidden = self._decoder(
                 inputs_embeds=embedded,
@@ -185,15 +220,19 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
                 past_key_values=self.cache,
                 use_cache=True,
             ).last_hidden_state[0]
+        if self._states is not None and not plan.nodes:
+            self._states.text_read(rows)
         self.counters.passes += 1
         self.counters.rows += rows
         self.counters.node_layers += rows * self._parts.computed(range(self.layers))
         states: Tensor = hidden[wanted()]
         return states
 
-    def _masks(self, plan: PassPlan) -> Tensor | dict[str, Tensor]:
+    def _masks(self, plan: PassPlan) -> Tensor | Mapping[str, Tensor | None]:
         """The rows that each row attends to, as transformers' layers take them: by kind, where kinds differ."""
         whole = plan.mask.to(self.device)[None, None]
+        if self._states is not None:  # by kind of layer; recurrent layers are not masked
+            return defaultdict(lambda: None, full_attention=whole)
         if self._window is None:
             return whole
         last = windowed(plan, self._window).to(self.device)[None, None]
@@ -215,8 +254,9 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
         config = self._network.config
         if (scale := getattr(config, "logits_scaling", None)) is not None:
             logits = logits / scale
-        if (scale := getattr(config, "logit_scale", None)) is not None:
-            logits = logits * scale
+        for name in ("logit_scale", "lm_head_multiplier"):
+            if (scale := getattr(config, name, None)) is not None:
+                logits = logits * scale
         return logits
 
     def _read_text(self, plan: PassPlan, watch: LayerWatch | None) -> None:
@@ -244,6 +284,26 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
         finally:
             for hook in hooks:
                 hook.remove()
+
+
+def refuse_other_states(name: str, model: ReferenceModel) -> None:
+    """Refuse a network with recurrent layers that says something else over a tree than when it reads a text by itself.
+
+    What its layers compute is known from the transformers that is installed, and another version may do otherwise.
+    """
+    tree = TokenTree(0, model.vocab_size)
+    below = [tree.add(tree.add(ROOT, Guess(token % model.vocab_size)), Guess(1)) for token in (2, 3)]
+    with torch.inference_mode():
+        read = model.read(tree.freeze(), request=PassRequest()).after(below[1])
+        model.keep(())
+        model.prefill([])
+        said = model.itself([0, *tree.path_tokens(below[1])])
+    apart = float((read.float() - said).abs().max() / said.abs().max().clamp(min=1e-6))
+    if not apart <= (1e-3 if model.dtype == torch.float32 else 0.1):
+        raise ModelError(
+            f"{name} cannot be used: over a tree its logits differ from its own by {apart:.2g} of the largest; nearest "
+            "that works: another version of transformers"
+        )
 
 
 def pass_sizes(config: Any, vocab_size: int, dtype: torch.dtype) -> PassSizes:

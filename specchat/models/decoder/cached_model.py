@@ -83,7 +83,8 @@ class CachedModel(ABC, Generic[Own]):
         """Compute a pass over tokens of the text, and show the watch the states after the layers it wants."""
 
     def cached(self, tokens: Sequence[int]) -> int:
-        return common_prefix(self.rows.prefix, tokens)
+        same = common_prefix(self.rows.prefix, tokens)
+        return same if self._stored is None else self._stored.resumable(same)
 
     def keep_texts_in(self, kept: KeptTexts) -> bool:
         """Keep rows there from now on; False where the model cannot."""
@@ -196,7 +197,13 @@ class CachedModel(ABC, Generic[Own]):
                 same = self.cached(tokens)
             self._give_way(same)
             self._forget_lossy(same)
+        stateful = self._stored if self._stored is not None and self._stored.keeps_states else None
+        if stateful is not None:
+            self.rows.rewind(tokens[: self.cached(tokens)])
+            stateful.rewind_(len(self.rows.prefix), self.rows.held)
         self.rows.read_prefix(tokens, read, on_chunk)
+        if stateful is not None:
+            stateful.mark_border()
 
     @torch.inference_mode()
     def copy_rows_from(self, tokens: Sequence[int], positions: Sequence[int]) -> None:
@@ -210,6 +217,7 @@ class CachedModel(ABC, Generic[Own]):
         if self._stored is not None and source._stored is not None:
             known = 0 if each_its_own else self.rows.already_copied(tokens, some)
             self._stored.copy_rows_(source._stored, rows, known)
+            self._stored.copy_states_(source._stored, held, len(rows))
         self.rows.copy_rows_from(tokens[:held], some, each_its_own)
 
     def keep(self, path: Sequence[int]) -> None:
@@ -222,6 +230,8 @@ class CachedModel(ABC, Generic[Own]):
         """Act as if so many tokens had been read; their rows hold zeros or stale values."""
         self._give_way(0)
         self.rows.fill_for_benchmark(tokens)
+        if self._stored is not None:
+            self._stored.fill_states_(tokens)
 
     def _copied_from(self) -> Own:
         assert self._source is not None, "rows are copied from the model that this one was made from"
