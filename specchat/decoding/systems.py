@@ -226,8 +226,11 @@ SYSTEMS: tuple[System, ...] = (
         (
             "decoding/test_together.py::test_each_text_is_the_one_that_its_request_alone_would_get",
             "decoding/test_together.py::test_replies_join_and_leave_in_the_middle",
+            "models/test_read_together.py::test_texts_of_equal_lengths_are_one_pass_and_others_join_where_padding_is_cheap",
+            "models/test_read_together.py::test_a_group_whose_positions_are_not_put_right_says_something_else",
         ),
-        "padding and its repair, and groups of one length: every text has a cache of its own, so lengths need not agree",
+        "texts that wait for others of their length: every text gets a round in every turn. Groups of one length are for "
+        "transformers' layers; elsewhere every text has positions and a cache of its own, so lengths need not agree",
         also="`specchat serve` reads the trees of several requests in one pass",
     ),
     System(
@@ -478,7 +481,12 @@ SYSTEMS: tuple[System, ...] = (
     ),
     System(
         "STree", "2505.14969", "model",
-        differs="models that keep a recurrent state are refused, since it cannot be rewound to before a rejected draft",
+        (
+            "models/test_hybrids.py::test_a_scan_of_a_tree_is_the_recurrence_along_each_path",
+            "models/test_hybrids.py::test_the_states_after_an_accepted_path_are_those_of_plain_decoding",
+        ),
+        "its kernels: the scan is PyTorch's. Gated delta nets and short convolutions are scanned too",
+        also="models with recurrent layers, under every drafter, policy and rule",
     ),
     System(
         "FR-Spec", "2502.14856", "model",
@@ -490,7 +498,9 @@ SYSTEMS: tuple[System, ...] = (
         (
             "drafters/test_trim.py::test_only_frequent_tokens_and_those_of_the_text_are_guessed_in_the_order_of_the_whole_head",
             "drafters/test_trim.py::test_draws_are_distributed_as_their_q_and_q_has_only_tokens_with_a_row",
+            "drafters/test_trim.py::test_operations_and_bytes_of_the_head_fall_to_the_share_that_is_left",
         ),
+        "counts of a calibration text: those of the user's own replies, and before them the tokenizer's order",
         also="`draft_model.trim`",
     ),
     System(

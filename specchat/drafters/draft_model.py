@@ -34,6 +34,10 @@ _MOST = 16384
 
 _FORMAT = np.dtype("<u4")
 
+_LEAST_TRIMMED, _MOST_KEPT = 32768, 65536
+"""Larger vocabularies lose half of their tokens, and keep so many at most. Of SmolLM2's 49,152 the lower half with the
+text's own are 98 to 99 of 100 tokens of English prose and of Python."""
+
 _CANDIDATES = 64
 """How many of its likeliest tokens are considered as points."""
 
@@ -307,9 +311,12 @@ class FrequentHead:
     """
 
     def __init__(self, model: Model, size: int, vocab_size: int) -> None:
-        """No rows yet; `size` tokens besides those of the text, 0 for all, and none from `vocab_size` on."""
+        """No rows yet; `size` tokens besides those of the text, 0 for all, below 0 for what fits the vocabulary; none
+        from `vocab_size` on."""
         self._model = model
         self._vocab_size = min(vocab_size, model.vocab_size)
+        if size < 0:
+            size = min(self._vocab_size // 2, _MOST_KEPT) if self._vocab_size > _LEAST_TRIMMED else self._vocab_size
         self._known = model.guessable if isinstance(model, GuessesSome) and size else ()
         self._size = min(size, len(self._known)) if self._known else size
         self._trims = 0 < self._size < self._vocab_size

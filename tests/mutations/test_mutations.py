@@ -80,6 +80,7 @@ def test_every_method_of_every_table_has_an_edit():
         "loop pearl",
         "prices",
         "prompt cache",
+        "recurrent layers",
         "reference",
         "round",
         "serving",
