@@ -15,7 +15,7 @@ from specchat.config.toml_file import NAME
 from specchat.config.trained_drafters import TrainedDrafter, free_name, whose_name
 from specchat.errors import UsageError, nearest, short
 from specchat.models.draft_heads import FAMILIES, methods
-from specchat.models.draft_heads.sizes import LEAST_TEXTS
+from specchat.models.draft_heads.sizes import LEAST_TEXTS, MOST_ENSEMBLE
 from specchat.models.hub import checksum, fetching
 from specchat.models.hub.disk import OnProgress
 from specchat.models.hub.trained_drafters import ListedDrafter, damage, drafters_of, found_drafters, listed_drafters
@@ -146,6 +146,14 @@ def refuse_unknown_loss(drafter: str, loss: str, reference: str, select: str) ->
         raise UsageError(f"--select {short(select)} is not a way to select tokens{nearest(select, selections)}")
     if select and not reference and drafter in distilled:
         raise UsageError(f"--select {select} needs --reference NAME, an earlier draft model that decides")
+
+
+def refuse_ensemble(drafter: str, ensemble: int) -> None:
+    """Raise UsageError for an ensemble of nothing, of too many, or for a drafter without masks."""
+    if not 1 <= ensemble <= MOST_ENSEMBLE:
+        raise UsageError(f"--ensemble {ensemble} must be 1 to {MOST_ENSEMBLE}")
+    if ensemble > 1 and drafter not in (masks := methods("masks")):
+        raise UsageError(f"--ensemble is for --drafter {' and '.join(masks)}; {drafter} has no masks")
 
 
 def refuse_hiding(name: str) -> None:

@@ -13,6 +13,7 @@ from specchat.errors import TrainingError
 from specchat.training.limits import (
     CHATS,
     SELF,
+    refuse_ensemble,
     refuse_hiding,
     refuse_impossible,
     refuse_replacing_start,
@@ -41,6 +42,7 @@ class TrainingRequest:
         reference: the name of a trained drafter that decides which places are learnt from; empty for all of them.
         select: how it decides, or which guesses of chains are learnt; empty for the first of `SELECTIONS` or
             `CHAIN_SELECTIONS`.
+        ensemble: so many embeddings of masks stand for one place.
     """
 
     pair: str
@@ -55,6 +57,7 @@ class TrainingRequest:
     loss: str = ""
     reference: str = ""
     select: str = ""
+    ensemble: int = 1
 
     def check(self) -> None:
         """Refuse what cannot be, before anything is loaded.
@@ -65,6 +68,7 @@ class TrainingRequest:
         """
         refuse_impossible(self.drafter, self.prompts, self.tokens, self.hours, self.name)
         refuse_unknown_loss(self.drafter, self.loss, self.reference, self.select)
+        refuse_ensemble(self.drafter, self.ensemble)
         refuse_replacing_start(self.name, self.start)
         if not (self.resume and is_begun(self.name)):
             refuse_hiding(self.name)
