@@ -140,8 +140,11 @@ SYSTEMS: tuple[System, ...] = (
         (
             "trees/test_confidence.py::test_alpha_halves_while_whole_paths_stand",
             "trees/test_confidence.py::test_partly_wrong_rounds_raise_alpha_by_the_share_that_was_wrong",
+            "contracts/test_overlap.py::test_the_drafter_reads_while_the_target_does",
+            "contracts/test_overlap.py::test_a_branch_is_cut_to_what_goes_on_from_the_text",
         ),
-        "drafting while the target reads. A round in which nothing was sure enough lowers alpha too, or it would never fall again",
+        "drafting for as long as the target reads: one tree of the round's budget is drafted ahead. A round in which nothing was sure enough lowers alpha too, or it would never fall again",
+        also="the loop `overlap` (a setting)",
     ),
     System(
         "BiLD", "2302.07863", "draft",
@@ -183,11 +186,22 @@ SYSTEMS: tuple[System, ...] = (
     ),
     System(
         "PEARL", "2408.11850", "draft",
-        differs="a round drafts first and then verifies",
+        (
+            "contracts/test_overlap.py::test_pearls_trace_is_the_published_one",
+            "contracts/test_overlap.py::test_the_drafter_reads_while_the_target_does",
+            "contracts/test_overlap.py::test_rules_by_probability_keep_their_law",
+        ),
+        "lengths that follow the speeds of both models: how much is drafted is the controller's choice",
+        also="the loop `pearl` (a setting)",
     ),
     System(
         "Mirror-SD", "2510.13161", "draft",
-        differs="a round drafts first and then verifies",
+        (
+            "contracts/test_overlap.py::test_a_branch_is_reused_as_often_as_the_token_is_among_the_early_candidates",
+            "contracts/test_overlap.py::test_the_drafter_reads_while_the_target_does",
+        ),
+        "a drafter with streams that were trained into it; branches are drafted one after the other, and the early head is the target's own, fitted while it writes",
+        also="the loop `mirror` (a setting)",
     ),
     System(
         "Guidance's fast-forwarding", "Guidance (Lundberg et al., 2023)", "draft",
@@ -212,8 +226,11 @@ SYSTEMS: tuple[System, ...] = (
         (
             "decoding/test_together.py::test_each_text_is_the_one_that_its_request_alone_would_get",
             "decoding/test_together.py::test_replies_join_and_leave_in_the_middle",
+            "models/test_read_together.py::test_texts_of_equal_lengths_are_one_pass_and_others_join_where_padding_is_cheap",
+            "models/test_read_together.py::test_a_group_whose_positions_are_not_put_right_says_something_else",
         ),
-        "padding and its repair, and groups of one length: every text has a cache of its own, so lengths need not agree",
+        "texts that wait for others of their length: every text gets a round in every turn. Groups of one length are for "
+        "transformers' layers; elsewhere every text has positions and a cache of its own, so lengths need not agree",
         also="`specchat serve` reads the trees of several requests in one pass",
     ),
     System(
@@ -468,7 +485,12 @@ SYSTEMS: tuple[System, ...] = (
     ),
     System(
         "STree", "2505.14969", "model",
-        differs="models that keep a recurrent state are refused, since it cannot be rewound to before a rejected draft",
+        (
+            "models/test_hybrids.py::test_a_scan_of_a_tree_is_the_recurrence_along_each_path",
+            "models/test_hybrids.py::test_the_states_after_an_accepted_path_are_those_of_plain_decoding",
+        ),
+        "its kernels: the scan is PyTorch's. Gated delta nets and short convolutions are scanned too",
+        also="models with recurrent layers, under every drafter, policy and rule",
     ),
     System(
         "FR-Spec", "2502.14856", "model",
@@ -480,7 +502,9 @@ SYSTEMS: tuple[System, ...] = (
         (
             "drafters/test_trim.py::test_only_frequent_tokens_and_those_of_the_text_are_guessed_in_the_order_of_the_whole_head",
             "drafters/test_trim.py::test_draws_are_distributed_as_their_q_and_q_has_only_tokens_with_a_row",
+            "drafters/test_trim.py::test_operations_and_bytes_of_the_head_fall_to_the_share_that_is_left",
         ),
+        "counts of a calibration text: those of the user's own replies, and before them the tokenizer's order",
         also="`draft_model.trim`",
     ),
     System(
@@ -488,11 +512,12 @@ SYSTEMS: tuple[System, ...] = (
         (
             "training/test_distillation.py::test_a_loss_has_the_gradient_of_finite_differences",
             "training/test_distillation.py::test_a_training_lowers_the_distance_on_texts_that_were_never_learnt_from",
+            "training/test_draft_texts.py::test_learning_from_its_own_replies_is_worth_more_than_the_same_few_texts_again",
             "acceptance/test_lossy_rules.py::test_lenience_makes_no_token_likelier_than_its_probability_over_lenience",
         ),
-        "texts that the draft model draws itself: all are the target's. Of the target's law 32 tokens are known, all "
-        "others count as one. Its lenience is lossy",
-        also="`draft_model`, trained by `specchat train --loss …`",
+        "the draft model's own replies are written anew once an epoch, not before every step. Of the target's law 32 "
+        "tokens are known, all others count as one. Its lenience is lossy",
+        also="`draft_model`, trained by `specchat train --loss … --texts draft` or `mixed`",
     ),
     System(
         "Direct Alignment (TVD++)", "2403.00858", "model",

@@ -33,6 +33,7 @@ from specchat.training import StageName, distillation
 from specchat.training.checkpoints import Standing
 from specchat.training.corpus import Corpus, shared_with
 from specchat.training.disk import needs_of, only_user
+from specchat.training.draft_texts import DraftTexts, is_own
 from specchat.training.fitting import SHARE_OF_START, BatchAcceptance, BatchLoss, Fitting, Schedule
 from specchat.training.limits import (
     CHAIN_SELECTIONS,
@@ -180,7 +181,7 @@ class Job:
             if shard.states.shape[1:] != (layers, self._subject.model.hidden_size):
                 raise TrainingError(f"{file} holds states of another shape; remove it and it is made again")
         recipe = self._recipe
-        return Corpus(shards, recipe.steps, recipe.reads_back, recipe.measured_texts), sources
+        return Corpus(shards, recipe.steps, recipe.reads_back, recipe.measured_texts, not recipe.distils), sources
 
     def _fitting(self, corpus: Corpus, sources: list[str]) -> Fitting:
         """Stage 4, where it stands."""
@@ -197,11 +198,23 @@ class Job:
         about |= {"from": label_of(start), "steps": recipe.steps, "glancing": recipe.glancing, **self._said_of_loss()}
         fitting = Fitting(
             network, corpus, schedule, self.places.run, model.vocab_size, recipe.steps, texts, request.seed, about,
-            self._clock, *self._learning(network),
+            self._clock, *self._learning(network), self._draft_texts(corpus, about, lambda: fitting.done),
         )  # fmt: skip
         if fitting.standing.best:
             self._check_best(fitting)
         return fitting
+
+    def _draft_texts(self, corpus: Corpus, about: Mapping[str, Any], done: Callable[[], float]) -> DraftTexts | None:
+        """What makes the texts of every epoch, where the draft model writes some of them."""
+        request, subject = self.request, self._subject
+        if not is_own(request.texts):
+            return None
+        label = hashlib.blake2b(repr(sorted(about.items())).encode(), digest_size=16).hexdigest()
+        reading = StateReading(subject.model, subject.checksum, self.places.written, states=False)
+        return DraftTexts(
+            corpus, reading, self.places.written, request.texts, subject.vocabulary.eos_ids, request.seed,
+            0 if self._start else 1, label, lambda says: self._tell(Stage("learning", done(), 1.0, "share", says)),
+        )  # fmt: skip
 
     def _learning(self, network: DraftNetwork[NetworkSizes]) -> tuple[BatchLoss, BatchAcceptance]:
         """The loss, and the measurement of progress."""
@@ -228,6 +241,8 @@ class Job:
             chosen = {"loss": self.request.loss, "select": self.request.select}
             return {name: value for name, value in chosen.items() if value}
         said: dict[str, Any] = {"loss": self.request.loss or LOSSES[0]}
+        if is_own(self.request.texts):
+            said |= {"written_by": self.request.texts}
         if self._reference is not None:
             said |= {"reference": label_of(self._reference), "select": self.request.select or SELECTIONS[0]}
         return said
@@ -397,6 +412,7 @@ def command(request: TrainingRequest) -> str:
     words += f" --loss {request.loss}" if request.loss else ""
     words += f" --reference {request.reference}" if request.reference else ""
     words += f" --select {request.select}" if request.select else ""
+    words += f" --texts {request.texts}" if request.texts else ""
     words += f" --ensemble {request.ensemble}" if request.ensemble > 1 else ""
     hours = f" --hours {request.hours:g}" if request.hours else ""
     return f"{words} --tokens {request.tokens}{hours} --name {request.name} --seed {request.seed}"

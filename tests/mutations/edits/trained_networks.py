@@ -11,6 +11,7 @@ LEARNING = "tests/training/test_learning.py"
 START = "tests/training/test_training_start.py"
 WRITING = "tests/training/test_text_writing.py"
 DISTILLING = ("tests/training/test_distillation.py",)
+DRAFT_TEXTS = ("tests/training/test_draft_texts.py",)
 DRAFT_MODELS = ("tests/models/test_trained_draft_model.py",)
 UNROLLING = ("tests/training/test_unrolling.py",)
 
@@ -187,8 +188,8 @@ EDITS = (
         "learning",
         "lets masks learn the states of the tokens before their places",
         "MaskLearning.loss",
-        "batch.features[rows, before, -1]",
-        "batch.features[rows, before - 1, -1]",
+        "batch.features[rows, before, -1:]",
+        "batch.features[rows, before - 1, -1:]",
         ("tests/training/test_mtp_sampler.py", "-k", "consistency"),
     ),
     Mutation(
@@ -351,6 +352,22 @@ if self.size_bytes > 2 * self.most_bytes:
     ),
     Mutation(
         "training",
+        "lets a draft model that writes forget what it wrote before",
+        "written",
+        "torch.cat([seen, torch.ones_like(seen[..., :1])], dim=3)",
+        "torch.cat([seen, seen[..., :1] & (step == max(lengths))], dim=3)",
+        (*DRAFT_TEXTS, "-k", "drawn"),
+    ),
+    Mutation(
+        "training",
+        "takes the target's texts every time",
+        "DraftTexts.__call__",
+        "epoch < self._first",
+        "epoch >= 0",
+        (*DRAFT_TEXTS, "-k", "worth_more"),
+    ),
+    Mutation(
+        "training",
         "takes the larger of both probabilities as shared",
         "overlap",
         "torch.minimum(laws.p, laws.q)",
@@ -506,8 +523,8 @@ if better:  # first: an interrupt must not leave figures beside weights that are
         "training",
         "goes on with the batches it has learnt from already",
         "Fitting._batches",
-        "self._corpus.epoch(epoch, self._seed, self._texts, skipped)",
-        "self._corpus.epoch(epoch, self._seed, self._texts, 0)",
+        "self._corpus_of(epoch, begins=not skipped).epoch(epoch, self._seed, self._texts, skipped)",
+        "self._corpus_of(epoch, begins=not skipped).epoch(epoch, self._seed, self._texts, 0)",
         (LEARNING, "-k", "cut_off"),
     ),
     Mutation(
