@@ -190,8 +190,8 @@ def run(
         str,
         typer.Option(
             metavar="PAIR",
-            help="A race of two models: this pair writes a reply too, on an engine of its own, by turns with the first, "
-            "each with its own way of guessing.",
+            help="A race of two models: this pair writes a reply too, on an engine of its own, by turns with the first "
+            "one, and with its own way of guessing.",
             show_default=False,
         ),
     ] = "",

@@ -100,8 +100,10 @@ class _ModelRaceOutput:
             raise EngineError(self.race.problem)
         lines = [self._line(self.race, side) for side in MODEL_SIDES]
         self.outputs.text("\n\n" + "\n".join(lines) + "\ntwo models write two texts, so there is no ratio\n")
-        told = {side: {"pair": self.race.names[side], **_heat_object(self.race.heats[side])} for side in MODEL_SIDES}
-        self.outputs.summary({"seed": self.race.seed, "order": list(MODEL_SIDES), **told}, "")
+        told: dict[str, Any] = {"seed": self.race.seed, "order": list(MODEL_SIDES)}
+        for side, heat in self.race.heats.items():
+            told[side] = {"pair": self.race.names[side], **_heat_object(heat)}
+        self.outputs.summary(told, "")
         return 0
 
     def _listen(self, side: Side) -> None:
