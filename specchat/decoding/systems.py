@@ -140,8 +140,11 @@ SYSTEMS: tuple[System, ...] = (
         (
             "trees/test_confidence.py::test_alpha_halves_while_whole_paths_stand",
             "trees/test_confidence.py::test_partly_wrong_rounds_raise_alpha_by_the_share_that_was_wrong",
+            "contracts/test_overlap.py::test_the_drafter_reads_while_the_target_does",
+            "contracts/test_overlap.py::test_a_branch_is_cut_to_what_goes_on_from_the_text",
         ),
-        "drafting while the target reads. A round in which nothing was sure enough lowers alpha too, or it would never fall again",
+        "drafting for as long as the target reads: one tree of the round's budget is drafted ahead. A round in which nothing was sure enough lowers alpha too, or it would never fall again",
+        also="the loop `overlap` (a setting)",
     ),
     System(
         "BiLD", "2302.07863", "draft",
@@ -184,11 +187,22 @@ SYSTEMS: tuple[System, ...] = (
     ),
     System(
         "PEARL", "2408.11850", "draft",
-        differs="a round drafts first and then verifies",
+        (
+            "contracts/test_overlap.py::test_pearls_trace_is_the_published_one",
+            "contracts/test_overlap.py::test_the_drafter_reads_while_the_target_does",
+            "contracts/test_overlap.py::test_rules_by_probability_keep_their_law",
+        ),
+        "lengths that follow the speeds of both models: how much is drafted is the controller's choice",
+        also="the loop `pearl` (a setting)",
     ),
     System(
         "Mirror-SD", "2510.13161", "draft",
-        differs="a round drafts first and then verifies",
+        (
+            "contracts/test_overlap.py::test_a_branch_is_reused_as_often_as_the_token_is_among_the_early_candidates",
+            "contracts/test_overlap.py::test_the_drafter_reads_while_the_target_does",
+        ),
+        "a drafter with streams that were trained into it; branches are drafted one after the other, and the early head is the target's own, fitted while it writes",
+        also="the loop `mirror` (a setting)",
     ),
     System(
         "Guidance's fast-forwarding", "Guidance (Lundberg et al., 2023)", "draft",
@@ -430,10 +444,14 @@ SYSTEMS: tuple[System, ...] = (
         (
             "drafters/test_mask_rows.py::test_there_is_no_pass_but_the_targets_and_every_row_is_counted",
             "drafters/test_mask_places.py::test_where_trees_follow_one_another_the_share_of_each_state_is_that_of_its_markov_chain",
-            "drafters/test_mask_places.py::test_no_other_choice_of_so_many_masks_is_worth_more",
+            "drafters/test_mask_places.py::test_what_states_are_worth_is_what_rounds_bring_in_the_long_run",
+            "drafters/test_mask_places.py::test_masks_that_move_with_the_tree_bring_more_than_as_many_in_fixed_or_random_places",
+            "drafters/test_mask_places.py::test_there_are_as_many_rows_as_bring_most_tokens_a_second",
+            "drafters/test_mask_rows.py::test_an_ensemble_says_the_mean_of_its_members_each_of_which_sees_its_own_masks_alone",
         ),
-        "the tree of guesses and prompt tokens that is computed beforehand for the device: places are chosen anew for "
-        "every tree. Several embeddings for one place, whose guesses are averaged",
+        "one tree for each state that is computed beforehand for the device: places are chosen for every tree, by what states "
+        "proved to be worth in the chat's own rounds, and with `rows=0` as many as pay by the times of its own passes",
+        also="ensembles are `specchat train --ensemble`",
     ),
     System(
         "MTP (Your LLM Knows the Future)", "2507.11851", "model",
@@ -485,7 +503,9 @@ SYSTEMS: tuple[System, ...] = (
         (
             "drafters/test_trim.py::test_only_frequent_tokens_and_those_of_the_text_are_guessed_in_the_order_of_the_whole_head",
             "drafters/test_trim.py::test_draws_are_distributed_as_their_q_and_q_has_only_tokens_with_a_row",
+            "drafters/test_trim.py::test_operations_and_bytes_of_the_head_fall_to_the_share_that_is_left",
         ),
+        "counts of a calibration text: those of the user's own replies, and before them the tokenizer's order",
         also="`draft_model.trim`",
     ),
     System(
