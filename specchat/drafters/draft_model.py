@@ -84,6 +84,7 @@ class DraftModel(CompiledDrafter):
         self._kinds = self.draw_kinds(options, ())
         self._head = FrequentHead(parts.draft_model, options.trim, parts.vocab_size)
         self._tree: TokenTree | None = None
+        self._begun = 0  # tokens of the text that its tree goes on from
         self._room = 0  # depth of the last nodes in its context
         self._said = LikeliestByNode[Reading]()
         self._called = CalledNetwork(self._named)
@@ -118,9 +119,12 @@ class DraftModel(CompiledDrafter):
         return self._called.network if self._begin(TokenTree(context.root, self._vocab_size), context) >= rows else None
 
     def observe(self, round: Round) -> None:
-        """Keep the accepted path, found by tokens: it may leave this drafter's tree or end in unread nodes."""
+        """Keep the accepted path, found by tokens: it may leave this drafter's tree or end in unread nodes.
+
+        A tree that was drafted ahead, behind the end of this round's, stays: the next text may go on along it.
+        """
         self._head.learn(round.emitted)
-        if self._tree is not None:
+        if self._tree is not None and self._begun == round.start:
             path = self._tree.follow(round.emitted)
             if self._stop is not None:
                 self._stop.judge([ROOT, *path], round.emitted)
@@ -184,8 +188,13 @@ class DraftModel(CompiledDrafter):
 
     def _begin(self, tree: TokenTree, context: Context) -> int:
         """Begin a tree; the depth of the last nodes in its context, negative where not even the root is."""
+        if (
+            self._tree is not None
+        ):  # one that was drafted ahead, or for nothing: what this text has of it need not be read
+            self._model.keep(self._tree.follow(context.history[self._begun :]))
         self._forget_tree()
         text = self._reads(context.history[:-1])
+        self._begun = len(context.history)
         self._room = self._model.context_tokens - len(text) - 1
         if self._room >= 0:
             self._model.prefill(text)
