@@ -186,18 +186,29 @@ def run(
             "engine to itself and starts from the same cached prompt, after a few tokens that are not counted.",
         ),
     ] = False,
+    against: Annotated[
+        str,
+        typer.Option(
+            metavar="PAIR",
+            help="A race of two models: this pair writes a reply too, on an engine of its own, by turns with the first "
+            "one, and with its own way of guessing.",
+            show_default=False,
+        ),
+    ] = "",
     engine: EngineCommand = "",
 ) -> None:
     """Write one reply, without the app."""
     from specchat.cli.run import constraint_of, run_once
 
     prompt, constraint = one_prompt(words or []), constraint_of(json_schema, regex, grammar)
-    if not race:
+    if not race and not against:
         raise typer.Exit(run_once(prompt, settings, output, record, system, engine, constraint))
-    from specchat.cli.run_race import race_once
+    from specchat.cli.run_race import race_models_once, race_once
 
     if constraint is not None:
         raise UsageError("--race compares free replies: leave out --json-schema, --regex and --grammar")
+    if against:
+        raise typer.Exit(race_models_once(prompt, settings, output, record, system, engine, against))
     raise typer.Exit(race_once(prompt, settings, output, record, system, engine))
 
 
@@ -283,8 +294,17 @@ def engine(
         str,
         typer.Option(metavar="HOST:PORT", help="Hold a part of the target of an engine there, and compute with it."),
     ] = "",
+    target: Annotated[
+        bool, typer.Option("--target", help="Run targets alone, for a specchat elsewhere that drafts (--target-at).")
+    ] = False,
 ) -> None:
     """Run an engine that speaks its protocol over standard input and output."""
+    if target:
+        os.environ.update(engine_environment())  # before torch is imported
+        from specchat.engine.server.target_host import serve_target
+
+        serve_target()
+        return
     launched = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0"
     if join or launched:
         os.environ.update(engine_environment())  # before torch is imported

@@ -21,6 +21,7 @@ from specchat.core.request import (
     ExtraRow,
     HeadNeeds,
     HeadOfSome,
+    Judging,
     LayerHook,
     PassRequest,
 )
@@ -312,6 +313,10 @@ class AcceptanceRule(ABC):
     def needs(self, sampling: Sampling) -> HeadNeeds:
         """Which head outputs it needs when the target samples like this; by default logits, to weigh probabilities."""
         return LOGITS
+
+    def judging(self, context: Context) -> Judging | None:
+        """Asks the target to judge the round's tree itself; None where `judge` does it here."""
+        return None
 
     @abstractmethod
     def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:

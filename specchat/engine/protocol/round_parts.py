@@ -126,6 +126,15 @@ class Lens(Struct, frozen=True):
     def decided(self) -> int:
         return self.tops[-1].layer
 
+    @property
+    def agrees(self) -> list[bool]:
+        """Of each layer, whether its likeliest token is the last layer's."""
+        ends = [top.layer - 1 for top in self.tops[1:]] + [self.layers]
+        found: list[bool] = []
+        for top, end in zip(self.tops, ends, strict=True):
+            found += [top.token == self.tops[-1].token] * (end - top.layer + 1)
+        return found
+
 
 class Piece(Struct, frozen=True, omit_defaults=True):
     """One emitted token, where it came from, and the text that became readable with it (may be empty).
@@ -143,12 +152,16 @@ class Piece(Struct, frozen=True, omit_defaults=True):
 
 
 class Timings(Struct, frozen=True, omit_defaults=True):
-    """Seconds one round spent drafting, verifying, and on everything else, planning and learning included."""
+    """Seconds one round spent drafting, verifying, and on everything else, planning and learning included.
+
+    `there_s` is the part of verifying that passed on the target's own machine, where that is another one.
+    """
 
     draft_s: Seconds
     verify_s: Seconds
     other_s: Seconds
     learn_s: Seconds = 0.0
+    there_s: Seconds | None = None
 
     @property
     def total_s(self) -> float:
