@@ -43,12 +43,12 @@ HYBRIDS: dict[str, dict[str, Any]] = {
 
 
 @lru_cache
-def hybrid(family: str, seed: int = 0) -> Any:
+def hybrid(family: str, seed: int = 0, vocab_size: int = V) -> Any:
     """One network per architecture for all tests; no test may change it."""
     import transformers
 
     shape = {
-        "vocab_size": V,
+        "vocab_size": vocab_size,
         "hidden_size": HIDDEN,
         "intermediate_size": 48,
         "num_hidden_layers": 3,

@@ -240,15 +240,17 @@ class MaskRows:
     """Trained masks: stand-ins for the embeddings of tokens that are not known yet.
 
     Args:
-        embeddings: (d,) of each mask, the nearest place first.
+        embeddings: (d,) of each mask, the nearest place first; those of an ensemble's members one after the other.
         adapter: what is added to the target's products for these rows alone, where anything is.
         sampler: (n, d) last states of masks, and (n, d) embeddings of the tokens guessed before them → (n, d) states
             that know these tokens; None where guesses do not know of each other.
+        ensemble: so many masks stand for one place, whose logits are averaged.
     """
 
     embeddings: tuple[Tensor, ...]
     adapter: Adapter | None = None
     sampler: Callable[[Tensor, Tensor], Tensor] | None = None
+    ensemble: int = 1
 
 
 @dataclass(frozen=True)
@@ -315,9 +317,10 @@ class ChunkScores:
 
     Args:
         tokens: so many tokens of the text are held.
-        scores: (layers, chunks) float32, on the host: the product of a query with the mean of a chunk's keys, over the
-            root of the head size; the mean of all heads. Chunks are those that are held whole, from the first token
-            on. All scores are 0 in layers that see only a window of the text.
+        scores: (layers, key heads, chunks) float32, on the host: the product of a query with the mean of a chunk's
+            keys, over the root of the head size; the mean of the heads that share the keys. One for all key heads where
+            a target is shared out. Chunks are those that are held whole, from the first token on. All scores are 0 in
+            layers that see only a window of the text.
     """
 
     tokens: int
@@ -339,6 +342,6 @@ class HoldsPartsByLayer(Model, Protocol):
         """As `copy_rows_from`, with positions for each layer.
 
         Args:
-            positions: (layers, n) int64, ascending; of tokens that the source holds. The same in all layers that see
-                only a window of the text.
+            positions: (layers, n) or (layers, key heads, n) int64, ascending; of tokens that the source holds. The same
+                in all layers that see only a window of the text.
         """

@@ -28,6 +28,7 @@ DRAFTERS = Table(
         options=options.DraftModelOptions,
         requires=(DRAFT_MODEL,),
         trainable=True,
+        drafts_ahead=True,
     ),
     Method(
         "cross_vocabulary",
@@ -36,6 +37,7 @@ DRAFTERS = Table(
         "OmniDraft arXiv:2507.02659",
         options=options.CrossVocabularyOptions,
         requires=(ANY_DRAFT_MODEL,),
+        drafts_ahead=True,
     ),
     Method(
         "token_recycling",
@@ -158,6 +160,7 @@ DRAFTERS = Table(
         options=options.PrunedOptions,
         runs_the_target=True,
         makes_a_network=True,
+        drafts_ahead=True,
     ),
     Method(
         "retrieved_context",
@@ -166,6 +169,7 @@ DRAFTERS = Table(
         "RAPID arXiv:2502.20330",
         options=options.RetrievedContextOptions,
         requires=(DRAFT_MODEL,),
+        drafts_ahead=True,
     ),
     Method(
         "merge",

@@ -7,6 +7,7 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -33,6 +34,13 @@ _MOST = 16384
 """Tokens that are remembered: more than a user's texts have of them that are not frequent anyway."""
 
 _FORMAT = np.dtype("<u4")
+
+_LEAST_TRIMMED, _MOST_KEPT = 32768, 65536
+"""Larger vocabularies lose half of their tokens, and keep so many at most. Of SmolLM2's 49,152 the lower half with the
+text's own are 98 to 99 of 100 tokens of English prose and of Python."""
+
+_SINKS = 16
+"""The first tokens, to which attention goes that has nowhere else to go."""
 
 _CANDIDATES = 64
 """How many of its likeliest tokens are considered as points."""
@@ -63,19 +71,20 @@ class DraftModel(CompiledDrafter):
         self,
         options: DraftModelOptions,
         parts: Parts,
-        reads: Callable[[Sequence[int]], Sequence[int]] = lambda text: text,
+        reads: Callable[[Sequence[int]], Sequence[int]] | None = None,
     ) -> None:
-        """Nothing read yet; `reads` says what of a text the draft model gets to see."""
+        """Nothing read yet; `reads` says what of a text the draft model gets to see, if not the option `window`."""
         assert parts.draft_model is not None, "assemble refuses this drafter without a draft model"
         self._model = parts.draft_model
         self._vocab_size = parts.vocab_size
         super().__init__(parts.proposer)
         self._noise = parts.noise
-        self._reads = reads
+        self._reads = reads or partial(first_and_last, window=options.window)
         self._drawing = options.drawing
         self._kinds = self.draw_kinds(options, ())
         self._head = FrequentHead(parts.draft_model, options.trim, parts.vocab_size)
         self._tree: TokenTree | None = None
+        self._begun = 0  # tokens of the text that its tree goes on from
         self._room = 0  # depth of the last nodes in its context
         self._said = LikeliestByNode[Reading]()
         self._called = CalledNetwork(self._named)
@@ -110,9 +119,12 @@ class DraftModel(CompiledDrafter):
         return self._called.network if self._begin(TokenTree(context.root, self._vocab_size), context) >= rows else None
 
     def observe(self, round: Round) -> None:
-        """Keep the accepted path, found by tokens: it may leave this drafter's tree or end in unread nodes."""
+        """Keep the accepted path, found by tokens: it may leave this drafter's tree or end in unread nodes.
+
+        A tree that was drafted ahead, behind the end of this round's, stays: the next text may go on along it.
+        """
         self._head.learn(round.emitted)
-        if self._tree is not None:
+        if self._tree is not None and self._begun == round.start:
             path = self._tree.follow(round.emitted)
             if self._stop is not None:
                 self._stop.judge([ROOT, *path], round.emitted)
@@ -176,8 +188,13 @@ class DraftModel(CompiledDrafter):
 
     def _begin(self, tree: TokenTree, context: Context) -> int:
         """Begin a tree; the depth of the last nodes in its context, negative where not even the root is."""
+        if (
+            self._tree is not None
+        ):  # one that was drafted ahead, or for nothing: what this text has of it need not be read
+            self._model.keep(self._tree.follow(context.history[self._begun :]))
         self._forget_tree()
         text = self._reads(context.history[:-1])
+        self._begun = len(context.history)
         self._room = self._model.context_tokens - len(text) - 1
         if self._room >= 0:
             self._model.prefill(text)
@@ -250,6 +267,21 @@ def drawn_below(
     ]
 
 
+def first_and_last(text: Sequence[int], window: int) -> Sequence[int]:
+    """The first tokens and the last ones, at most `window` together; all of a text within it, or where it is 0.
+
+    What is left out grows by a quarter of the window at a time: in between, a text that goes on is read on.
+
+    Reference: Xiao et al., StreamingLLM, arXiv:2309.17453. Differs: what stays is read anew when the window moves, so
+    nothing that was left out is remembered in it.
+    """
+    if not window or len(text) <= window:
+        return text
+    step = (window - _SINKS) // 4
+    left_out = -(-(len(text) - window) // step) * step
+    return [*text[:_SINKS], *text[_SINKS + left_out :]]
+
+
 class TokenCounts:
     """Tokens with how often they came. Of too many, those that came least are forgotten."""
 
@@ -298,9 +330,12 @@ class FrequentHead:
     """
 
     def __init__(self, model: Model, size: int, vocab_size: int) -> None:
-        """No rows yet; `size` tokens besides those of the text, 0 for all, and none from `vocab_size` on."""
+        """No rows yet; `size` tokens besides those of the text, 0 for all, below 0 for what fits the vocabulary; none
+        from `vocab_size` on."""
         self._model = model
         self._vocab_size = min(vocab_size, model.vocab_size)
+        if size < 0:
+            size = min(self._vocab_size // 2, _MOST_KEPT) if self._vocab_size > _LEAST_TRIMMED else self._vocab_size
         self._known = model.guessable if isinstance(model, GuessesSome) and size else ()
         self._size = min(size, len(self._known)) if self._known else size
         self._trims = 0 < self._size < self._vocab_size

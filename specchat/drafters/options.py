@@ -73,11 +73,11 @@ class DraftModelOptions:
     )
     model: str = which_draft_model()
     trim: int = option(
-        65536,
+        -1,
         "how many of the target's most used tokens can be guessed, besides those of the text: a smaller head is "
-        "quicker; 0 for all",
+        "quicker; 0 for all, -1 for what fits the pair: half of a vocabulary above 32768 tokens, at most 65536",
         unit="tokens",
-        minimum=0,
+        minimum=-1,
     )
     stop: float = option(
         1.0,
@@ -85,6 +85,14 @@ class DraftModelOptions:
         "says, which learns from every round; 1: never",
         minimum=0.0,
         maximum=1.0,
+    )
+
+    window: int = option(
+        0,
+        "of a longer text the draft model reads only the first 16 tokens and the last ones, so many together; 0: all",
+        unit="tokens",
+        minimum=0,
+        least_above_zero=32,
     )
 
 
@@ -115,7 +123,13 @@ class MaskRowsOptions:
     """Options of the drafters that are trained masks: `prompt_tokens` and `mtp`."""
 
     weights: str = trained_weights()
-    rows: int = option(6, "the most rows of masks in a pass", unit="rows", minimum=1, maximum=256)
+    rows: int = option(
+        6,
+        "the most rows of masks in a pass; 0: as many as pay, by what a row takes here and is worth",
+        unit="rows",
+        minimum=0,
+        maximum=256,
+    )
     behind: str = option(
         "likeliest",
         "where masks stand: behind all nodes, those first that are the likeliest to end what is accepted, or behind "

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import json
+from itertools import cycle
+
 import pytest
 import torch
-from contracts.kit import random_tree
+from contracts.kit import keeps_the_draws, lossless_rules, plain_text, random_tree, reply
 from contracts.model_checks import CLOSE, PREFIX, deepest
+from contracts.models import RECURRENT, perturbed
 from hybrid_networks import HYBRIDS, V, hybrid
+from loading_kit import load, logits_of, refusal
+from safetensors.torch import load_file, save_file
+from tiny_models import TOKENS, write_tokenizer
 
+from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, TokenTree
+from specchat.drafters import DRAFTERS
 from specchat.errors import ModelError
 from specchat.models.backends.recurrent_cache import BORDERS, LayerSizes, RecurrentCache
 from specchat.models.backends.transformers_model import ReferenceModel, refuse_other_states
 from specchat.models.backends.transformers_network import recurrent_layers, refuse_unknown_states
 from specchat.models.decoder.cache_rows import Rows
 from specchat.models.weights.model_files import HYBRIDS as KNOWN
+from specchat.trees import TREE_POLICIES
 
 
 def says(model, text):
@@ -195,3 +205,82 @@ def test_a_network_that_says_something_else_over_a_tree_is_refused(monkeypatch):
     monkeypatch.setattr(RecurrentCache, "_scan", lambda *arguments: 2 * scan(*arguments))
     with pytest.raises(ModelError, match="differ from its own by"):
         refuse_other_states("m", model)
+
+
+HISTORY = [3, 5, 7, 3, 5, 9, 3, 5, 11, 20, 4]
+SMALL = {"controller": "fixed", "nodes": 6, "depth": 3, "width": 2, "max_tokens": 12}
+
+
+def test_no_drafter_policy_or_rule_changes_the_text():
+    policies, rules, families = cycle(TREE_POLICIES), cycle(lossless_rules()), cycle(RECURRENT)
+    drafts = {family: perturbed(hybrid(family), 0.1) for family in RECURRENT}
+    expected, accepted = {}, 0
+    for name, policy, rule, family in zip(DRAFTERS, policies, rules, families, strict=False):
+        if name == "mtp":  # its adapters are trained for attention in every layer
+            continue
+        heat = 0.8 if keeps_the_draws(rule.values[0]) else 0.0
+        target = ReferenceModel(hybrid(family), 256)
+        if (family, heat) not in expected:
+            expected[family, heat] = plain_text(target.with_new_cache(), 12, Sampling(temperature=heat), prompt=HISTORY)
+        how = {"drafter": name, "policy": policy, "rule": rule.id, "temperature": heat, "controller": "fixed"}
+        said = reply(
+            target, ReferenceModel(drafts[family], 256), HISTORY, nodes=6, depth=3, width=2, max_tokens=12, **how
+        )
+        assert said.tokens == expected[family, heat], (family, how)
+        accepted += said.ledger.accepted
+    assert accepted >= 20
+
+
+def test_a_trained_adapter_is_refused_where_a_layer_has_no_attention():
+    with pytest.raises(ModelError, match="adds to 'q' of layer 0, which this network does not have"):
+        reply(ReferenceModel(hybrid("qwen3_next"), 256), prompt=HISTORY, drafter="mtp", max_tokens=4)
+
+
+# ------------------------------------------------------------------------------------------------ files
+
+
+def saved(folder, family):
+    """A folder with the architecture's tiny network and a tokenizer."""
+    network = hybrid(family, vocab_size=len(TOKENS))
+    network.save_pretrained(folder)
+    write_tokenizer(folder)
+    return folder, network
+
+
+@pytest.mark.parametrize("family", ["qwen3_next", "qwen3_5_text", "granitemoehybrid"])
+def test_a_folder_answers_and_says_what_it_cannot(family, tmp_path):
+    folder, network = saved(tmp_path, family)
+    loaded = load(folder, wanted="float32")
+    with torch.no_grad():
+        expected = network(torch.tensor([[5, 6, 7, 8]])).logits[0, -1:]
+    torch.testing.assert_close(logits_of(loaded), expected, **CLOSE)
+    assert loaded.kernels == "transformers"
+    assert any("keeps recurrent states" in note for note in loaded.notes)
+    assert "int4" in refusal(folder, wanted="int4")
+
+
+def test_the_text_half_of_a_model_that_sees_is_read(tmp_path):
+    folder, network = saved(tmp_path, "qwen3_5_text")
+    weights = load_file(folder / "model.safetensors")
+    save_file(
+        {name.replace("model.", "model.language_model.", 1): weight for name, weight in weights.items()},
+        folder / "model.safetensors",
+        {"format": "pt"},
+    )
+    inner = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    outer = {"model_type": "qwen3_5", "architectures": ["Qwen3_5ForConditionalGeneration"], "text_config": inner}
+    (folder / "config.json").write_text(json.dumps(outer), encoding="utf-8")
+    loaded = load(folder, wanted="float32")
+    with torch.no_grad():
+        expected = network(torch.tensor([[5, 6, 7, 8]])).logits[0, -1:]
+    torch.testing.assert_close(logits_of(loaded), expected, **CLOSE)
+
+
+def test_half_precision_keeps_its_states_in_float32(tmp_path):
+    folder, _ = saved(tmp_path, "qwen3_next")
+    loaded = load(folder, wanted="bfloat16")
+    logits_of(loaded)
+    loaded.model.keep(())
+    last, memory = states(loaded.model)[0]
+    assert (last.dtype, memory.dtype) == (torch.bfloat16, torch.float32)
+    assert recurrent_layers(loaded.model._whole)[0].element == 2
