@@ -16,6 +16,7 @@
     │   ├── TokenizerMismatch     target and draft model do not share one token table
     │   ├── DamagedModel          its description and its weights do not go together (exit code 2)
     │   ├── RanksLost             another process that holds a part of it has ended, or does not answer
+    │   ├── TargetLost            the machine that it runs on has gone, or answers nonsense
     │   ├── NotNumbers            its logits are not numbers: weights are damaged
     │   └── NotEnoughMemory       weights that do not fit into the memory that is free
     │       ├── NoMemoryLeft      … or an allocation that failed, which ends the engine
@@ -124,6 +125,10 @@ class NotNumbers(ModelError):
 
 class RanksLost(ModelError):
     """A rank that has ended or does not answer: what was loaded over several ranks is gone."""
+
+
+class TargetLost(ModelError):
+    """The connection to a target on another machine has ended. The next prompt starts it anew."""
 
 
 class NotEnoughMemory(ModelError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,17 @@ MOST_TOGETHER = 8
 """Replies that are written at once, at most."""
 
 
+_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,250}")
+
+
+def parse_target_at(at: str) -> str:
+    """The host of `ssh:HOST`, a name without anything that ssh would take for an option; empty for an empty text."""
+    kind, _, host = at.partition(":")
+    if at and not (kind == "ssh" and _HOST.fullmatch(host)):
+        raise UsageError(f"target_at = {short(at)} is no place for a target; write it like ssh:box")
+    return host
+
+
 @dataclass(frozen=True)
 class Settings:
     """Everything a user may choose for a reply. Fields marked live act between two rounds."""
@@ -31,6 +43,21 @@ class Settings:
     rule: str = option("follow", "which guesses are accepted")
     controller: str = option(
         "fixed", "how hard to speculate, round by round; of several, such as goodput+memory, the smallest budget holds"
+    )
+    loop: str = option(
+        "sequential",
+        "when to draft: before the target reads, or also while it does (overlap, mirror), or only then (pearl)",
+        choices=("sequential", "pearl", "overlap", "mirror"),
+    )
+    mirror_layer: int = option(
+        0,
+        "layer of the target after which loop mirror taps its candidates; 0: two thirds of the way",
+        unit="layers",
+        minimum=0,
+        maximum=MOST_LAYERS,
+    )
+    mirror_candidates: int = option(
+        2, "candidates for which loop mirror drafts a branch each", unit="tokens", minimum=1, maximum=64
     )
     width: int = option(2, "children a node may get", unit="nodes", minimum=1, maximum=64)
     depth: int = option(6, "levels below the root", unit="levels", minimum=1, maximum=64)
@@ -77,6 +104,12 @@ class Settings:
         "auto",
         "where the models run: auto, cpu, cuda, cuda:1, mps; the target over cards: cuda:0,1, or processes: cpu:2",
         live=False,
+    )
+    target_at: str = option(
+        "",
+        "draft here and verify on another machine that has specchat, such as ssh:box; empty: the target runs here too",
+        live=False,
+        check=parse_target_at,
     )
     threads: int = option(
         0,
@@ -159,7 +192,8 @@ OPTIONS: dict[str, Option] = {o.name: o for o in options_of(Settings)}
 """Every setting with a single value, by name, in the order they are shown."""
 
 SPECULATION = (
-    "drafter", "policy", "rule", "controller", "width", "depth", "nodes", "prune_layer", "prune_keep", "method_options",
+    "drafter", "policy", "rule", "controller", "width", "depth", "nodes", "prune_layer", "prune_keep",
+    "loop", "mirror_layer", "mirror_candidates", "method_options",
 )  # fmt: skip
 """How to speculate. What pays depends on the models, so these belong to a pair; the others belong to the user."""
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from specchat.config import Catalog, PairSpec, load_catalog, shipped_settings
 from specchat.decoding.families import FAMILIES, methods
+from specchat.decoding.systems import SYSTEMS, System
 from specchat.drafters.choice import drafts_used
 from specchat.registry import Option, options_of
 from specchat.settings import OPTIONS
@@ -36,6 +37,30 @@ def method_options_table() -> str:
         (f"`{m.name}.{o.name}`", _default(o), _values(o), o.help) for _, m in methods() for o in options_of(m.options)
     ]
     return _table(("option", "default", "values", "meaning"), rows)
+
+
+def systems_table() -> str:
+    """Every published system: where it is, how one sees that it is the real one, and what differs from its paper."""
+    rows = [
+        (_system_name(s), f"{s.group}-centric", _where(s), "<br>".join(map(_test, s.tests)) or "–", s.differs or "–")
+        for s in SYSTEMS
+    ]
+    return _table(("system", "group", "here", "tests", "missing or different here"), rows)
+
+
+def _system_name(system: System) -> str:
+    numbered = re.fullmatch(r"\d{4}\.\d{5}", system.paper)
+    return f"{system.name} {_with_papers(f'arXiv:{system.paper}')}" if numbered else system.name
+
+
+def _where(system: System) -> str:
+    names = ", ".join(f"`{name}`" for name in system.methods())
+    return "; ".join(filter(None, (names, system.also))) or "absent"
+
+
+def _test(test: str) -> str:
+    file, name = test.split("::")
+    return f"[{file}](../tests/{file}): `{name}`"
 
 
 def settings_table() -> str:
@@ -82,7 +107,7 @@ SECTIONS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/design.md": {"floors": floors_table},
     "docs/keys.md": {"keys": keys_table, "commands": commands_table},
     "docs/models.md": {"pairs": pairs_table},
-    "docs/methods.md": {"methods": methods_table, "method options": method_options_table},
+    "docs/methods.md": {"methods": methods_table, "method options": method_options_table, "systems": systems_table},
     "docs/settings.md": {"settings": settings_table},
 }
 """The tables of every page that has some, by their names."""

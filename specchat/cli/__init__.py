@@ -283,8 +283,17 @@ def engine(
         str,
         typer.Option(metavar="HOST:PORT", help="Hold a part of the target of an engine there, and compute with it."),
     ] = "",
+    target: Annotated[
+        bool, typer.Option("--target", help="Run targets alone, for a specchat elsewhere that drafts (--target-at).")
+    ] = False,
 ) -> None:
     """Run an engine that speaks its protocol over standard input and output."""
+    if target:
+        os.environ.update(engine_environment())  # before torch is imported
+        from specchat.engine.server.target_host import serve_target
+
+        serve_target()
+        return
     launched = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0"
     if join or launched:
         os.environ.update(engine_environment())  # before torch is imported

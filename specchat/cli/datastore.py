@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Stores of text for the drafter `datastore`: build, list, remove.", no_args_is_help=True)
 
 _MOST_TOKENS = 8_000_000
+
+Named = tuple[str, str]
+"""The name of a file or chat, and a text from it."""
 
 
 def _known(incomplete: str) -> list[str]:
@@ -65,7 +69,8 @@ def build(
     if not paths and not chats:
         raise UsageError("a datastore is built from files, folders or your chats: name some, or add --chats")
     target = catalog.model(catalog.pair(settings_in_force({"pair": pair} if pair is not None else {}).pair).target)
-    texts = [text for source in (texts_of_files(paths or ()), texts_of_chats() if chats else ()) for text in source]
+    named = [*texts_of_files(paths or ()), *(texts_of_chats() if chats else ())]
+    texts = [text for _, text in named]
     if not texts:
         raise UsageError("no text was found to build it from")
     typer.echo(f"reading {sum(map(len, texts)):,} characters as tokens of {target.name}", err=True)
@@ -79,7 +84,7 @@ def build(
     vocabulary = (
         ScriptedVocabulary() if spec.scripted else TransformersVocabulary(*load_tokenizer(spec.name, locate(spec)))
     )
-    _write(file, target.name, vocabulary, list(_encoded(texts, vocabulary, tokens)))
+    _write(file, target.name, vocabulary, list(_encoded(named, vocabulary, tokens)))
 
 
 @app.command("list")
@@ -147,36 +152,42 @@ def _contents(header: DatastoreHeader) -> str:
     return f"{tokens:,} token{'s' if tokens != 1 else ''} of {texts:,} text{'s' if texts != 1 else ''}"
 
 
-def _encoded(texts: Iterable[str], vocabulary: TokenTable, most: int) -> Iterator[list[int]]:
-    """The texts as tokens, until there are so many of those."""
+def _encoded(named: Iterable[Named], vocabulary: TokenTable, most: int) -> Iterator[tuple[str, list[int]]]:
+    """The texts' names and tokens, until there are so many of those."""
     count = 0
-    for text in texts:
+    for name, text in named:
         found = vocabulary.encode(text)[: most - count]
         count += len(found)
         if found:
-            yield found
+            yield name, found
         if count == most:
             typer.echo(f"stopped at {most:,} tokens; --tokens takes more", err=True)
             return
 
 
-def _write(file: Path, target: str, vocabulary: TokenTable, texts: list[list[int]]) -> None:
+def _write(file: Path, target: str, vocabulary: TokenTable, named: list[tuple[str, list[int]]]) -> None:
     from specchat.config.datastore_files import DatastoreHeader
     from specchat.config.kept_files import replacing
     from specchat.core.vocabulary import table_sha256
     from specchat.indexes.datastore import joined, token_width, write_datastore
 
     size, made = vocabulary.size, datetime.now(UTC).isoformat(timespec="seconds")
+    texts, names = [text for _, text in named], list[tuple[int, str]]()
+    starts = itertools.accumulate((len(text) + 1 for text in texts), initial=0)
+    for start, (name, _) in zip(starts, named, strict=False):
+        if not names or names[-1][1] != name:
+            names.append((start, name))
     tokens = joined(texts, size)
     header = DatastoreHeader(target, table_sha256(vocabulary), size, token_width(size), len(tokens), len(texts), made)
     typer.echo(f"sorting {len(tokens):,} tokens; the file takes {sized(header.file_bytes)}", err=True)
     try:
         with replacing(file) as draft, draft.open("wb") as opened:
-            write_datastore(opened, header, tokens)
+            write_datastore(opened, header, tokens, names)
     except OSError as error:
         raise StoreError(f"{file} cannot be written: {error.strerror or error}") from None
+    size_bytes = file.lstat().st_size
     name = file.stem
-    typer.echo(f"{name}: {_contents(header)}, {sized(header.file_bytes)}")
+    typer.echo(f"{name}: {_contents(header)}, {sized(size_bytes)}")
     typer.echo(f"try it: specchat --drafter datastore --set datastore.store={name}")
 
 
@@ -195,8 +206,8 @@ _PIECE_CHARACTERS = 1 << 20
 _MOST_CHATS = 1_000_000
 
 
-def texts_of_files(paths: Sequence[Path]) -> Iterator[str]:
-    """The texts of files, and of the files below folders, in order.
+def texts_of_files(paths: Sequence[Path]) -> Iterator[Named]:
+    """The names and texts of files, and of the files below folders, in order.
 
     A file that is named must be UTF-8 text. In folders, what is hidden, a link, not text, or too large is skipped.
 
@@ -207,15 +218,15 @@ def texts_of_files(paths: Sequence[Path]) -> Iterator[str]:
         if os.path.isdir(path):  # never raises
             for file in _files_below(path):
                 text = _text_of(file) if file.stat().st_size <= _LARGEST_BYTES else None
-                yield from _pieces(text or "")
+                yield from _pieces(_name_of(Path(path.name) / file.relative_to(path)), text or "")
             continue
         text = _text_of(path)
         if text is None:
             raise UsageError(f"{path} is not UTF-8 text")
-        yield from _pieces(text)
+        yield from _pieces(_name_of(Path(path.name)), text)
 
 
-def texts_of_chats() -> Iterator[str]:
+def texts_of_chats() -> Iterator[Named]:
     """The texts of user and model in the chats that are kept on this machine.
 
     Raises:
@@ -230,7 +241,7 @@ def texts_of_chats() -> Iterator[str]:
         chats = Chats(connection)
         for found in chats.summaries(limit=_MOST_CHATS):
             for message in chats.chat(found.id)[1]:
-                yield from _pieces(message.content)
+                yield from _pieces(f"the chat {found.title}", message.content)
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
@@ -262,10 +273,15 @@ def _text_of(file: Path) -> str | None:
         return None
 
 
-def _pieces(text: str) -> Iterator[str]:
+def _name_of(path: Path) -> str:
+    """A path as text; a name that is not UTF-8 has replacement characters."""
+    return os.fsencode(path).decode("utf-8", "replace")
+
+
+def _pieces(name: str, text: str) -> Iterator[Named]:
     start = 0
     while start < len(text):
         end = text.find("\n", start + _PIECE_CHARACTERS) + 1 or len(text)
         if text[start:end].strip():
-            yield text[start:end]
+            yield name, text[start:end]
         start = end

@@ -49,6 +49,14 @@ def train(
             show_default="behind or reached",
         ),
     ] = "",
+    texts: Annotated[
+        str,
+        typer.Option(
+            metavar="target|draft|mixed",
+            help="Who writes what a draft_model learns from: the target, the draft model itself, or both by turns.",
+            show_default="target",
+        ),
+    ] = "",
     prompts: Annotated[
         str,
         typer.Option(
@@ -81,16 +89,25 @@ def train(
     """
     from specchat.cli.training_run import RunOptions, run_training
     from specchat.config.trained_drafters import suggested_name
-    from specchat.training.limits import method_of, refuse_unknown_loss, start_named, trainable_target
+    from specchat.training.limits import (
+        method_of,
+        refuse_unknown_loss,
+        refuse_unknown_texts,
+        start_named,
+        trainable_target,
+    )
     from specchat.training.training_request import TrainingRequest, is_begun
 
     target = trainable_target(pair)
     drafter = method_of(drafter, start, target)
     refuse_unknown_loss(drafter, loss, reference, select)
+    refuse_unknown_texts(drafter, texts)
     if reference:
         start_named(reference, target, drafter, "--reference")
     older = f"{pair}-{drafter}"  # the name of before, where a drafter that comes with specchat has it now
     name = name or (older if resume and is_begun(older) else suggested_name(pair, drafter))
-    request = TrainingRequest(pair, drafter, prompts, tokens, hours, name, seed, resume, start, loss, reference, select)
+    request = TrainingRequest(
+        pair, drafter, prompts, tokens, hours, name, seed, resume, start, loss, reference, select, texts
+    )
     how = RunOptions(output, threads=threads, yes=yes, verdict=verdict, stop_at_eof=stop_at_eof)
     raise typer.Exit(run_training(request, how))

@@ -34,6 +34,7 @@ from specchat.engine.protocol.training_report import (
     Needed,
     Trained,
     curve_lines,
+    learnt_lines,
     table_lines,
     verdict_line,
 )
@@ -44,6 +45,7 @@ from specchat.training.limits import CHATS, fetched_start, trainable_target
 
 if TYPE_CHECKING:
     from specchat.bench.report import Report, Result
+    from specchat.engine.protocol.events import GuessChange
     from specchat.training.disk import Needs
     from specchat.training.job import Stage, Subject
     from specchat.training.training_request import TrainingRequest
@@ -308,12 +310,14 @@ def _train(
             trained = job.run()
     except KeyboardInterrupt:
         if job is not None and job.kept is not None:
-            _say_trained(request.pair, job.kept, output, complete=False)
+            _say_trained(request.pair, job.kept, output, [], complete=False)
         from specchat.training.job import command
 
         typer.echo(f"stopped; what was done is kept. To go on: {command(request)} --resume", err=True)
         raise
-    _say_trained(request.pair, trained, output)
+    from specchat.engine.server.kept_drafters import told_changes
+
+    _say_trained(request.pair, trained, output, told_changes(job.changed, job.token_label))
     return trained
 
 
@@ -373,21 +377,25 @@ def _say_needs(needs: Needs, output: Output) -> None:
     typer.echo(f"{needs.weights / 1e6:.1f} million numbers to learn; {takes}", err=True)
 
 
-def _say_trained(pair: str, trained: TrainedDrafter, output: Output, *, complete: bool = True) -> None:
+def _say_trained(
+    pair: str, trained: TrainedDrafter, output: Output, changed: list[GuessChange], *, complete: bool = True
+) -> None:
     """Describe the drafter's folder; JSON is printed at the end, with the verdict."""
     figures, data = trained.figures, trained.data
     tau, depths = figures["chain_tau_held_out"], figures["right_by_depth_held_out"]
     curve = Curve(list(figures["curve_tokens"]), list(figures["curve_tau"]))
+    about = (trained.name, trained.method, trained.target, str(trained.folder), trained.size)
+    report = Trained(*about, complete, figures["tokens_seen"], tau, list(depths), curve, changed)
     if output is Output.jsonl:
-        about = (trained.name, trained.method, trained.target, str(trained.folder), trained.size)
-        print_report(Trained(*about, complete, figures["tokens_seen"], tau, list(depths), curve))
+        print_report(report)
     if output is not Output.text:
         return
     typer.echo(f"{trained.name}: {sized(trained.size)} in {trained.folder}")
     typer.echo(f"learnt from {data['reply_tokens']} tokens of {data['texts']} texts, {figures['tokens_seen']} seen")
     shares = " ".join(f"{share:.2f}" for share in depths)
-    typer.echo(f"on texts it never learnt from: τ {tau:.2f}, right by depth {shares}")
-    typer.echo("τ of chains of 4 on those texts, by tokens seen:")
+    for line in learnt_lines(report):
+        typer.echo(line)
+    typer.echo(f"right by depth there: {shares}; τ by tokens seen:")
     for line in curve_lines(curve):
         typer.echo(line)
     typer.echo(

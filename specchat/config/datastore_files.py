@@ -22,6 +22,9 @@ HEADER_BYTES = 4096
 MOST_TOKENS = 1 << 28
 """No datastore holds more."""
 
+MOST_NAMES_BYTES = 1 << 24
+"""The names of the files that a datastore's texts are from take no more."""
+
 SUFFIX_BYTES = 4
 """What an entry of the suffix array takes."""
 
@@ -45,6 +48,7 @@ class DatastoreHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         texts: how many.
         made: when.
         byteorder: of the suffix array.
+        names_bytes: what the names of the files take that the texts are from; 0 where they are not known.
     """
 
     target: _Text
@@ -55,6 +59,7 @@ class DatastoreHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     texts: Annotated[int, msgspec.Meta(ge=1, le=MOST_TOKENS)]
     made: Annotated[str, msgspec.Meta(max_length=40)]
     byteorder: Annotated[str, msgspec.Meta(pattern="^(little|big)$")] = sys.byteorder
+    names_bytes: Annotated[int, msgspec.Meta(ge=0, le=MOST_NAMES_BYTES)] = 0
 
     @property
     def separator(self) -> int:
@@ -63,7 +68,7 @@ class DatastoreHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def file_bytes(self) -> int:
-        return HEADER_BYTES + self.tokens * (SUFFIX_BYTES + self.token_bytes)
+        return HEADER_BYTES + self.tokens * (SUFFIX_BYTES + self.token_bytes) + self.names_bytes
 
     def packed(self) -> bytes:
         packed = _MAGIC + msgspec.json.encode(self)

@@ -242,10 +242,13 @@ class MaskRows:
     Args:
         embeddings: (d,) of each mask, the nearest place first.
         adapter: what is added to the target's products for these rows alone, where anything is.
+        sampler: (n, d) last states of masks, and (n, d) embeddings of the tokens guessed before them → (n, d) states
+            that know these tokens; None where guesses do not know of each other.
     """
 
     embeddings: tuple[Tensor, ...]
     adapter: Adapter | None = None
+    sampler: Callable[[Tensor, Tensor], Tensor] | None = None
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,21 @@ from specchat.core.states import TextStates
 
 
 @record
+class Elsewhere:
+    """What a target on another machine says beside the head's output.
+
+    Args:
+        took_s: seconds that the pass, and judging, took there.
+        path, bonus, sources: the verdict, where it was asked for; `path` is None where it was not.
+    """
+
+    took_s: float
+    path: tuple[int, ...] | None = None
+    bonus: int = 0
+    sources: tuple[int | None, ...] = ()
+
+
+@record
 class Reading:
     """What a network says after every node it read.
 
@@ -30,6 +45,7 @@ class Reading:
         rider_states: layer → (extra rows, d), for the tapped layers.
         rider_likeliest: (extra rows, K), like the head's for nodes.
         text_states: the tapped states of tokens of the text that were read in the same pass, where there were any.
+        elsewhere: set where the target is on another machine.
     """
 
     nodes: tuple[int, ...]
@@ -41,6 +57,7 @@ class Reading:
     extra_row_states: Mapping[int, Tensor] = field(default_factory=dict)
     extra_row_likeliest: Tensor | None = None
     text_states: TextStates | None = None
+    elsewhere: Elsewhere | None = None
 
     @property
     def logits(self) -> Tensor:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from torch import Tensor
 
+from specchat.core.noise import Noise
 from specchat.core.reading import HeadOutput
 from specchat.core.record import record
+from specchat.core.sampling import Sampling
 
 
 @record
@@ -108,6 +110,27 @@ class HeadOfSome(Protocol):
 
 
 @record
+class Judging:
+    """How the tree is judged, for a target on another machine: it judges there, so that no logits have to come here.
+
+    Args:
+        rule: its name in the table, with the options that the user set.
+        text, prompt: tokens of the text, the root included, and of the prompt.
+        round: rounds done so far in the reply.
+        looks_at_draws: whether the rule asks how nodes were drawn.
+    """
+
+    rule: str
+    options: Mapping[str, Any]
+    text: int
+    prompt: int
+    round: int
+    sampling: Sampling
+    noise: Noise
+    looks_at_draws: bool
+
+
+@record
 class PassRequest:
     """What all parts of an engine together ask of one pass.
 
@@ -118,6 +141,7 @@ class PassRequest:
         hooks: looks between layers. Where several drop nodes after one layer, each sees what the one before left.
         head: what makes logits of the last states, one that the same model made; None for the model's whole head.
         needs: what of the head's output is going to be looked at.
+        judging: asks for the verdict too, of a target that gives one (`Reading.elsewhere`).
     """
 
     taps: frozenset[int] = frozenset()
@@ -125,6 +149,7 @@ class PassRequest:
     hooks: tuple[LayerHook, ...] = ()
     head: HeadOfSome | None = None
     needs: HeadNeeds = EVERYTHING
+    judging: Judging | None = None
 
     @property
     def watched(self) -> bool:

@@ -97,6 +97,7 @@ class RoundTimings:
         learn_s: what of everything else plain decoding does not have: what drafter and policy took to learn from the
             round, and from then on also what the controller took to plan and to learn.
         joint: the pass that verified it, where that read other texts too; `verify_s` is its share then, by rows.
+        there_s: of `verify_s`, what the target took on another machine; None where it is here.
     """
 
     draft_s: float = 0.0
@@ -104,6 +105,7 @@ class RoundTimings:
     other_s: float = 0.0
     learn_s: float = 0.0
     joint: JointPass | None = None
+    there_s: float | None = None
 
 
 @record
@@ -163,6 +165,7 @@ class Ledger:
     draft_s: float = 0.0
     verify_s: float = 0.0
     other_s: float = 0.0
+    there_s: float | None = None
     offered_by_depth: list[int] = field(default_factory=list)
     accepted_by_depth: list[int] = field(default_factory=list)
 
@@ -179,7 +182,7 @@ class Ledger:
     def add_ledger(self, other: Ledger) -> None:
         for name in ("rounds", "tokens", "drafted", "accepted", "draft_passes"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        self._add_times(RoundTimings(other.draft_s, other.verify_s, other.other_s))
+        self._add_times(RoundTimings(other.draft_s, other.verify_s, other.other_s, there_s=other.there_s))
         for mine, theirs in (
             (self.offered_by_depth, other.offered_by_depth),
             (self.accepted_by_depth, other.accepted_by_depth),
@@ -212,6 +215,8 @@ class Ledger:
         self.draft_s += timings.draft_s
         self.verify_s += timings.verify_s
         self.other_s += timings.other_s
+        if timings.there_s is not None:
+            self.there_s = (self.there_s or 0.0) + timings.there_s
 
 
 def _count_up(by_depth: list[int], reached: int) -> None:

@@ -21,6 +21,7 @@ from specchat.core.request import (
     ExtraRow,
     HeadNeeds,
     HeadOfSome,
+    Judging,
     LayerHook,
     PassRequest,
 )
@@ -204,6 +205,11 @@ class Drafter(ABC):
         """Whether its guesses say which token of the text they are copies of (`Guess.source`)."""
         return False
 
+    def stored_text(self, source: int, most: int) -> tuple[str, int, Sequence[int]] | None:
+        """For a source of its guesses in a datastore: the file, the index there, up to `most` tokens before it in its
+        text; None for other sources."""
+        return None
+
     @property
     def taps(self) -> Collection[int]:
         """Layers of the target whose states it wants to find in the reading of rounds that may draft with passes."""
@@ -307,6 +313,10 @@ class AcceptanceRule(ABC):
     def needs(self, sampling: Sampling) -> HeadNeeds:
         """Which head outputs it needs when the target samples like this; by default logits, to weigh probabilities."""
         return LOGITS
+
+    def judging(self, context: Context) -> Judging | None:
+        """Asks the target to judge the round's tree itself; None where `judge` does it here."""
+        return None
 
     @abstractmethod
     def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:

@@ -27,6 +27,10 @@ class DrawKind(Enum):
     POINT = "point"
 
 
+STORED = 1 << 32
+"""Sources of guesses from here on stand in a datastore, not in the text."""
+
+
 class Guess(NamedTuple):
     """A token that a drafter proposes to put below a node.
 
@@ -37,7 +41,8 @@ class Guess(NamedTuple):
             for rules that compare; that promises nothing about how the token was chosen.
         logprob: log-probability the drafter gives it, where it knows one; for showing and for ordering.
         proposer: the drafter's name.
-        source: index in the text of the token it is a copy of, for guesses that are copied from there.
+        source: index in the text of the token it is a copy of, for guesses that are copied from there; from `STORED` on
+            a number of a datastore's (see `Drafter.stored_text`). The next token of a source has the next number.
     """
 
     token: int
@@ -228,6 +233,26 @@ class TokenTree:
             path.append(child)
             node = child
         return tuple(path)
+
+    def subtree(self, node: int) -> TokenTree:
+        """The frozen tree of what stands below `node`, which is its root; all draws are kept."""
+        place = {node: ROOT}
+        part = TokenTree(self.tokens[node], self._vocab_size)
+        for at in range(node, len(self)):
+            if at in place:
+                place |= {draw.child: part.add(place[at], draw.guess) for draw in self.draws(at)}
+        return part.freeze()
+
+    def with_children(self, node: int, guesses: Iterable[Guess]) -> TokenTree:
+        """A frozen copy with these guesses below `node`, behind its own draws; the other nodes keep their numbers."""
+        self.draws(node)  # so that all draws are written down
+        grown = TokenTree(self.tokens[ROOT], self._vocab_size)
+        grown.tokens, grown.parents, grown.depths = [*self.tokens], [*self.parents], [*self.depths]
+        grown._child_of = dict(self._child_of)
+        grown._draws = {parent: [*draws] for parent, draws in self._draws.items()}
+        for guess in guesses:
+            grown.add(node, guess)
+        return grown.freeze()
 
 
 class PointRows(Sequence[Sequence[Guess]]):

@@ -67,8 +67,22 @@ def check_settings(
     for choice in chosen.leaves():
         if choice.method.needs_datastore and datastores is not None:
             datastores.choose(choice.options.store)
+    _check_loop(settings, has_draft_model)
     if settings.temperature > 0.0 or not ACCEPTANCE_RULES[settings.rule].lossless.startswith("yes"):
         _check_rule(settings)
+
+
+def _check_loop(settings: Settings, has_draft_model: bool) -> None:
+    """Refuse a drafter that goes on from confirmed texts alone, where the loop asks for more."""
+    method = choose_drafter(settings).method
+    if settings.loop == "sequential" or settings.controller == "off" or method.drafts_ahead:
+        return
+    nearest_one = "draft_model" if has_draft_model else "pruned"
+    raise CombinationError(
+        f"loop {settings.loop!r} drafts while the target reads, for a text that it has not confirmed, and drafter "
+        f"{settings.drafter!r} goes on from confirmed texts alone; nearest that works: loop 'sequential', or drafter "
+        f"{nearest_one!r}"
+    )
 
 
 def refuse_unknown_drafts(settings: Settings, drafts: Collection[str], trained: TrainedDrafters = NO_TRAINED) -> None:

@@ -112,7 +112,7 @@ def _timed_read(model: Model, tree: TokenTree, context_tokens: int) -> float:
     model.fill_for_benchmark(context_tokens)
     began = time.perf_counter()
     reading = model.read(tree)
-    reading.logits[0].argmax().item()  # waits for the device
+    reading.best_after([ROOT], 1)  # waits for the device
     return time.perf_counter() - began
 
 

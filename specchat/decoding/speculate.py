@@ -12,8 +12,8 @@ from specchat.core.context import Context
 from specchat.core.device_copy import synchronize
 from specchat.core.reading import Reading
 from specchat.core.record import record
-from specchat.core.request import EVERYTHING, HeadNeeds, PassRequest
-from specchat.core.round import JointPass, Round, RoundTimings
+from specchat.core.request import EVERYTHING, FIRST, HeadNeeds, Judging, PassRequest
+from specchat.core.round import JointPass, Round, RoundTimings, Verdict
 from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, TreePolicy
 from specchat.core.tree import ROOT, TokenTree
 from specchat.decoding.layer_lens import lens_taps
@@ -79,9 +79,8 @@ class Speculator:
     """Parts that fit together. `decoding.assemble` makes one; nothing else decides what fits.
 
     A round is four steps in a row. They share nothing but their arguments and the parts: `plan` asks the controller,
-    `propose` drafter and policy, `submit` the target alone, `settle` all of them. So another loop may propose for
-    round n + 1 while round n is submitted, from a context that holds what the target is expected to say, and drop or
-    cut the draft once round n is settled: under a rule that is right about any tree the text stays the same.
+    `propose` drafter and policy, `submit` the target alone, `settle` all of them. `decoding.overlap` drafts for round
+    n + 1 while round n is submitted.
 
     Args:
         feed: gives the drafter the states it asks for, and knows which it was given.
@@ -130,18 +129,29 @@ class Speculator:
     def propose(self, context: Context, plan: Plan) -> Draft:
         """A tree that goes on from the context's history, within the budget."""
         began, passes = time.perf_counter(), self.drafter.passes
-        tree = self.policy.grow(self.drafter, context, plan.budget)
+        tree = self._grow(context, plan.budget)
         refused: tuple[Refused, ...] = ()
         if context.constraint is not None:
             tree = context.constraint.without_forbidden(tree)
             tree = with_forced(tree, context.constraint, plan.budget.nodes, context.vocab_size)
             refused = context.constraint.refused(tree)
-        needs = self.rule.needs(context.sampling) | self._drafter_needs | context.shown
-        request = self.request(tree, plan.budget, needs, lens_taps(self.target) if context.lens else _NO_LAYERS)
+        judging = self.rule.judging(context)
+        judge_needs = FIRST if judging is not None else self.rule.needs(context.sampling)
+        needs = judge_needs | self._drafter_needs | context.shown
+        shown = lens_taps(self.target) if context.lens else _NO_LAYERS
+        request = self.request(tree, plan.budget, needs, shown, judging)
         return Draft(plan, tree, request, self.drafter.passes - passes, time.perf_counter() - began, refused)
 
+    def _grow(self, context: Context, budget: Budget) -> TokenTree:
+        return self.policy.grow(self.drafter, context, budget)
+
     def request(
-        self, tree: TokenTree, budget: Budget, needs: HeadNeeds = EVERYTHING, shown: frozenset[int] = _NO_LAYERS
+        self,
+        tree: TokenTree,
+        budget: Budget,
+        needs: HeadNeeds = EVERYTHING,
+        shown: frozenset[int] = _NO_LAYERS,
+        judging: Judging | None = None,
     ) -> PassRequest:
         """What drafter, policy and rule together ask of the target's pass over this tree; `needs` of its head.
 
@@ -155,7 +165,7 @@ class Speculator:
         taps = layers.union(others) if others else layers
         extra_rows = tuple(self.drafter.extra_rows(tree)) if drafting else ()
         hooks = tuple(self.policy.hooks(tree))
-        return PassRequest(taps, extra_rows, hooks, needs=needs)
+        return PassRequest(taps, extra_rows, hooks, needs=needs, judging=judging)
 
     def submit(self, draft: Draft) -> Submitted:
         """Give the target its pass. A device goes on by itself; on the host the pass is over when this returns."""
@@ -171,7 +181,7 @@ class Speculator:
         """
         began = time.perf_counter()
         draft, reading = submitted.draft, submitted.reading
-        verdict = self.rule.judge(draft.tree, context.constrained(draft.tree, reading), context)
+        verdict = self._judge(draft.tree, context.constrained(draft.tree, reading), context)
         judged = began if self._on_host else time.perf_counter()
         verify_s = (submitted.returned if self._on_host else judged) - submitted.given
         emitted = verdict.emitted
@@ -193,7 +203,12 @@ class Speculator:
             verdict=verdict,
             emitted=emitted,
             draft_passes=draft.passes,
-            timings=RoundTimings(draft.took_s, verify_s, joint=submitted.joint),
+            timings=RoundTimings(
+                draft.took_s,
+                verify_s,
+                joint=submitted.joint,
+                there_s=None if reading.elsewhere is None else reading.elsewhere.took_s,
+            ),
             extra_rows=len(draft.request.extra_rows),
             refused=refused,
         )
@@ -201,6 +216,9 @@ class Speculator:
         context.emit(round.emitted)
         round.timings.other_s = time.perf_counter() - judged + draft.plan.took_s
         return round
+
+    def _judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
+        return self.rule.judge(tree, reading, context)
 
     def _learn(self, round: Round, plan_s: float, judged: float) -> None:
         """Show the round to drafter and policy, and then, with what that took, to the controller."""

@@ -28,6 +28,7 @@ DRAFTERS = Table(
         options=options.DraftModelOptions,
         requires=(DRAFT_MODEL,),
         trainable=True,
+        drafts_ahead=True,
     ),
     Method(
         "cross_vocabulary",
@@ -36,6 +37,7 @@ DRAFTERS = Table(
         "OmniDraft arXiv:2507.02659",
         options=options.CrossVocabularyOptions,
         requires=(ANY_DRAFT_MODEL,),
+        drafts_ahead=True,
     ),
     Method(
         "token_recycling",
@@ -125,8 +127,8 @@ DRAFTERS = Table(
     Method(
         "mtp",
         "specchat.drafters.mask_rows:MaskRowsDrafter",
-        "the same with a trained adapter of the target's attention that acts on these rows alone",
-        "after Your LLM Knows the Future arXiv:2507.11851, SPACE arXiv:2402.11809",
+        "the same with a trained adapter of the target's attention for these rows alone, and a sampler on top",
+        "Your LLM Knows the Future arXiv:2507.11851, SPACE arXiv:2402.11809",
         options=options.MaskRowsOptions,
         requires=(TRAINED_WEIGHTS,),
         in_target_pass=True,
@@ -163,6 +165,7 @@ DRAFTERS = Table(
         options=options.PrunedOptions,
         runs_the_target=True,
         makes_a_network=True,
+        drafts_ahead=True,
     ),
     Method(
         "retrieved_context",
@@ -171,6 +174,7 @@ DRAFTERS = Table(
         "RAPID arXiv:2502.20330",
         options=options.RetrievedContextOptions,
         requires=(DRAFT_MODEL,),
+        drafts_ahead=True,
     ),
     Method(
         "merge",

@@ -73,6 +73,9 @@ class MemberGroup(Drafter):
             count += member.passes
         return count
 
+    def stored_text(self, source: int, most: int) -> tuple[str, int, Sequence[int]] | None:
+        return next((found for member in self.members if (found := member.stored_text(source, most))), None)
+
     def start(self, history: Sequence[int]) -> None:
         """Let every member begin; what was learnt about their guesses stays."""
         if self.merged is not None:

@@ -63,6 +63,11 @@ class DatastoreDrafter(Drafter):
     question (`goodput`).
     """
 
+    @staticmethod
+    def names_sources(options: DatastoreOptions, members: Sequence[bool]) -> bool:
+        """Every guess is a copy, of a token of the text or of a file."""
+        return True
+
     def __init__(self, options: DatastoreOptions, parts: Parts) -> None:
         self._names = {source: parts.numbered(source) for source in (TEXT, STORE)}
         self._longest = options.longest
@@ -92,28 +97,45 @@ class DatastoreDrafter(Drafter):
             self._text.append(following)
         self._heard.clear()
 
+    def stored_text(self, source: int, most: int) -> tuple[str, int, Sequence[int]] | None:
+        return self._store.text_before(source, most)
+
     def close(self) -> None:
         del self._store
 
     def _guesses(self, tail: list[int], path: tuple[int, ...], width: int) -> list[Guess]:
         heard = self._heard[path] = self._hear(tail, path)
         chances: dict[int, float] = {}
-        proposers: dict[int, str] = {}
+        said_by: dict[int, _Heard] = {}
         left, most = 1.0, 2 * width + 2
-        for source, length, counts, _ in heard:
+        for one in heard:
+            source, length, counts, _ = one
             rate = self._rate(source, length)
             share = left * rate / sum(counts.values())
             for token, count in counts.items() if len(counts) <= most else nlargest(most, counts.items(), key=_count):
                 chances[token] = chances.get(token, 0.0) + share * count
-                proposers.setdefault(token, source)
+                said_by.setdefault(token, one)
             left *= 1.0 - rate
             if left < _NEGLIGIBLE:
                 break
         known = [token for token in chances if token < self._vocab_size]  # a tokenizer may have more than its model
         best = sorted(known, key=chances.__getitem__, reverse=True)[:width]
+        run = [*tail, *path][-self._longest :]
         return [
-            Guess(token, logprob=math.log(chances[token]), proposer=self._names[proposers[token]]) for token in best
+            Guess(
+                token,
+                logprob=math.log(chances[token]),
+                proposer=self._names[said_by[token].source],
+                source=self._source(said_by[token], run, token),
+            )
+            for token in best
         ]
+
+    def _source(self, heard: _Heard, run: Sequence[int], token: int) -> int:
+        """Where a guess is copied from; of several places in the datastore the first in the order of suffixes."""
+        if heard.match is None:
+            return self._text.place(run, heard.length, token)
+        return self._store.source(heard.match, token)
 
     def _hear(self, tail: list[int], path: tuple[int, ...]) -> list[_Heard]:
         """The matches of the text up to a node, the longest first.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 import math
 from collections import Counter
@@ -20,17 +21,22 @@ from specchat.core.reading import Reading
 from specchat.core.request import DEFAULT_REQUEST, HeadOfSome, PassRequest
 from specchat.core.round import Round
 from specchat.core.seams import Model, Proposal
-from specchat.core.tree import DrawKind, Guess, TokenTree
+from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.drafters.compiled_search import CompiledDrafter
 from specchat.drafters.options import DraftModelOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import LikeliestByNode, for_frontier, likeliest_of, named_by, points_below
+from specchat.drafters.stop_head import StopHead, joined_state, split_state
 from specchat.indexes.called_network import CalledNetwork, Named, grow_rows
 
 _MOST = 16384
 """Tokens that are remembered: more than a user's texts have of them that are not frequent anyway."""
 
 _FORMAT = np.dtype("<u4")
+
+_LEAST_TRIMMED, _MOST_KEPT = 32768, 65536
+"""Larger vocabularies lose half of their tokens, and keep so many at most. Of SmolLM2's 49,152 the lower half with the
+text's own are 98 to 99 of 100 tokens of English prose and of Python."""
 
 _CANDIDATES = 64
 """How many of its likeliest tokens are considered as points."""
@@ -46,6 +52,7 @@ class DraftModel(CompiledDrafter):
     it does not depend on the tree at all.
 
     Of a large vocabulary only the tokens in use have rows of the head (`FrequentHead`); q is then a law of these.
+    With `stop` below 1 a branch ends where a head that learns from the rounds expects a refusal (`StopHead`).
 
     Reference: Leviathan et al., Fast Inference from Transformers via Speculative Decoding, arXiv:2211.17192;
     Daliri, Musco, Suresh, Drafter-Invariant Speculative Decoding, arXiv:2408.07978.
@@ -73,9 +80,13 @@ class DraftModel(CompiledDrafter):
         self._kinds = self.draw_kinds(options, ())
         self._head = FrequentHead(parts.draft_model, options.trim, parts.vocab_size)
         self._tree: TokenTree | None = None
+        self._begun = 0  # tokens of the text that its tree goes on from
         self._room = 0  # depth of the last nodes in its context
         self._said = LikeliestByNode[Reading]()
         self._called = CalledNetwork(self._named)
+        model, self._unused_head = parts.draft_model, b""
+        self._stop = StopHead(model.hidden_size, options.stop) if options.stop < 1.0 else None
+        self._last = model.layers - 1
 
     @property
     def passes(self) -> int:
@@ -97,17 +108,23 @@ class DraftModel(CompiledDrafter):
     def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> CompiledNetwork | None:
         """What compiled code reads a tree of points with, if its context has room for any."""
         without_noise = self._drawing == "top" and not context.sampling.greedy  # which compiled code always adds
-        if self._draws(context) or without_noise:
+        if self._draws(context) or without_noise or self._stop is not None:
             return None
         if not context.passes:
             return CompiledNetwork()
         return self._called.network if self._begin(TokenTree(context.root, self._vocab_size), context) >= rows else None
 
     def observe(self, round: Round) -> None:
-        """Keep the accepted path, found by tokens: it may leave this drafter's tree or end in unread nodes."""
+        """Keep the accepted path, found by tokens: it may leave this drafter's tree or end in unread nodes.
+
+        A tree that was drafted ahead, behind the end of this round's, stays: the next text may go on along it.
+        """
         self._head.learn(round.emitted)
-        if self._tree is not None:
-            self._model.keep(self._tree.follow(round.emitted))
+        if self._tree is not None and self._begun == round.start:
+            path = self._tree.follow(round.emitted)
+            if self._stop is not None:
+                self._stop.judge([ROOT, *path], round.emitted)
+            self._model.keep(path)
             self._forget_tree()
 
     def sureness(self, tree: TokenTree, node: int) -> float | None:
@@ -120,21 +137,39 @@ class DraftModel(CompiledDrafter):
         self._forget_tree()
 
     def save_state(self) -> bytes:
-        """How often the target used each token."""
-        return self._head.save_state()
+        """How often the target used each token, and the stopping head."""
+        head = self._unused_head if self._stop is None else self._stop.to_bytes()
+        return joined_state(head, self._head.save_state())
 
     def restore_state(self, state: bytes) -> None:
-        self._head.restore_state(state)
+        head, rest = split_state(state)
+        self._head.restore_state(rest)
+        if self._stop is None:
+            self._unused_head = head
+        elif head:
+            self._stop.restore(head)
 
     def _guesses(self, tree: TokenTree, nodes: Sequence[int], width: int, context: Context) -> Proposal:
         self._read(tree, nodes, on_host=self._draws(context) or context.wants_q)
         if self._draws(context):
             noise = self._noise(context.noise)
-            return [drawn_below(tree, node, width, context, self._logits(node), noise, self.proposer) for node in nodes]
+            return self._first_noted(
+                nodes,
+                [drawn_below(tree, node, width, context, self._logits(node), noise, self.proposer) for node in nodes],
+            )
         noisy = self._drawing != "top" and not context.sampling.greedy  # at temperature 0 noise has no effect
-        return points_below(
+        points = points_below(
             self._said, tree, nodes, width, context, proposer=self.proposer, noisy=noisy, logits=self._logits
         )
+        return self._first_noted(nodes, points)
+
+    def _first_noted(self, nodes: Sequence[int], guesses: Proposal) -> Proposal:
+        """These guesses; the stopping head is told the first after each node."""
+        if self._stop is not None:
+            for node, some in zip(nodes, guesses, strict=True):
+                if some:
+                    self._stop.guessed(node, some[0].token)
+        return guesses
 
     def _draws(self, context: Context) -> bool:
         """Whether children are drawn from q."""
@@ -144,12 +179,18 @@ class DraftModel(CompiledDrafter):
         """The nodes that its context has room for; a tree that it did not know begins."""
         if self._tree is not tree and self._begin(tree, context) < 0:
             return ()
-        return [node for node in frontier if tree.depths[node] <= self._room]
+        nodes = [node for node in frontier if tree.depths[node] <= self._room]
+        return nodes if self._stop is None else [node for node in nodes if self._stop.goes_on(tree, node)]
 
     def _begin(self, tree: TokenTree, context: Context) -> int:
         """Begin a tree; the depth of the last nodes in its context, negative where not even the root is."""
+        if (
+            self._tree is not None
+        ):  # one that was drafted ahead, or for nothing: what this text has of it need not be read
+            self._model.keep(self._tree.follow(context.history[self._begun :]))
         self._forget_tree()
         text = self._reads(context.history[:-1])
+        self._begun = len(context.history)
         self._room = self._model.context_tokens - len(text) - 1
         if self._room >= 0:
             self._model.prefill(text)
@@ -170,9 +211,14 @@ class DraftModel(CompiledDrafter):
             on_host: whether whole laws will be looked at, for which all logits come to the host.
         """
         if unread := tree.above(frontier, self._said):
-            reading = self._model.read(tree, unread, self._head.request)
+            request = self._head.request
+            if self._stop is not None:
+                request = dataclasses.replace(request, taps=frozenset({self._last}))
+            reading = self._model.read(tree, unread, request)
             reading = reading.on_host if on_host else reading
             self._said.add(unread, likeliest_of(reading, _CANDIDATES, self._vocab_size), reading)
+            if self._stop is not None:
+                self._stop.read(unread, reading.taps[self._last], [self._said.best(node) for node in unread])
 
     def _logits(self, node: int) -> Tensor:
         """(V,) of a node that was read."""
@@ -185,6 +231,8 @@ class DraftModel(CompiledDrafter):
     def _forget_tree(self) -> None:
         self._tree = None
         self._said.clear()
+        if self._stop is not None:
+            self._stop.forget_tree()
 
 
 def draws(context: Context) -> bool:
@@ -263,9 +311,12 @@ class FrequentHead:
     """
 
     def __init__(self, model: Model, size: int, vocab_size: int) -> None:
-        """No rows yet; `size` tokens besides those of the text, 0 for all, and none from `vocab_size` on."""
+        """No rows yet; `size` tokens besides those of the text, 0 for all, below 0 for what fits the vocabulary; none
+        from `vocab_size` on."""
         self._model = model
         self._vocab_size = min(vocab_size, model.vocab_size)
+        if size < 0:
+            size = min(self._vocab_size // 2, _MOST_KEPT) if self._vocab_size > _LEAST_TRIMMED else self._vocab_size
         self._known = model.guessable if isinstance(model, GuessesSome) and size else ()
         self._size = min(size, len(self._known)) if self._known else size
         self._trims = 0 < self._size < self._vocab_size

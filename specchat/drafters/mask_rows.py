@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -46,10 +48,12 @@ class MaskRowsDrafter(Drafter):
     decided anew for every tree, from what its guesses claim and how often those of each mask came true; one embedding
     for each mask, no ensemble of several.
 
-    `mtp` has a low-rank adapter too, which acts on the masks' rows alone. Reference: after Samragh et al., Your LLM
-    Knows the Future, arXiv:2507.11851. Differs: guesses do not know of each other, since there is no sampler on top;
-    only attention is adapted; masks are learnt with the divergence from the target's law. With masks of one embedding
-    behind every node this is SPACE, arXiv:2402.11809, whose model is trained as a whole instead.
+    `mtp` has a low-rank adapter too, which acts on the masks' rows alone, and a sampler on top: an MLP on a mask's
+    state and the token guessed before it orders the mask's likeliest tokens anew. Reference: Samragh et al., Your LLM
+    Knows the Future, arXiv:2507.11851. Differs: only attention is adapted; masks are learnt with the divergence from
+    the target's law; the sampler shares what the mask's law gives its likeliest tokens, and moves nothing beyond them.
+    With masks of one embedding behind every node this is SPACE, arXiv:2402.11809, whose model is trained as a whole
+    instead.
     """
 
     needs: HeadNeeds = LOGITS
@@ -60,10 +64,17 @@ class MaskRowsDrafter(Drafter):
         self._rows, self._linear = options.rows, options.behind == "last"
         self._vocab_size = parts.vocab_size
         self._rates = LearntRates()  # by mask
-        self._said: tuple[Likeliest, Tensor] | None = None  # what the last pass said, and (m, V) logits of it
+        self._target = parts.target
+        self._last = frozenset({parts.target.layers - 1} if self._masks.sampler else ())
+        self._said: _Said | None = None
         self._tree: TokenTree | None = None
-        self._by_node = LikeliestByNode[Tensor]()
+        self._by_node = LikeliestByNode[Callable[[], Tensor]]()
         self._attached: _Attached | None = None
+
+    @property
+    def taps(self) -> Collection[int]:
+        """The last layer, whose states of masks the sampler reads."""
+        return self._last
 
     def start(self, history: Sequence[int]) -> None:
         """Nothing was said about what follows this text yet."""
@@ -76,13 +87,16 @@ class MaskRowsDrafter(Drafter):
             self._by_node.clear()
         if self._said is None:
             return [()] * len(frontier)
-        likeliest, logits = self._said
-        nodes = [node for node in frontier if tree.depths[node] < len(logits)]
-        for node in nodes:
-            if node not in self._by_node:
-                row = slice(tree.depths[node], tree.depths[node] + 1)
-                said = Likeliest(likeliest.tokens[row], likeliest.values[row], likeliest.logsumexp[row], logits=True)
-                self._by_node.add([node], said, logits[row])
+        nodes = [node for node in frontier if tree.depths[node] < len(self._said.logits)]
+        if new := [node for node in nodes if node not in self._by_node]:
+            sampled = self._sampled(self._said, tree, new)
+            for place, node in enumerate(new):
+                row = tree.depths[node]
+                said, logits = self._said.likeliest.only(row), partial(self._said.logits.__getitem__, row)
+                if sampled is not None:
+                    said = sampled.only(place)
+                    logits = partial(_replaced, self._said, row, said)
+                self._by_node.add([node], said, logits)
         guesses = points_below(
             self._by_node, tree, nodes, width, context,
             proposer=self.proposer, noisy=not context.sampling.greedy, logits=self._logits,
@@ -110,7 +124,7 @@ class MaskRowsDrafter(Drafter):
     def observe(self, round: Round) -> None:
         """Count which guesses were right, and read what was said after the masks of the last accepted node."""
         if self._said is not None:
-            for place, (token, guesses) in enumerate(zip(round.emitted, self._said[0].tokens, strict=False)):
+            for place, (token, guesses) in enumerate(zip(round.emitted, self._said.likeliest.tokens, strict=False)):
                 right = int(guesses[0]) == token
                 self._rates.count(place, right)
                 if not right:
@@ -118,7 +132,28 @@ class MaskRowsDrafter(Drafter):
         self._said, self._tree = self._read(round), None
         self._attached = None
 
-    def _read(self, round: Round) -> tuple[Likeliest, Tensor] | None:
+    def _sampled(self, said: _Said, tree: TokenTree, nodes: Sequence[int]) -> Likeliest | None:
+        """The likeliest tokens of these nodes' masks as the sampler orders them, which knows the nodes' own tokens."""
+        if self._masks.sampler is None or said.states is None:
+            return None
+        rows = [tree.depths[node] for node in nodes]
+        states = self._masks.sampler(said.states[rows], self._target.embed([tree.tokens[node] for node in nodes]))
+        states = states.float().cpu()
+        normed = states * states.square().mean(dim=1, keepdim=True).add(_LEAST).rsqrt()
+        tokens, values = said.likeliest.tokens[rows], said.likeliest.values[rows]
+        shared = torch.from_numpy(values - said.likeliest.logsumexp[rows][:, None]).logsumexp(1, keepdim=True)
+        heads = [self._head_rows(said, row) for row in rows]
+        scores = torch.stack([head @ state for head, state in zip(heads, normed, strict=True)])
+        best, order = (shared + scores.log_softmax(dim=1)).sort(dim=1, descending=True)
+        return Likeliest(np.take_along_axis(tokens, order.numpy(), 1), best.numpy(), np.zeros(len(rows)), logits=False)
+
+    def _head_rows(self, said: _Said, row: int) -> Tensor:
+        """(C, d) of the head for the likeliest tokens of a mask."""
+        if row not in said.head_rows:
+            said.head_rows[row] = self._target.head_rows(said.likeliest.tokens[row].tolist())
+        return said.head_rows[row]
+
+    def _read(self, round: Round) -> _Said | None:
         """What was said after the masks behind the node that was accepted last; None where it had none."""
         attached, logits = self._attached, round.reading.extra_row_logits
         if attached is None or logits is None or len(logits) != attached.rows:
@@ -131,12 +166,13 @@ class MaskRowsDrafter(Drafter):
         said = logits[numbers.start : numbers.stop, : self._vocab_size].float()
         values, tokens = said.topk(min(_CANDIDATES, said.shape[1]), dim=1)
         found, highest, logsumexp = to_host(tokens, values, torch.logsumexp(said, dim=1))
-        return Likeliest(found, highest, logsumexp, logits=True), said
+        states = round.reading.extra_row_states.get(self._target.layers - 1) if self._last else None
+        own = None if states is None else states[numbers.start : numbers.stop]
+        return _Said(Likeliest(found, highest, logsumexp, logits=True), said, own, {})
 
     def _logits(self, node: int) -> Tensor:
         """(V,) logits after a node."""
-        logits, row = self._by_node.source(node)
-        return logits[row]
+        return self._by_node.source(node)[0]()
 
 
 def likeliest_places(tree: TokenTree, rates: Sequence[float], rows: int) -> dict[int, int]:
@@ -194,6 +230,28 @@ def _chances(tree: TokenTree, node: int) -> dict[int, float]:
     total = math.fsum(chances.values())
     most = 1.0 - _LEAST
     return {child: chance * most / total for child, chance in chances.items()} if total > most else chances
+
+
+class _Said(NamedTuple):
+    """What the target said after m masks.
+
+    Args:
+        logits: (m, V).
+        states: (m, d) its last states there, where there is a sampler.
+        head_rows: of masks that were asked about, of their likeliest tokens.
+    """
+
+    likeliest: Likeliest
+    logits: Tensor
+    states: Tensor | None
+    head_rows: dict[int, Tensor]
+
+
+def _replaced(said: _Said, row: int, sampled: Likeliest) -> Tensor:
+    """(V,) log-probabilities after a mask, those of its likeliest tokens by the sampler."""
+    logprobs = said.logits[row] - float(said.likeliest.logsumexp[row])
+    logprobs[torch.from_numpy(sampled.tokens[0]).long()] = torch.from_numpy(sampled.values[0]).to(logprobs)
+    return logprobs
 
 
 class _Attached(NamedTuple):

@@ -73,11 +73,18 @@ class DraftModelOptions:
     )
     model: str = which_draft_model()
     trim: int = option(
-        65536,
+        -1,
         "how many of the target's most used tokens can be guessed, besides those of the text: a smaller head is "
-        "quicker; 0 for all",
+        "quicker; 0 for all, -1 for what fits the pair: half of a vocabulary above 32768 tokens, at most 65536",
         unit="tokens",
-        minimum=0,
+        minimum=-1,
+    )
+    stop: float = option(
+        1.0,
+        "a branch ends where a guess is refused with more than this chance, as a head on the draft model's states "
+        "says, which learns from every round; 1: never",
+        minimum=0.0,
+        maximum=1.0,
     )
 
 

@@ -113,6 +113,11 @@ class Likeliest(NamedTuple):
     logsumexp: Floats
     logits: bool
 
+    def only(self, row: int) -> Likeliest:
+        """What it says after one node."""
+        at = slice(row, row + 1)
+        return Likeliest(self.tokens[at], self.values[at], self.logsumexp[at], self.logits)
+
     def named(self) -> Named:
         """The same as compiled code takes it: logits, to the bit where they had 32 bits to begin with."""
         return named_of(

@@ -5,15 +5,17 @@ from __future__ import annotations
 import bisect
 import itertools
 import mmap
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from specchat.config.datastore_files import HEADER_BYTES, SUFFIX_BYTES, DatastoreHeader, read_header
-from specchat.config.file_reading import open_regular
+from specchat.config.datastore_files import HEADER_BYTES, MOST_NAMES_BYTES, SUFFIX_BYTES, DatastoreHeader, read_header
+from specchat.config.file_reading import UNREADABLE, open_regular
 from specchat.errors import StoreError
 
 
@@ -61,6 +63,9 @@ _FEW = 48
 _BLOCK = 1 << 20
 """How many numbers are checked at a time."""
 
+_MOST_NAME = 200
+"""Longer names of files are cut."""
+
 
 class Match(NamedTuple):
     """A run of tokens that occurs: its length, and the rows of the suffix array where it begins a suffix."""
@@ -72,6 +77,15 @@ class Match(NamedTuple):
     @property
     def occurrences(self) -> int:
         return self.end - self.first
+
+
+class StoredText(NamedTuple):
+    """Where a token stands in a datastore: the file that its text is from (empty where that is not known), the token's
+    index in the datastore, and some tokens before it in the same text."""
+
+    name: str
+    place: int
+    before: tuple[int, ...]
 
 
 class Datastore:
@@ -100,6 +114,24 @@ class Datastore:
         self._tokens: NDArray[Any] = np.frombuffer(self._map, f">u{width}", count, self._at)
         self._rows = memoryview(self._map)[HEADER_BYTES : self._at].cast("I")
         self._check(file)
+        self._starts, self._names = self._read_names(file)
+        self._number = 1 + zlib.crc32(self.header.packed())
+
+    def source(self, match: Match, token: int) -> int:
+        """Where the token stands that followed a match, which it did: a number above those of any text's tokens."""
+        row = self._narrowed(match, self._packed((token,)), 1).first
+        place = int(self._rows[min(row, len(self._rows) - 1)]) + match.length  # a damaged order has it elsewhere
+        return self._number << 32 | place
+
+    def text_before(self, source: int, most: int) -> StoredText | None:
+        """Where a source of this datastore stands; None for one that is not its own. `most`: of the tokens before."""
+        place = source & 0xFFFFFFFF
+        if source >> 32 != self._number or place >= self.header.tokens:
+            return None
+        before = self._tokens[max(0, place - most) : place].tolist()
+        ends = [at for at, token in enumerate(before, 1) if token == self.header.separator]
+        at = bisect.bisect_right(self._starts, place) - 1
+        return StoredText(self._names[at] if at >= 0 else "", place, tuple(before[ends[-1] if ends else 0 :]))
 
     def longest(self, text: Sequence[int], most: int) -> Match:
         """The longest end of the text, of up to `most` tokens, that occurs; a match of length 0 where none does.
@@ -175,6 +207,18 @@ class Datastore:
 
         return read
 
+    def _read_names(self, file: Path) -> tuple[list[int], list[str]]:
+        """Where texts of another file begin, ascending, and the files' names."""
+        packed = self._map[self.header.file_bytes - self.header.names_bytes :]
+        try:
+            named = msgspec.json.decode(packed, type=list[tuple[int, str]]) if packed else []
+        except UNREADABLE as error:
+            raise StoreError(f"{file} is damaged: names of files cannot be read: {error}") from None
+        starts = [start for start, _ in named]
+        if starts != sorted(set(starts)) or (starts and not 0 <= starts[0] <= starts[-1] < self.header.tokens):
+            raise StoreError(f"{file} is damaged: its files do not follow each other")
+        return starts, [name[:_MOST_NAME] for _, name in named]
+
     def _check(self, file: Path) -> None:
         """Refuse what would lead out of the file or out of the vocabulary. Wrong order only makes wrong guesses."""
         header = self.header
@@ -189,11 +233,23 @@ class Datastore:
             raise StoreError(f"{file} is damaged: its last text has no end")
 
 
-def write_datastore(opened: BinaryIO, header: DatastoreHeader, tokens: NDArray[Any]) -> None:
-    """Write a datastore of texts that `joined` made one."""
+def write_datastore(
+    opened: BinaryIO, header: DatastoreHeader, tokens: NDArray[Any], names: Sequence[tuple[int, str]] = ()
+) -> None:
+    """Write a datastore of texts that `joined` made one.
+
+    Args:
+        names: where the texts of each file begin, ascending, and the file's name; of too many the first.
+    """
+    packed = msgspec.json.encode(names) if names else b""
+    while len(packed) > MOST_NAMES_BYTES:
+        names = names[: len(names) // 2]
+        packed = msgspec.json.encode(names)
+    header = msgspec.structs.replace(header, names_bytes=len(packed))
     opened.write(header.packed())
     opened.write(suffix_array(tokens).tobytes())
     opened.write(tokens.astype(f">u{header.token_bytes}").tobytes())
+    opened.write(packed)
 
 
 def token_width(vocab_size: int) -> int:

@@ -16,8 +16,8 @@ from specchat.core.drafting_networks import Prunable
 from specchat.core.seams import Model
 from specchat.errors import ModelError, NotEnoughMemory, TokenizerMismatch, UsageError
 from specchat.models.backends.scripted import ScriptedModel, ScriptedVocabulary, scripted_says
-from specchat.models.backends.transformers_model import ReferenceModel
-from specchat.models.backends.transformers_network import load_network, refuse_stateful
+from specchat.models.backends.transformers_model import ReferenceModel, refuse_other_states
+from specchat.models.backends.transformers_network import load_network, refuse_unknown_states
 from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.cpu_kernels.streamed_weights import WeightLimit
 from specchat.models.decoder.decoder import Decoder
@@ -92,6 +92,11 @@ def _config_in(folder: Path, path: Path) -> Any:
 _SCRIPTED = {"target": (6, 0.012), "draft": (2, 0.003)}
 """How many tokens the scripted models look back, and how long a pass of theirs takes, in seconds."""
 
+
+STATES_NOTE = (
+    "{} keeps recurrent states: they are not kept on the disk, and a text that is edited before the end of an earlier "
+    "prompt is read again from the one before"
+)
 
 _WHOLE_NUMBERS = ("int8", "int4")
 
@@ -224,8 +229,11 @@ def load_model(
         else:
             dtype = torch.float32 if precision == "float32" else torch.bfloat16
             reference = load_network(path, config, dtype).to(device)
-            refuse_stateful(spec.name, reference)
+            refuse_unknown_states(spec.name, reference)
             model, prunable = ReferenceModel(reference, context_tokens), None
+            if model.recurrent:
+                refuse_other_states(spec.name, model)
+                notes += (STATES_NOTE.format(spec.name),)
             weight_bytes = sum(p.numel() * p.element_size() for p in reference.parameters())
             multiplied_by = "transformers"
             notes += (f"{spec.name} runs through transformers, which is slower: {why_not}",)
@@ -404,7 +412,9 @@ def usable_context(spec: ModelSpec, config: Any, own: bool = False) -> tuple[int
     text = config.get_text_config()
     limit = spec.context_tokens or int(getattr(text, "max_position_embeddings", 4096))
     said = {
-        key: getattr(text, key) for key in ("layer_types", "sliding_window", "use_sliding_window") if hasattr(text, key)
+        key: getattr(text, key)
+        for key in ("model_type", "layer_types", "sliding_window", "use_sliding_window")
+        if hasattr(text, key)
     }
     if refusal := refused_layers({**said, "max_position_embeddings": limit}, own):
         raise ModelError(f"{spec.name} {refusal}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from itertools import chain, zip_longest
 
@@ -12,6 +13,7 @@ from specchat.core.seams import Weights
 from specchat.models.draft_heads.head import Batch, SharedWeights
 from specchat.training.losses import columns_of
 from specchat.training.states import StateShard
+from specchat.training.texts import TrainingText
 
 _HELD_OUT = 20
 """One text in so many is never learnt from: progress is measured on those."""
@@ -20,14 +22,23 @@ _HELD_OUT = 20
 class Corpus:
     """Texts in shards. The same seed gives the same batches."""
 
-    def __init__(self, shards: Sequence[StateShard], steps: int, reads_back: bool, measured: int | None = None) -> None:
+    def __init__(
+        self,
+        shards: Sequence[StateShard],
+        steps: int,
+        reads_back: bool,
+        measured: int | None = None,
+        reads_states: bool = True,
+    ) -> None:
         """Nothing is copied.
 
         Args:
             steps: tokens that are guessed in a row.
             reads_back: whether the network looks at tokens further back than its last input: else prompts are left out.
             measured: on so many texts progress is measured at most; None for all that are not learnt from.
+            reads_states: whether the network looks at the target's states: else batches have none.
         """
+        self._reads_states = reads_states
         self._shards = shards
         self._steps = steps
         self._reads_back = reads_back
@@ -39,6 +50,24 @@ class Corpus:
     def tokens(self) -> int:
         """Tokens of replies that are learnt from."""
         return sum(self._length(*place) for place in self.learnt)
+
+    def text(self, learnt: int) -> TrainingText:
+        """One of the texts that are learnt from, by its place among them."""
+        number, text = self.learnt[learnt]
+        shard = self._shards[number]
+        begin, end, reply = int(shard.starts[text]), int(shard.starts[text + 1]), int(shard.replies[text])
+        tokens: list[int] = shard.tokens[begin:end].tolist()
+        return TrainingText(learnt, tokens[:reply], tokens[reply:], greedy=False)
+
+    def rewritten(self, learnt: Sequence[int], shards: Sequence[StateShard]) -> Corpus:
+        """The same with other texts in these places of `learnt`: those of the shards, one behind the other."""
+        made = copy.copy(self)
+        made._shards = [*self._shards, *shards]
+        made.learnt = [*self.learnt]
+        places = [(len(self._shards) + number, text) for number, one in enumerate(shards) for text in range(len(one))]
+        for at, place in zip(learnt, places, strict=True):
+            made.learnt[at] = place
+        return made
 
     def epoch(self, number: int, seed: int, texts: int, skipped: int = 0) -> Iterator[tuple[Batch, int]]:
         """All texts once, so many at a time, without the first batches; and how many tokens of replies each has."""
@@ -76,9 +105,9 @@ class Corpus:
         longest = max(end - begin for begin, end, _ in spans)
         rows, length = len(spans), longest + self._steps - 2
         like = self._shards[places[0][0]]
-        taps, hidden, kept = *like.states.shape[1:], like.likeliest.shape[1]
+        sizes, kept = like.states.shape[1:] if self._reads_states else (0, 0), like.likeliest.shape[1]
         batch = Batch(
-            features=torch.zeros(rows, length, taps, hidden),
+            features=torch.zeros(rows, length, *sizes),
             tokens=torch.zeros(rows, length, dtype=torch.int64),
             first=torch.tensor([first for _, _, first in spans]),
             last=torch.tensor([end - begin - 2 for begin, end, _ in spans]),
@@ -88,8 +117,10 @@ class Corpus:
         )
         for row, ((number, _), (begin, end, _)) in enumerate(zip(places, spans, strict=True)):
             shard, count = self._shards[number], min(end - begin, length)
-            for name, tensor in (("features", shard.states), ("tokens", shard.tokens), ("rest", shard.rest),
-                                 ("likeliest", shard.likeliest), ("log_p", shard.log_p)):  # fmt: skip
+            if self._reads_states:
+                batch.features[row, :count] = shard.states[begin : begin + count]
+            for name, tensor in (("tokens", shard.tokens), ("rest", shard.rest), ("likeliest", shard.likeliest),
+                                 ("log_p", shard.log_p)):  # fmt: skip
                 getattr(batch, name)[row, :count] = tensor[begin : begin + count]
         return batch, sum(self._length(*place) for place in places)
 
@@ -109,12 +140,12 @@ def shared_with(target: Weights, corpus: Corpus, head_tokens: int, known: Tensor
         known: (H,) int64 the tokens of another training, the most frequent first: they and those of the corpus take
             turns.
     """
-    occurring = corpus.occurring_tokens()
-    table = target.embed(occurring.tolist()).float()
-    rows = columns_of(occurring, target.vocab_size).clamp_min(0).to(table.device)
     frequent = corpus.frequent_tokens(head_tokens)
     if known is not None:
         frequent = _in_turn(frequent, known)[:head_tokens]
+    read = torch.unique(torch.cat([corpus.occurring_tokens(), frequent]))  # a draft model reads its own guesses too
+    table = target.embed(read.tolist()).float()
+    rows = columns_of(read, target.vocab_size).clamp_min(0).to(table.device)
 
     def embed(tokens: Tensor) -> Tensor:
         return table[rows[tokens]]

@@ -128,7 +128,7 @@ class Distillation:
     """The loss of a language model that learns at every place of a reply what the target says there.
 
     Reference: Zhou et al., DistillSpec, arXiv:2310.08461. Differs: of the target's law its 32 likeliest tokens are
-    known, and all others count as one; texts are the target's.
+    known, and all others count as one. `draft_texts` lets the network write what it learns from.
 
     Args:
         loss: one of `LOSSES`.

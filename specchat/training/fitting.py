@@ -29,6 +29,9 @@ with `glancing` only where the schedule has some."""
 BatchAcceptance = Callable[[Any, Batch, torch.Tensor, int], Acceptance]
 """(network, texts, columns, depth) → how far its guesses are right; as `acceptance`."""
 
+EpochTexts = Callable[[Any, int], Corpus]
+"""(network, epoch) → the texts of an epoch, as many each time; as `DraftTexts`."""
+
 _CHECKPOINT_S = 60.0
 _MEASURED_DEPTH = 4
 _MEASURED_TEXTS = 16
@@ -106,6 +109,7 @@ class Fitting:
         clock: Callable[[], float] = time.monotonic,
         loss: BatchLoss = chain_loss,
         accepted: BatchAcceptance = acceptance,
+        texts_of: EpochTexts | None = None,
     ) -> None:
         """Where the checkpoint in the folder says, or at the beginning.
 
@@ -115,6 +119,7 @@ class Fitting:
             texts: in a step of learning.
             about: what must be the same when it is gone on with.
             clock: seconds; those in which the process was stopped may be left out.
+            texts_of: makes the texts of every epoch; None: they are the corpus's.
         """
         self.network = network
         self.best_weights = folder / "best.safetensors"
@@ -131,6 +136,7 @@ class Fitting:
         self._clock = clock
         self._loss = loss
         self._accepted = accepted
+        self._texts_of = texts_of
         self._checkpoint = folder / "checkpoint.safetensors"
         self._device = network.shared.head.device
         self._columns = columns_of(network.shared.tokens.to(self._device), vocab_size)
@@ -185,8 +191,19 @@ class Fitting:
         per_epoch = -(-len(self._corpus.learnt) // self._texts)
         epoch, skipped = divmod(self.standing.batches, per_epoch)
         while True:
-            yield from self._corpus.epoch(epoch, self._seed, self._texts, skipped)
+            yield from self._corpus_of(epoch, begins=not skipped).epoch(epoch, self._seed, self._texts, skipped)
             epoch, skipped = epoch + 1, 0
+
+    def _corpus_of(self, epoch: int, begins: bool) -> Corpus:
+        """The texts of an epoch. Where it begins the network is saved, so that it would write the same ones again."""
+        if self._texts_of is None or self._schedule.ended(self.standing):
+            return self._corpus
+        if begins:
+            self._save()
+        began = self._clock()
+        corpus = self._texts_of(self.network, epoch)
+        self.standing.seconds += self._clock() - began
+        return corpus
 
     def _learn(self, batch: Batch) -> None:
         generator = torch.Generator().manual_seed(self._seed * 1_000_003 + self.standing.batches)

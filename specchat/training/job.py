@@ -17,12 +17,13 @@ import torch
 from specchat.config import private_dir
 from specchat.config.kept_files import replacing, unfinished
 from specchat.config.trained_drafters import DESCRIPTION, WEIGHTS, TrainedDrafter, read_drafter, write_drafter
+from specchat.core.drafting_networks import ChangedGuess
 from specchat.core.sampling import Sampling
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.errors import TrainingError, UsageError, WeightsError, short
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.draft_heads import FAMILIES
-from specchat.models.draft_heads.head import HEAD_TOKENS, DraftNetwork
+from specchat.models.draft_heads.head import HEAD_TOKENS, DraftNetwork, SharedWeights
 from specchat.models.draft_heads.loading import family_of, load_network, new_network, read_tokens
 from specchat.models.draft_heads.masks import PromptTokens
 from specchat.models.draft_heads.sizes import NetworkSizes
@@ -31,6 +32,7 @@ from specchat.training import StageName, distillation
 from specchat.training.checkpoints import Standing
 from specchat.training.corpus import Corpus, shared_with
 from specchat.training.disk import needs_of, only_user
+from specchat.training.draft_texts import DraftTexts, is_own
 from specchat.training.fitting import SHARE_OF_START, BatchAcceptance, BatchLoss, Fitting, Schedule
 from specchat.training.limits import (
     CHAIN_SELECTIONS,
@@ -41,8 +43,9 @@ from specchat.training.limits import (
     refuse_other_method,
     texts_per_batch,
 )
-from specchat.training.losses import acceptance, chain_loss
+from specchat.training.losses import acceptance, chain_loss, columns_of, guessed_chains
 from specchat.training.mask_learning import FrozenTarget, MaskLearning
+from specchat.training.online_learning import MOST_CHANGED, changed_guesses
 from specchat.training.states import StateReading, grouped, read_shard, shard_file, tapped_layers
 from specchat.training.texts import TextPlan, TextStore, TextWriting
 from specchat.training.training_request import Places, TrainingRequest
@@ -113,6 +116,7 @@ class Job:
         """
         self.request = request
         self.kept: TrainedDrafter | None = None  # as good as it got, once learning has begun and ended
+        self.changed: tuple[ChangedGuess, ...] = ()  # by learning, in a text that it never learnt from
         self._clock = clock
         self._subject = subject
         self._tell = tell
@@ -142,6 +146,7 @@ class Job:
                     self.kept = self._write_drafter(fitting, corpus)
                 raise
             self.kept = self._write_drafter(fitting, corpus)
+            self.changed = self._changed(fitting, corpus)
             return self.kept
 
     def _write_texts(self) -> TextStore:
@@ -173,7 +178,7 @@ class Job:
             if shard.states.shape[1:] != (layers, self._subject.model.hidden_size):
                 raise TrainingError(f"{file} holds states of another shape; remove it and it is made again")
         recipe = self._recipe
-        return Corpus(shards, recipe.steps, recipe.reads_back, recipe.measured_texts), sources
+        return Corpus(shards, recipe.steps, recipe.reads_back, recipe.measured_texts, not recipe.distils), sources
 
     def _fitting(self, corpus: Corpus, sources: list[str]) -> Fitting:
         """Stage 4, where it stands."""
@@ -190,11 +195,23 @@ class Job:
         about |= {"from": label_of(start), "steps": recipe.steps, "glancing": recipe.glancing, **self._said_of_loss()}
         fitting = Fitting(
             network, corpus, schedule, self.places.run, model.vocab_size, recipe.steps, texts, request.seed, about,
-            self._clock, *self._learning(network),
+            self._clock, *self._learning(network), self._draft_texts(corpus, about, lambda: fitting.done),
         )  # fmt: skip
         if fitting.standing.best:
             self._check_best(fitting)
         return fitting
+
+    def _draft_texts(self, corpus: Corpus, about: Mapping[str, Any], done: Callable[[], float]) -> DraftTexts | None:
+        """What makes the texts of every epoch, where the draft model writes some of them."""
+        request, subject = self.request, self._subject
+        if not is_own(request.texts):
+            return None
+        label = hashlib.blake2b(repr(sorted(about.items())).encode(), digest_size=16).hexdigest()
+        reading = StateReading(subject.model, subject.checksum, self.places.written, states=False)
+        return DraftTexts(
+            corpus, reading, self.places.written, request.texts, subject.vocabulary.eos_ids, request.seed,
+            0 if self._start else 1, label, lambda says: self._tell(Stage("learning", done(), 1.0, "share", says)),
+        )  # fmt: skip
 
     def _learning(self, network: DraftNetwork[NetworkSizes]) -> tuple[BatchLoss, BatchAcceptance]:
         """The loss, and the measurement of progress."""
@@ -221,6 +238,8 @@ class Job:
             chosen = {"loss": self.request.loss, "select": self.request.select}
             return {name: value for name, value in chosen.items() if value}
         said: dict[str, Any] = {"loss": self.request.loss or LOSSES[0]}
+        if is_own(self.request.texts):
+            said |= {"written_by": self.request.texts}
         if self._reference is not None:
             said |= {"reference": label_of(self._reference), "select": self.request.select or SELECTIONS[0]}
         return said
@@ -257,6 +276,31 @@ class Job:
             load_network(method, sizes.options(), fitting.best_weights, lambda tokens: fitting.network.shared)
         except WeightsError as error:
             raise TrainingError(f"{error}; remove {self.places.run} to begin anew, or choose another --name") from None
+
+    def token_label(self, token: int) -> str:
+        return self._subject.vocabulary.token_label(token)
+
+    def _changed(self, fitting: Fitting, corpus: Corpus) -> tuple[ChangedGuess, ...]:
+        """Guesses of the weights that it began with and of the best ones, of one text; none where masks guess."""
+        if self._recipe.through_target:
+            return ()
+        request, network = self.request, fitting.network
+        ended = load_network(request.drafter, network.sizes.options(), fitting.best_weights, lambda _: network.shared)
+        began = _begun(request.drafter, network.sizes, network.shared, request.seed, self._start)
+        found: tuple[ChangedGuess, ...] = ()
+        for batch in corpus.unseen(1):
+            batch, first = batch.to(network.shared.head.device), int(batch.first[0])
+            columns = columns_of(network.shared.tokens.to(batch.tokens.device), self._subject.model.vocab_size)
+            one, other = (
+                network.shared.tokens[guessed_chains(each.to(batch.tokens.device), batch, columns, 1)[1].cpu()]
+                for each in (began, ended)
+            )
+            places = batch.drafted(1, batch.tokens.shape[1] - 1)[0].nonzero()[:, 0].cpu() + 2 - first
+            changed = changed_guesses(batch.tokens[0, first:].cpu(), (one, other), places)[2]
+            found = max(found, changed, key=len)
+            if len(found) == MOST_CHANGED:
+                break
+        return found
 
     def _describe(self, folder: Path, fitting: Fitting, corpus: Corpus) -> None:
         """Write what is to be said of the weights in this folder."""
@@ -317,12 +361,16 @@ def first_network(
     """
     known = None if start is None else read_tokens(start.weights)
     shared = shared_with(target, corpus, HEAD_TOKENS, known)
+    network = _begun(method, sizes, shared, seed, start)
+    return network.train().requires_grad_(True).to(shared.head.device)
+
+
+def _begun(
+    method: str, sizes: NetworkSizes, shared: SharedWeights, seed: int, start: TrainedDrafter | None
+) -> DraftNetwork[NetworkSizes]:
     if start is None:
-        network = new_network(method, sizes, shared, torch.Generator().manual_seed(seed))
-    else:
-        network = load_network(start.method, start.options, start.weights, lambda tokens: shared)
-        network.train().requires_grad_(True)
-    return network.to(shared.head.device)
+        return new_network(method, sizes, shared, torch.Generator().manual_seed(seed))
+    return load_network(start.method, start.options, start.weights, lambda tokens: shared)
 
 
 def reference_network(
@@ -361,5 +409,6 @@ def command(request: TrainingRequest) -> str:
     words += f" --loss {request.loss}" if request.loss else ""
     words += f" --reference {request.reference}" if request.reference else ""
     words += f" --select {request.select}" if request.select else ""
+    words += f" --texts {request.texts}" if request.texts else ""
     hours = f" --hours {request.hours:g}" if request.hours else ""
     return f"{words} --tokens {request.tokens}{hours} --name {request.name} --seed {request.seed}"

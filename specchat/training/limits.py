@@ -35,6 +35,11 @@ SELECTIONS = ("behind", "missed")
 CHAIN_SELECTIONS = ("reached", "confidence", "guessable")
 """Which guesses of chains are learnt, and how much each counts; see `chain_loss`. The first where none is named."""
 
+TARGETS_TEXTS = "target"
+
+TEXTS = (TARGETS_TEXTS, "draft", "mixed")
+"""Who writes the replies that a draft model learns from; the first where none is named."""
+
 _FEWEST_TOKENS = 5200
 """Some 40 texts of the longest replies: fewer cannot be told from chance."""
 
@@ -146,6 +151,15 @@ def refuse_unknown_loss(drafter: str, loss: str, reference: str, select: str) ->
         raise UsageError(f"--select {short(select)} is not a way to select tokens{nearest(select, selections)}")
     if select and not reference and drafter in distilled:
         raise UsageError(f"--select {select} needs --reference NAME, an earlier draft model that decides")
+
+
+def refuse_unknown_texts(drafter: str, texts: str) -> None:
+    """Raise UsageError for unknown writers of texts, or a drafter that cannot write any."""
+    if texts and texts not in TEXTS:
+        raise UsageError(f"--texts {short(texts)} is not one of {', '.join(TEXTS)}{nearest(texts, TEXTS)}")
+    able = methods("draft model")
+    if texts not in ("", TARGETS_TEXTS) and drafter not in able:
+        raise UsageError(f"--texts {texts} is for --drafter {' and '.join(able)}; {drafter} writes no texts by itself")
 
 
 def refuse_hiding(name: str) -> None:

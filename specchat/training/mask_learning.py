@@ -115,6 +115,10 @@ LEARNT_PLACES, MEASURED_PLACES = 24, 12
 """Places of every text behind which masks stand, in a step of learning and where progress is measured."""
 
 
+CONSISTENCY = 0.1
+"""Weight of the distance between a mask's state and the target's own, both of mean square 1."""
+
+
 @dataclass(frozen=True)
 class MaskLearning:
     """Loss and acceptance of masks that run through a target which stays as it is; `sharpness` as in `chain_loss`."""
@@ -125,7 +129,11 @@ class MaskLearning:
     def loss(
         self, network: PromptTokens, batch: Batch, columns: Tensor, steps: int, generator: torch.Generator
     ) -> tuple[Tensor, int]:
-        """The mean over some places of the summed divergences of their masks, and how many places there are.
+        """The mean over some places of the summed losses of their masks, and how many places there are.
+
+        The loss of a mask is the divergence of what it says from the target's law. Where there is a sampler, what that
+        says with the text's token before it counts too, and how far the mask's state is from the target's own state at
+        its place, which stays as it is (latent consistency).
 
         Args:
             columns: (V,) the column of every token in the network's logits, −1 where it has none.
@@ -138,8 +146,14 @@ class MaskLearning:
         for mask, going in enumerate(_going(batch, places, taken, network.sizes.masks)):
             rows, at = going.nonzero(as_tuple=True)
             logits = logits_of(network, states[rows, at, mask])
-            labels = labels_at(batch, rows, places[rows, at] + mask + 1, columns, self.sharpness)
+            before = places[rows, at] + mask + 1
+            labels = labels_at(batch, rows, before, columns, self.sharpness)
             total = total + divergence(logits, labels).sum()
+            sampled = network.sampled(states[rows, at, mask], network.shared.embed(batch.tokens[rows, before]))
+            if sampled is not None:
+                own = network.normed(batch.features[rows, before, -1])
+                apart = (network.normed(states[rows, at, mask]) - own).square().mean(dim=-1)
+                total = total + divergence(logits_of(network, sampled), labels).sum() + CONSISTENCY * apart.sum()
         chains = int(taken.sum())
         return total / max(1, chains), chains
 
@@ -151,8 +165,12 @@ class MaskLearning:
         states = self._states(network, batch, places)
         lengths, still = torch.zeros_like(places), taken
         for mask, going in enumerate(_going(batch, places, taken, min(masks, steps))):
-            wanted = columns[batch.tokens.gather(1, (places + mask + 2).clamp_max(batch.tokens.shape[1] - 1))]
-            hit = right(network.logits(states[:, :, mask].flatten(0, 1)), wanted.flatten()).view_as(still)
+            last = batch.tokens.shape[1] - 1
+            wanted = columns[batch.tokens.gather(1, (places + mask + 2).clamp_max(last))]
+            said = states[:, :, mask].flatten(0, 1)
+            before = batch.tokens.gather(1, (places + mask + 1).clamp_max(last)).flatten()
+            sampled = network.sampled(said, network.shared.embed(before))
+            hit = right(network.logits(said if sampled is None else sampled), wanted.flatten()).view_as(still)
             still = still & going & hit
             lengths += still
         return Acceptance.of(lengths[taken], steps)

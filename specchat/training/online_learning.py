@@ -163,8 +163,21 @@ def _judged(
         guesses: (n,) the tokens that were guessed first, by each.
         places: (n,) where in the reply's tokens these stand.
     """
-    tokens, (one, other) = reply.tokens.long(), guesses
-    wrote = tokens[places]
+    right, wrong, changed = changed_guesses(reply.tokens.long(), guesses, places)
+    return JudgedReply(len(now), int(before.sum()), int(now.sum()), updates, right, wrong, changed)
+
+
+def changed_guesses(
+    tokens: Tensor, guesses: tuple[Tensor, Tensor], places: Tensor
+) -> tuple[int, int, tuple[ChangedGuess, ...]]:
+    """How many guesses became right and how many wrong, and some of those that changed.
+
+    Args:
+        tokens: (n,) of a reply behind the last of its prompt and the token before that.
+        guesses: (m,) tokens that were guessed before and after learning.
+        places: (m,) where in `tokens` these stand.
+    """
+    wrote, (one, other) = tokens[places], guesses
     right, wrong = (other == wrote) & (one != wrote), (one == wrote) & (other != wrote)
     # Of each kind the first ones: a choice of gains alone would flatter.
     order = [int(at) for kind in (right, wrong, (one != other) & ~right & ~wrong) for at in kind.nonzero()[:, 0]]
@@ -178,9 +191,7 @@ def _judged(
         )
         for at in chosen
     )  # fmt: skip
-    return JudgedReply(
-        len(now), int(before.sum()), int(now.sum()), updates, int(right.sum()), int(wrong.sum()), changed
-    )
+    return int(right.sum()), int(wrong.sum()), changed
 
 
 LEARNING_RATE = 1e-4

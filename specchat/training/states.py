@@ -18,7 +18,6 @@ from specchat.core.sampling import best_tokens
 from specchat.core.seams import Model
 from specchat.core.states import HiddenStateSink, TextStates
 from specchat.errors import TrainingError
-from specchat.models.decoder.cache_rows import LAZY_TOKENS
 from specchat.training.disk import need_space, writing
 from specchat.training.limits import LIKELIEST, bytes_of_token
 from specchat.training.texts import TrainingText
@@ -197,7 +196,7 @@ def grouped(texts: Sequence[TrainingText], reply_tokens: int) -> list[list[Train
     for text in sorted(texts, key=lambda text: text.index):
         if reply_tokens <= 0:
             break
-        if text.reply and len(text.tokens) > LAZY_TOKENS and (prompt := tuple(text.prompt)) not in seen:
+        if text.reply and text.readable and (prompt := tuple(text.prompt)) not in seen:
             seen.add(prompt)
             chosen.append(text)
             reply_tokens -= len(text.reply)
@@ -213,8 +212,11 @@ def source_of(texts: Sequence[TrainingText], layers: Sequence[int], target: str)
 class StateReading:
     """Reads texts with a target and keeps what its layers say, shard by shard; shards that are there stay."""
 
-    def __init__(self, target: Model, checksum: str, folder: Path) -> None:
-        self.layers = tapped_layers(target.layers)
+    def __init__(self, target: Model, checksum: str, folder: Path, *, states: bool = True) -> None:
+        """`states`: whether states are kept, or the labels alone, for networks that read tokens."""
+        self.layers = tapped_layers(target.layers) if states else ()
+        self.vocab_size = target.vocab_size
+        self._last = target.layers - 1
         self._target = target
         self._checksum = checksum
         self._folder = folder
@@ -251,11 +253,10 @@ class StateReading:
         """States and labels at every token of one text."""
         tokens, taken = text.tokens, list[TextStates]()
         self._target.prefill(())
-        self._target.prefill(tokens, tap=HiddenStateSink(frozenset(self.layers), taken.append))
-        last = torch.cat([part.layers[self.layers[-1]] for part in taken])
-        states = torch.stack(
-            [torch.cat([part.layers[layer] for part in taken]).bfloat16() for layer in self.layers], dim=1
-        )
+        self._target.prefill(tokens, tap=HiddenStateSink(frozenset({*self.layers, self._last}), taken.append))
+        last = torch.cat([part.layers[self._last] for part in taken])
+        kept = [torch.cat([part.layers[layer] for part in taken]).bfloat16() for layer in self.layers]
+        states = torch.stack(kept, dim=1) if kept else last.new_empty((len(last), 0, 0), dtype=torch.bfloat16)
         first = len(text.prompt) - 1
         labels = list(self._labels(last[first:]))
         likeliest, log_p, rest = (torch.cat(parts) for parts in zip(_unsaid(first), *labels, strict=True))

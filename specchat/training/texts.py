@@ -22,6 +22,7 @@ from specchat.decoding.vocabulary import Vocabulary
 from specchat.drafters.nothing import Nothing
 from specchat.drafters.parts import Parts
 from specchat.errors import TrainingError
+from specchat.models.decoder.cache_rows import LAZY_TOKENS
 from specchat.models.decoder.decoder import Decoder
 from specchat.registry import NoOptions
 from specchat.training.prompts import encoded_prompt, opening_of, text_of, usable
@@ -47,6 +48,11 @@ class TrainingText:
     @property
     def tokens(self) -> list[int]:
         return self.prompt + self.reply
+
+    @property
+    def readable(self) -> bool:
+        """Whether it is long enough to be read in a pass of its own."""
+        return len(self.prompt) + len(self.reply) > LAZY_TOKENS
 
 
 class TextStore:

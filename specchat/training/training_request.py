@@ -17,6 +17,7 @@ from specchat.training.limits import (
     refuse_impossible,
     refuse_replacing_start,
     refuse_unknown_loss,
+    refuse_unknown_texts,
 )
 from specchat.training.prompts import prompts_of, prompts_of_chats
 
@@ -41,6 +42,7 @@ class TrainingRequest:
         reference: the name of a trained drafter that decides which places are learnt from; empty for all of them.
         select: how it decides, or which guesses of chains are learnt; empty for the first of `SELECTIONS` or
             `CHAIN_SELECTIONS`.
+        texts: who writes what it learns from; empty for the first of `TEXTS`.
     """
 
     pair: str
@@ -55,6 +57,7 @@ class TrainingRequest:
     loss: str = ""
     reference: str = ""
     select: str = ""
+    texts: str = ""
 
     def check(self) -> None:
         """Refuse what cannot be, before anything is loaded.
@@ -65,6 +68,7 @@ class TrainingRequest:
         """
         refuse_impossible(self.drafter, self.prompts, self.tokens, self.hours, self.name)
         refuse_unknown_loss(self.drafter, self.loss, self.reference, self.select)
+        refuse_unknown_texts(self.drafter, self.texts)
         refuse_replacing_start(self.name, self.start)
         if not (self.resume and is_begun(self.name)):
             refuse_hiding(self.name)
@@ -129,6 +133,11 @@ class Places:
     @property
     def texts(self) -> Path:
         return self.data / "texts.jsonl"
+
+    @property
+    def written(self) -> Path:
+        """What a draft model writes itself."""
+        return self.run / "written"
 
     @property
     def states(self) -> Path:

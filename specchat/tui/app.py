@@ -167,6 +167,8 @@ class SpecchatApp(TerminalApp):
 
     def on_settings_form_chosen(self, event: SettingsForm.Chosen) -> None:
         self.context.session.change(event.name, event.value)
+        self.chat_screen.form.editor.taken(event.name, event.value)
+        self.chat_screen.side_panel.show_fields()
 
     async def on_settings_form_reload_asked(self, event: SettingsForm.ReloadAsked) -> None:
         await self.context.session.load(event.changes)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
 import torch
 from acceptance.test_lossy_rules import judged, rule
-from contracts.kit import PROMPT, Always, context_for, make_drafter, make_policy, plain_text, scripted_target, speak
+from contracts.kit import PROMPT, Always, V, context_for, make_drafter, make_policy, plain_text, scripted_target, speak
+from contracts.tiny_datastore import CHECKSUM, write_tiny_datastore
 
+from specchat.config.datastore_files import ENDING, Datastores
 from specchat.core.budget import Budget
 from specchat.core.sampling import Sampling
-from specchat.core.tree import Guess, TokenTree
+from specchat.core.tree import STORED, Guess, TokenTree
 from specchat.decoding.assemble import assemble
 from specchat.decoding.combinations import check_settings
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
+from specchat.drafters.choice import choose
+from specchat.drafters.parts import PairResources, Parts
 from specchat.errors import CombinationError
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
@@ -91,6 +96,34 @@ ALONE = ("prompt_lookup", {}, 20)
 BEFORE_ANOTHER = ("cascade", {"of": "prompt_lookup(min_ngram=2)+suffix"}, 10)
 
 
+def test_every_accepted_copy_from_a_datastore_equals_its_file(tmp_path):
+    """Tokens of a file are copied one after the other, and each is said to stand where it does."""
+    other = plain_text(scripted_target(), 60, GREEDY)
+    texts = {"notes.txt": [5, 6, 7] * 8, "book.md": [*PROMPT, *other]}
+    starts = [0, 1 + len(texts["notes.txt"])]
+    write_tiny_datastore(tmp_path / f"a{ENDING}", list(texts.values()), V, names=list(zip(starts, texts, strict=True)))
+    resources = PairResources(datastores=Datastores("tiny", lambda: CHECKSUM, tmp_path))
+    drafter = Parts(scripted_target(), resources=resources).build(choose("datastore", Settings()))
+    context = context_for(GREEDY, prompt=PROMPT)
+    parts = (drafter, make_policy(TREE_POLICIES["chain"]), rule("nest"))
+    _, rounds = speak(Speculator(scripted_target(), *parts, Always(Budget(6, 6, 2))), 40, context)
+    copied, spans = 0, 0
+    for round in rounds:
+        sources = round.verdict.sources
+        for token, source in zip(round.emitted, sources, strict=False):
+            if source is not None and source >= STORED:
+                name, place, before = drafter.stored_text(source, 4)
+                text = texts[name]
+                at = place - starts[list(texts).index(name)]
+                assert text[at] == token
+                assert list(before) == text[max(0, at - 4) : at]
+                copied += 1
+        spans += sum(None not in (one, two) and two == one + 1 for one, two in itertools.pairwise(sources))
+    assert copied > 20
+    assert spans > 10
+    assert drafter.stored_text(STORED * 7, 4) is None
+
+
 @pytest.mark.parametrize(("name", "options", "least"), [ALONE, BEFORE_ANOTHER], ids=["alone", "in a cascade"])
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(temperature=0.8)], ids=["greedy", "warm"])
 def test_every_accepted_copy_equals_the_text_at_its_source(sampling, name, options, least):
@@ -124,7 +157,9 @@ def test_it_is_refused_where_guesses_do_not_say_what_they_copy():
 
 def test_a_cascade_says_what_it_copies_if_a_member_does():
     without = Settings().but({"rule": "nest", "drafter": "cascade"})
-    with pytest.raises(CombinationError, match=r"drafter 'cascade' makes none; .* drafter 'prompt_lookup'$"):
+    with pytest.raises(
+        CombinationError, match=r"drafter 'cascade' makes none; .* drafter 'prompt_lookup' or 'datastore'$"
+    ):
         check_settings(without, has_draft_model=False)
     check_settings(without.but({"method_options": {"cascade.of": "suffix+prompt_lookup"}}), has_draft_model=False)
     merged = without.but({"drafter": "merge", "method_options": {"merge.of": "suffix+prompt_lookup"}})

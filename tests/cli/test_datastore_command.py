@@ -53,6 +53,13 @@ def texts_in(name: str) -> list[str]:
     return [text.decode() for text in texts[:-1]]
 
 
+def names_in(name: str) -> list[str]:
+    """The files that a datastore says its tokens are from, in order."""
+    store = Datastore(datastores_dir() / f"{name}.datastore")
+    placed = (store.text_before(store._number << 32 | place, 0) for place in range(store.header.tokens))
+    return list(dict.fromkeys(one.name for one in placed if one is not None))
+
+
 @pytest.fixture
 def folder(tmp_path):
     for name, data in {
@@ -75,6 +82,7 @@ def folder(tmp_path):
 def test_a_folder_becomes_a_datastore_of_its_text_files_whose_size_is_told(folder):
     said = build("mine", str(folder)).stdout
     assert texts_in("mine") == ["first = 'Füße'", "second text", "third"]
+    assert names_in("mine") == ["texts/a.py", "texts/b.txt", "texts/inner/c.md"]
     (one,) = datastore_files()
     assert one.header is not None
     size = f"{one.header.file_bytes / 1000:.1f} kB"
@@ -118,6 +126,7 @@ def test_chats_are_read_only_where_they_are_asked_for(folder):
     build("both", str(folder / "b.txt"), "--chats")
     assert texts_in("files") == ["second text"]
     assert texts_in("both") == ["second text", "what was said", "what was answered"]
+    assert names_in("both") == ["b.txt", "the chat title"]
 
 
 def test_tokens_bound_what_is_taken(folder):

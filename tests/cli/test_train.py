@@ -226,12 +226,14 @@ def test_a_tiny_draft_model_is_trained_and_another_learns_where_it_is_ahead(tiny
     first = read_drafter(data_dir() / "drafters" / "tiny-draft_model", ("draft_model",))
     assert (first.options["layers"], first.data["loss"]) == (2, "forward_kl")
     assert first.size < 400_000, "the target's embedding and head are not in it"
-    more = [*flags, "--name", "second", "--loss", "tvd", "--reference", "tiny-draft_model", "--no-verdict"]
+    more = [*flags, "--name", "second", "--loss", "tvd", "--reference", "tiny-draft_model"]
+    more += ["--texts", "mixed", "--no-verdict"]
     found = CliRunner().invoke(app, [*more, "--output", "json"])
     assert found.exit_code == 0, (found.output, found.exception)
     data = json.loads(found.stdout)["data"]
     assert (data["loss"], data["reference"]) == ("tvd", f"tiny-draft_model ({first.sha256[:12]})")
-    assert "--loss tvd --reference tiny-draft_model" in data["command"]
+    assert data["written_by"] == "mixed"
+    assert "--loss tvd --reference tiny-draft_model --texts mixed" in data["command"]
     assert ways_to_use(settings_of(load_catalog().pair("tiny")), first)[0].changes["draft_model.model"] == first.name
     again = error_of(*more[:-1], "--resume", "--loss", "jsd", "--no-verdict")
     assert "was made with loss = tvd, not jsd" in str(again)

@@ -113,7 +113,7 @@ def test_a_named_file_is_read_only_as_far_as_it_may_go(tmp_path):
 
 
 def read_texts(file):
-    return "".join(texts_of_files([file]))
+    return "".join(text for _, text in texts_of_files([file]))
 
 
 NAMED = {"prompts": read_named, "a chat": read_file, "a recording": Recording.read, "texts": read_texts}

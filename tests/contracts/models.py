@@ -13,6 +13,7 @@ import torch
 from contracts.covering import covering, named
 from contracts.llama_files import written
 from cuda_graph_stand_in import FrozenRecorder
+from hybrid_networks import HYBRIDS, hybrid
 from llama_stand_in import WIDTH, LlamaStandIn
 from torch import Tensor
 
@@ -44,6 +45,9 @@ HIDDEN = 32
 LAYERS = {"llama": 3, "qwen2": 2, "mistral": 2, "qwen3": 2, "smollm3": 2, "gemma3_text": 3}
 """For each family that our decoder runs, how many layers its tiny network has."""
 
+RECURRENT = ("qwen3_next", "granitemoehybrid")
+"""A gated delta net and a Mamba-2; the other architectures with states are in `tests/models/test_hybrids.py`."""
+
 
 @dataclass
 class Subject:
@@ -53,6 +57,7 @@ class Subject:
         truth: tokens → (V,) logits of the next one.
         states: tokens → per layer the (d,) state of the last token after that layer.
         embed: token → (d,) its embedding, or None for a model that has none.
+        by_borders: whether it goes back to the ends of prompts alone, as one with recurrent layers.
         truth_embedded: (n, d) embeddings → (V,) logits after the last, or None.
     """
 
@@ -62,6 +67,7 @@ class Subject:
     embed: Callable[[int], Tensor] | None = None
     truth_embedded: Callable[[Tensor], Tensor] | None = None
     layers: int = 1
+    by_borders: bool = False
     fresh: Callable[[], Model] = field(default=lambda: pytest.fail("not set"))
 
 
@@ -124,7 +130,7 @@ def perturbed(network: Any, amount: float, seed: int = 1) -> Any:
 @lru_cache
 def shared_network(family: str) -> Any:
     """One network per family for all tests; no test may change it."""
-    return tiny_network(family)
+    return hybrid(family) if family in HYBRIDS else tiny_network(family)
 
 
 def states_of(network: Any) -> Callable[[Sequence[int]], list[Tensor]]:
@@ -150,7 +156,7 @@ def states_of(network: Any) -> Callable[[Sequence[int]], list[Tensor]]:
     return states
 
 
-def over_network(model_class: Callable[[Any, int], Model]) -> Factory:
+def over_network(model_class: Callable[[Any, int], Model], families: Sequence[str] = tuple(FAMILIES)) -> Factory:
     """Models that run a transformers network: the truth is the network itself, without any cache."""
 
     def factory(family: str, context_tokens: int) -> Subject:
@@ -169,11 +175,12 @@ def over_network(model_class: Callable[[Any, int], Model]) -> Factory:
             states=states_of(network),
             embed=lambda token: network.get_input_embeddings()(torch.tensor(token)).detach(),
             truth_embedded=lambda rows: forward(inputs_embeds=rows.unsqueeze(0)).logits[0, -1],
-            layers=LAYERS[family],
+            layers=len(network.get_decoder().layers),
+            by_borders=family in RECURRENT,
             fresh=lambda: model_class(network, context_tokens),
         )
 
-    factory.families = tuple(FAMILIES)  # type: ignore[attr-defined]
+    factory.families = families  # type: ignore[attr-defined]
     return factory
 
 
@@ -292,6 +299,7 @@ MODELS: dict[str, Factory] = {
     "reference": over_network(ReferenceModel),
     "decoder": over_network(own_decoder),
     "graphs": over_network(recorded_decoder),
+    "states": over_network(ReferenceModel, RECURRENT),
     "scripted": scripted,
     "llama.cpp": llama_cpp,
 }
@@ -328,9 +336,9 @@ def network_models() -> Iterator[Any]:
 def models_with(name: str, values: Sequence[Any]) -> pytest.MarkDecorator:
     """Run a test that takes `subject` with these values too: each path and each family meets each value."""
     column = [pytest.param(value, id=str(value)) for value in values]
-    networks = [path for path, factory in MODELS.items() if getattr(factory, "families", ())]
-    rows = covering(named(networks), named(FAMILIES), column)
-    rows += covering(named(path for path in MODELS if path not in networks), named([""]), column)
+    networks = [path for path, factory in MODELS.items() if getattr(factory, "families", ()) == tuple(FAMILIES)]
+    rows = covering(named(networks), named(FAMILIES), column) + covering(named(["states"]), named(RECURRENT), column)
+    rows += covering(named(path for path in MODELS if path not in (*networks, "states")), named([""]), column)
     made = [((MODELS[path], family), value) for path, family, value in (row.values for row in rows)]
     rows = [pytest.param(*values, id=row.id) for values, row in zip(made, rows, strict=True)]
     return pytest.mark.parametrize(("subject", name), rows, indirect=["subject"])

@@ -28,12 +28,17 @@ def tiny_datastores(vocab_size: int) -> Datastores:
 
 
 def write_tiny_datastore(
-    file: Path, texts: Sequence[Sequence[int]], vocab_size: int, vocabulary: str = CHECKSUM, made: str = "2026-01-01"
+    file: Path,
+    texts: Sequence[Sequence[int]],
+    vocab_size: int,
+    vocabulary: str = CHECKSUM,
+    made: str = "2026-01-01",
+    names: Sequence[tuple[int, str]] = (),
 ) -> Path:
     """A datastore of these texts."""
     tokens = joined(texts, vocab_size)
     width = token_width(vocab_size)
     header = DatastoreHeader("tiny", vocabulary, vocab_size, width, len(tokens), len(texts), made)
     with file.open("wb") as opened:
-        write_datastore(opened, header, tokens)
+        write_datastore(opened, header, tokens, names)
     return file

@@ -57,7 +57,7 @@ def sizes_for(method: str, hidden: int, layers: int) -> NetworkSizes:
         case "prompt_tokens":
             return PromptTokenSizes(hidden)
         case "mtp":
-            return MtpSizes(hidden, layers=layers, queries=hidden, keys=hidden // 2, rank=3)
+            return MtpSizes(hidden, layers=layers, queries=hidden, keys=hidden // 2, rank=3, sampler=8)
         case _:
             return EagleSizes(hidden, taps, inner=24, heads=4, kv_heads=2, head_dim=8)
 

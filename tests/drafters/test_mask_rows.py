@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
+from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -20,7 +23,7 @@ from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.drafters import DRAFTERS
 from specchat.drafters.parts import PairResources, Parts
 from specchat.models.backends.scripted import ScriptedModel, random_says
-from specchat.models.draft_heads.masks import mask_rows
+from specchat.models.draft_heads.masks import mask_rows, with_token
 from specchat.trees import TREE_POLICIES
 
 METHODS = [method for method in every(DRAFTERS) if method.values[0].in_target_pass]
@@ -109,6 +112,43 @@ def test_masks_behind_every_node_always_lead_to_a_draft_and_those_behind_the_las
     assert all(every_node)
     assert last_node
     assert not any(last_node)
+
+
+def test_masks_behind_every_node_accept_at_least_as_much_as_those_behind_the_last():
+    """Quadratic and linear decoding of the same texts, where masks are sometimes wrong."""
+    passes: dict[str, list[int]] = {"likeliest": [], "last": []}
+    for behind, found in passes.items():
+        for temperature in (0.5, 0.8, 1.0):
+            target = scripted()
+            drafter, context = drafter_of(target, behind=behind, rows=100), context_for(Sampling(temperature))
+            _, rounds = speak(fixed_speculator(target, drafter, "chain", Budget(5, 5, 1)), 100, context)
+            found.append(len(rounds))
+    assert all(quadratic <= linear for quadratic, linear in zip(*passes.values(), strict=True))
+    assert sum(passes["likeliest"]) < 0.9 * sum(passes["last"])
+
+
+@pytest.mark.parametrize("path", BUILDERS)
+def test_a_sampler_orders_the_likeliest_tokens_of_a_mask_by_the_token_before(path):
+    model, made = BUILDERS[path](shared_network("llama"), 256), torch.Generator().manual_seed(3)
+    first, second = torch.randn(16, 64, generator=made), 0.3 * torch.randn(32, 16, generator=made)
+    sampler = partial(with_token, first, second, 1e-6)
+    drafter = drafter_of(model, "mtp", masks=replace(adapted_masks(), sampler=sampler), rows=12)
+    context = context_for(vocab_size=NETWORK_V)
+    speak(fixed_speculator(model, drafter, "best_first", Budget(7, 3, 2)), 4, context)
+    said, tree = drafter._said, TokenTree(context.root, NETWORK_V)
+    assert torch.allclose(model.head(said.states).float(), said.logits, atol=0.05), "the states are the masks' own"
+    nodes = [ROOT, tree.add(ROOT, Guess(4)), tree.add(ROOT, Guess(31))]
+    orders = []
+    for node, guesses in zip(nodes, drafter.propose(tree, nodes, 32, context), strict=True):
+        depth, tokens = tree.depths[node], [guess.token for guess in guesses]
+        knowing = sampler(said.states[depth : depth + 1], model.embed([tree.tokens[node]]))
+        scores = model.head(knowing.to(said.states.dtype)).float()[0, tokens]
+        assert (scores.diff() < 0.05).all(), "the likeliest with this token before come first"
+        assert sorted(tokens) == sorted(said.logits[depth].topk(32).indices.tolist())
+        mass = said.logits[depth].softmax(0)[tokens].sum()
+        assert sum(math.exp(guess.logprob) for guess in guesses) == pytest.approx(float(mass), rel=1e-3)
+        orders.append(tokens)
+    assert orders[1] != orders[2], "what follows depends on the token before"
 
 
 @pytest.mark.parametrize("path", BUILDERS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from specchat.core.tree import STORED
 from specchat.engine.protocol.commands import Message
 from specchat.engine.protocol.round_parts import Source
 from specchat.engine.server.copy_sources import CopySources
@@ -27,6 +28,15 @@ CHAT = [
 ]  # fmt: skip
 EXPECTED = [("system", 1, "x user"), ("user", 1, "user"), ("assistant", 1, "yes yes"),
             ("user", 2, "what\nwas  that"), ("user", 3, "xyz")]  # fmt: skip
+
+
+def test_a_token_of_a_datastore_is_found_in_its_file_and_one_of_another_in_none():
+    """The file's name, its place there, and the words before it."""
+    words = tuple(map(ord, "so  many"))
+    stored = {STORED + 3: ("notes.txt", 11, words)}
+    copies = CopySources(Characters(), CHAT, [1, 2], lambda source, most: stored.get(source))  # type: ignore[arg-type]
+    assert copies.describe([], STORED + 3) == Source(11, "datastore", before="so many", file="notes.txt")
+    assert copies.describe([], STORED + 4) is None
 
 
 def test_every_token_of_a_chat_is_found_in_its_message_and_those_of_the_template_in_none():

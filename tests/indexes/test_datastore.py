@@ -107,10 +107,13 @@ def with_header(file, **changes):
         (lambda file: damaged(file, HEADER_BYTES, b"\xff\xff\xff\xff"), "is damaged: suffix"),
         (lambda file: damaged(file, HEADER_BYTES + 8 * 4, b"\x10\x10"), "is damaged: token 4112"),
         (lambda file: damaged(file, HEADER_BYTES + 8 * 4 + 14, b"\x00\x01"), "its last text has no end"),
+        (lambda file: damaged(file, HEADER_BYTES + 8 * 6, b'[[0,"a",]]'), "names of files cannot be read"),
+        (lambda file: damaged(file, HEADER_BYTES + 8 * 6, b'[[8,"abc"]]'), "its files do not follow"),
+        (lambda file: damaged(file, HEADER_BYTES + 8 * 6, b'[[-1,"ab"]]'), "its files do not follow"),
     ],
 )
 def test_a_file_that_is_not_what_it_says_is_refused_in_one_line(tmp_path, spoil, words):
-    file = write(tmp_path / "a.datastore", [[1, 2, 3], [4, 5, 0]])
+    file = write_tiny_datastore(tmp_path / "a.datastore", [[1, 2, 3], [4, 5, 0]], V, names=[(0, "abc")])
     assert len(Datastore(file)._suffixes) == 8
     spoil(file)
     with pytest.raises(StoreError, match=words) as refused:
@@ -137,3 +140,4 @@ def test_suffixes_in_the_wrong_order_make_wrong_guesses_and_no_error(tmp_path_fa
     match = store.longest(text, 6)
     for found in (match, store.extended(match, token)):
         assert found is None or all(0 <= following < V for following in store.followers(found))
+    store.text_before(store.source(match, token), 3)

@@ -70,6 +70,8 @@ def test_windows_that_do_not_hurt_are_none_to_complain_of(tmp_path, config):
 def test_a_gguf_file_without_layers_or_with_state_is_refused(tmp_path):
     assert "not a language model" in describe_model(gguf(tmp_path / "a.gguf", layers=False)).refusal
     assert "state cannot go back" in describe_model(gguf(tmp_path / "b.gguf", architecture="mamba")).refusal
+    hybrid = describe_model(gguf(tmp_path / "c.gguf", architecture="qwen35")).refusal
+    assert "architecture qwen35, whose recurrent layers are read from safetensors alone" in hybrid
 
 
 def test_an_adapter_is_refused_also_where_it_lies_beside_a_model(tmp_path):

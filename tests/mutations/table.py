@@ -11,6 +11,7 @@ from tests.mutations.edits import (
     kernels,
     library,
     lookups,
+    recurrent_layers,
     rounds,
     serving,
     target_views,
@@ -32,4 +33,5 @@ MUTATIONS = (
     *kernels.EDITS,
     *library.EDITS,
     *kept_chats.EDITS,
+    *recurrent_layers.EDITS,
 )

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
-from training_kit import REPLY, USER, V, plainly, recipe, some_texts, subject, target
+from training_kit import REPLY, USER, V, plainly, recipe, some_texts, subject, target, unroll
 
 from specchat.config import cache_dir, data_dir
 from specchat.config.trained_drafters import read_drafter
@@ -30,6 +30,7 @@ from specchat.training.fitting import Fitting, Schedule
 from specchat.training.job import Job
 from specchat.training.limits import texts_per_batch, training_cost
 from specchat.training.losses import Acceptance, acceptance, chain_loss, columns_of, divergence, followed, labels_of
+from specchat.training.online_learning import MOST_CHANGED
 from specchat.training.states import StateReading
 from specchat.training.texts import TrainingText
 from specchat.training.training_request import Places, TrainingRequest
@@ -373,6 +374,28 @@ def test_a_job_goes_from_prompts_to_a_drafters_folder(tmp_path, monkeypatch):
     states.touch()
     with pytest.raises(TrainingError, match="states cannot be read: Not a directory"):
         Job(request(tmp_path, resume=True), subject(), said.append)
+
+
+def test_a_job_tells_guesses_that_learning_changed_in_a_text_it_never_learnt_from(tmp_path, monkeypatch):
+    monkeypatch.setattr(job, "_MEASUREMENTS", 4)
+    monkeypatch.setattr(text_writing, "REPLY_TOKENS", 24)
+    fittings, run = [], Fitting.run
+    monkeypatch.setattr(Fitting, "run", lambda self, tell: fittings.append(self) or run(self, tell))
+    made = Job(request(tmp_path), subject(target(forgetful=True)), lambda stage: None)
+    trained = made.run()
+    shared, corpus = fittings[0].network.shared, fittings[0]._corpus
+    best = load_network("hydra", trained.options, trained.weights, lambda tokens: shared)
+
+    def guesses(batch):
+        """By the best weights: the token guessed for each place, and the text's own."""
+        guessed = shared.tokens[unroll(best, batch.features, batch.tokens, 1)[0].argmax(-1)][0].tolist()
+        return dict(enumerate(zip(guessed, batch.tokens[0, 2:].tolist(), strict=False), 1))
+
+    texts = [guesses(batch) for batch in corpus.unseen(1)]
+    assert len(made.changed) == MOST_CHANGED
+    assert any(one.now == one.wrote for one in made.changed)
+    assert all(one.before != one.now for one in made.changed)
+    assert any(all(text.get(one.place) == (one.now, one.wrote) for one in made.changed) for text in texts)
 
 
 def asked_states(tmp_path):

@@ -84,6 +84,8 @@ def test_every_reason_is_told_in_words(reason, said):
      (Source(9, "user", 2, "one two"), "copied from your message 2, after one·two"),
      (Source(9, "assistant", 3, "one"), "copied from reply 3, after one"),
      (Source(9, "reply", 1, "one"), "copied from this reply, after one"),
+     (Source(9, "datastore", 1, "one two", "notes.txt"), "copied from notes.txt, after one·two"),
+     (Source(9, "datastore", 1), "copied from a datastore, its beginning"),
      (Source(9, "prompt", 1, "a\x1b[31m\u202eb"), "copied from the prompt, after a␛[31m⟨202e⟩b")],
 )  # fmt: skip
 def test_a_copied_token_tells_where_from_and_controls_nothing(source, said):

@@ -10,6 +10,7 @@ from fake import LOSS, round_at, rounds_of, stats_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specchat.engine.client.speedup import stats_line
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.round_parts import Timings, Tree, Verdict
 from specchat.tui.state.reply_figures import Figures
@@ -106,6 +107,20 @@ def panel_facts() -> StatsFacts:
 def panel(figures: Figures) -> list[str]:
     facts = StatsFacts(figures, LOSS, 10, 100, 1)
     return ["".join(text for text, _ in line) for line in stats_lines(facts, 60, 9)]
+
+
+def test_of_a_target_elsewhere_both_clocks_are_shown():
+    there = [
+        msgspec.structs.replace(round, timings=Timings(0.004, 0.030, 0.001, there_s=0.008)) for round in rounds_of()
+    ]
+    facts = StatsFacts(counted(there))
+    lines = ["".join(text for text, _ in line).split() for line in stats_lines(facts, 60, 20)]
+    shown = {words[0]: words[-2:] for words in lines}
+    assert (shown["there"], shown["way"]) == (["8.0", "ms"], ["22.0", "ms"])
+    assert "checking" not in shown
+    stats = msgspec.structs.replace(stats_of(there), rounds=10, verify_s=0.3, there_s=0.08)
+    assert stats_line(stats).endswith(" · a round 8.0 ms there, 22.0 ms on the way")
+    assert "there" not in stats_line(stats_of(there))
 
 
 def test_a_plain_reply_claims_no_drafting():

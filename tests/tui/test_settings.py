@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from driving import driving
+from driving import Driver, driving
 from fake import LOSS, SETTINGS, hello, ready, rounds_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from specchat.config import users_config
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.commands import Change, Load
+from specchat.engine.protocol.commands import Change, Generate, Load
 from specchat.errors import UsageError
 from specchat.tui.state.settings_editor import Form
 from specchat.tui.state.settings_fields import Field, fields_of
@@ -85,6 +85,30 @@ async def test_a_live_change_is_sent_while_a_reply_is_written_and_its_effect_is_
         assert "4" in d.drawn(d.view.form)
         await d.hear(changed(width=5))
         assert "‹ 5 ›" in d.drawn(d.view.form)
+
+
+async def test_each_press_counts_though_the_engine_has_not_answered_and_it_gets_the_last_value():
+    def sent(d: Driver) -> list[object]:
+        return [command.settings for command in d.link.sent if isinstance(command, Change)]
+
+    async with driving() as d:
+        await d.pilot.press("f2", *["down"] * 6)
+        await d.burst("right", "right", "right")
+        assert "‹ 7 ›" in d.drawn(d.view.form)
+        assert sent(d) == [{"width": 5}]
+        await d.hear(changed(width=5))
+        assert "‹ 7 ›" in d.drawn(d.view.form)
+        assert sent(d) == [{"width": 5}, {"width": 7}]
+        await d.hear(ev.Failed("UsageError", "7 is too wide", during="change"))
+        assert "‹ 5 ›" in d.drawn(d.view.form)
+        await d.burst("left", "left", "end", "up")
+        option = {"method_options": {"prompt_lookup.max_ngram": 4}}
+        await d.burst("right", "right")
+        assert sent(d)[2:] == [{"width": 4}, option], "another setting does not wait"
+        await d.pilot.press("escape")
+        await d.say("a reply is begun with what was chosen")
+        assert sent(d)[4:] == [{"width": 3}, {"method_options": {"prompt_lookup.max_ngram": 5}}]
+        assert isinstance(d.link.sent[-1], Generate)
 
 
 async def test_a_refused_change_is_told_beside_the_field_and_the_value_in_force_stays():

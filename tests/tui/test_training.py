@@ -49,6 +49,9 @@ async def test_a_drafter_is_trained_while_the_chat_goes_on_and_its_verdict_is_us
         assert "merged with suffix 1.52 1.40–1.60 2.10" in " ".join(screen.split())
         verdict = "quickest: smol-hydra-2 merged with suffix, 1.52 × plain, smol's default 1.32 ×"
         assert verdict in " ".join(screen.replace("│", " ").split()), "it may stand on two lines"
+        learnt = "on texts it never learnt from: τ 1.00 → 1.70 by learning, in chains of 4"
+        assert learnt in " ".join(screen.replace("│", " ").split())
+        assert "behind ' the sky': ' of' → ' is', the target wrote ' is'" in " ".join(screen.split())
         if size[1] == 40:
             assert "1,200,000 1.70" in " ".join(screen.split())
         await d.pilot.press("u")

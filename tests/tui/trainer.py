@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 from driving import PATIENCE_S, Driver
 
+from specchat.engine.protocol.events import GuessChange
 from specchat.engine.protocol.training_report import Curve, Judged, MeasuredWay, Needed, Reached, Trained, encode_report
 from specchat.errors import UsageError
 from specchat.tui.screens.trainings import TrainForm
@@ -27,7 +28,8 @@ BEGIN = [
     Reached("learning", 0.42, 1.0, "", 700.0, 1.61, [0.45, 0.45, 0.5]),
 ]
 TRAINED = Trained("smol-hydra-2", "hydra", "t", "/drafters/smol-hydra-2", 5_300_000, True, 1_200_000, 1.7, [0.5, 0.4],
-                  Curve([0, 400_000, 1_200_000], [1.0, 1.4, 1.7]))  # fmt: skip
+                  Curve([0, 400_000, 1_200_000], [1.0, 1.4, 1.7]),
+                  [GuessChange(7, " the sky", " of", " is", " is")])  # fmt: skip
 SETTINGS = {"drafter": "merge", "nodes": 8, "hydra.weights": "smol-hydra-2", "merge.of": "suffix+hydra"}
 WAYS = [MeasuredWay("plain", 1.0, tau=1.0), MeasuredWay("default", 1.32, 1.2, 1.5, 1.6)]
 BETTER = Judged([*WAYS, MeasuredWay("merged with suffix", 1.52, 1.4, 1.6, 2.1)], "merged with suffix", SETTINGS)

@@ -35,8 +35,12 @@ def speedup_text(speedup: Speedup | None) -> str:
 
 
 def stats_line(stats: Stats) -> str:
-    """A reply's figures in one line."""
-    return (
+    """A reply's figures in one line; of a target on another machine with what a round took there and on the way."""
+    line = (
         f"{stats.tokens} tok · {stats.tokens_per_s:.1f} tok/s · τ {stats.acceptance_length:.2f} · "
         f"{stats.accepted} of {stats.drafted} drafted accepted · {speedup_text(speedup_of(stats))}"
     )
+    if stats.there_s is None or not stats.rounds:
+        return line
+    there, way = (1000 * seconds / stats.rounds for seconds in (stats.there_s, stats.verify_s - stats.there_s))
+    return f"{line} · a round {there:.1f} ms there, {max(0.0, way):.1f} ms on the way"

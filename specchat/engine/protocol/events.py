@@ -223,6 +223,7 @@ class Stats(Struct, frozen=True):
     speedup_low: Rate | None = None
     speedup_high: Rate | None = None
     plain_rounds: Whole = 0
+    there_s: Seconds | None = None  # of verify_s, on the target's machine, where that is another one
 
 
 class Finished(Struct, frozen=True, tag_field="type", tag="finished"):

@@ -23,7 +23,7 @@ from specchat.engine.protocol.bounds import (
 from specchat.settings import MOST_LAYERS
 
 Origin = Literal["drafted", "target"]
-Part = Literal["system", "user", "assistant", "reply", "prompt"]
+Part = Literal["system", "user", "assistant", "reply", "prompt", "datastore"]
 Reason = Literal["accepted", "rejected", "unreached", "pruned", "cut"]
 
 
@@ -77,13 +77,14 @@ class Source(Struct, frozen=True):
     """Where in the text the token stands that a piece is a copy of.
 
     `part` is the role of the message that it is in, `reply` for the reply being written, `prompt` for what is
-    part of no message. `number` counts the messages of that role from 1.
+    part of no message, `datastore` for a text in one. `number` counts the messages of that role from 1.
     """
 
-    token: Whole  # index in the text
+    token: Whole  # index in the text, or in the datastore
     part: Part
     number: Count = 1
     before: FewWords = ""  # the words before it, of the same part
+    file: Name = ""  # the datastore's text is from this file, where that is known
 
 
 class Likely(Struct, frozen=True):
@@ -125,6 +126,15 @@ class Lens(Struct, frozen=True):
     def decided(self) -> int:
         return self.tops[-1].layer
 
+    @property
+    def agrees(self) -> list[bool]:
+        """Of each layer, whether its likeliest token is the last layer's."""
+        ends = [top.layer - 1 for top in self.tops[1:]] + [self.layers]
+        found: list[bool] = []
+        for top, end in zip(self.tops, ends, strict=True):
+            found += [top.token == self.tops[-1].token] * (end - top.layer + 1)
+        return found
+
 
 class Piece(Struct, frozen=True, omit_defaults=True):
     """One emitted token, where it came from, and the text that became readable with it (may be empty).
@@ -142,12 +152,16 @@ class Piece(Struct, frozen=True, omit_defaults=True):
 
 
 class Timings(Struct, frozen=True, omit_defaults=True):
-    """Seconds one round spent drafting, verifying, and on everything else, planning and learning included."""
+    """Seconds one round spent drafting, verifying, and on everything else, planning and learning included.
+
+    `there_s` is the part of verifying that passed on the target's own machine, where that is another one.
+    """
 
     draft_s: Seconds
     verify_s: Seconds
     other_s: Seconds
     learn_s: Seconds = 0.0
+    there_s: Seconds | None = None
 
     @property
     def total_s(self) -> float:

@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from specchat.config.file_reading import UNREADABLE
 from specchat.engine.protocol.bounds import Name, Rate, Seconds, Share, Whole, Words
+from specchat.engine.protocol.events import GuessChange
 from specchat.engine.protocol.text import one_line
 from specchat.training import StageName
 
@@ -78,6 +79,7 @@ class Trained(Struct, frozen=True, tag_field="type", tag="trained"):
     tau: Tau
     by_depth: Shares
     curve: Curve
+    changed: Annotated[list[GuessChange], Meta(max_length=16)] = []  # by learning, in a text never learnt from
 
 
 class MeasuredWay(Struct, frozen=True):
@@ -149,6 +151,16 @@ def verdict_line(judged: Judged, name: str, pair: str) -> str:
     if before is None or after is None:
         return said
     return f"{said}; τ {before:.2f} → {after:.2f} on questions that it did not learn from"
+
+
+def learnt_lines(trained: Trained) -> list[str]:
+    """What learning did on texts that were never learnt from: τ before and after, and some guesses that changed."""
+    before = trained.curve.tau[0] if trained.curve.tau else 1.0
+    lines = [f"on texts it never learnt from: τ {before:.2f} → {trained.tau:.2f} by learning, in chains of 4"]
+    for one in trained.changed:
+        behind, guessed, now, wrote = (one_line(repr(text)) for text in (one.behind, one.before, one.now, one.wrote))
+        lines.append(f"behind {behind}: {guessed} → {now}, the target wrote {wrote}")
+    return lines
 
 
 def curve_lines(curve: Curve, most: int = 64) -> list[str]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from specchat.core.tree import STORED
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.engine.protocol.commands import Message
 from specchat.engine.protocol.round_parts import Part, Source
+
+StoredTexts = Callable[[int, int], tuple[str, int, Sequence[int]] | None]
+"""`Drafter.stored_text`."""
 
 _TOKENS_BEFORE = 8
 _MOST_CHARACTERS = 32
@@ -24,16 +28,30 @@ class CopySources:
     Args:
         messages: those that the reply answers; none where it goes on with a plain text.
         prompt: their tokens.
+        stored: finds sources in datastores.
     """
 
-    def __init__(self, vocabulary: Vocabulary, messages: Sequence[Message], prompt: Sequence[int]) -> None:
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        messages: Sequence[Message],
+        prompt: Sequence[int],
+        stored: StoredTexts = lambda source, most: None,
+    ) -> None:
         self._vocabulary = vocabulary
         self._messages = [{"role": message.role, "content": message.content} for message in messages]
         self._prompt = prompt
+        self._stored = stored
         self._found: dict[int, range] = {}  # by message
 
-    def describe(self, history: Sequence[int], place: int) -> Source:
-        """The source of a copy of token `place` of the text, which begins with the prompt."""
+    def describe(self, history: Sequence[int], place: int) -> Source | None:
+        """The source of a copy of token `place` of the text, which begins with the prompt, or of a datastore's token;
+        None where that one is no longer in use."""
+        if place >= STORED:
+            found = self._stored(place, _TOKENS_BEFORE)
+            return found and Source(
+                found[1], "datastore", before=self._words(found[2], 0, len(found[2])), file=found[0]
+            )
         if place >= len(self._prompt):
             return Source(place, "reply", before=self._words(history, len(self._prompt), place))
         at = bisect_right(range(len(self._messages)), place, key=lambda at: self._tokens_of(at).start) - 1

@@ -158,7 +158,8 @@ def round_message(
             vocabulary,
         ),
         timings=round_parts.Timings(
-            round.timings.draft_s, round.timings.verify_s, round.timings.other_s, round.timings.learn_s
+            *(round.timings.draft_s, round.timings.verify_s, round.timings.other_s, round.timings.learn_s),
+            round.timings.there_s,
         ),
         draft_passes=round.draft_passes,
         why=budget.why,
@@ -271,6 +272,7 @@ def stats_message(
         speedup_low=speedup.low if speedup else None,
         speedup_high=speedup.high if speedup else None,
         plain_rounds=gaps.plain_rounds if gaps else 0,
+        there_s=ledger.there_s,
     )
 
 

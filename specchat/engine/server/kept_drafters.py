@@ -6,12 +6,19 @@ import hashlib
 import logging
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
 from specchat.config.drafter_states import DrafterStateFile, erase_state, kept_states
 from specchat.config.trained_drafters import TrainedDrafters
-from specchat.core.drafting_networks import IdleWorker, JudgedReply, KeepsState, LearningFigures, LearnsFromReplies
+from specchat.core.drafting_networks import (
+    ChangedGuess,
+    IdleWorker,
+    JudgedReply,
+    KeepsState,
+    LearningFigures,
+    LearnsFromReplies,
+)
 from specchat.core.seams import Drafter
 from specchat.decoding.combinations import trained_in_use
 from specchat.decoding.conversation import Conversation
@@ -216,13 +223,18 @@ def _told(judged: JudgedReply, label: Callable[[int], str]) -> events.ReplyJudge
         judged.updates,
         judged.became_right,
         judged.became_wrong,
-        [
-            events.GuessChange(
-                one.place, "".join(map(label, one.text)), label(one.before), label(one.now), label(one.wrote)
-            )
-            for one in judged.changed
-        ],
+        told_changes(judged.changed, label),
     )
+
+
+def told_changes(changed: Iterable[ChangedGuess], label: Callable[[int], str]) -> list[events.GuessChange]:
+    """Changed guesses in words of the vocabulary."""
+    return [
+        events.GuessChange(
+            one.place, "".join(map(label, one.text)), label(one.before), label(one.now), label(one.wrote)
+        )
+        for one in changed
+    ]
 
 
 def _why_not(settings: Settings, trained: TrainedDrafters) -> str:

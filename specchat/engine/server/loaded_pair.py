@@ -22,6 +22,7 @@ from specchat.models.draft_heads.masks import mask_rows
 from specchat.models.llama_loading import LLAMA
 from specchat.models.machine import threads_of_rank
 from specchat.models.model_loading import Loaded, streaming_line, streaming_network
+from specchat.models.remote import TargetElsewhere
 from specchat.settings import Settings
 from specchat.training.learning_network import LearningNetwork
 
@@ -192,10 +193,13 @@ class LoadedPair:
         network = streaming_network(self.target.model)
         return network is not None and network.streamed is not None and network.streamed.failed
 
-    def close_ranks(self) -> None:
-        """End the other processes that hold parts of the target."""
-        if self.target.ranks is not None:
-            self.target.ranks.close()
+    def close_processes(self, after: LoadedPair | None = None) -> None:
+        """End the other processes that hold the target, or parts of it, but those that the pair after it uses too."""
+        target, kept = self.target, None if after is None else after.target
+        if target.ranks is not None and (kept is None or kept.ranks is not target.ranks):
+            target.ranks.close()
+        if isinstance(target.model, TargetElsewhere) and (kept is None or kept.model is not target.model):
+            target.model.close()
 
     @property
     def exact(self) -> bool:

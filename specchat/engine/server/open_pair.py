@@ -299,7 +299,7 @@ class CurrentPair:
     def close(self) -> None:
         if self._open is not None:
             self._open.close()
-            self._open.loaded.close_ranks()
+            self._open.loaded.close_processes()
             self._open = None
 
     # ------------------------------------------------------------------------------------------- loading
@@ -329,8 +329,8 @@ class CurrentPair:
         now = OpenPair.open(loaded, settings, self._store, lambda text: self._emit(events.Notice(text)), before)
         if before is not None and now.totals is not before.totals:
             before.conversation.drafters.close()
-        if before is not None and before.loaded.target.ranks is not loaded.target.ranks:
-            before.loaded.close_ranks()
+        if before is not None:
+            before.loaded.close_processes(loaded)
         self._open = now
         return now
 

@@ -13,7 +13,7 @@ import torch
 
 from specchat.config import Catalog, ModelSpec, PairSpec
 from specchat.config.datastore_files import Datastores
-from specchat.config.trained_drafters import DRAFT_MODEL, TrainedDrafters
+from specchat.config.trained_drafters import DRAFT_MODEL, NO_TRAINED, TrainedDrafters
 from specchat.core.vocabulary import table_sha256
 from specchat.decoding.combinations import drafters_to_fetch, refuse_unknown_drafts, trained_in_use
 from specchat.decoding.families import methods_with_weights
@@ -46,6 +46,7 @@ from specchat.models.model_loading import (
     load_scripted,
     streaming_line,
 )
+from specchat.models.remote.loading import load_remote
 from specchat.models.trained_draft_model import load_trained_draft
 from specchat.settings import Settings
 
@@ -79,6 +80,8 @@ class Loader:
         torch.set_num_threads(threads_for(settings.threads))
         pair = self.catalog.pair(settings.pair)
         devices = choose_devices(settings.device)
+        if settings.target_at and len(devices) > 1:
+            raise UsageError("device shares the target out here, and target_at has it elsewhere: use one of them")
         if len(devices) == 1:
             devices *= launched_ranks()
         device, ranks = devices[0], None
@@ -87,10 +90,12 @@ class Loader:
         used = {name for one in (settings, *others) for name in drafts_used(one, pair.drafts)}
         drafts_in_order = (name for name in dict.fromkeys(pair.drafts) if name in used)
         specs = [self.catalog.model(name) for name in (pair.target, *drafts_in_order)]
-        ahead = _compile_ahead(specs, device, settings)
-        self._fetch(specs)
+        here = specs[1:] if settings.target_at else specs
+        ahead = _compile_ahead(here, device, settings)
+        self._fetch(here)
         alike = _alike(pair, settings, *others)
-        _refuse_strangers(specs, alike)
+        if not settings.target_at:
+            _refuse_strangers(specs, alike)
         trained = self.trained_drafters(settings)
         offered = trained.offered(pair.drafts)
         for one in (settings, *others):
@@ -101,7 +106,7 @@ class Loader:
         files, besides = _trained_bytes(settings, trained), 0
         if settings.memory:
             besides = bytes_besides([model_state.locate(spec) for spec in specs[1:] if not spec.scripted], files)
-        if len(devices) > 1 and not specs[0].scripted:
+        if len(devices) > 1 and not specs[0].scripted and not settings.target_at:
             threads = threads_of_rank(settings.threads, device, len(devices))
             torch.set_num_threads(threads)
             ranks = self._ranks([str(one) for one in devices], settings.device.partition("@")[2], threads, progress.say)
@@ -118,7 +123,7 @@ class Loader:
         set_aside()
         memory, limited = limit_memory(settings, device, target, [one.loaded for one in drafts], files)
         progress.ended()
-        card = unused_card() if settings.device == "auto" and target.weight_bytes else ""
+        card = unused_card() if settings.device == "auto" and target.weight_bytes and not settings.target_at else ""
         loaded = LoadedPair(
             name=pair.name,
             target=target,
@@ -157,7 +162,8 @@ class Loader:
         alike = _alike(pair, settings)
         progress = ReadingProgress(self.emit, self.times, load_key(settings, specs))
         progress.say(missing[0])
-        _refuse_strangers([self.catalog.model(pair.target), *specs], alike)
+        if not settings.target_at:
+            _refuse_strangers([self.catalog.model(pair.target), *specs], alike)
         torch.set_num_threads(threads_for(settings.threads))
         say, target = progress.say, loaded.target
         try:
@@ -171,6 +177,21 @@ class Loader:
         memory = loaded.memory and limit_with_drafts(loaded.memory, settings, target, loaded.drafts, added)
         notes = [*loaded.notes, *(note for one in added for note in one.notes)]
         return replace(loaded, memory=memory, notes=notes).with_drafts(drafts).using(settings.threads)
+
+    def load_target(self, name: str, settings: Settings) -> Loaded:
+        """A model of the catalog alone, for those who draft for it elsewhere; fetched where it is not here.
+
+        Raises:
+            UsageError: there is no such model, or a device that it would be shared out over.
+        """
+        torch.set_num_threads(threads_for(settings.threads))
+        spec, devices = self.catalog.model(name), choose_devices(settings.device)
+        if len(devices) > 1:
+            raise UsageError("a target for those who draft elsewhere runs on one device")
+        ahead = _compile_ahead([spec], devices[0], settings)
+        self._fetch([spec])
+        progress = ReadingProgress(self.emit, None, load_key(settings, [spec]), lambda: ahead.doing)
+        return self._load(spec, devices[0], settings, progress.say)
 
     def draft_names(self, pair: PairSpec) -> tuple[str, ...]:
         """The names of a pair's draft models, and of all trained ones, whatever target these were trained for."""
@@ -188,7 +209,9 @@ class Loader:
         return self.drafters_here(settings) if missing else trained
 
     def drafters_here(self, settings: Settings) -> TrainedDrafters:
-        """The trained drafters on this machine that fit the pair's target."""
+        """The trained drafters on this machine that fit the pair's target; none where that is elsewhere."""
+        if settings.target_at:
+            return NO_TRAINED
         target = self.catalog.model(self.catalog.pair(settings.pair).target)
 
         def target_sha256() -> str:
@@ -210,6 +233,9 @@ class Loader:
         ranks = None if guesses else self.ranks
         if self.cancelled():
             raise Cancelled(f"stopped before {spec.name} was read")
+        if settings.target_at and not guesses:
+            say(f"{spec.name} at {settings.target_at}")
+            return load_remote(spec.name, settings, say, self.cancelled)
         if spec.scripted:
             return load_scripted(spec, "draft" if guesses else "target")
         say(spec.name)

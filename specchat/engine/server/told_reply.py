@@ -57,7 +57,7 @@ class ToldReply:
         self._command, self._conversation, self._pair = command, conversation, pair
         self._emit, self._watch, self._cancelled = emit, watch, cancelled
         self._prompt = prompt
-        self._copies = CopySources(conversation.vocabulary, command.messages, self._prompt)
+        self._copies = CopySources(conversation.vocabulary, command.messages, self._prompt, self._stored_text)
         self._started: ReplyStarted | None = None
         shown = LOGITS if command.logprobs or command.top_logprobs is not None else FIRST
         self._asked: dict[str, Any] = {
@@ -98,6 +98,9 @@ class ToldReply:
             case ReplyEnded():
                 assert self._started is not None, "a reply begins before it ends"
                 self._emit(finished_message(id, event, self._stats(self._started, event)))
+
+    def _stored_text(self, source: int, most: int) -> tuple[str, int, Sequence[int]] | None:
+        return self._conversation.speculator.drafter.stored_text(source, most)
 
     def _scored_prompt(self) -> Iterator[int]:
         """Tell of the prompt's tokens where that is asked for, some at a time; after each so many are left."""

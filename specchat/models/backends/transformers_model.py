@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -12,13 +13,20 @@ from torch import Tensor, nn
 
 from specchat.core.device_copy import drawable
 from specchat.core.reading import Counters, HeadTensors, Reading
-from specchat.core.request import DEFAULT_REQUEST, Adapter, ExtraRow, HeadOfSome, PassRequest
-from specchat.core.tree import TokenTree
+from specchat.core.request import DEFAULT_REQUEST, Adapter, ExtraRow, HeadNeeds, HeadOfSome, PassRequest
+from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.errors import ModelError
-from specchat.models.backends.transformers_network import without_parts
+from specchat.models.backends.recurrent_cache import RecurrentCache
+from specchat.models.backends.transformers_network import (
+    attending_layers,
+    over_states,
+    recurrent_layers,
+    without_parts,
+)
 from specchat.models.decoder.adapters import Adapted, checked
 from specchat.models.decoder.cache_rows import PassPlan
 from specchat.models.decoder.cached_model import CachedModel
+from specchat.models.decoder.joint_passes import groups_of_equal_lengths
 from specchat.models.decoder.kv_cache import KVCache
 from specchat.models.decoder.layer_hooks import LayerWatch
 from specchat.models.decoder.network import PassSizes, SubLayers, windowed
@@ -69,6 +77,31 @@ def _product(layers: Sequence[nn.Module], layer: int, name: str) -> Any:
     return found
 
 
+_ROW_WORK = 6
+"""What a row takes besides attention, 12 · width² products in a layer, in rows attended to (2 · width) and widths."""
+
+
+class _JoinedCaches:
+    """Keys and values of several texts, as transformers' layers ask for them: zeros fill up the shorter ones."""
+
+    def __init__(self, texts: Sequence[tuple[KVCache, PassPlan]], end: int) -> None:
+        """For a pass that sees `end` rows of each cache."""
+        self._texts, self._end = texts, end
+        for cache, plan in texts:
+            cache.write_at(plan.start)
+
+    def update(self, keys: Tensor, values: Tensor, layer: int, *_: object, **__: object) -> tuple[Tensor, Tensor]:
+        """(texts, heads, end, head_dim) each; rows of padding are not written."""
+        seen = [
+            cache.update(keys[text : text + 1, :, : plan.rows], values[text : text + 1, :, : plan.rows], layer)
+            for text, (cache, plan) in enumerate(self._texts)
+        ]
+        padded = [
+            [F.pad(part, (0, 0, 0, self._end - part.shape[2])) for part in parts] for parts in zip(*seen, strict=True)
+        ]
+        return torch.cat(padded[0]), torch.cat(padded[1])
+
+
 class ReferenceModel(CachedModel["ReferenceModel"]):
     """Runs transformers' own layers over a tree, with our own cache, mask and positions.
 
@@ -91,7 +124,15 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
         """
         self._whole = network.eval()
         self._parts = parts or SubLayers.of_all(len(network.get_decoder().layers))
+        beside = source.cache if source else None
+        mixed, recurrent = self._parts.attention, recurrent_layers(network)
         self._network = without_parts(network, self._parts)
+        self._states: RecurrentCache | None = None
+        if recurrent:
+            recurrent = {layer: sizes for layer, sizes in recurrent.items() if layer in mixed}
+            self._states = RecurrentCache(attending_layers(network) & mixed, recurrent, context_tokens, beside)
+            self._network = over_states(self._network, self._states)
+        self.cache: KVCache = self._states or KVCache(mixed, context_tokens, beside=beside)
         self._decoder = self._network.get_decoder()
         self._layers = list(self._decoder.layers)
         self.layers = len(self._layers)
@@ -101,9 +142,12 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
         self.counters = Counters()
         self.device: torch.device = network.get_input_embeddings().weight.device
         self.dtype: torch.dtype = network.get_input_embeddings().weight.dtype
-        self.cache: KVCache = KVCache(self._parts.attention, context_tokens, beside=source.cache if source else None)
         super().__init__(self.cache, source)
         config = network.config
+        names = ("norm", "norm_f", "final_layernorm", "embedding_norm")
+        self._norm: Any = next((getattr(self._decoder, name) for name in names if hasattr(self._decoder, name)), None)
+        # Falcon-H1 scales what it embeds itself, but not embeddings that it is given.
+        self._embedding_scale = config.embedding_multiplier if config.model_type == "falcon_h1" else None
         self._sizes = pass_sizes(config.get_text_config(), self.vocab_size, self.dtype)
         windows = windows_of(config) if config.model_type in FAMILIES else ()
         self._window = next((window for window in windows if window is not None), None)
@@ -120,24 +164,78 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
         head = request.head
         return watch.reading(HeadTensors(drawable(self._head(states))) if head is None else head.after(states))
 
+    @property
+    def joint_weights(self) -> Any:
+        return self._network if self._parts.complete and self._states is None else None
+
+    def planned(self, tree: TokenTree, request: PassRequest) -> tuple[PassPlan, LayerWatch]:
+        plan = self.rows.plan_tree(tree, None, ())
+        return plan, LayerWatch(plan, request, tree)
+
+    def joint_groups(self, planned: Sequence[tuple[PassPlan, LayerWatch]]) -> list[list[int]]:
+        sizes = [(plan.rows, plan.start + plan.rows) for plan, _ in planned]
+        return groups_of_equal_lengths(sizes, _ROW_WORK * self.hidden_size)
+
+    @torch.inference_mode()
+    def read_joined(
+        self, joined: Sequence[tuple[ReferenceModel, tuple[PassPlan, LayerWatch]]], needs: Sequence[HeadNeeds]
+    ) -> list[Reading]:
+        plans = [plan for _, (plan, _) in joined]
+        most, end = max(plan.rows for plan in plans), max(plan.start + plan.rows for plan in plans)
+        tokens = torch.tensor([[*plan.tokens, *[plan.tokens[-1]] * (most - plan.rows)] for plan in plans])
+        positions = [[*plan.positions, *[plan.positions[-1]] * (most - plan.rows)] for plan in plans]
+        caches = _JoinedCaches([(model.cache, plan) for model, (plan, _) in joined], end)
+        with ExitStack() as watched:
+            for number, (_, (plan, watch)) in enumerate(joined):
+                watched.enter_context(self._watched(watch, number, plan.rows))
+            hidden = self._decoder(
+                inputs_embeds=self._network.get_input_embeddings()(tokens.to(self.device)),
+                attention_mask=self._joined_masks(plans, most, end),
+                position_ids=torch.tensor(positions, device=self.device),
+                past_key_values=caches,
+                use_cache=True,
+            ).last_hidden_state
+        readings = []
+        for (model, (plan, watch)), states in zip(joined, hidden, strict=True):
+            model.counters.passes += 1
+            model.counters.rows += plan.rows
+            model.counters.node_layers += plan.rows * self.layers
+            model.rows.tree_read(plan)
+            readings.append(watch.reading(HeadTensors(drawable(self._head(states[plan.missing : plan.rows])))))
+        return readings
+
+    def _joined_masks(self, plans: Sequence[PassPlan], most: int, end: int) -> Tensor | dict[str, Tensor]:
+        """`_masks` of several texts, (texts, 1, most, end) each: padding sees what its text's last row sees."""
+        each = [self._masks(plan) for plan in plans]
+
+        def joined(masks: list[Tensor]) -> Tensor:
+            rows = [
+                torch.cat([mask, mask[:, :, -1:].expand(-1, -1, most - mask.shape[2], -1)], dim=2) for mask in masks
+            ]
+            return torch.cat([F.pad(mask, (0, end - mask.shape[3])) for mask in rows])
+
+        by_kind = [{"": mask} if isinstance(mask, Tensor) else mask for mask in each]
+        masks = {kind: joined([mask for of in by_kind if (mask := of[kind]) is not None]) for kind in by_kind[0]}
+        return masks.get("", masks)
+
     def _of_parts(self, parts: SubLayers) -> ReferenceModel:
         return ReferenceModel(self._whole, self.context_tokens, parts, source=self)
 
     @torch.inference_mode()
     def embed(self, tokens: Sequence[int]) -> Tensor:
         embedded: Tensor = self._network.get_input_embeddings()(torch.tensor(list(tokens), device=self.device))
-        return embedded
+        return embedded if self._embedding_scale is None else embedded * self._embedding_scale
 
     @torch.inference_mode()
     def head(self, hidden: Tensor) -> Tensor:
-        return drawable(self._head(self._decoder.norm(hidden)))
+        return drawable(self._head(self._norm(hidden)))
 
     @torch.inference_mode()
     def head_rows(self, tokens: Sequence[int]) -> Tensor:
         rows = self._scaled(self._network.get_output_embeddings().weight[list(tokens)])
         # The norm of ±1 is ± its factors, whether it takes the mean away or not; what it adds drops out.
         signs = 1.0 - 2.0 * (torch.arange(self.hidden_size, device=self.device) % 2).to(rows)
-        factors: Tensor = (self._decoder.norm(signs[None]) - self._decoder.norm(-signs[None])) * signs / 2
+        factors: Tensor = (self._norm(signs[None]) - self._norm(-signs[None])) * signs / 2
         return (rows * factors).float().cpu()
 
     @torch.inference_mode()
@@ -159,12 +257,26 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
 
         return TrimmedHead(empty, torch.tensor(tokens), rows(tokens), rows)
 
+    def itself(self, tokens: Sequence[int]) -> Tensor:
+        """(V,) float32 logits after these tokens as the network computes them alone, without our cache."""
+        logits: Tensor = self._whole(torch.tensor([list(tokens)], device=self.device), use_cache=False).logits[0, -1]
+        return logits.float()
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether some of its layers keep a state instead of a row for each token."""
+        return self._states is not None
+
     def cache_bytes(self, tokens: int, longest: int | None = None) -> int:
         like = torch.empty(self._sizes.kv_heads, self._sizes.head_dim, dtype=self.dtype, device="meta")
         return self.cache.bytes_until(tokens, like, longest)
 
     def pass_bytes(self, rows: int, tokens: int, logits: bool = True) -> int:
-        return self._sizes.bytes(rows, tokens + rows, logits)
+        layers = () if self._states is None else self._states.recurrent.values()
+        states = sum(rows * sizes.row_bytes for sizes in layers) + max(
+            (of.pass_bytes(rows) for of in layers), default=0
+        )
+        return self._sizes.bytes(rows, tokens + rows, logits) + states
 
     def limit_context_(self, tokens: int) -> None:
         self.context_tokens = self.cache.max_rows = tokens
@@ -176,7 +288,10 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
         if extra_rows:
             extra = torch.stack([extra_row.embedding for extra_row in extra_rows]).to(embedded)
             embedded = torch.cat([embedded, extra.unsqueeze(0)], dim=1)
-        self.cache.write_at(plan.start)
+        if self._states is None:
+            self.cache.write_at(plan.start)
+        else:
+            self._states.begin(plan)
         with adapted_products(self._whole.get_decoder().layers, extra_rows):
             hidden = self._decoder(
                 inputs_embeds=embedded,
@@ -185,15 +300,19 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
                 past_key_values=self.cache,
                 use_cache=True,
             ).last_hidden_state[0]
+        if self._states is not None and not plan.nodes:
+            self._states.text_read(rows)
         self.counters.passes += 1
         self.counters.rows += rows
         self.counters.node_layers += rows * self._parts.computed(range(self.layers))
         states: Tensor = hidden[wanted()]
         return states
 
-    def _masks(self, plan: PassPlan) -> Tensor | dict[str, Tensor]:
+    def _masks(self, plan: PassPlan) -> Tensor | Mapping[str, Tensor | None]:
         """The rows that each row attends to, as transformers' layers take them: by kind, where kinds differ."""
         whole = plan.mask.to(self.device)[None, None]
+        if self._states is not None:  # by kind of layer; recurrent layers are not masked
+            return defaultdict(lambda: None, full_attention=whole)
         if self._window is None:
             return whole
         last = windowed(plan, self._window).to(self.device)[None, None]
@@ -215,8 +334,9 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
         config = self._network.config
         if (scale := getattr(config, "logits_scaling", None)) is not None:
             logits = logits / scale
-        if (scale := getattr(config, "logit_scale", None)) is not None:
-            logits = logits * scale
+        for name in ("logit_scale", "lm_head_multiplier"):
+            if (scale := getattr(config, name, None)) is not None:
+                logits = logits * scale
         return logits
 
     def _read_text(self, plan: PassPlan, watch: LayerWatch | None) -> None:
@@ -224,15 +344,20 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
             self._pass(plan, wanted=list)
 
     @contextmanager
-    def _watched(self, watch: LayerWatch | None) -> Iterator[None]:
-        """Let `watch` see the states after each layer it wants. Dropped rows are computed on, but not looked at."""
+    def _watched(self, watch: LayerWatch | None, text: int = 0, rows: int | None = None) -> Iterator[None]:
+        """Let `watch` see the states after each layer it wants. Dropped rows are computed on, but not looked at.
+
+        Args:
+            text: its place among the texts of the pass.
+            rows: of the text, where padding follows.
+        """
         if watch is None:
             yield
             return
 
         def after_layer(layer: int) -> Callable[[Any, Any, Any], None]:
             def hook(module: Any, arguments: Any, output: Any) -> None:
-                hidden: Tensor = (output if isinstance(output, Tensor) else output[0])[0]
+                hidden: Tensor = (output if isinstance(output, Tensor) else output[0])[text][:rows]
                 watch.after_layer(layer, hidden[watch.rows()])
 
             return hook
@@ -244,6 +369,26 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
         finally:
             for hook in hooks:
                 hook.remove()
+
+
+def refuse_other_states(name: str, model: ReferenceModel) -> None:
+    """Refuse a network with recurrent layers that says something else over a tree than when it reads a text by itself.
+
+    What its layers compute is known from the transformers that is installed, and another version may do otherwise.
+    """
+    tree = TokenTree(0, model.vocab_size)
+    below = [tree.add(tree.add(ROOT, Guess(token % model.vocab_size)), Guess(1)) for token in (2, 3)]
+    with torch.inference_mode():
+        read = model.read(tree.freeze(), request=PassRequest()).after(below[1])
+        model.keep(())
+        model.prefill([])
+        said = model.itself([0, *tree.path_tokens(below[1])])
+    apart = float((read.float() - said).abs().max() / said.abs().max().clamp(min=1e-6))
+    if not apart <= (1e-3 if model.dtype == torch.float32 else 0.1):
+        raise ModelError(
+            f"{name} cannot be used: over a tree its logits differ from its own by {apart:.2g} of the largest; nearest "
+            "that works: another version of transformers"
+        )
 
 
 def pass_sizes(config: Any, vocab_size: int, dtype: torch.dtype) -> PassSizes:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache
 from pathlib import Path
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from specchat.errors import DamagedModel, ModelError
+from specchat.models.backends.recurrent_cache import LayerSizes, RecurrentCache
 from specchat.models.decoder.network import SubLayers
 from specchat.models.weights.foreign_code import one_line
 from specchat.models.weights.model_files import describe_model
@@ -59,12 +62,95 @@ def _gguf_state(path: Path, empty: Any, dtype: torch.dtype) -> Any:
     return load_gguf_checkpoint(str(path), **arguments)["tensors"]
 
 
-def refuse_stateful(name: str, network: Any) -> None:
-    """Refuse networks that keep recurrent state, whatever their configuration calls it."""
-    if getattr(network, "_is_stateful", False):
-        raise ModelError(f"{name} keeps recurrent state that cannot be rewound to before a rejected draft")
-    if not hasattr(network.get_decoder(), "layers"):
+def refuse_unknown_states(name: str, network: Any) -> None:
+    """Refuse networks whose state cannot be kept for every node of a tree, and those that are built otherwise."""
+    decoder = network.get_decoder()
+    if not hasattr(decoder, "layers"):
         raise ModelError(f"{name}: the layers of {type(network).__name__} are not where a decoder keeps them")
+    unknown = sorted({type(module).__name__ for module in decoder.modules() if _keeps_unknown_state(module)})
+    if unknown or (getattr(network, "_is_stateful", False) and not recurrent_layers(network)):
+        kind = ", ".join(unknown) or type(network).__name__
+        raise ModelError(
+            f"{name} keeps recurrent state of a kind ({kind}) that cannot be rewound to before a rejected draft; what "
+            "can are gated delta nets, Mamba-2 and short convolutions"
+        )
+
+
+_CONVOLUTION = "causal_conv1d_fn"
+_RULES = {
+    "torch_chunk_gated_delta_rule": ("num_v_heads", "head_k_dim", "head_v_dim"),
+    "mamba2_chunk_scan": ("num_heads", "ssm_state_size", "head_dim"),
+}
+"""What the recurrent layers of transformers call, and where they say how large their state is."""
+
+
+def _called(module: Any) -> frozenset[str]:
+    """The names of functions and attributes in a module's own forward."""
+    return _called_by(type(module).forward)
+
+
+@lru_cache(maxsize=1024)
+def _called_by(forward: Callable[..., Any]) -> frozenset[str]:
+    code = getattr(inspect.unwrap(forward), "__code__", None)
+    return frozenset() if code is None else frozenset(code.co_names)
+
+
+def _keeps_unknown_state(module: nn.Module) -> bool:
+    called = _called(module)
+    return "get_recurrent_state" in called and not (_CONVOLUTION in called and called & _RULES.keys())
+
+
+def _is_recurrent(module: nn.Module) -> bool:
+    return _CONVOLUTION in _called(module)
+
+
+def recurrent_layers(network: Any) -> dict[int, LayerSizes]:
+    """For each layer that keeps a state, its sizes; empty for a network of attention alone."""
+    found = {}
+    for module in network.get_decoder().modules():
+        if _is_recurrent(module):
+            rule = next((rule for rule in _RULES if rule in _called(module)), None)
+            convolution = module.conv1d if hasattr(module, "conv1d") else module.conv
+            heads, keys, values = (int(getattr(module, name)) for name in _RULES[rule]) if rule else (0, 0, 0)
+            found[int(module.layer_idx)] = LayerSizes(
+                int(convolution.in_channels), int(convolution.kernel_size[0]), heads, keys, values,
+                convolution.weight.element_size(),
+            )  # fmt: skip
+    return found
+
+
+def attending_layers(network: Any) -> frozenset[int]:
+    """The layers that keep keys and values."""
+    layers = network.get_decoder().layers
+    return frozenset(
+        number
+        for number, layer in enumerate(layers)
+        if any(hasattr(module, "k_proj") and not _is_recurrent(module) for module in layer.modules())
+    )
+
+
+def over_states(network: Any, cache: RecurrentCache) -> Any:
+    """The network with recurrent layers that keep their states in this cache, node by node of a tree.
+
+    Its weights are shared, and it stays as it is: a layer is a copy whose forward finds other functions by the names
+    of transformers' own.
+    """
+    return _rebuilt(network, network.get_decoder(), lambda layer, _: _over_states(layer, cache))
+
+
+def _over_states(module: Any, cache: RecurrentCache) -> Any:
+    if _is_recurrent(module):
+        forward: Any = inspect.unwrap(type(module).forward)
+        names = {**forward.__globals__, **cache.functions(int(module.layer_idx))}
+        other = FunctionType(forward.__code__, names, forward.__name__, forward.__defaults__, forward.__closure__)
+        other.__kwdefaults__ = forward.__kwdefaults__
+        copied = _with(module, {})
+        copied.forward = MethodType(other, copied)
+        return copied
+    others = {
+        name: changed for name, one in module.named_children() if (changed := _over_states(one, cache)) is not one
+    }
+    return _with(module, others) if others else module
 
 
 class _AddsNothing(nn.Module):
@@ -88,27 +174,38 @@ def without_parts(network: Any, parts: SubLayers) -> Any:
     if parts.complete:
         return network
     decoder = network.get_decoder()
-    layers = nn.ModuleList(_layer(layer, index, parts) for index, layer in enumerate(decoder.layers))
-    thinner = _with(decoder, {"layers": layers})
+    return _rebuilt(network, decoder, lambda layer, index: _layer(layer, index, parts))
+
+
+def _rebuilt(network: Any, decoder: Any, change: Callable[[Any, int], Any]) -> Any:
+    """A copy of the network with changed layers."""
+    changed = _with(
+        decoder, {"layers": nn.ModuleList(change(layer, index) for index, layer in enumerate(decoder.layers))}
+    )
     for name, module in network.named_children():
         if module is decoder:
-            return _with(network, {name: thinner})
+            return _with(network, {name: changed})
     raise ModelError(f"no view of {type(network).__name__}: its decoder is not one of its own modules")
+
+
+_MIXERS = ("self_attn", "linear_attn", "mamba", "conv")
+_MLPS = ("mlp", "feed_forward", "shared_mlp", "block_sparse_moe")
 
 
 def _layer(layer: Any, index: int, parts: SubLayers) -> Any:
     gone: dict[str, nn.Module] = {}
-    _leave_out(layer, "self_attn", index in parts.attention, gone)
-    _leave_out(layer, "mlp", index in parts.mlp, gone)
+    _leave_out(layer, _MIXERS, index in parts.attention, gone)
+    _leave_out(layer, _MLPS, index in parts.mlp, gone)
     return _with(layer, gone) if gone else layer
 
 
-def _leave_out(layer: Any, name: str, stays: bool, gone: dict[str, nn.Module]) -> None:
+def _leave_out(layer: Any, names: Sequence[str], stays: bool, gone: dict[str, nn.Module]) -> None:
     if stays:
         return
-    if name not in _names(layer):
-        raise ModelError(f"no view of this network: the layers of kind {type(layer).__name__} have no {name!r}")
-    gone[name] = _AddsNothing(attends=name == "self_attn")
+    there = [name for name in names if name in _names(layer)]
+    if not there:
+        raise ModelError(f"no view of this network: the layers of kind {type(layer).__name__} have no {names[0]!r}")
+    gone |= {name: _AddsNothing(attends=name == "self_attn") for name in there}
 
 
 def _names(module: Any) -> Collection[str]:

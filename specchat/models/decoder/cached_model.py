@@ -9,8 +9,10 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from specchat.core.request import PassRequest
+from specchat.core.reading import Reading
+from specchat.core.request import HeadNeeds, PassRequest
 from specchat.core.states import HiddenStateSink
+from specchat.core.tree import TokenTree
 from specchat.models.decoder.cache_rows import PassPlan, Rows, common_prefix
 from specchat.models.decoder.kv_cache import KVCache
 from specchat.models.decoder.layer_hooks import LayerWatch
@@ -74,6 +76,23 @@ class CachedModel(ABC, Generic[Own]):
         """
         return self._of_parts(self._parts.without(layers, skip_attention, skip_mlp))
 
+    @property
+    def joint_weights(self) -> object | None:
+        """The weights with which trees of several texts can be read in one pass; None: each is read by itself."""
+        return None
+
+    def planned(self, tree: TokenTree, request: PassRequest) -> Any:
+        """A pass over a whole tree, for `joint_groups` and `read_joined`; asked where there are `joint_weights`."""
+        raise NotImplementedError
+
+    def joint_groups(self, planned: Sequence[Any]) -> list[list[int]]:
+        """Places of the passes that are read in one, for each such pass; asked where there are `joint_weights`."""
+        raise NotImplementedError
+
+    def read_joined(self, joined: Sequence[tuple[Own, Any]], needs: Sequence[HeadNeeds]) -> list[Reading]:
+        """Read the trees of a group in one pass, each with the model that holds its text."""
+        raise NotImplementedError
+
     @abstractmethod
     def _of_parts(self, parts: SubLayers) -> Own:
         """The same weights with these sub-layers alone, and a cache of its own."""
@@ -83,7 +102,8 @@ class CachedModel(ABC, Generic[Own]):
         """Compute a pass over tokens of the text, and show the watch the states after the layers it wants."""
 
     def cached(self, tokens: Sequence[int]) -> int:
-        return common_prefix(self.rows.prefix, tokens)
+        same = common_prefix(self.rows.prefix, tokens)
+        return same if self._stored is None else self._stored.resumable(same)
 
     def keep_texts_in(self, kept: KeptTexts) -> bool:
         """Keep rows there from now on; False where the model cannot."""
@@ -196,7 +216,13 @@ class CachedModel(ABC, Generic[Own]):
                 same = self.cached(tokens)
             self._give_way(same)
             self._forget_lossy(same)
+        stateful = self._stored if self._stored is not None and self._stored.keeps_states else None
+        if stateful is not None:
+            self.rows.rewind(tokens[: self.cached(tokens)])
+            stateful.rewind_(len(self.rows.prefix), self.rows.held)
         self.rows.read_prefix(tokens, read, on_chunk)
+        if stateful is not None:
+            stateful.mark_border()
 
     @torch.inference_mode()
     def copy_rows_from(self, tokens: Sequence[int], positions: Sequence[int]) -> None:
@@ -210,6 +236,7 @@ class CachedModel(ABC, Generic[Own]):
         if self._stored is not None and source._stored is not None:
             known = 0 if each_its_own else self.rows.already_copied(tokens, some)
             self._stored.copy_rows_(source._stored, rows, known)
+            self._stored.copy_states_(source._stored, held, len(rows))
         self.rows.copy_rows_from(tokens[:held], some, each_its_own)
 
     def keep(self, path: Sequence[int]) -> None:
@@ -222,6 +249,8 @@ class CachedModel(ABC, Generic[Own]):
         """Act as if so many tokens had been read; their rows hold zeros or stale values."""
         self._give_way(0)
         self.rows.fill_for_benchmark(tokens)
+        if self._stored is not None:
+            self._stored.fill_states_(tokens)
 
     def _copied_from(self) -> Own:
         assert self._source is not None, "rows are copied from the model that this one was made from"

@@ -1,4 +1,4 @@
-"""Our own decoder for the Llama shape and its relatives, over the tree of one text, or over several texts at once."""
+"""Our own decoder for the Llama shape and its relatives, over the tree of one text, or over those of several texts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from torch import Tensor
 from specchat.core.drafting_networks import ChunkScores
 from specchat.core.reading import Counters, HeadOutput, Reading
 from specchat.core.request import DEFAULT_REQUEST, ExtraRow, HeadNeeds, HeadOfSome, PassRequest
-from specchat.core.seams import Model
 from specchat.core.tree import TokenTree
 from specchat.errors import NotNumbers
 from specchat.models.decoder.cache_rows import PassPlan
@@ -98,6 +97,22 @@ class Decoder(CachedModel["Decoder"]):
         except NotNumbers:
             raise NotNumbers(self.name) from None
         return self.read_to_end(running, said)
+
+    @property
+    def joint_weights(self) -> Network:
+        return self.network
+
+    def joint_groups(self, planned: Sequence[Pass]) -> list[list[int]]:
+        return self.network.joint_groups(planned)
+
+    def read_joined(self, joined: Sequence[tuple[Decoder, Pass]], needs: Sequence[HeadNeeds]) -> list[Reading]:
+        for model, running in joined:
+            model.count(running)
+        try:
+            said = self.network.read_together([running for _, running in joined], needs)
+        except NotNumbers:
+            raise NotNumbers(self.name) from None
+        return [model.read_to_end(running, output) for (model, running), output in zip(joined, said, strict=True)]
 
     def planned(self, tree: TokenTree, request: PassRequest, new_nodes: Sequence[int] | None = None) -> Pass:
         """The pass that `read` computes."""
@@ -188,43 +203,3 @@ class Decoder(CachedModel["Decoder"]):
     def _pass(self, plan: PassPlan, watch: LayerWatch | None, extra_rows: Sequence[ExtraRow] = ()) -> Pass:
         network, tables = self.network, self.rotations.until(plan.end)
         return Pass(plan, network.embed, tables, self.cache, self.counters, self._parts, watch, extra_rows)
-
-
-TextTree = tuple[Model, TokenTree, PassRequest]
-"""The model that holds a text, a tree behind the text, and what is asked of the pass over it."""
-
-
-def read_together(trees: Sequence[TextTree]) -> dict[int, Reading]:
-    """Read whole trees of several texts, each with a model of its own over the same weights, in one pass.
-
-    What is said of a text is what `read` of its model says.
-
-    Returns:
-        The readings by their place among the trees. Trees that need hooks, extra rows or a head of their own, and
-        those of models that cannot, are not read, and none is where fewer than two can be.
-
-    Raises:
-        NotNumbers: as `Decoder.read` does, of some of the texts. Each may be read again.
-    """
-    joined: dict[int, tuple[Decoder, Pass]] = {}
-    for place, (model, tree, request) in enumerate(trees):
-        if isinstance(model, Decoder) and request.head is None and not request.hooks and not request.extra_rows:
-            running = model.planned(tree, request)
-            same = all(other.network is model.network for other, _ in joined.values())
-            if same and model.network.joins(running):
-                joined[place] = model, running
-    if len(joined) < 2:
-        return {}
-    needs = [trees[place][2].needs for place in joined]
-    return dict(zip(joined, _read_joined([*joined.values()], needs), strict=True))
-
-
-def _read_joined(joined: Sequence[tuple[Decoder, Pass]], needs: Sequence[HeadNeeds]) -> list[Reading]:
-    for model, running in joined:
-        model.count(running)
-    first = joined[0][0]
-    try:
-        said = first.network.read_together([running for _, running in joined], needs)
-    except NotNumbers:
-        raise NotNumbers(first.name) from None
-    return [model.read_to_end(running, output) for (model, running), output in zip(joined, said, strict=True)]

@@ -66,8 +66,11 @@ class KVCache:
     Attributes:
         capacity: rows that there is memory for.
         key_interleave: keys of so many rows lie side by side.
+        keeps_states: whether it holds more of a text than a row for each token; see `RecurrentCache`.
         of_passes: what the network that reads and writes it keeps for the passes over it; goes with it.
     """
+
+    keeps_states = False
 
     def __init__(
         self,
@@ -117,6 +120,22 @@ class KVCache:
         stored_keys[place, :, self._start : end] = keys[0]
         stored_values[place, :, self._start : end] = values[0]
         return stored_keys[place, :, :end].unsqueeze(0), stored_values[place, :, :end].unsqueeze(0)
+
+    def resumable(self, tokens: int) -> int:
+        """Where reading can go on of a text of which so many tokens are the same as of the text that is held."""
+        return tokens
+
+    def rewind_(self, tokens: int, rows: int) -> None:
+        """Go back to a place that `resumable` named, in place; the text has so many rows there."""
+
+    def mark_border(self) -> None:
+        """A prompt has been read: a text that goes on otherwise may begin here."""
+
+    def copy_states_(self, source: KVCache, tokens: int, rows: int) -> None:
+        """Take over, in place, what another cache of the network holds besides rows of the first so many tokens."""
+
+    def fill_states_(self, tokens: int) -> None:
+        """Act as if so many tokens had been read, in place."""
 
     def keep_rows_(self, start: int, rows: Sequence[int]) -> int:
         """Keep these rows behind the first `start`, forget what lies between and after. In place.

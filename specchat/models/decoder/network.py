@@ -204,11 +204,15 @@ class Network(Protocol):
         It may leave out what `needs` says is not looked at, and compute that if somebody does look at it.
         """
 
-    def joins(self, running: Pass) -> bool:
-        """Whether a pass can be computed together with those of other texts: see `read_together`."""
+    def joint_groups(self, passes: Sequence[Pass]) -> list[list[int]]:
+        """The places of those that `read_together` computes in one pass, for each such pass.
+
+        Args:
+            passes: without hooks and extra rows, each over a cache of its own.
+        """
 
     def read_together(self, passes: Sequence[Pass], needs: Sequence[HeadNeeds]) -> list[HeadOutput]:
-        """`read` of several texts, each over a cache of its own, with the weights read once.
+        """`read` of the texts of a group, with the weights read once.
 
         What is said of a text is what `read` would say of it alone.
         """

@@ -1,6 +1,7 @@
 """Masks: trained embeddings behind the nodes of a tree, in rows of the target's own pass.
 
-`prompt_tokens` has embeddings alone, `mtp` also a low-rank adapter of the target's attention that acts on these rows.
+`prompt_tokens` has embeddings alone, `mtp` also a low-rank adapter of the target's attention that acts on these rows,
+and a sampler, which lets a guess know the one before it.
 
 Reference: Chen et al., Parallel Prompt Decoding, arXiv:2405.18628 (`prompt_tokens`); Samragh et al., Your LLM Knows the
 Future: Uncovering Its Multi-Token Prediction Potential, arXiv:2507.11851 (`mtp`).
@@ -9,8 +10,10 @@ Future: Uncovering Its Multi-Token Prediction Potential, arXiv:2507.11851 (`mtp`
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specchat.config.trained_drafters import TrainedDrafter
@@ -22,7 +25,15 @@ from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads.head import DraftNetwork, Recipe, SharedWeights
 from specchat.models.draft_heads.layers import rms_normalize
 from specchat.models.draft_heads.loading import load_network
-from specchat.models.draft_heads.sizes import MOST_DEPTH, MOST_LAYER, MOST_RANK, MOST_WIDTH, NetworkSizes, size
+from specchat.models.draft_heads.sizes import (
+    MOST_DEPTH,
+    MOST_LAYER,
+    MOST_RANK,
+    MOST_WIDTH,
+    NetworkSizes,
+    multiple_of_32,
+    size,
+)
 
 ADAPTED = ("q", "k", "v", "o")
 """The products that an adapter adds to."""
@@ -46,12 +57,14 @@ class MtpSizes(PromptTokenSizes):
         layers: of the target.
         queries, keys: rows of the target's products for queries, and for keys or values.
         rank: of the additions to the target's products.
+        sampler: width of the MLP on a mask's state and the token before; 0: none, as in drafters of earlier versions.
     """
 
     layers: int = size(MOST_LAYER, default=1)
     queries: int = size(MOST_WIDTH, default=1)
     keys: int = size(MOST_WIDTH, default=1)
     rank: int = size(MOST_RANK, default=16)
+    sampler: int = size(MOST_WIDTH, least=0, default=0)
 
 
 class PromptTokens(DraftNetwork[PromptTokenSizes]):
@@ -85,11 +98,17 @@ class PromptTokens(DraftNetwork[PromptTokenSizes]):
     def normed(self, states: Tensor) -> Tensor:
         return rms_normalize(states, self.sizes.epsilon)
 
+    def sampled(self, states: Tensor, before: Tensor) -> Tensor | None:
+        """(…, d) states that know the tokens before them too, from those of masks and of embeddings; None where there
+        is no sampler."""
+        return None
+
 
 class Mtp(PromptTokens):
-    """Embeddings of masks, and a low-rank adapter of every layer's attention for their rows."""
+    """Embeddings of masks, a low-rank adapter of every layer's attention for their rows, and the sampler."""
 
     sizes_type = MtpSizes
+    sizes: MtpSizes
 
     def __init__(self, sizes: MtpSizes, shared: SharedWeights) -> None:
         super().__init__(sizes, shared)
@@ -101,22 +120,29 @@ class Mtp(PromptTokens):
                 outputs, inputs = widths[name]
                 self.down[f"{layer}_{name}"] = nn.Parameter(torch.empty(sizes.rank, inputs))
                 self.up[f"{layer}_{name}"] = nn.Parameter(torch.empty(outputs, sizes.rank))
+        if sizes.sampler:
+            self.sampler_in = nn.Parameter(torch.empty(sizes.sampler, 2 * sizes.hidden))
+            self.sampler_out = nn.Parameter(torch.empty(sizes.hidden, sizes.sampler))
 
     @classmethod
     def sizes_for(cls, shape: Shape, taps: tuple[int, ...]) -> MtpSizes:
         return MtpSizes(
             shape.hidden, epsilon=shape.epsilon, layers=shape.layers,
             queries=shape.heads * shape.head_dim, keys=shape.kv_heads * shape.head_dim,
+            sampler=multiple_of_32(shape.hidden / 2),
         )  # fmt: skip
 
     @torch.no_grad()
     def begin_(self, generator: torch.Generator) -> None:
-        """An adapter begins by adding nothing."""
+        """Adapter and sampler begin by adding nothing."""
         super().begin_(generator)
         for down in self.down.values():
             down.normal_(std=down.shape[1] ** -0.5, generator=generator)
         for up in self.up.values():
             up.zero_()
+        if self.sizes.sampler:
+            self.sampler_in.normal_(std=self.sampler_in.shape[1] ** -0.5, generator=generator)
+            self.sampler_out.zero_()
 
     def factors(self) -> dict[tuple[int, str], tuple[Tensor, Tensor]]:
         found = {}
@@ -124,6 +150,18 @@ class Mtp(PromptTokens):
             layer, name = key.split("_")
             found[int(layer), name] = (down, self.up[key])
         return found
+
+    def sampled(self, states: Tensor, before: Tensor) -> Tensor | None:
+        if not self.sizes.sampler:
+            return None
+        return with_token(self.sampler_in, self.sampler_out, self.sizes.epsilon, states, before)
+
+
+def with_token(first: Tensor, second: Tensor, epsilon: float, states: Tensor, before: Tensor) -> Tensor:
+    """(…, d) states and the output of a two-layer MLP on them and on the embeddings of the tokens before them."""
+    normed = rms_normalize(states.to(first), epsilon)
+    inner = F.linear(torch.cat([normed, rms_normalize(before.to(first), epsilon)], dim=-1), first)
+    return normed + F.linear(F.silu(inner), second)
 
 
 def mask_rows(target: Weights, trained: TrainedDrafter) -> MaskRows:
@@ -146,4 +184,8 @@ def mask_rows(target: Weights, trained: TrainedDrafter) -> MaskRows:
         )
     factors = network.factors()
     embeddings = tuple(embedding.detach().to(target.device) for embedding in network.embeddings)
-    return MaskRows(embeddings, Adapter(factors) if factors else None)
+    sampler = None
+    if isinstance(network, Mtp) and network.sizes.sampler:
+        first, second = (matrix.detach().to(target.device) for matrix in (network.sampler_in, network.sampler_out))
+        sampler = partial(with_token, first, second, sizes.epsilon)
+    return MaskRows(embeddings, Adapter(factors) if factors else None, sampler)

@@ -20,6 +20,9 @@ MOST_BYTES = 64 << 20
 MOST_ROWS = 1 << 16
 """Of a pass."""
 
+MOST_TEXTS = 64
+"""Of a pass."""
+
 PAST_CONTEXT = 1 << 12
 """Rows and positions by which a tree may reach beyond the longest text."""
 
@@ -28,11 +31,11 @@ Numbers = list[Number]
 Above = list[Annotated[int, msgspec.Meta(ge=-1, lt=1 << 31)]]
 
 
-class _Message(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+class PlanMessage(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """One message. Networks, caches and adapters have numbers, each its own."""
 
 
-class Load(_Message, tag=0):
+class Load(PlanMessage, tag=0):
     """Load this rank's share of a model's weights, and report.
 
     Args:
@@ -52,7 +55,7 @@ class Load(_Message, tag=0):
     threads: Number
 
 
-class NewCache(_Message, tag=1):
+class NewCache(PlanMessage, tag=1):
     """Hold keys and values of these layers."""
 
     cache: Number
@@ -62,7 +65,7 @@ class NewCache(_Message, tag=1):
     context_tokens: Number
 
 
-class Own(_Message, tag=2):
+class Own(PlanMessage, tag=2):
     """`OwnRows`, with a bit for each place of the mask."""
 
     positions: Numbers
@@ -71,7 +74,7 @@ class Own(_Message, tag=2):
     mask: bytes
 
 
-class Run(_Message, tag=3):
+class Run(PlanMessage, tag=3):
     """Compute a pass: a `PassPlan`, and what of the layers is computed.
 
     Args:
@@ -99,27 +102,27 @@ class Run(_Message, tag=3):
     chunk_tokens: Number = 0
 
 
-class Stay(_Message, tag=4):
+class Stay(PlanMessage, tag=4):
     """The places of the rows that go on after a hook; None where all do."""
 
     rows: Numbers | None
 
 
-class Embed(_Message, tag=5):
+class Embed(PlanMessage, tag=5):
     """Look up these tokens."""
 
     network: Number
     tokens: Numbers
 
 
-class Head(_Message, tag=6):
+class Head(PlanMessage, tag=6):
     """Compute the head of so many states, which are sent next."""
 
     network: Number
     rows: Number
 
 
-class Keep(_Message, tag=7):
+class Keep(PlanMessage, tag=7):
     """`KVCache.keep_rows_`."""
 
     cache: Number
@@ -127,7 +130,7 @@ class Keep(_Message, tag=7):
     rows: Numbers
 
 
-class Copy(_Message, tag=8):
+class Copy(PlanMessage, tag=8):
     """`KVCache.copy_rows_`."""
 
     cache: Number
@@ -137,7 +140,7 @@ class Copy(_Message, tag=8):
     layers: Numbers | None
 
 
-class Block(_Message, tag=9):
+class Block(PlanMessage, tag=9):
     """Send these rows as they lie; or take them, where they are `put`."""
 
     cache: Number
@@ -146,7 +149,7 @@ class Block(_Message, tag=9):
     put: bool
 
 
-class NewAdapter(_Message, tag=10):
+class NewAdapter(PlanMessage, tag=10):
     """Hold an adapter, whose factors are sent next: layer, product, rank of each."""
 
     adapter: Number
@@ -154,21 +157,27 @@ class NewAdapter(_Message, tag=10):
     factors: list[tuple[Number, str, Number]]
 
 
-class Stop(_Message, tag=11):
+class Stop(PlanMessage, tag=11):
     """There is nothing more to do."""
 
 
-Message = Load | NewCache | Run | Stay | Embed | Head | Keep | Copy | Block | NewAdapter | Stop
+class RunTogether(PlanMessage, tag=12):
+    """Compute passes of several texts at once, each over a cache of its own, and the head of all."""
+
+    runs: Annotated[list[Run], msgspec.Meta(min_length=1, max_length=MOST_TEXTS)]
 
 
-class Envelope(_Message):
+Message = Load | NewCache | Run | Stay | Embed | Head | Keep | Copy | Block | NewAdapter | Stop | RunTogether
+
+
+class Envelope(PlanMessage):
     """A message, and the numbers of what is no longer used."""
 
     gone: Numbers
     message: Message
 
 
-class Report(_Message):
+class Report(PlanMessage):
     """A rank's answer to `Load`: bytes of its share of the weights, or what is wrong, in one line."""
 
     nbytes: Number
@@ -287,6 +296,14 @@ def check_copy(copy: Copy, capacity: int, max_rows: int, layers: Sequence[Collec
     demand(_below(copy.rows, capacity) and len(copy.rows) <= max_rows + PAST_CONTEXT, "rows that are not there")
     wanted = set(layers[0] if copy.layers is None else copy.layers)
     demand(all(wanted <= set(held) for held in layers), "a layer whose rows are not held")
+
+
+def check_together(runs: Sequence[Run], layers: int) -> None:
+    """Refuse to compute passes at once of which one is no whole pass of tokens over a cache of its own."""
+    demand(len({run.cache for run in runs}) == len(runs), "two passes at once over one cache")
+    demand(sum(len(run.tokens) for run in runs) <= MOST_ROWS, "a pass of too many rows")
+    demand(all(len(run.attention) == len(run.mlp) == layers for run in runs), "passes at once of some layers alone")
+    demand(all(run.head and not (run.hooked or run.extra_rows or run.chunk_tokens) for run in runs), "no plain passes")
 
 
 def check_stay(stay: Stay, rows: int) -> None:

@@ -30,10 +30,22 @@ _TOKENIZER = "tokenizer.json"
 
 _NO_TEXT = ("bert", "nomic-bert", "nomic-bert-moe", "jina-bert-v2", "gemma-embedding", "t5encoder", "clip", "whisper")
 
-_STATEFUL = (
-    "mamba", "mamba2", "falcon_mamba", "rwkv", "recurrent_gemma", "jamba", "bamba", "zamba", "zamba2", "lfm2",
-    "falcon_h1", "falcon-h1", "granitemoehybrid", "nemotron_h", "qwen3_next", "qwen3next", "plamo2", "xlstm",
+HYBRIDS = frozenset((
+    "qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "olmo_hybrid", "granitemoehybrid",
+    "bamba", "zamba2", "falcon_h1", "nemotron_h", "lfm2", "lfm2_moe",
+))  # fmt: skip
+"""Architectures with recurrent layers whose states are kept for every node of a tree: gated delta nets, Mamba-2 and
+short convolutions. They are read from safetensors alone, and run through transformers."""
+
+_GGUF_HYBRIDS = (
+    "qwen3next", "qwen35", "qwen35moe", "granitehybrid", "falcon-h1", "nemotron_h", "nemotron_h_moe", "lfm2", "lfm2moe",
 )  # fmt: skip
+_STATEFUL = (
+    "mamba", "mamba2", "falcon_mamba", "rwkv", "rwkv6", "rwkv7", "recurrent_gemma", "jamba", "zamba", "plamo2", "xlstm",
+    "kimi_linear", "kimi-linear", "minimax",
+)  # fmt: skip
+_RECURRENT_LAYERS = frozenset({"linear_attention", "mamba", "attention", "conv", "hybrid", "moe", "mlp"})
+"""Kinds of layers in configurations of those architectures, besides the rewindable ones."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +126,11 @@ def _of_gguf(path: Path, size: int, mtime_ns: int) -> ModelDescription:
     scaling = rotation_scaling(header)
     adapter = _refused_adapter(tensor.name for tensor in header.tensors)
     refusal = adapter or _refused_architecture(architecture) or scaling.refusal
+    if not refusal and architecture in _GGUF_HYBRIDS:
+        refusal = (
+            f"is a GGUF file of architecture {architecture}, whose recurrent layers are read from safetensors alone: "
+            "choose the folder of the original weights"
+        )
     if not refusal and scaling.changes and not _is_own(architecture):
         refusal = f"is of architecture {architecture}, whose rotation for long texts cannot be read from a GGUF file"
     if not refusal and not any(tensor.name.startswith("blk.") for tensor in header.tensors):
@@ -160,7 +177,8 @@ def refused_layers(config: Mapping[str, Any], own: bool) -> str:
     Args:
         own: whether our own decoder runs them, whose cache keeps what a sliding window leaves behind.
     """
-    strange = sorted(set(config.get("layer_types") or ()) - REWINDABLE)
+    kinds = config.get("layer_types") or config.get("layers_block_type") or ()
+    strange = sorted(set(kinds) - REWINDABLE - (_RECURRENT_LAYERS if config.get("model_type") in HYBRIDS else set()))
     if strange:
         return f"has layers of kind {', '.join(strange)}, whose state cannot go back to before a rejected draft"
     window = None if own else config.get("sliding_window")

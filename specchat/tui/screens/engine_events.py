@@ -117,6 +117,8 @@ class EngineEvents:
         was_writing = chat.running is not None
         change = chat.engine.changes[0] if chat.engine.changes else {}
         chat.apply(event)
+        if isinstance(event, Changed | Failed):
+            self._session.send_held()
         if was_writing or not isinstance(event, Finished):  # the end of a reply that was left shows nothing
             await self._show_effects(event, change)
         if isinstance(event, Counted | Failed | Died):

@@ -81,8 +81,7 @@ class ShowMode:
         self._view.tree_title = ""
         engine = self._chat.engine
         if engine.pair == self._pair:
-            now = engine.settings | {name: value for change in engine.changes for name, value in change.items()}
-            self._send(self._to_give_back(now))
+            self._send(self._to_give_back(engine.chosen))
         elif not engine.pair:  # it died: these are for its next start
             engine.keep(self._to_give_back(engine.wanted))
         self._pair, self._changed = "", {}

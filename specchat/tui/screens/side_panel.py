@@ -48,7 +48,7 @@ class SidePanel:
     def _settings_of(self) -> tuple[object, ...]:
         """What decides which settings are shown."""
         engine = self._chat.engine
-        return engine.phase, engine.pair, engine.loading_pair, dict(engine.wanted)
+        return engine.phase, engine.pair, engine.loading_pair, dict(engine.wanted), [*engine.changes], dict(engine.held)
 
     def _contents(self) -> tuple[list[Field], str, str]:
         """What the form shows: the settings, the pair in use, and whose settings they are if not its own."""
@@ -56,7 +56,7 @@ class SidePanel:
         if engine.hello is None:
             return [], engine.pair, ""
         if engine.phase == "ready":
-            return fields_of(engine.hello, engine.settings, self._files.shipped, self._files.saved), engine.pair, ""
+            return fields_of(engine.hello, engine.chosen, self._files.shipped, self._files.saved), engine.pair, ""
         if expected := self._files.expected():
             loading = engine.phase in ("starting", "loading")
             remark = f"loading {engine.loading_pair}" if loading else f"{engine.loading_pair} is not loaded"

@@ -8,7 +8,7 @@ from typing import Any
 
 from specchat.engine.client.client import Engine, Link
 from specchat.engine.client.replay import Player
-from specchat.engine.protocol.commands import Cancel, Command
+from specchat.engine.protocol.commands import Cancel, Command, Generate
 from specchat.errors import SpecchatError, UsageError
 from specchat.tui.services.event_pump import EventPump
 from specchat.tui.services.terminal_app import TerminalApp
@@ -44,6 +44,8 @@ class EngineSession:
     def send(self, command: Command) -> bool:
         """Send this to the engine; False if there is none."""
         if self.link is not None:
+            if isinstance(command, Generate):
+                self.send_held(all=True)
             self.link.send(command)
         return self.link is not None
 
@@ -75,7 +77,8 @@ class EngineSession:
         if engine.phase == "loading":
             self._app.say("settings can be changed once the pair is loaded", "warn")
         elif engine.phase == "ready":
-            self.change_all(change_of(name, value))
+            if self.link is not None and (command := engine.choose(name, value)) is not None:
+                self.link.send(command)
         else:
             engine.keep(change_of(name, value))
             how = self._app.key_hint("restart", "loads it", " · ") if engine.phase != "starting" else ""
@@ -86,6 +89,12 @@ class EngineSession:
         """Change several live settings at once: all of them, or none where they do not go together."""
         if self.link is not None:
             self.link.send(self._chat.engine.change(settings))
+
+    def send_held(self, *, all: bool = False) -> None:
+        """Send the values that waited for an answer about their setting; `all`: also where it has not come yet."""
+        if self.link is not None:
+            for command in self._chat.engine.release(all=all):
+                self.link.send(command)
 
     def require_free(self) -> None:
         """Raise UsageError with the reason if no reply can be requested now."""

@@ -35,6 +35,7 @@ class EngineState:
     effect: SettingEffect = field(default_factory=SettingEffect)  # of the last change of settings
     _wanted_before: dict[str, Any] = field(default_factory=dict)  # should loading fail
     changes: deque[dict[str, Any]] = field(default_factory=deque)  # sent without an answer yet
+    held: dict[str, Any] = field(default_factory=dict)  # settings with such a change: the values chosen since
 
     @property
     def reading(self) -> bool:
@@ -72,6 +73,30 @@ class EngineState:
         self.changes.append(settings)
         return Change(settings)
 
+    def choose(self, name: str, value: Any) -> Change | None:
+        """The command that changes a setting; None while it is unanswered, for which the last value chosen waits."""
+        if self._unanswered(name):
+            self.held[name] = value
+            return None
+        return self.change(change_of(name, value))
+
+    def release(self, *, all: bool = False) -> list[Change]:
+        """The commands for values that waited and need wait no longer."""
+        due = [name for name in self.held if all or not self._unanswered(name)]
+        return [self.change(change_of(name, self.held.pop(name))) for name in due]
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """The settings in force once the engine has taken every change."""
+        chosen = dict(self.settings)
+        for change in (*self.changes, *(change_of(name, value) for name, value in self.held.items())):
+            options = {**(chosen.get("method_options") or {}), **change.get("method_options", {})}
+            chosen |= {**change, "method_options": options} if options else change
+        return chosen
+
+    def _unanswered(self, name: str) -> bool:
+        return any(name in (change.get("method_options", {}) if "." in name else change) for change in self.changes)
+
     def keep(self, change: Mapping[str, Any]) -> None:
         options = {**self.wanted.get("method_options", {}), **change.get("method_options", {})}
         self.wanted.update(change)
@@ -92,7 +117,7 @@ class EngineState:
             case Ready():
                 self.ready, self.phase, self.problem, self.loading = event, "ready", "", None
                 self.use(event.settings, event.loss)
-                self.changes.clear()
+                self._drop_changes()
                 self.effect.forget()
             case Changed():
                 self._grow(event)
@@ -125,7 +150,11 @@ class EngineState:
         code = "" if event.returncode is None else f" (code {event.returncode})"
         self.problem = f"the engine stopped{code}" + (f": {visible(words[-1])}" if words else "")
         self.phase, self.ready, self.loading = "dead", None, None
+        self._drop_changes()
+
+    def _drop_changes(self) -> None:
         self.changes.clear()
+        self.held.clear()
 
 
 def change_of(name: str, value: Any) -> dict[str, Any]:

@@ -23,6 +23,7 @@ class Figures:
     draft_s: float = 0.0
     verify_s: float = 0.0
     other_s: float = 0.0
+    there_s: float | None = None
     context_tokens: int = 0
     offered_by_depth: list[int] = field(default_factory=list)
     accepted_by_depth: list[int] = field(default_factory=list)
@@ -45,6 +46,8 @@ class Figures:
         self.draft_s += round.timings.draft_s
         self.verify_s += round.timings.verify_s
         self.other_s += round.timings.other_s
+        if round.timings.there_s is not None:
+            self.there_s = (self.there_s or 0.0) + round.timings.there_s
         self.context_tokens = round.context_tokens + len(round.pieces)
         add_round(self.gaps, round)
         depths = [0] * len(round.tree.parents)
@@ -69,8 +72,9 @@ class Figures:
             rounds=self.rounds, tokens=self.tokens, drafted=self.drafted, accepted=self.accepted,
             tokens_per_s=self.tokens_per_s, acceptance_length=self.acceptance_length,
             acceptance_rate=self.acceptance_rate, prefill_s=self.prefill_s, draft_s=self.draft_s,
-            verify_s=self.verify_s, other_s=self.other_s, prompt_tokens=self.context_tokens - self.tokens,
-            reused_tokens=self.reused_tokens, offered_by_depth=list(self.offered_by_depth),
+            verify_s=self.verify_s, other_s=self.other_s, there_s=self.there_s,
+            prompt_tokens=self.context_tokens - self.tokens, reused_tokens=self.reused_tokens,
+            offered_by_depth=list(self.offered_by_depth),
             accepted_by_depth=list(self.accepted_by_depth), plain_rounds=self.plain_rounds,
             speedup=speedup.value if speedup else None, speedup_low=speedup.low if speedup else None,
             speedup_high=speedup.high if speedup else None,
@@ -135,10 +139,11 @@ class Figures:
 
     def split_s(self) -> list[tuple[str, float]]:
         """Mean seconds of a round, by what they went to."""
-        rounds = max(1, self.rounds)
-        return [
-            ("guessing", self.draft_s / rounds), ("checking", self.verify_s / rounds), ("other", self.other_s / rounds),
-        ]  # fmt: skip
+        checking = [("checking", self.verify_s)]
+        if self.there_s is not None:  # the target is on another machine
+            checking = [("there", self.there_s), ("way", max(0.0, self.verify_s - self.there_s))]
+        parts = [("guessing", self.draft_s), *checking, ("other", self.other_s)]
+        return [(name, seconds / max(1, self.rounds)) for name, seconds in parts]
 
     def line(self) -> str:
         """One line about the reply: how long, how fast, tokens per round, and how much sooner than plain decoding."""

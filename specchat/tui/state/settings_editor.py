@@ -33,6 +33,7 @@ class Form:
     searching: bool = False  # the search is being typed
     errors: dict[str, str] = field(default_factory=dict)
     staged: dict[str, Any] = field(default_factory=dict)  # values that need a reload
+    posted: dict[str, Any] = field(default_factory=dict)  # values chosen here that nobody has taken yet
     preview: tuple[str, str] = ("", "")  # a field, and what its change would have meant for the last reply
     _last_change: tuple[str, Any] = ("", None)
     _refused: dict[str, Any] = field(default_factory=dict)  # refused choices: the next step continues from them
@@ -43,7 +44,8 @@ class Form:
         before = {field.name: field.value for field in self.fields}
         self._refused = {f.name: self._refused[f.name] for f in fields
                          if f.name in self._refused and before.get(f.name) == f.value}  # fmt: skip
-        self.fields, self.pair, self.errors = fields, pair, {}
+        self.fields = [replace(f, value=self.posted.get(f.name, f.value)) for f in fields]
+        self.pair, self.errors = pair, {}
         self.staged = {f.name: v for f in fields if (v := self.staged.get(f.name)) is not None and v != f.value}
         if chosen is not None:
             self._choose_line(chosen.name)
@@ -129,13 +131,23 @@ class Form:
         field = self.current
         assert field is not None, "only a field takes a value"
         self.errors.pop(field.name, None)
+        self._refused.pop(field.name, None)
         self._last_change = (field.name, value)
         if not field.info.live:
             self.staged.pop(field.name, None)
             if value != field.value:
                 self.staged[field.name] = value
             return False
-        return bool(value != field.value)
+        if value == field.value:
+            return False
+        self.posted[field.name] = value
+        self.fields = [replace(f, value=value) if f.name == field.name else f for f in self.fields]
+        return True
+
+    def taken(self, name: str, value: Any) -> None:
+        """A value chosen here is the engine's to answer now; a later one is not yet."""
+        if self.posted.get(name) == value:
+            del self.posted[name]
 
     def search(self, text: str) -> None:
         """Show only the fields that match, and choose the first; an empty search keeps the chosen one."""

@@ -64,7 +64,7 @@ def _figures(stats: dict[str, Any] | None) -> Figures:
         return Figures()
     return Figures(
         rounds=known.rounds, tokens=known.tokens, drafted=known.drafted, accepted=known.accepted,
-        draft_s=known.draft_s, verify_s=known.verify_s, other_s=known.other_s, stats=known,
+        draft_s=known.draft_s, verify_s=known.verify_s, other_s=known.other_s, there_s=known.there_s, stats=known,
         context_tokens=known.prompt_tokens + known.tokens,
     )  # fmt: skip
 

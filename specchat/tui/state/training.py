@@ -18,6 +18,7 @@ from specchat.engine.protocol.training_report import (
     Report,
     Trained,
     curve_lines,
+    learnt_lines,
     span,
     table_lines,
     verdict_line,
@@ -116,8 +117,10 @@ def training_lines(training: Training, width: int, height: int) -> list[ScreenLi
     head = [*_stage_lines(training, width), *_needs(training, width)]
     tail = [*_measured(training, width), *_outcome(training, width)]
     room = height - len(head) - len(tail) - 1
-    curve = _curve(training, width, room) if training.ended else []
-    return [clip(line, width) for line in [*head, *([[("", "")]] if tail or curve else []), *curve, *tail]]
+    learnt = _learnt(training, width, room) if training.ended else []
+    curve = _curve(training, width, room - len(learnt)) if training.ended else []
+    gap: list[ScreenLine] = [[("", "")]] if learnt or tail or curve else []
+    return [clip(line, width) for line in [*head, *gap, *curve, *learnt, *tail]]
 
 
 def _stage_lines(training: Training, width: int) -> list[ScreenLine]:
@@ -187,6 +190,16 @@ def _curve(training: Training, width: int, room: int) -> list[ScreenLine]:
         return []
     heading: ScreenLine = [(cut("τ on texts it never learnt from, by tokens seen", width), "dim")]
     return [heading, *([(line, "accepted")] for line in curve_lines(training.trained.curve, room - 2)), [("", "")]]
+
+
+def _learnt(training: Training, width: int, room: int) -> list[ScreenLine]:
+    """τ before and after, and guesses that changed, as many as there is room for."""
+    if training.trained is None:
+        return []
+    lines = [paragraph(line, width, "text") for line in learnt_lines(training.trained)]
+    while lines and sum(map(len, lines)) >= room:
+        lines.pop()
+    return [*(line for told in lines for line in told), *([[("", "")]] if lines else [])]
 
 
 def _outcome(training: Training, width: int) -> list[ScreenLine]:

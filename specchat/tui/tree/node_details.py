@@ -14,7 +14,7 @@ from specchat.tui.tree.picture import Marks, label, picture_of
 
 _PARTS = {
     "system": "the system message", "user": "your message {}", "assistant": "reply {}", "reply": "this reply",
-    "prompt": "the prompt",
+    "prompt": "the prompt", "datastore": "a datastore",
 }  # fmt: skip
 DICE = "the dice are the sampling's own noise: the same for plain decoding and for guesses"
 
@@ -93,7 +93,8 @@ def source_of(round: RoundDone, node: int) -> Source | None:
 def _place(source: Source, marks: Marks) -> str:
     """A place in the text, in words: the message, and what stands before it there."""
     after = f", after {label(source.before, marks, 40)}" if source.before else ", its beginning"
-    return _PARTS[source.part].format(source.number) + after
+    part = label(source.file, marks, 40) if source.file else _PARTS[source.part].format(source.number)
+    return part + after
 
 
 def _rejection(round: RoundDone, node: int, marks: Marks, temperature: float | None) -> str:

@@ -144,6 +144,14 @@ if saved > 0.0:
     ),
     Mutation(
         "drafter datastore",
+        "says that a copy stands where its run begins",
+        "Datastore.source",
+        "int(self._rows[min(row, len(self._rows) - 1)]) + match.length",
+        "int(self._rows[min(row, len(self._rows) - 1)])",
+        ("tests/acceptance/test_nest.py",),
+    ),
+    Mutation(
+        "drafter datastore",
         "counts only one of the places where a run occurs",
         "Datastore._narrowed",
         "end = bisect.bisect_right(self._rows, run, first, match.end, key=read)",

@@ -11,6 +11,7 @@ LEARNING = "tests/training/test_learning.py"
 START = "tests/training/test_training_start.py"
 WRITING = "tests/training/test_text_writing.py"
 DISTILLING = ("tests/training/test_distillation.py",)
+DRAFT_TEXTS = ("tests/training/test_draft_texts.py",)
 DRAFT_MODELS = ("tests/models/test_trained_draft_model.py",)
 UNROLLING = ("tests/training/test_unrolling.py",)
 
@@ -176,6 +177,22 @@ EDITS = (
         ("tests/drafters/test_mask_rows.py", "-k", "keep_their_bits"),
     ),
     Mutation(
+        "drafter mtp",
+        "orders guesses by the token after the root, whichever stands before them",
+        "MaskRowsDrafter._sampled",
+        "[tree.tokens[node] for node in nodes]",
+        "[tree.tokens[ROOT] for node in nodes]",
+        ("tests/drafters/test_mask_rows.py", "-k", "sampler_orders"),
+    ),
+    Mutation(
+        "learning",
+        "lets masks learn the states of the tokens before their places",
+        "MaskLearning.loss",
+        "batch.features[rows, before, -1]",
+        "batch.features[rows, before - 1, -1]",
+        ("tests/training/test_mtp_sampler.py", "-k", "consistency"),
+    ),
+    Mutation(
         "learning",
         "puts masks one place too early",
         "FrozenTarget.states",
@@ -311,6 +328,22 @@ if self.size_bytes > 2 * self.most_bytes:
     ),
     Mutation(
         "training",
+        "lets a draft model that writes forget what it wrote before",
+        "written",
+        "torch.cat([seen, torch.ones_like(seen[..., :1])], dim=3)",
+        "torch.cat([seen, seen[..., :1] & (step == max(lengths))], dim=3)",
+        (*DRAFT_TEXTS, "-k", "drawn"),
+    ),
+    Mutation(
+        "training",
+        "takes the target's texts every time",
+        "DraftTexts.__call__",
+        "epoch < self._first",
+        "epoch >= 0",
+        (*DRAFT_TEXTS, "-k", "worth_more"),
+    ),
+    Mutation(
+        "training",
         "takes the larger of both probabilities as shared",
         "overlap",
         "torch.minimum(laws.p, laws.q)",
@@ -433,20 +466,8 @@ if self.size_bytes > 2 * self.most_bytes:
         "training",
         "begins with random weights where a drafter is named",
         "first_network",
-        """
-if start is None:
-    network = new_network(method, sizes, shared, torch.Generator().manual_seed(seed))
-else:
-    network = load_network(start.method, start.options, start.weights, lambda tokens: shared)
-    network.train().requires_grad_(True)
-""",
-        """
-if True:
-    network = new_network(method, sizes, shared, torch.Generator().manual_seed(seed))
-else:
-    network = load_network(start.method, start.options, start.weights, lambda tokens: shared)
-    network.train().requires_grad_(True)
-""",
+        "network = _begun(method, sizes, shared, seed, start)",
+        "network = _begun(method, sizes, shared, seed, None)",
         (START, "-k", "own_figures"),
     ),
     Mutation(
@@ -478,8 +499,8 @@ if better:  # first: an interrupt must not leave figures beside weights that are
         "training",
         "goes on with the batches it has learnt from already",
         "Fitting._batches",
-        "self._corpus.epoch(epoch, self._seed, self._texts, skipped)",
-        "self._corpus.epoch(epoch, self._seed, self._texts, 0)",
+        "self._corpus_of(epoch, begins=not skipped).epoch(epoch, self._seed, self._texts, skipped)",
+        "self._corpus_of(epoch, begins=not skipped).epoch(epoch, self._seed, self._texts, 0)",
         (LEARNING, "-k", "cut_off"),
     ),
     Mutation(
@@ -509,7 +530,7 @@ if better:  # first: an interrupt must not leave figures beside weights that are
     Mutation(
         "training",
         "tells of gains alone",
-        "_judged",
+        "changed_guesses",
         "(one == wrote) & (other != wrote)",
         "(one == wrote) & (other != wrote) & False",
         (ONLINE, "-k", "some_changed_guesses_are_told"),

@@ -1,0 +1,295 @@
+"""A target on another machine, as a `Model`: one message a round takes the tree there and brings the verdict back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import NoReturn
+
+import torch
+from torch import Tensor
+
+from specchat.core.reading import Counters, LogProbabilities, NamedInMemory, Reading, RowInMemory
+from specchat.core.request import DEFAULT_REQUEST, HeadOfSome, PassRequest
+from specchat.core.states import HiddenStateSink
+from specchat.core.tree import ROOT, TokenTree
+from specchat.errors import CombinationError, ModelError, PlanRefused, TargetLost
+from specchat.models.decoder.cache_rows import common_prefix
+from specchat.models.decoder.trimmed_head import PickedLogits, TrimmedHead
+from specchat.models.ranks.plan import demand
+from specchat.models.remote import TargetElsewhere
+from specchat.models.remote import messages as m
+from specchat.models.remote.link import TargetLink
+
+
+class RemoteModel(TargetElsewhere):
+    """Reads texts and trees there. It shows no states between layers and takes no extra rows.
+
+    Logits of whole rows come only where somebody looks at them: the rule judges there (`PassRequest.judging`).
+    Where the connection was lost, the next text starts the process anew and is read from its beginning.
+    """
+
+    flexible_passes = False
+
+    def __init__(self, link: TargetLink) -> None:
+        """Nothing read yet."""
+        facts = link.facts
+        self.link, self.at = link, link.at
+        self.vocab_size, self.hidden_size, self.layers = facts.vocab_size, facts.hidden_size, facts.layers
+        self.context_tokens = facts.context_tokens
+        self.device = torch.device("cpu")
+        self.counters = Counters()
+        self.passes = 0
+        self._cache: int | None = None
+        self._generation = 0
+        self._text: list[int] = []  # what the cache there holds
+        self._kept: list[int] | None = None  # the path of the last round, which is not told yet
+        self._tree: TokenTree | None = None
+        self._read: set[int] = set()  # its nodes that were read
+
+    def close(self) -> None:
+        self.link.close()
+
+    # ------------------------------------------------------------------------------------------ text
+
+    def cached(self, tokens: Sequence[int]) -> int:
+        """How many leading tokens of these the cache there holds already."""
+        return common_prefix(self._text, tokens) if self._there else 0
+
+    def recall(self, tokens: Sequence[int]) -> None:
+        """What was read of other texts is not kept."""
+
+    def prefill(
+        self,
+        tokens: Sequence[int],
+        on_chunk: Callable[[int, int], None] | None = None,
+        tap: HiddenStateSink | None = None,
+    ) -> None:
+        """Make the cache there hold exactly these tokens, reading only what it does not hold yet."""
+        if tap is not None:
+            _no_states()
+        if not tokens and not self._there:
+            self._forget()
+            return
+        self.link.reopen()
+        cache = self._cache_there(anew=True)
+        stopped: list[BaseException] = []
+
+        def go_on(done: int, total: int) -> bool:
+            try:
+                if on_chunk is not None:
+                    on_chunk(done, total)
+            except BaseException as error:
+                stopped.append(error)
+            return not stopped
+
+        common, kept = common_prefix(self._text, tokens), self._take_kept()
+        answer = self._asked(m.Prefill(cache, kept, common, list(tokens[common:])), go_on)
+        held = answer.held if isinstance(answer, m.Done) else 0
+        self._text, self._tree = list(tokens[:held]), None
+        if stopped:
+            raise stopped[0]
+
+    def keep(self, path: Sequence[int]) -> None:
+        """Keep the root and the accepted path, as far as they were read. Told with the next message."""
+        tree, read = self._tree, self._read
+        self._tree = None
+        if tree is None or ROOT not in read:
+            return
+        kept = [ROOT, *path]
+        while kept[-1] not in read:
+            kept.pop()
+        self._text += [tree.tokens[node] for node in kept]
+        self._kept = kept[1:]
+
+    def fill_for_benchmark(self, tokens: int) -> None:
+        """Have the cache there act as if so many tokens had been read."""
+        cache = self._cache_there(anew=True)
+        self._take_kept()
+        self._asked(m.Fill(cache, tokens))
+        self._text, self._tree = [-1] * tokens, None  # no text begins so
+
+    # ------------------------------------------------------------------------------------------ tree
+
+    def read(
+        self, tree: TokenTree, new_nodes: Sequence[int] | None = None, request: PassRequest = DEFAULT_REQUEST
+    ) -> Reading:
+        """Read nodes of a tree in one pass there, and have it judged there where that is asked for."""
+        if request.hooks or request.extra_rows or request.taps:
+            _no_states()
+        nodes = tuple(range(len(tree)) if new_nodes is None else new_nodes)
+        judge = None if request.judging is None else m.judge_message(tree, request.judging)
+        inline = request.needs.logits and request is not DEFAULT_REQUEST
+        new = None if new_nodes is None else list(new_nodes)
+        cache = self._cache_there()
+        kept = self._take_kept()
+        message = m.Read(
+            *(cache, kept, list(tree.tokens), list(tree.parents), new, request.needs.likeliest, inline, judge)
+        )
+        if self._tree is not tree:
+            self._tree, self._read = tree, set()
+        answer = self._asked(message)
+        try:
+            demand(isinstance(answer, m.Passed), "an answer to another question")
+            assert isinstance(answer, m.Passed), "refused above"
+            elsewhere = m.judged(answer.verdict, answer.took_s, tree, self.vocab_size)
+            said = RemoteHead(self, tree, nodes, answer)
+        except PlanRefused as error:
+            self._forget()
+            self.link.refuse(str(error))
+            raise
+        self._read |= set(nodes)
+        self.passes += 1
+        self.counters.passes += 1
+        self.counters.rows += len(nodes)
+        self.counters.node_layers += len(nodes) * self.layers
+        head = said if request.head is None else request.head.after(said.logits)
+        return Reading(nodes, head, frozenset(nodes), elsewhere=elsewhere)
+
+    def logits_of_last_pass(self, number: int, rows: int) -> Tensor:
+        """(rows, V) of the pass that was the `number`-th; ModelError: there was another one since."""
+        if number != self.passes or self._cache is None:
+            raise ModelError("the logits of an earlier pass are not kept where the target is")
+        answer = self._asked(m.Rows(self._cache))
+        if not isinstance(answer, m.Logits):
+            raise ModelError("the target answered another question")
+        return m.unpacked(answer.rows, rows, self.vocab_size)
+
+    # ------------------------------------------------------------------------------------------ there
+
+    @property
+    def _there(self) -> bool:
+        """Whether the process there holds what is known to be held."""
+        return not self.link.lost and self._generation == self.link.generation
+
+    def _cache_there(self, anew: bool = False) -> int:
+        """The number of its cache, which is new where the process is; TargetLost: the text that it held is gone."""
+        if self._cache is None or not self._there:
+            if self._text and not anew:
+                raise TargetLost(f"the target at {self.link.at} was started anew; ask again")
+            self._forget()
+            self._generation, self._cache = self.link.generation, self.link.number(self)
+            self._asked(m.NewCache(self._cache))
+        return self._cache
+
+    def _asked(self, request: m.Request, on_progress: Callable[[int, int], bool] | None = None) -> m.Answer:
+        try:
+            return self.link.ask(request, on_progress)
+        except BaseException:  # what is held there is not known any more
+            self._forget()
+            raise
+
+    def _take_kept(self) -> list[int] | None:
+        kept, self._kept = self._kept, None
+        return kept
+
+    def _forget(self) -> None:
+        self._cache, self._text, self._kept, self._tree, self._read = None, [], None, None, set()
+
+    # ------------------------------------------------------------------------------------------ weights
+
+    def with_new_cache(self) -> RemoteModel:
+        """The same weights with a cache of its own."""
+        twin = RemoteModel(self.link)
+        twin.context_tokens = self.context_tokens
+        return twin
+
+    def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
+        """A head that picks these tokens' logits out of all of them."""
+        return TrimmedHead(PickedLogits, torch.tensor(tokens), tokens, list)
+
+    def view(
+        self,
+        layers: Collection[int] | None = None,
+        skip_attention: Collection[int] = (),
+        skip_mlp: Collection[int] = (),
+    ) -> NoReturn:
+        """Not possible."""
+        _no_states()
+
+    def copy_rows_from(self, tokens: Sequence[int], positions: Sequence[int]) -> NoReturn:
+        """Not possible."""
+        _no_states()
+
+    def embed(self, tokens: Sequence[int]) -> NoReturn:
+        """Not possible: the weights are there."""
+        _no_states()
+
+    def head(self, hidden: Tensor) -> NoReturn:
+        """Not possible: the weights are there."""
+        _no_states()
+
+    def head_rows(self, tokens: Sequence[int]) -> NoReturn:
+        """Not possible: the weights are there."""
+        _no_states()
+
+    # ------------------------------------------------------------------------------------------ memory
+
+    def cache_bytes(self, tokens: int, longest: int | None = None) -> int:
+        """Nothing here."""
+        return 0
+
+    def pass_bytes(self, rows: int, tokens: int, logits: bool = True) -> int:
+        """The most that may come here: all logits."""
+        return 8 * rows * self.vocab_size if logits else 0
+
+    def limit_context_(self, tokens: int) -> None:
+        """Take no longer texts than this. In place."""
+        self.context_tokens = tokens
+
+
+class RemoteHead:
+    """What a pass there said: the likeliest tokens, and all logits once somebody looks at them."""
+
+    logsumexp: Tensor | None = None
+    tokens: Tensor | None = None
+    in_memory: NamedInMemory | None = None
+    row_in_memory: Callable[[int], RowInMemory] | None = None
+
+    def __init__(self, model: RemoteModel, tree: TokenTree, nodes: Sequence[int], passed: m.Passed) -> None:
+        """PlanRefused: the answer does not fit the pass."""
+        demand(len(passed.first) == len(nodes), "likeliest tokens of other rows")
+        demand(all(token < model.vocab_size for token in passed.first), "a token that the vocabulary does not have")
+        self._model, self._pass, self._rows = model, model.passes + 1, len(nodes)
+        self.first: Sequence[int] | None = passed.first
+        self.likeliest: Tensor | None = None
+        self.highest: Tensor | None = None
+        self._logits = None if passed.logits is None else m.unpacked(passed.logits, len(nodes), model.vocab_size)
+        self._known: dict[tuple[int, int], float] = {}
+        if passed.likeliest is not None and passed.highest is not None:
+            named = m.unpacked(passed.likeliest, len(nodes), -1)
+            values = m.unpacked(passed.highest, len(nodes), named.shape[1])
+            inside = not named.numel() or (int(named.min()) >= 0 and int(named.max()) < model.vocab_size)
+            demand(inside, "a token that the vocabulary does not have")
+            self.likeliest = named.long()
+            for row, (tokens, logprobs) in enumerate(zip(named.tolist(), values.tolist(), strict=True)):
+                self._known |= {(row, token): logprob for token, logprob in zip(tokens, logprobs, strict=True)}
+        if passed.verdict is not None:
+            pairs = m.logprob_pairs(tree, passed.verdict.path)
+            demand(len(pairs) == len(passed.verdict.logprobs), "log-probabilities of other nodes")
+            self._known |= dict(zip(pairs, passed.verdict.logprobs, strict=True))  # a whole tree's rows are its nodes
+            last = (passed.verdict.path or [ROOT])[-1]
+            self._known[last, passed.verdict.bonus] = passed.verdict.bonus_logprob
+
+    @property
+    def logits(self) -> Tensor:
+        if self._logits is None:
+            self._logits = self._model.logits_of_last_pass(self._pass, self._rows)
+        return self._logits
+
+    @property
+    def log_probabilities(self) -> LogProbabilities | None:
+        return self._log_probabilities
+
+    def _log_probabilities(self, rows: Sequence[int], tokens: Sequence[int]) -> list[float]:
+        asked = list(zip(rows, tokens, strict=True))
+        if self._logits is None and all(one in self._known for one in asked):
+            return [self._known[one] for one in asked]
+        logits = self.logits.float()
+        return [float(logits[row, token] - torch.logsumexp(logits[row], dim=-1)) for row, token in asked]
+
+
+def _no_states() -> NoReturn:
+    raise CombinationError(
+        "a target on another machine shows no states, takes no extra rows and gives no weights, which this method "
+        "needs; nearest that works: drafter 'token_recycling', or the target here"
+    )
