@@ -185,7 +185,7 @@ TRAINED = [
 @each_row(("settings", "dtype"), TRAINED)
 def test_a_trained_network_waits_once_a_level(networks, settings, dtype):
     """One that guesses a whole tree at once waits once. Its tensors, and its table of rotations, are sent once."""
-    whole_trees = settings["drafter"] in {"medusa", "amphista", "parallel_spec", *methods("masks")}
+    whole_trees = settings["drafter"] in {"medusa", "selector", "amphista", "parallel_spec", *methods("masks")}
     levels = 1 if whole_trees else ROUNDS["depth"]
     waited = a_round(networks, dtype, **settings)
     assert 0 < waited("copy to the host") <= levels
