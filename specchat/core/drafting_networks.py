@@ -240,15 +240,17 @@ class MaskRows:
     """Trained masks: stand-ins for the embeddings of tokens that are not known yet.
 
     Args:
-        embeddings: (d,) of each mask, the nearest place first.
+        embeddings: (d,) of each mask, the nearest place first; those of an ensemble's members one after the other.
         adapter: what is added to the target's products for these rows alone, where anything is.
         sampler: (n, d) last states of masks, and (n, d) embeddings of the tokens guessed before them → (n, d) states
             that know these tokens; None where guesses do not know of each other.
+        ensemble: so many masks stand for one place, whose logits are averaged.
     """
 
     embeddings: tuple[Tensor, ...]
     adapter: Adapter | None = None
     sampler: Callable[[Tensor, Tensor], Tensor] | None = None
+    ensemble: int = 1
 
 
 @dataclass(frozen=True)

@@ -443,10 +443,14 @@ SYSTEMS: tuple[System, ...] = (
         (
             "drafters/test_mask_rows.py::test_there_is_no_pass_but_the_targets_and_every_row_is_counted",
             "drafters/test_mask_places.py::test_where_trees_follow_one_another_the_share_of_each_state_is_that_of_its_markov_chain",
-            "drafters/test_mask_places.py::test_no_other_choice_of_so_many_masks_is_worth_more",
+            "drafters/test_mask_places.py::test_what_states_are_worth_is_what_rounds_bring_in_the_long_run",
+            "drafters/test_mask_places.py::test_masks_that_move_with_the_tree_bring_more_than_as_many_in_fixed_or_random_places",
+            "drafters/test_mask_places.py::test_there_are_as_many_rows_as_bring_most_tokens_a_second",
+            "drafters/test_mask_rows.py::test_an_ensemble_says_the_mean_of_its_members_each_of_which_sees_its_own_masks_alone",
         ),
-        "the tree of guesses and prompt tokens that is computed beforehand for the device: places are chosen anew for "
-        "every tree. Several embeddings for one place, whose guesses are averaged",
+        "one tree for each state that is computed beforehand for the device: places are chosen for every tree, by what states "
+        "proved to be worth in the chat's own rounds, and with `rows=0` as many as pay by the times of its own passes",
+        also="ensembles are `specchat train --ensemble`",
     ),
     System(
         "MTP (Your LLM Knows the Future)", "2507.11851", "model",

@@ -115,7 +115,13 @@ class MaskRowsOptions:
     """Options of the drafters that are trained masks: `prompt_tokens` and `mtp`."""
 
     weights: str = trained_weights()
-    rows: int = option(6, "the most rows of masks in a pass", unit="rows", minimum=1, maximum=256)
+    rows: int = option(
+        6,
+        "the most rows of masks in a pass; 0: as many as pay, by what a row takes here and is worth",
+        unit="rows",
+        minimum=0,
+        maximum=256,
+    )
     behind: str = option(
         "likeliest",
         "where masks stand: behind all nodes, those first that are the likeliest to end what is accepted, or behind "
