@@ -391,6 +391,14 @@ SYSTEMS: tuple[System, ...] = (
         "of a round, which Medusa always takes, is tested like all others",
     ),
     System(
+        "DFlash 2's selector", "DFlash 2's selector", "model",
+        (
+            "models/test_learned_drafting.py::test_a_chain_says_what_unrolling_says_at_its_place",
+            "models/test_amphista.py::test_one_call_serves_all_depths_of_a_tree",
+        ),
+        "its block of diffusion: parallel heads make the candidates. A tree is grown over the pair scores, where DFlash 2 takes one chain",
+    ),
+    System(
         "Hydra", "2402.05109", "model",
         ("models/test_learned_networks.py::test_a_step_sees_the_tokens_up_to_its_own_and_none_behind",),
         "its own decoder layer over the text (Hydra++); a head for each depth: one network serves all",

@@ -88,7 +88,7 @@ DRAFTERS = Table(
     _network(
         "selector",
         "small trained heads guess all depths at once, and scores of pairs of tokens say which guesses go together",
-        "after the selector of DFlash 2 (llama.cpp #27342, 2026)",
+        "after DFlash 2's selector (llama.cpp #27342, 2026)",
     ),
     _network(
         "amphista",
