@@ -210,7 +210,13 @@ SYSTEMS: tuple[System, ...] = (
     ),
     System(
         "Judge Decoding", "2501.19309", "draft",
-        differs="no head is trained to judge guesses by the target's states",
+        (
+            "acceptance/test_judge.py::test_with_threshold_1_the_text_is_the_targets_and_below_it_is_not",
+            "acceptance/test_judge.py::test_the_accepted_path_grows_as_the_threshold_falls",
+            "acceptance/test_judge.py::test_a_planted_wrong_digit_is_refused_and_a_synonym_is_kept",
+        ),
+        "labels by people: a token is right if the last number of the reply survives it (after AutoJudge), in tasks of arithmetic or of a file. A small target is a weak judge",
+        also="lossy, trained by `specchat train PAIR --drafter judge`",
     ),
     System(
         "AMBEDKAR", "2509.02133", "draft",
