@@ -218,7 +218,7 @@ async def test_a_better_model_is_offered_though_the_tour_was_shown_when_the_smal
     async with driving(better=lambda pair: offer, engine_here=True, toured=tmp_path / "toured") as d:
         await d.until("1 of 3")
         await d.pilot.press("enter", "enter", "enter")
-        await d.until("Better: qwen, 400 MB")
+        await d.until("Better: qwen, 400 MB · Enter fetches")
 
 
 async def test_an_empty_tree_says_whole_words_what_will_stand_there():
