@@ -60,6 +60,10 @@ def train(
             show_default="target",
         ),
     ] = "",
+    ensemble: Annotated[
+        int,
+        typer.Option(metavar="<int>", help="Of prompt_tokens or mtp: embeddings for one place, averaged; 1 to 16."),
+    ] = 1,
     prompts: Annotated[
         str,
         typer.Option(
@@ -117,6 +121,6 @@ def train(
     older = f"{pair}-{drafter}"  # the name of before, where a drafter that comes with specchat has it now
     name = name or (older if resume and is_begun(older) else suggested_name(pair, drafter))
     request = TrainingRequest(
-        pair, drafter, prompts, tokens, hours, name, seed, resume, start, loss, reference, select, texts
+        pair, drafter, prompts, tokens, hours, name, seed, resume, start, loss, reference, select, texts, ensemble
     )
     raise typer.Exit(run_training(request, how))

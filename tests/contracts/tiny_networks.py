@@ -31,6 +31,7 @@ from specchat.models.draft_heads.masks import MtpSizes, PromptTokenSizes, mask_r
 from specchat.models.draft_heads.medusa import MedusaSizes
 from specchat.models.draft_heads.parallel_spec import ParallelSpecSizes
 from specchat.models.draft_heads.sizes import NetworkSizes
+from specchat.training.adapted_draft import adapted_draft
 from specchat.training.learning_network import LearningNetwork
 
 _FOLDERS = tempfile.TemporaryDirectory(prefix="specchat-tiny-networks-")
@@ -116,7 +117,9 @@ def tiny_resources(target: Weights) -> PairResources:
 
 def trained_resources(*tokens: TokenTable, **about: Any) -> PairResources:
     """Resources of a pair whose trained weights become networks and masks."""
-    return PairResources(*tokens, make_network=LearningNetwork, make_masks=mask_rows, **about)
+    return PairResources(
+        *tokens, make_network=LearningNetwork, make_masks=mask_rows, make_learning=adapted_draft, **about
+    )
 
 
 @cache
