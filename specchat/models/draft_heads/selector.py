@@ -19,6 +19,7 @@ from specchat.models.draft_heads.head import DraftHead, Recipe, SharedWeights
 from specchat.models.draft_heads.layers import rms_normalize
 from specchat.models.draft_heads.sizes import MOST_DEPTH, MOST_INNER, MOST_RANK, Sizes, multiple_of_32, size
 
+
 @dataclass(frozen=True)
 class SelectorSizes(Sizes):
     """Sizes of `selector`; `heads` tokens ahead are guessed, `inner` is the width of the MLP, `rank` that of pairs."""
