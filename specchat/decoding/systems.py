@@ -212,7 +212,13 @@ SYSTEMS: tuple[System, ...] = (
     ),
     System(
         "Judge Decoding", "2501.19309", "draft",
-        differs="no head is trained to judge guesses by the target's states",
+        (
+            "acceptance/test_judge.py::test_with_threshold_1_the_text_is_the_targets_and_below_it_is_not",
+            "acceptance/test_judge.py::test_the_accepted_path_grows_as_the_threshold_falls",
+            "acceptance/test_judge.py::test_a_planted_wrong_digit_is_refused_and_a_synonym_is_kept",
+        ),
+        "labels by people: a token is right if the last number of the reply survives it (after AutoJudge), in tasks of arithmetic or of a file. A small target is a weak judge",
+        also="lossy, trained by `specchat train PAIR --drafter judge`",
     ),
     System(
         "AMBEDKAR", "2509.02133", "draft",
@@ -395,6 +401,14 @@ SYSTEMS: tuple[System, ...] = (
         ),
         "the training of target and heads together (Medusa-2). With `typical` it is lossy, as published; the first guess "
         "of a round, which Medusa always takes, is tested like all others",
+    ),
+    System(
+        "DFlash 2's selector", "DFlash 2's selector", "model",
+        (
+            "models/test_learned_drafting.py::test_a_chain_says_what_unrolling_says_at_its_place",
+            "models/test_amphista.py::test_one_call_serves_all_depths_of_a_tree",
+        ),
+        "its block of diffusion: parallel heads make the candidates. A tree is grown over the pair scores, where DFlash 2 takes one chain",
     ),
     System(
         "Hydra", "2402.05109", "model",

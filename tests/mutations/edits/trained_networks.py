@@ -98,6 +98,14 @@ EDITS = (
         ("tests/models/test_learned_drafting.py", "-k", "medusa"),
     ),
     Mutation(
+        "drafter selector",
+        "scores a guess as if it stood before itself",
+        "SelectorDrafting._behind",
+        "self._pairs.of(tokens)[:, :rank]",
+        "self._pairs.of(tokens)[:, rank:]",
+        ("tests/models/test_learned_drafting.py", "-k", "selector"),
+    ),
+    Mutation(
         "drafter amphista",
         "lets heads know of those before them alone",
         "DecoderLayer.among",
