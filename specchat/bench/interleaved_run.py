@@ -148,6 +148,7 @@ def floor_comparison(
         if (has_draft_model or not method.needs_draft_model)
         and (name in trained or not method.needs_weights)
         and (datastore or not method.needs_datastore)
+        and not method.needs_shipped_head
     ]
     return ",".join(name for piece in separate(text) for name in _combinations(piece, base, usable))
 

@@ -443,6 +443,12 @@ SYSTEMS: tuple[System, ...] = (
         "MLP is half as wide as the states. Masks learn the divergence from the target's law, not the text's own tokens",
     ),
     System(
+        "Multi-token prediction (DeepSeek-V3)", "2412.19437", "model",
+        ("models/test_hybrids.py::test_the_head_of_the_files_says_what_transformers_own_layer_says",),
+        "its training: heads are read that come in the files of Qwen3-Next and Qwen3.5. A module for each depth: one "
+        "serves all",
+    ),
+    System(
         "SPACE", "2402.11809", "model",
         (
             "drafters/test_mask_rows.py::test_there_is_no_pass_but_the_targets_and_every_row_is_counted",

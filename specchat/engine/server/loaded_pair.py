@@ -161,6 +161,7 @@ class LoadedPair:
             datastores=self.datastores,
             memory=self.memory,
             prunable=self.target.prunable,
+            shipped=self.target.shipped,
             make_network=LearningNetwork,
             make_masks=mask_rows,
         )
